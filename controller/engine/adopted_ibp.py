@@ -19,12 +19,12 @@ from metadata_store.port import ZooKeeper
 
 
 def given(settings: ControllerSettings) -> bool:
-    """Whether the operator has decided."""
+    """Checks whether the operator set an IBP."""
     return "ibp" in settings.model_fields_set
 
 
 def lowest(told: Iterable[str | None]) -> Ibp | None:
-    """The lowest that brokers say; None where none says one that is known."""
+    """Returns the lowest IBP that brokers report; None where none reports a known one."""
     found: list[Ibp] = []
     for text in told:
         try:
@@ -35,7 +35,7 @@ def lowest(told: Iterable[str | None]) -> Ibp | None:
 
 
 async def ibp_of_term(zk: ZooKeeper, settings: ControllerSettings) -> Ibp:
-    """As a take-over, or an earlier term, kept what the live brokers said; the default where nothing is kept."""
+    """Returns the IBP that a take-over or an earlier term stored for the live brokers, else the default."""
     default = Ibp.parse(settings.ibp)
     if given(settings):
         return default

@@ -1,9 +1,8 @@
-"""Settings that a term adopts from the brokers: what they said, what is kept of it, and what holds.
+"""Settings that a term adopts from the brokers: the reported values, the stored ones, and those in force.
 
-What brokers say is kept in ``/regent/broker_settings``: a daemon on another machine that takes over while no broker
-answers goes on with it. These settings are read when a broker starts, so what a registration said stays true for it;
-the one that changes in a running broker (unclean elections) is followed in ZooKeeper
-(:mod:`controller.engine.unclean_elections`).
+Reported values are stored in ``/regent/broker_settings``: a daemon that takes over while no broker responds uses them.
+A broker reads these settings when it starts, so they hold as long as its registration. Unclean elections alone change
+in a running broker: :mod:`controller.engine.unclean_elections` reads them from ZooKeeper.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ from state_machines.model.types import Broker
 log = logging.getLogger("regent.controller")
 
 ASKED: Final = (IBP, *NAMES)
-"""Settings that brokers are asked for."""
+"""Settings that a term requests from brokers."""
 WAIT_S_MAX: Final = 5.0
 """How long calls of clients wait at the begin of a term for brokers of which nothing is known since their start."""
 
 
 class Answer(NamedTuple):
-    """What a broker said, and the epoch of the registration that said it."""
+    """The settings of a broker, and the epoch of the registration that reported them."""
 
     epoch: int
     told: Reported
 
 
 class Kept(msgspec.Struct, frozen=True):
-    """Content of the znode: by broker its epoch and which of ``values`` it said, each a list as long as ``names``."""
+    """Content of the znode: by broker its epoch and the ``values`` it reported, each a list as long as ``names``."""
 
     names: tuple[str, ...]
     values: tuple[tuple[str | None, ...], ...]
@@ -46,9 +45,9 @@ class Kept(msgspec.Struct, frozen=True):
 
 
 def recalled(data: bytes) -> dict[int, Answer]:
-    """What was kept, by broker; raises ``msgspec.DecodeError`` or ``IndexError`` where it is malformed.
+    """Decodes the znode, by broker; raises ``msgspec.DecodeError`` or ``IndexError`` where it is malformed.
 
-    What was kept of fewer settings than are asked for today counts as said by a former registration.
+    Values stored for fewer settings than this version requests count as those of an earlier registration.
     """
     kept = decoded(data, Kept)
     said = [dict(zip(kept.names, values, strict=False)) for values in kept.values]
@@ -57,7 +56,7 @@ def recalled(data: bytes) -> dict[int, Answer]:
 
 
 def to_keep(answers: Mapping[int, Answer]) -> bytes:
-    """Content of the znode."""
+    """Encodes the content of the znode."""
     numbers: dict[tuple[str | None, ...], int] = {}
     brokers: dict[int, tuple[int, int]] = {}
     for broker, answer in sorted(answers.items()):
@@ -67,10 +66,10 @@ def to_keep(answers: Mapping[int, Answer]) -> bytes:
 
 
 class Adoption:
-    """Of one term. ``asks``: whether brokers are asked at all; otherwise every value is that of ``settings``.
+    """Holds the adopted settings of one term. ``asks``: False where every value is that of ``settings``.
 
-    ``found``: what holds, by key. ``settled``: every live broker has said its settings since its start. ``unkept``:
-    something new was said, and ZooKeeper does not have it yet.
+    ``found``: values in force, by key. ``settled``: every live broker has reported its settings since its start.
+    ``unkept``: ZooKeeper does not have the latest reported values yet.
     """
 
     def __init__(self, settings: ControllerSettings, *, asks: bool) -> None:
@@ -84,41 +83,41 @@ class Adoption:
         self._heard: dict[int, Answer] = {}
 
     def recall(self, data: bytes) -> None:
-        """Takes what an earlier term kept; raises as :func:`recalled` does."""
+        """Takes the values that an earlier term stored; raises as :func:`recalled` does."""
         self._answers = recalled(data)
 
     @property
     def known(self) -> frozenset[int]:
-        """Brokers whose settings are known, live or not."""
+        """Lists the brokers whose settings are known, live or not."""
         return frozenset(self._answers)
 
     def kept(self, live: Iterable[int]) -> bytes:
-        """What the next term recalls: of live brokers."""
+        """Encodes the values of live brokers for the next term."""
         return to_keep({broker: self._answers[broker] for broker in live if broker in self._answers})
 
     def hear(self, broker: Broker, told: Reported) -> None:
-        """A broker said its settings: the queue's next event takes it."""
+        """Notes the settings that a broker reported: the queue's next event takes them."""
         self._heard[broker.id] = Answer(broker.epoch, told)
 
     def take(self) -> None:
-        """Takes what was heard."""
+        """Takes the noted settings."""
         heard, self._heard = self._heard, {}
         self.unkept |= any(self._answers.get(broker) != answer for broker, answer in heard.items())
         self._answers.update(heard)
 
     def silent(self, live: Mapping[int, Broker]) -> list[int]:
-        """Live brokers that have not said their settings since they registered."""
+        """Lists live brokers that have not reported their settings since they registered."""
         if not self._asks:
             return []
         return [b for b, broker in live.items() if b not in self._answers or self._answers[b].epoch != broker.epoch]
 
     def judge(self, live: Iterable[int]) -> dict[str, InForce]:
-        """What holds while these brokers live."""
+        """Derives the values in force while these brokers live."""
         return in_force(self.chosen, {broker: answer.told for broker, answer in self._answers.items()}, live)
 
 
 def chosen(settings: ControllerSettings, *, everything: bool = False) -> dict[str, Value]:
-    """Values that the operator gave, by key; ``everything``: also those that stand at their defaults."""
+    """Returns the values that the operator set, by key; ``everything``: with those at their defaults."""
     given = {
         setting.key: getattr(settings, setting.key)
         for setting in SETTINGS

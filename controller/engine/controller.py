@@ -38,9 +38,9 @@ CONTENDED = "contended: tried again at its next event"
 
 
 class Controller(Facts):
-    """Everything that handlers need in one term. Single writer: only the queue's consumer calls into it.
+    """Gives handlers all they need in one term. Single writer: only the queue's consumer calls into it.
 
-    What brokers' settings decide is set by :mod:`controller.handlers.broker_settings`.
+    :mod:`controller.handlers.broker_settings` sets the values that depend on brokers' settings.
     """
 
     def __init__(self, store: StoreSide, brokers: BrokerSide, memory: TermMemory) -> None:
@@ -65,14 +65,14 @@ class Controller(Facts):
         self.endpoint_gone_s: float | None = None
         self.waiting_topics: set[str] = set()
         self.min_isr = UNKNOWN
-        """As operators are shown it: for log lines alone, nothing is decided by it."""
+        """For log lines and operators alone: no decision depends on it."""
         self._conflict_rounds_max = store.conflict_rounds_max
         self._beside: set[asyncio.Task[None]] = set()
 
     # -- beside the queue
 
     def spawn(self, work: Coroutine[None, None, None], at_end: Callable[[], None] | None = None) -> None:
-        """Runs something beside the queue until the term ends. It never changes the model: its errors end no term.
+        """Runs a coroutine beside the queue until the term ends. It never changes the model: its errors end no term.
 
         Where the term ends first it may not even begin; ``at_end`` is called in any case.
         """
@@ -88,7 +88,7 @@ class Controller(Facts):
             log.error("an error beside the queue: %s", error, exc_info=error)
 
     async def close(self) -> None:
-        """Ends what runs beside the queue."""
+        """Cancels the tasks that run beside the queue."""
         for task in self._beside:
             task.cancel()
         if self._beside:

@@ -1,6 +1,6 @@
-"""What new topics have where they say nothing: read from a live broker, beside the queue, for answers to CreateTopics.
+"""Configurations that a new topic inherits: read from a live broker, beside the queue, for CreateTopics responses.
 
-Brokers that differ in their settings show a topic differently; one of them answers, as with Kafka's own controller.
+Brokers with different settings show a topic differently; one of them is read, as by Kafka's own controller.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker
 
 ASK_S_MAX: Final = 1.0
-"""How long one broker is waited for."""
+"""Time-out of the request to one broker."""
 ASKED_MAX: Final = 3
-"""Brokers that are asked, one after the other, before an answer goes without."""
+"""Brokers that are queried in turn before a response goes without configurations."""
 PAUSE_S: Final = 5.0
-"""After nobody answered: for how long nobody is asked. After a change: how long brokers may take to notice it."""
+"""Pause after no broker responded. After a change: the time that brokers may take to notice it."""
 UNSETTLED_S: Final = 0.5
-"""How long an answer is remembered meanwhile: many topics are created one after the other, each with configurations."""
+"""Life of a cached response in that time: clients create many topics in a row, each with configurations."""
 FORMAT: Final = "message.format.version"
 FORMAT_SINCE_3_0: Final = "3.0-IV1"
-"""What every topic has from IBP 3.0-IV1 on, whatever is set (KIP-724)."""
+"""Value of every topic from IBP 3.0-IV1 on, whichever is set (KIP-724)."""
 FETCH_3_9: Final = 17
 """Highest version of Fetch that brokers from 3.9 on offer, and no earlier one."""
 
 
 class DefaultConfigs:
-    """Remembered until the broker that answered registers anew, or some configuration changes."""
+    """Caches the inherited configurations until their broker registers anew, or a configuration changes."""
 
     def __init__(self, cluster: Cluster, dial: Dial | None, ibp: Ibp) -> None:
         self._cluster = cluster
@@ -47,12 +47,12 @@ class DefaultConfigs:
         self._settled_s = 0.0
 
     def forget(self) -> None:
-        """Some configuration changed; a broker that has not noticed yet may still answer with the former ones."""
+        """Drops the cache after a configuration changed; a broker that has not noticed may still send old values."""
         self._known = None
         self._settled_s = asyncio.get_running_loop().time() + PAUSE_S
 
     async def known(self) -> Mapping[str, Setting] | None:
-        """By name; None where no broker answers within a few seconds."""
+        """Returns the configurations by name; None where no broker responds within a few seconds."""
         if (found := self._remembered()) is not None:
             return found
         async with self._asking:
@@ -79,7 +79,7 @@ class DefaultConfigs:
         return None
 
     def _candidates(self) -> list[Broker]:
-        """Live brokers, the one that answered last first."""
+        """Lists live brokers, the one that responded last first."""
         last = None if self._of is None else self._of.id
         brokers = [self._cluster.brokers[b] for b in sorted(self._cluster.live, key=lambda b: (b != last, b))]
         return brokers[:ASKED_MAX]
@@ -95,7 +95,7 @@ class DefaultConfigs:
         return found
 
     def _format(self, told: str | None) -> str | None:
-        """In full, as brokers show it of a topic."""
+        """Returns the message format in full, as brokers show it of a topic."""
         if self._ibp >= Ibp.parse(FORMAT_SINCE_3_0):
             return FORMAT_SINCE_3_0
         try:

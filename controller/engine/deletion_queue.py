@@ -1,8 +1,8 @@
-"""What a term remembers of topic deletions between two events: an agenda beside the model, which holds their states.
+"""Topic deletions of a term between two events: an agenda beside the model, which holds their states.
 
-A queued topic (``Cluster.deletions``) is in one of these places: ``waiting`` to be told to the brokers, ``under_way``
-while a replica waits for its broker's answer, ``ended`` once all logs are deleted and only its znodes are left; or in
-none, where it waits for a broker or a reassignment (:func:`state_machines.decisions.deletion.ineligible`).
+A queued topic (``Cluster.deletions``) is in one of these places: ``waiting`` before brokers are sent StopReplica,
+``under_way`` while a replica's broker has not responded, ``ended`` once all logs are deleted and only znodes are left.
+It is in none while it waits for a broker or a reassignment (:func:`state_machines.decisions.deletion.ineligible`).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ TURN_PARTITIONS: Final = 2_000
 
 
 class DeletionQueue:
-    """``enabled``: whether topics are deleted at all; None: not known yet, markers wait.
+    """Sorts the topics in deletion by what they wait for. ``enabled``: whether topics are deleted; None: not known yet.
 
     ``markers``: children of ``/admin/delete_topics`` as last read.
 
-    ``changed`` is set whenever a deletion begins, rests or ends: :meth:`until` looks again. ``awaited``: somebody waits
-    for brokers to be told of what has ended. ``refused``: znodes that could not be deleted are tried again after a
-    while. ``absent``: brokers with replicas that are not registered. ``forgotten``: rows of the last topics that were
-    deleted since a broker returned and none was absent: one may be away of which nobody knows, or nobody yet.
+    ``changed`` is set whenever a deletion begins, rests or ends: :meth:`until` looks again. ``awaited``: a caller waits
+    until brokers were sent the ended ones. ``refused``: znodes whose deletion failed are tried again after a while.
+    ``absent``: brokers with replicas that are not registered. ``forgotten``: rows of the topics last deleted while no
+    broker was known to be absent: one that returns later may still have them.
     """
 
     def __init__(self, cluster: Cluster, queue: EventQueue, *, enabled: bool | None = True) -> None:
@@ -52,32 +52,32 @@ class DeletionQueue:
         self._answers: list[BrokerResponse] = []
         self._touched: set[int] = set()
 
-    # -- what happens
+    # -- events
 
     def answered(self, answer: BrokerResponse) -> None:
-        """A broker answered StopReplica: it counts, and what waited for the request to be sent may end."""
+        """Counts a StopReplica response; deletions that waited for the request to be sent may end."""
         if self._cluster.deletions:
             self._answers.append(answer)
             self._queue.signal(EventKind.DELETION_PROGRESS)
 
     def resume(self, topics: Iterable[int]) -> None:
-        """Deletions that may start, or go on with what could not be told before."""
+        """Queues deletions that may start, or go on with requests that could not be sent before."""
         self.waiting.update(dict.fromkeys(topics))
 
     def touch(self, topics: Iterable[int]) -> None:
-        """Topics of which an answer may not be waited for any more."""
+        """Notes topics that may no longer wait for a response."""
         self._touched.update(topics)
 
     def gone(self, index: int) -> None:
-        """A topic left the model, deleted or not."""
+        """Removes a topic that left the model, deleted or not."""
         if index in self._cluster.deletions:
             self._queue.signal(EventKind.TOPIC_DELETION)
         self.changed.set()
 
-    # -- what is to be known
+    # -- queries
 
     def began(self, topic: Topic) -> bool:
-        """Whether a topic left the model, or brokers hear that they are to forget all of it."""
+        """Checks whether a topic left the model, or brokers are sent the removal of all of it."""
         if self._cluster.topic_index.get(topic.name) != topic.index:
             return True
         rows = self._cluster.rows
@@ -85,12 +85,12 @@ class DeletionQueue:
         return topic.index in self._cluster.deletions and forgotten
 
     def rests(self, topic: Topic) -> bool:
-        """Whether a deletion is over, or waits for more than brokers that are there and for its znodes."""
+        """Checks whether a deletion is over, or waits for more than live brokers and its znodes."""
         busy = topic.index in self.under_way or topic.index in self.ended
         return topic.index not in self._cluster.deletions or not busy
 
     async def until(self, holds: Callable[[], bool], deadline_s: float) -> bool:
-        """Waits until something of deletions holds; False where it does not by then, on the loop's clock."""
+        """Waits until a condition on deletions holds; returns False where it does not by then, on the loop's clock."""
         try:
             async with asyncio.timeout_at(deadline_s):
                 while not holds():
@@ -100,21 +100,21 @@ class DeletionQueue:
             return False
         return True
 
-    # -- what is to be done
+    # -- work
 
     def take_answers(self) -> list[BrokerResponse]:
-        """Answers of brokers as they are registered now; a former life's are void, its replicas are told again."""
+        """Takes the responses of registered brokers; replicas of an earlier incarnation are sent again."""
         taken, self._answers = self._answers, []
         brokers = self._cluster.brokers
         return [a for a in taken if (known := brokers.get(a.broker_id)) is not None and known.epoch == a.broker_epoch]
 
     def settle(self) -> dict[int, str]:
-        """Sorts the touched topics anew; returns those that rest now, and what for."""
+        """Sorts the touched topics anew; returns those that rest now, and what they wait for."""
         touched, self._touched = self._touched, set()
         return self._sort(index for index in sorted(touched) if index in self.under_way)
 
     def next_turn(self) -> list[int]:
-        """Topics to be told to the brokers now, as many as there is room for."""
+        """Takes the topics whose deletion begins now, as many as there is room for."""
         self._prune()
         busy = sum(self.under_way.values()) + sum(self.ended.values())
         taken: list[int] = []
@@ -130,14 +130,14 @@ class DeletionQueue:
         return taken
 
     def begun(self, topics: Iterable[int]) -> dict[int, str]:
-        """Topics were told; returns those that rest all the same, and what for."""
+        """Notes topics whose requests were sent; returns those that rest all the same, and what they wait for."""
         topics = list(topics)
         for index in topics:
             self.waiting.pop(index, None)
         return self._sort(topics)
 
     def _prune(self) -> None:
-        """Topics that vanished meanwhile."""
+        """Drops topics that left the model meanwhile."""
         queued = self._cluster.deletions
         self.waiting = {index: None for index in self.waiting if index in queued}
         self.under_way = {index: size for index, size in self.under_way.items() if index in queued}

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class EventKind(StrEnum):
-    """The values are labels of the metric ``regent_event_seconds``."""
+    """Names the kinds; the values are labels of the metric ``regent_event_seconds``."""
 
     FAILOVER = "failover"
     RECONNECTED = "reconnected"

@@ -1,7 +1,7 @@
 """The one event queue of a term and its one consumer; each term makes its own.
 
-Watches, answers, calls of brokers and timers only enqueue. Level-triggered events with the same key collapse to one
-(the handler reads the truth when it runs); calls are kept apart, each with its own waiting caller.
+Watches, responses, calls of brokers and timers only enqueue. Level-triggered events with the same key collapse to one
+(the handler reads the truth when it runs). Calls are kept apart, each with its own waiting caller.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ EVENTS_MAX = 10_000
 
 
 class QueueFull(Exception):
-    """Too many events wait: the caller is told to try again."""
+    """Refuses a call because too many events wait; its caller may try again."""
 
 
 class Event:
-    """Something to handle. ``key``: None for an event that does not collapse.
+    """Carries what one handler needs. ``key``: None for an event that does not collapse.
 
-    ``preempt`` is called instead of the handler when the term ends first: waiting callers are told.
+    ``preempt`` is called instead of the handler when the term ends first: it refuses the waiting callers.
     """
 
     __slots__ = ("detail", "enqueued_s", "key", "kind", "preempt")
@@ -47,20 +47,20 @@ class Event:
         self.enqueued_s = time.monotonic()
 
     def drop(self) -> None:
-        """The term ended first."""
+        """Calls ``preempt``: the term ended before the event was handled."""
         if self.preempt is not None:
             self.preempt()
 
 
 async def settled(event: Event) -> None:
-    """Handles an event that waits for those before it: its detail is a future that whoever drains the queue awaits."""
+    """Sets the future in an event's detail: its waiter knows that the events before it were handled."""
     assert isinstance(event.detail, asyncio.Future)
     if not event.detail.done():
         event.detail.set_result(None)
 
 
 class EventQueue:
-    """FIFO; one consumer. All methods run on the loop's thread."""
+    """Keeps events in order for one consumer. All methods run on the loop's thread."""
 
     def __init__(self, events_max: int = EVENTS_MAX) -> None:
         self._events: deque[Event] = deque()
@@ -91,7 +91,7 @@ class EventQueue:
         self.post(Event(kind, detail, key=(kind, detail)))
 
     async def next(self) -> Event:
-        """The oldest event; waits for one."""
+        """Takes the oldest event; waits for one."""
         while not self._events:
             self._arrived.clear()
             await self._arrived.wait()
@@ -113,7 +113,7 @@ class EventQueue:
         return found
 
     def close(self) -> None:
-        """The term ended: what waits is preempted, and so is whatever is posted from now on."""
+        """Preempts the waiting events, and those posted from now on: the term ended."""
         self._closed = True
         while self._events:
             self._take().drop()

@@ -30,7 +30,7 @@ GATE_POLL_S = 0.02
 
 
 class Facts:
-    """Reads and observes. What differs from the model enters it and is sent to brokers, whoever wrote it."""
+    """Reads and observes. Differences from the model enter it and are sent to brokers, whichever client wrote them."""
 
     def __init__(self, store: StoreSide, brokers: BrokerSide, memory: TermMemory) -> None:
         self.store = store.store
@@ -79,7 +79,7 @@ class Facts:
         self.take_up(before.rows)
 
     def take_up(self, rows: Iterable[int]) -> None:
-        """Rows that get another leader epoch before brokers hear of them, by an event of its own."""
+        """Queues rows that get another leader epoch before they are sent to brokers, by an event of its own."""
         if rows := set(rows):
             self.late |= rows
             self.queue.signal(EventKind.LATE_PARTITIONS)
@@ -96,12 +96,12 @@ class Facts:
         )
 
     async def reread_isrs(self, rows: Sequence[int]) -> None:
-        """The same before one is refused something, where leaders write ISRs themselves (below IBP 2.7-IV2)."""
+        """Reads ISRs again before a refusal that depends on them, where leaders write them (below IBP 2.7-IV2)."""
         if rows and not self.ibp.alter_partition:
             await self.reread(rows)
 
     async def read_brokers(self) -> dict[int, Broker]:
-        """Registrations; malformed ones are reported by path and not live."""
+        """Reads the registrations; malformed ones are reported by path and count as not live."""
         found = await self.store.load_brokers()
         self.gate.check()
         for bad in found.malformed:
@@ -109,7 +109,7 @@ class Facts:
         return found.brokers
 
     async def read_states(self, pairs: Sequence[tuple[str, int]]) -> list[Leadership | Malformed | None]:
-        """State znodes of partitions, read after a ``sync``; malformed ones are reported by path and watched."""
+        """Reads state znodes of partitions after a ``sync``; malformed ones are reported by path and watched."""
 
         async def read() -> list[Leadership | Malformed | None]:
             since = self.zk.last_zxid
@@ -127,9 +127,9 @@ class Facts:
         return found
 
     def malformed(self, found: Malformed) -> None:
-        """A znode that cannot be understood: reported once by its path, everything else goes on.
+        """Reports a malformed znode once, by its path; the others are served.
 
-        It stays listed until a watch says that it changed, then it is read again.
+        It stays listed until a watch reports a change, then it is read again.
         """
         if self.counters.malformed.get(found.path) != found.why:
             log.error(
@@ -138,11 +138,11 @@ class Facts:
             self.counters.malformed[found.path] = found.why
 
     def malformed_below(self, parent: str) -> list[str]:
-        """Paths of malformed children of a znode: they are watched like the others."""
+        """Lists the paths of malformed children of a znode: they are watched like the others."""
         return [path for path in self.counters.malformed if path.rpartition("/")[0] == parent]
 
     def _wake_reassignments(self, changes: Sequence[Change]) -> None:
-        """Whoever changed an ISR, a reassignment may have waited for it (S4-54)."""
+        """Marks reassignments that may have waited for a changed ISR (S4-54)."""
         moving = self.cluster.reassigning
         found = [c.entity for c in changes if c.entity in moving and c.after.isr != c.before.isr] if moving else ()
         if found:

@@ -1,7 +1,7 @@
-"""A term of office: the epoch, the fence and the scope that everything done in it runs in.
+"""The gate of a term: its epoch, its fence and the scope that all its tasks run in.
 
-Invariant: once :meth:`Gate.end` was called, from whichever thread, nothing more is submitted, applied or told in the
-term's name; once :meth:`Gate.close` was called, nothing more is submitted or told.
+Invariant: once :meth:`Gate.end` was called, from whichever thread, nothing more is submitted, applied or sent in the
+term's name; once :meth:`Gate.close` was called, nothing more is submitted or sent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ R = TypeVar("R")
 
 
 def weakly(method: Callable[P, R], gone: R) -> Callable[P, R]:
-    """A bound method that does not keep its object in memory; once that is gone a call gives ``gone``."""
+    """Wraps a bound method without keeping its object in memory; a call returns ``gone`` once the object is gone."""
     found = WeakMethod(method)
 
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -31,11 +31,11 @@ def weakly(method: Callable[P, R], gone: R) -> Callable[P, R]:
 
 
 class TermEnded(Exception):
-    """The term is over; the text says why."""
+    """Ends a handler because the term is over; the text is the reason."""
 
 
 class Gate:
-    """``epoch`` is the controller epoch, ``fence_version`` the version of ``/controller_epoch`` that writes check."""
+    """Guards a term. ``epoch``: the controller epoch; ``fence_version``: the version that writes check."""
 
     def __init__(self, epoch: int, fence_version: int, lease: Lease, connected: Callable[[], bool]) -> None:
         self.epoch = epoch
@@ -49,11 +49,11 @@ class Gate:
 
     @property
     def ended(self) -> bool:
-        """Whether the term is over."""
+        """Checks whether the term is over."""
         return self.why_ended is not None
 
     def open(self) -> bool:
-        """The gate before every ZooKeeper submit and every socket write: term, connection and lease hold."""
+        """Checks before every ZooKeeper submit and every socket write that term, connection and lease hold."""
         return not self._closed and self.why_ended is None and self._connected() and self.lease.valid()
 
     def check(self) -> None:
@@ -62,7 +62,7 @@ class Gate:
             raise TermEnded(self.why_ended)
 
     def close(self) -> None:
-        """Nothing new is decided while the role is given up; what was submitted before is still answered."""
+        """Stops new decisions while the role is given up; responses to submitted requests still arrive."""
         self._closed = True
 
     def end(self, why: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether a broker has the IBP that the daemon is set to.
+"""Compares the IBP of each broker with that of the daemon.
 
 A difference is a warning and a metric: requests follow the setting, as with Kafka's own controller.
 """
@@ -17,7 +17,7 @@ IBP: Final = "inter.broker.protocol.version"
 
 
 def judge_ibp(broker: int, found: str | None, ibp: Ibp, counters: Counters) -> None:
-    """Counts a broker that has another one, and warns of it."""
+    """Counts a broker that has another IBP, and warns of it."""
     counters.lowered_ibp_brokers.discard(broker)
     if found is not None and not _same(found, ibp):
         counters.lowered_ibp_brokers.add(broker)

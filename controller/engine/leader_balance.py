@@ -10,13 +10,13 @@ from configs.sections import ControllerSettings
 FIRST_LOOK_S: Final = 5.0
 """From taking office to the first look, as in Kafka."""
 BUDGET_S: Final = 60.0
-"""The time that the budget is for."""
+"""The period of the budget."""
 LOOK_S_MIN: Final = 1.0
-"""Two looks are so far apart at least, whatever clocks round to."""
+"""Shortest time between two looks, however clocks round."""
 
 
 class LeaderBalance:
-    """How often a term looks, at which ratio it moves leaders, and how many it has moved in the last minute.
+    """Counts the moved leaders of the last minute, beside the settings of the balance.
 
     ``enabled``: whether it moves any; it may be switched on in the midst of a term.
     """
@@ -30,7 +30,7 @@ class LeaderBalance:
 
     @classmethod
     def of(cls, settings: ControllerSettings) -> LeaderBalance:
-        """As the settings say."""
+        """Takes over the settings."""
         return cls(
             settings.leader_imbalance_check_interval_seconds,
             settings.leader_imbalance_per_broker_percentage,
@@ -39,18 +39,18 @@ class LeaderBalance:
         )
 
     def budget(self, now_s: float) -> int:
-        """Moves that may be made now."""
+        """Returns how many leaders may be moved now."""
         while self._spent and self._spent[0][0] + BUDGET_S <= now_s:
             self._spent.popleft()
         return self._moves_per_minute - sum(moves for _, moves in self._spent)
 
     def spend(self, now_s: float, moves: int) -> None:
-        """Moves were made."""
+        """Notes moved leaders."""
         if moves:
             self._spent.append((now_s, moves))
 
     def next_look_s(self, now_s: float, *, left: bool) -> float:
-        """Seconds until the next look: sooner where something is ``left``, as soon as the budget allows more."""
+        """Returns the seconds until the next look: where moves are ``left``, until the budget allows more."""
         if not left or not self._spent:
             return self.interval_s
         return min(self.interval_s, max(LOOK_S_MIN, self._spent[0][0] + BUDGET_S - now_s))

@@ -1,4 +1,4 @@
-"""What a term remembers of topics that run without a topic id: the question, its answers, and what came of them."""
+"""Topics that run without a topic id: the query to brokers, its responses, and the verdicts of a term."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from state_machines.decisions.topic_ids import Evidence
 
 TRIES_MAX: Final = 4
-"""How often brokers that do not answer are asked: for longer than most sessions of frozen brokers last."""
+"""Queries to brokers that do not respond: together they last longer than most sessions of frozen brokers."""
 
 
 class LostIds:
-    """Changed by handlers of the queue; the task that asks adds to ``evidence`` and ``silent``, and counts its tries.
+    """Notes the topics without ids. Handlers change it; the query's task adds ``evidence`` and ``silent``.
 
     ``topics``: name -> czxid of those whose id is not known; ``fresh``: no broker was asked for them yet; ``unsent``:
     no broker was sent their metadata since. ``ids``: verdicts that have still to be written, ``found`` are not made up.
@@ -40,14 +40,14 @@ class LostIds:
         self.said: frozenset[str] = frozenset()
 
     def add(self, name: str, czxid: int) -> None:
-        """A topic has state znodes and no id; one that is known already keeps its verdict."""
+        """Adds a topic that has state znodes and no id; one that is known already keeps its verdict."""
         if self.topics.get(name) != czxid:
             self.topics[name] = czxid
             self.fresh.add(name)
             self.unsent.add(name)
 
     def drop(self, name: str) -> None:
-        """The topic has an id, or is gone."""
+        """Removes a topic that has an id, or is gone."""
         self.topics.pop(name, None)
         self.ids.pop(name, None)
         self.fresh.discard(name)
@@ -55,9 +55,9 @@ class LostIds:
         self.found.discard(name)
 
     def ask(self, *, of_new: bool) -> bool:
-        """Brokers are to be asked ``TRIES_MAX`` times from now on, all of them ``of_new`` topics.
+        """Requests ``TRIES_MAX`` tries from now on, which query all brokers for ``of_new`` topics.
 
-        Returns whether there is nobody yet who does that.
+        Returns whether no task runs them yet.
         """
         if of_new:
             self.evidence = Evidence(self.evidence, sampled=self.none_had_one and not self.evidence.ids)
@@ -66,6 +66,6 @@ class LostIds:
         return begins
 
     def ask_of_all(self) -> None:
-        """A broker knows the id of a topic of the sample: they are asked for every topic."""
+        """Queries brokers for every topic from now on: one knows the id of a topic of the sample."""
         self.evidence = Evidence(self.evidence)
         self.tries_left = TRIES_MAX

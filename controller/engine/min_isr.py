@@ -20,13 +20,13 @@ MIN_ISR: Final = "min.insync.replicas"
 
 
 class MinIsr(Struct, frozen=True):
-    """``min.insync.replicas``: the brokers' default (None: not known) and what topics set."""
+    """Holds ``min.insync.replicas``: the brokers' default (None: not known) and the topics' own values."""
 
     default: int | None
     topics: Mapping[str, int]
 
     def of(self, topic: str) -> int | None:
-        """The value that counts for a topic."""
+        """Returns the value in force for a topic."""
         return self.topics.get(topic, self.default)
 
 
@@ -51,7 +51,7 @@ def at(row: PartitionRow, min_isr: int | None) -> bool:
 def led_but_under(cluster: Cluster, brokers: Collection[int], min_isr: MinIsr) -> int | None:
     """Counts the partitions hosted on ``brokers`` that have a leader, and whose producers with acks=all wait.
 
-    None while min.insync.replicas is unknown. Rows whose ISR is as long as any topic asks for cost one comparison.
+    None while min.insync.replicas is unknown. Rows whose ISR is as long as any topic requires cost one comparison.
     """
     if min_isr.default is None:
         return None
@@ -62,7 +62,7 @@ def led_but_under(cluster: Cluster, brokers: Collection[int], min_isr: MinIsr) -
 
 
 async def read_min_isr(store: KafkaStore, dial: Dial, cluster: Cluster) -> MinIsr:
-    """Asks one live broker for the default and reads the topics' own settings, in turns."""
+    """Queries one live broker for the default and reads the topics' own settings, in turns."""
     own: dict[str, int] = {}
     names = list(cluster.topic_index)
     for start in range(0, len(names), CONFIGS_PER_TURN):

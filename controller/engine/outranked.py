@@ -1,9 +1,9 @@
 """Brokers that have seen a controller epoch above ours, and how many of them end a term.
 
-One broker may have it from another cluster's controller that found it at a recycled address: then the broker is in
-trouble, not the cluster: elections take it last (:mod:`state_machines.machines.selectors`). Or it obeys our successor
-already, so the claim is compared with ZooKeeper. Where more than half of the live brokers say so, ZooKeeper's epoch is
-behind; one broker alone says nothing of a cluster whose other brokers are down and come back.
+One broker may have it from another cluster's controller that found it at a recycled address. Then the cluster is sound:
+elections take that broker last (:mod:`state_machines.machines.selectors`). Or it obeys our successor already, so the
+claim is compared with ZooKeeper. Where more than half of the live brokers report it, ZooKeeper's epoch is behind. One
+broker alone proves nothing about a cluster whose other brokers are down and come back.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ log = logging.getLogger("regent.role")
 
 
 class Outranked:
-    """The brokers of one term that answered STALE_CONTROLLER_EPOCH, until they restart or accept a request."""
+    """Notes the brokers of one term that responded STALE_CONTROLLER_EPOCH, until they restart or accept a request."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     @property
     def brokers(self) -> list[int]:
-        """Their ids."""
+        """Returns the ids of these brokers."""
         return sorted(self._cluster.outranked)
 
     @property
     def most(self) -> bool:
-        """Whether more than half of the live brokers say so; one alone does not count where others have replicas."""
+        """Checks whether they are most of the live brokers; one does not suffice where others have replicas."""
         say_so, live = len(self._cluster.outranked), self._cluster.brokers.keys()
         return 2 * say_so > len(live) and (say_so > 1 or len(live | self._cluster.hosts()) == 1)
 
     def says_so(self, broker: int, broker_epoch: int) -> bool:
-        """A broker answered STALE_CONTROLLER_EPOCH; returns whether it is the first time in this life of the broker.
+        """Notes a STALE_CONTROLLER_EPOCH response; returns whether it is the first of this incarnation of the broker.
 
-        Then it is an error in the log. What a former life says does not count.
+        The first one is logged as an error. Responses of an earlier incarnation do not count.
         """
         if not self._cluster.observe_outranked(broker, broker_epoch):
             return False
@@ -50,5 +50,5 @@ class Outranked:
         return True
 
     def accepts(self, broker: int) -> None:
-        """A broker carried a request out."""
+        """Removes a broker that executed a request."""
         self._cluster.observe_accepted(broker)

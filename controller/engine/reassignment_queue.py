@@ -1,4 +1,4 @@
-"""What a term has still to do about reassignments: the model says which there are, this what is to be looked at."""
+"""Work of a term on reassignments: the model holds the reassignments, this the rows that need a decision."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from metadata_store.nodes.reassignment_node import Request
 
 
 class ReassignmentQueue:
-    """Row indexes by what they wait for; rows that need it no more by then do no harm."""
+    """Sorts row indexes by what they wait for; a row that no longer needs it does no harm."""
 
     def __init__(self) -> None:
         self.request: Request | None = None
         """``/admin/reassign_partitions`` as it was read, or written by us; every target of it was judged."""
         self.due: set[int] = set()
-        """To be decided on: their ISR changed, or a decision on them could not be written."""
+        """Rows to decide on: their ISR changed, or a decision on them could not be written."""
         self.again: set[int] = set()
-        """To be decided on once more after a while, because something could not be written."""
+        """Rows to decide on again after a while, because a write failed."""
         self.touched: set[str] = set()
-        """Paths of watched state znodes that somebody else changed."""
+        """Paths of watched state znodes that another client changed."""
         self.timers: set[EventKind] = set()
-        """Events that are signalled after a while."""
+        """Events whose timers run."""
         self.complete: set[int] = set()
-        """To be finished once the replicas that go have stopped."""
+        """Rows to finish once the removed replicas have stopped."""
         self.stopped: set[int] = set()
-        """To be finished now."""
+        """Rows to finish now."""
         self.name_daemons: set[str] = set()
-        """Topics of which running partitions name a daemon as a replica: a broker is to take its place."""
+        """Topics whose partitions name a daemon as a replica: a broker is to take its place."""
         self.returned: set[int] = set()
-        """Brokers that are to be told again to drop replicas, once the role can be confirmed."""
+        """Brokers that are sent StopReplica again once the claim is confirmed."""
         self.waiting = False
-        """Whether rows that were in ``complete`` are being waited for."""
+        """Whether a task waits for rows that were in ``complete``."""
 
     def touch(self, path: str) -> None:
-        """A watch fired."""
+        """Notes a path whose watch fired."""
         if paths.partition_of_state(path) is not None:
             self.touched.add(path)
 
     def names(self, topic: str) -> bool:
-        """Whether the request still names partitions of a topic."""
+        """Checks whether the request still names partitions of a topic."""
         return self.request is not None and any(target.topic == topic for target in self.request.targets)

@@ -1,4 +1,4 @@
-"""The last changes of a term, for people who ask why."""
+"""The last changes of a term and their reasons, for operators."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from state_machines.model.decision import Change
 
 CHANGES_MAX: Final = 20_000
-"""Changes that are remembered, over all partitions: the rows of both sides stay in memory with them."""
+"""Changes kept over all partitions: the rows before and after each stay in memory with it."""
 
 
 class RecentChanges:
-    """Remembers batches as they were applied; nothing is copied or indexed, asking searches from the newest."""
+    """Keeps batches as they were applied; it copies and indexes nothing, a query searches from the newest."""
 
     def __init__(self, changes_max: int = CHANGES_MAX) -> None:
         self._batches: deque[Sequence[Change]] = deque()
@@ -21,7 +21,7 @@ class RecentChanges:
         self._count = 0
 
     def add(self, changes: Sequence[Change]) -> None:
-        """A batch that was applied; of one above the bound only its end is kept."""
+        """Adds an applied batch; of one above the bound only the end is kept."""
         if not changes:
             return
         batch = changes[-self._max :] if len(changes) > self._max else changes
@@ -31,7 +31,7 @@ class RecentChanges:
             self._count -= len(self._batches.popleft())
 
     def why(self, entity: int) -> str | None:
-        """The reason of the last change of a row and which brokers left its ISR; None where it is not remembered."""
+        """Returns the reason of a row's last change and the brokers that left its ISR; None where it is not kept."""
         for batch in reversed(self._batches):
             for change in reversed(batch):
                 if change.entity == entity:

@@ -1,7 +1,7 @@
-"""Whether a topic allows unclean elections (S4-82; ``unclean.leader.election.enable``).
+"""The unclean election policy of topics (S4-82; ``unclean.leader.election.enable``).
 
-ZooKeeper is asked in the middle of the decision that needs to know, as Kafka's controller does: a permission that was
-taken back must not lose records because it is remembered here.
+ZooKeeper is read in the middle of the decision that needs the policy, as by Kafka's controller: a cached permission
+that was withdrawn would lose records.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _TRUTHS: Final = {"true": True, "false": False}
 class UncleanElectionPolicy:
     """Answers :data:`state_machines.machines.partition.Unclean` for one decision at a time.
 
-    A topic that was not read yet counts as not allowed, and is noted: :meth:`read` reads what was noted, and the
-    decision is drawn again. ``default`` holds where neither the topic nor a dynamic setting of brokers says more.
+    A topic that was not read yet counts as not allowed, and is noted. :meth:`read` reads the noted ones, and the
+    decision is made again. ``default`` holds where neither the topic nor a dynamic setting of brokers differs.
     """
 
     def __init__(self, store: KafkaStore, cluster: Cluster, default: bool) -> None:
@@ -35,24 +35,24 @@ class UncleanElectionPolicy:
         self._noted: set[int] = set()
 
     def __call__(self, topic: int) -> bool:
-        """Whether a topic (by index) allows it, as far as this decision knows."""
+        """Checks whether a topic (by index) allows unclean elections, as far as this decision knows."""
         known = self._known.get(topic)
         if known is None:
             self._noted.add(topic)
         return bool(known)
 
     def forget(self) -> None:
-        """Another decision begins."""
+        """Forgets the policies: another decision begins."""
         self._known.clear()
         self._noted.clear()
 
     @property
     def wanted(self) -> bool:
-        """Whether the drawn decision needs to know more."""
+        """Checks whether the decision needs further topics."""
         return bool(self._noted)
 
     async def read(self, report: Callable[[Malformed], None]) -> None:
-        """Reads what was noted; what cannot be used is reported and watched."""
+        """Reads the noted topics; malformed configurations are reported and watched."""
         since = self._store.zk.last_zxid
         known, malformed = await self.of(sorted(self._noted))
         if malformed:
@@ -63,7 +63,7 @@ class UncleanElectionPolicy:
         self._noted.clear()
 
     async def of(self, topics: Iterable[int]) -> tuple[dict[int, bool], list[Malformed]]:
-        """What holds now, by topic: its own configuration, else the brokers' dynamic default, else the setting.
+        """Returns the policy by topic: its own configuration, else the brokers' dynamic default, else the setting.
 
         A live broker whose own dynamic configuration forbids it forbids the default: Kafka's controller goes by that of
         the broker it runs on. A configuration that cannot be used allows nothing; it is returned.
@@ -79,7 +79,7 @@ class UncleanElectionPolicy:
 
 
 def said(config: Config | Malformed, default: bool) -> bool:
-    """What a configuration says, ``default`` where it says nothing; anything but true and false allows nothing."""
+    """Parses a configuration, ``default`` where it sets nothing; any value but true and false allows nothing."""
     if isinstance(config, Malformed):
         return False
     value = config.entries.get(UNCLEAN)

@@ -1,4 +1,4 @@
-"""Kafka's access control lists changed: they are read beside the queue (:mod:`controller.access.authorizer`)."""
+"""Changes of Kafka's access control lists: they are read beside the queue (:mod:`controller.access.authorizer`)."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from controller.engine.controller import Controller
 
 
 async def acl_change(c: Controller, *, known: bool) -> None:
-    """``known``: a notification tells what changed; otherwise anything may have."""
+    """Reads changed ACLs. ``known``: a notification names the changed ones; otherwise all are read."""
     c.authorizer.look_again(everything=not known)

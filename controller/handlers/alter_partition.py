@@ -1,4 +1,4 @@
-"""AlterPartition (S4-80; KIP-497): ISR changes that leaders ask for, adjacent calls drained into one commit."""
+"""AlterPartition (S4-80; KIP-497): ISR changes that leaders request, adjacent calls drained into one commit."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.types import PartitionState
 
 CALLS_MAX = 200
-"""Calls that one commit answers at the most."""
+"""Calls that one commit takes at the most."""
 PROPOSALS_MAX = 10_000
 """ISR changes in the calls of a commit at which no further call is added: deciding on them takes some 40 ms."""
 
 
 async def alter_partition(c: Controller, first: PendingAlterPartition) -> None:
-    """Judges, commits once, answers each call; a call of a former life of a broker is refused as a whole."""
+    """Judges, commits once, responds to each call; refuses calls of an earlier incarnation as a whole."""
     pending = c.queue.following(EventKind.ALTER_PARTITION, first, CALLS_MAX, _proposals, PROPOSALS_MAX)
     try:
         await _answer(c, pending)
@@ -37,7 +37,7 @@ def _proposals(pending: PendingAlterPartition) -> int:
 
 
 class _Proposed:
-    """A proposal in terms of the model. ``verdict`` is None while the ISR is to be written."""
+    """Holds a proposal in terms of the model. ``verdict`` is None while the ISR is to be written."""
 
     __slots__ = ("proposal", "request", "verdict")
 
@@ -79,15 +79,15 @@ async def _answer(c: Controller, pending: list[PendingAlterPartition]) -> None:
 def _behind(item: _Proposed) -> int | None:
     """Returns the row whose leader knows an older partition epoch of its leader epoch: another wrote the state znode.
 
-    Such a leader sends no further request until it is told another leader epoch.
+    Such a leader sends no further request until it receives another leader epoch.
     """
     return item.request.row if item.verdict is IsrError.INVALID_UPDATE_VERSION else None
 
 
 def request(c: Controller, call: AlterPartitionCall, proposal: IsrProposal) -> IsrRequest:
-    """The proposal in terms of the model. Below v1 there is no recovery state: it stays.
+    """Translates a proposal into terms of the model. Below v1 there is no recovery state: it stays.
 
-    A known topic's unknown partition is answered as if it had been asked for by name: its id is not unknown.
+    An unknown partition of a known topic gets the error of a request by name: the topic's id is not unknown.
     """
     topic = (
         c.cluster.topic_by_id(proposal.topic) if isinstance(proposal.topic, bytes) else c.cluster.topic(proposal.topic)

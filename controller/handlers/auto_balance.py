@@ -1,4 +1,4 @@
-"""The automatic balance (S4-83; Kafka ``checkAndTriggerAutoLeaderRebalance``): leadership goes back by itself."""
+"""The automatic balance of leaders (S4-83; Kafka ``checkAndTriggerAutoLeaderRebalance``)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TURN_ROWS: Final = 20_000
 
 
 def begin(c: Controller) -> None:
-    """A term begins: its first look is soon."""
+    """Schedules the first look of a term."""
     c.spawn(_look_later(c, FIRST_LOOK_S))
 
 
@@ -27,7 +27,7 @@ async def _look_later(c: Controller, seconds: float) -> None:
 
 
 async def auto_balance(c: Controller) -> None:
-    """One look: moves what the budget allows, of the worst brokers first; the next look follows."""
+    """Moves the leaders that the budget allows, the worst brokers first, and schedules the next look."""
     balance = c.balance
     if not balance.enabled:
         c.spawn(_look_later(c, balance.interval_s))

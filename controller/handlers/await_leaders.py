@@ -1,8 +1,8 @@
-"""Answers of admin calls that wait beside the queue until what was written is led, or their time is over.
+"""Responses of admin calls that wait beside the queue until written partitions have leaders, or time is over.
 
-Kafka's controller answers when its own broker's metadata shows the leaders. Here one broker has to show them; the
-leaders themselves, and all other brokers, are waited for up to a second longer: the client may turn to any of them
-next, and one that does not answer holds up no connection.
+Kafka's controller responds when its own broker's metadata shows the leaders. Here one broker has to show them. The
+response waits up to a second longer for the leaders and all other brokers: the client may turn to any of them next. A
+broker that does not respond holds up no connection.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from controller.engine.controller import Controller
 from state_machines.model.types import NO_LEADER
 
 WAIT_S_MAX: Final = 300.0
-"""Longest wait of a call, whatever its client asks for."""
+"""Longest wait of a call, however long its client would wait."""
 METADATA_S_MAX: Final = 1.0
-"""How much longer an answer waits for all brokers, once one of them shows what was asked for."""
+"""How much longer a response waits for all brokers, once one of them shows the leaders."""
 LEADERS_POLL_S: Final = 0.05
-"""How often partitions without a leader are looked at: nobody may ever start a broker for them."""
+"""Interval of the checks for partitions without a leader: their brokers may never start."""
 
 
 async def topics_without_leaders(

@@ -1,7 +1,7 @@
-"""Registrations changed: new, dead, bounced and modified brokers from one snapshot (S4-44..S4-49).
+"""Changed registrations: new, dead, bounced and modified brokers from one snapshot (S4-44..S4-49).
 
-Covers Kafka's BrokerChange and BrokerModifications. The truth is read when the event is handled, broker epochs
-(czxid) tell a fast restart from no change (KAFKA-7235).
+Covers Kafka's BrokerChange and BrokerModifications. The handler reads the truth; broker epochs (czxid) distinguish a
+fast restart from no change (KAFKA-7235).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from state_machines.admin_rules.create_topics import TopicDefaults
 
 TRIES_MAX: Final = 3
 TOKEN_CHECK_MS_MIN: Final = 1_000
-"""Brokers' own setting has no such bound; each check reads every token."""
+"""Shortest interval, which brokers do not bound; each check reads every token."""
 NOT_KEPT: Final = "settings of the brokers could not be kept in ZooKeeper"
 _MOVED: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE)
 
@@ -71,7 +71,7 @@ def apply_settings(c: Controller) -> None:
 
 
 def _guards(c: Controller) -> Collection[int]:
-    """Returns the brokers whose settings count: live ones, and absent ones that replicas are still assigned to.
+    """Returns the brokers whose settings count: live ones, and absent ones with assigned replicas.
 
     A guard must not vanish with the death of the broker that has it.
     """

@@ -1,8 +1,8 @@
-"""A configuration changed (S4-82): what waits for a leader may be elected uncleanly, and quotas are read again.
+"""A changed configuration (S4-82): partitions without a leader may be elected uncleanly, and quotas are read again.
 
-Which one changed does not matter: the decision asks ZooKeeper what holds now, and only where somebody waits; so does
-the next call that a quota is for, and the next answer to CreateTopics asks a broker. So nothing is lost that changed
-while nobody looked, and no notification needs to be read.
+The handler does not need to know which one changed. The decision reads the present values from ZooKeeper where a
+partition waits, the next call with a quota reads that quota, and the next CreateTopics response queries a broker. So no
+change is missed, and no notification needs to be read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from state_machines.decisions.leader_election import allow_unclean
 
 
 async def config_change(c: Controller) -> None:
-    """Armed first, as of a read, so that what changes later is another event."""
+    """Arms the watch before it reads, so that a later change is another event."""
     await c.zk.exists(paths.CONFIG_CHANGES)
     await c.zk.watch(children=[paths.CONFIG_CHANGES], since_zxid=c.zk.last_zxid)
     c.quotas.forget()

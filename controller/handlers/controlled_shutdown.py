@@ -1,4 +1,4 @@
-"""ControlledShutdown (S4-72..S4-74): answered once everything it led is led elsewhere, durably."""
+"""ControlledShutdown (S4-72..S4-74): the response follows once the new leaders are durable."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from state_machines.decisions.controlled_shutdown import move_leaders, remaining
 from state_machines.journal.events import Kind
 
 TOLD_S_MAX = 2.0
-"""How long the answer waits for the new leaders; the broker itself waits for 30 s."""
+"""Longest wait of the response for the new leaders; the broker itself waits for 30 s."""
 
 log = logging.getLogger("regent.controller")
 
 
 async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> None:
-    """A former life of the broker is refused (77), an unknown broker too (8); asking again is harmless."""
+    """Moves leaders away. Refuses earlier incarnations (77) and unknown brokers (8); a repeated call is harmless."""
     call = pending.call
     broker = c.cluster.brokers.get(call.broker_id)
     if broker is None:
@@ -64,10 +64,10 @@ async def _answer_when_told(
     rows: Sequence[int],
     reply: ControlledShutdownReply,
 ) -> None:
-    """The broker goes down at once when it is answered: the leaders that take over should serve by then.
+    """Responds once the new leaders serve: the broker stops as soon as it has the response.
 
-    Not waited for are leaders that only lose a follower. Where nothing moved the broker may have asked before: what
-    was moved then is among what it hosts, and may still be under way.
+    The response does not wait for leaders that only lose a follower. Where nothing moved, the broker may have sent an
+    earlier call: partitions that it moved are among those hosted, and may still be under way.
     """
     await c.channels.leaders_acknowledged(rows, TOLD_S_MAX)
     pending.answer(reply)

@@ -1,4 +1,4 @@
-"""CreatePartitions (KIP-195): topics grow, and the answer waits for the leaders of what is new."""
+"""CreatePartitions (KIP-195): topics grow, and the response waits for the leaders of the new partitions."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ log = logging.getLogger("regent.controller")
 
 
 class _Asked:
-    """The call, what is refused of it, and which topics have grown (or had already, at an earlier attempt).
+    """Holds the call, its refused topics, and those that have grown (or had already, at an earlier attempt).
 
-    ``paid``: topics whose new partitions are paid; judged again they are not charged again.
+    ``paid``: topics whose new partitions were charged to the quota; they are not charged again.
     """
 
     def __init__(self, pending: PendingCarried, account: Account) -> None:
@@ -59,12 +59,12 @@ class _Asked:
         self.grown: set[str] = set()
 
     def answer(self, late: frozenset[str]) -> CreatePartitionsResponse:
-        """``late``: topics that have no leaders in time."""
+        """Builds the response. ``late``: topics that have no leaders in time."""
         names = dict.fromkeys(topic.name for topic in self.body.topics)
         return CreatePartitionsResponse(tuple(self._outcome(name, late) for name in names), self.account.throttle_ms)
 
     def pays(self, name: str, partitions: int) -> bool:
-        """Whether the quota allows so many new partitions of a topic."""
+        """Checks whether the quota allows so many new partitions of a topic, and charges them."""
         if name not in self.paid and partitions and not self.body.validate_only:
             if not self.account.charge(partitions):
                 return False
@@ -78,7 +78,7 @@ class _Asked:
 
 
 async def create_partitions(c: Controller, pending: PendingCarried) -> None:
-    """Judges and writes what the topics' znodes say now; a foreign write in between makes it judge again."""
+    """Judges the present znodes and writes them; after a foreign write in between it judges again."""
     waits = False
     try:
         [account] = await accounts(c, [payer(pending.call)])
@@ -126,7 +126,7 @@ async def _grow(c: Controller, asked: _Asked) -> None:
 
 
 async def _read(c: Controller, names: list[str]) -> dict[str, TopicZnodes]:
-    """What the znodes say; names that no topic can have are not looked up."""
+    """Reads the topics' znodes; names that no topic can have are not read."""
     legal = [name for name in names if wrong_name(name) is None]
     return await c.until_read(partial(read_contexts, c.zk, legal)) if legal else {}
 
@@ -162,7 +162,7 @@ def _judge(
 
 
 def _as_it_ends(c: Controller, topic: TopicAssignment) -> TopicAssignment:
-    """A reassignment that only waits for its final rewrite is done, as it is for whoever lists reassignments."""
+    """Returns the assignment with reassignments done that only wait for the final rewrite, as clients see them."""
     done: dict[int, Assignment] = {}
     for partition, assignment in topic.partitions.items():
         row = c.cluster.find(topic.name, partition) if assignment.moving else None

@@ -1,8 +1,8 @@
-"""CreateTopics (KIP-4): judged, written, started, and answered once every partition has a leader that knows it.
+"""CreateTopics (KIP-4): topics are judged, written and started; the response waits until each partition has a leader.
 
-Calls that wait next to each other are written together. Every await is a crash point: a topic is there as a whole or
-not at all, and one that is there is started by whoever holds the role then. A call that is tried again (a failover came
-in between) finds the topics of its first attempt by their ids, which follow from the call's own.
+Adjacent calls are written together. Every await is a crash point: a topic exists as a whole or not at all, and the next
+controller starts an existing one. A call that is tried again after a failover finds the topics of its first attempt by
+their ids, which are derived from the call's own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ TWICE: Final = TopicRefusal(TopicError.INVALID_REQUEST, "it is named more than o
 CONTENDED: Final = TopicRefusal(TopicError.REQUEST_TIMED_OUT, "others write to the same znodes all the time: try again")
 
 SHOWS_TOPICS_FIRST_VERSION: Final = 5
-"""From here on the answer says what a topic is like (KIP-525)."""
+"""First version whose response describes the topic (KIP-525)."""
 
 Outcome = NewTopic | TopicRefusal
 Inherited = Mapping[str, Setting] | None
@@ -72,7 +72,7 @@ log = logging.getLogger("regent.controller")
 
 
 class _Asked:
-    """One call and what became of each topic that it names."""
+    """Holds one call and the outcome of each topic that it names."""
 
     def __init__(self, pending: PendingCarried, account: Account) -> None:
         self.pending = pending
@@ -90,13 +90,13 @@ class _Asked:
 
     @property
     def shows_topics(self) -> bool:
-        """Whether the answer says what a topic is like: nobody waits for the leaders where no time is given."""
+        """Checks whether the response describes topics: a call without a time-out does not wait for leaders."""
         succeeded = any(isinstance(outcome, NewTopic) for outcome in self.outcomes.values())
         return succeeded and (self.validates_only or self.body.timeout_ms > 0)
 
     @property
     def names(self) -> list[str]:
-        """Every name once."""
+        """Lists every name once."""
         return list(dict.fromkeys(topic.name for topic in self.body.topics))
 
 
@@ -153,7 +153,7 @@ async def _create(c: Controller, asked: Sequence[_Asked]) -> None:
 
 
 async def _contexts(c: Controller, asked: Sequence[_Asked]) -> dict[str, TopicZnodes]:
-    """What ZooKeeper has under the names that the model does not have, or that an earlier attempt may have made."""
+    """Reads the znodes of names that the model does not have, or that an earlier attempt may have created."""
     wanted = dict[str, None]()
     for one in asked:
         known = () if one.call.attempt else c.cluster.topic_index
@@ -202,7 +202,7 @@ def _judge(
 
 
 def _is_shown(c: Controller, topic: Topic) -> bool:
-    """Whether brokers show a topic: they do not hear of one that never had a leader."""
+    """Checks whether brokers show a topic: they are not sent one that never had a leader."""
     return any(c.cluster.rows[i].has_leadership for i in topic.rows)
 
 
@@ -217,7 +217,7 @@ def _wanted(topic: CreatableTopic) -> WantedTopic:
 
 
 def _topic_id(c: Controller, call: CarriedCall, name: str) -> bytes | None:
-    """The same in every attempt. Kafka's ids do not begin with a dash, which tools would take for an option."""
+    """Derives the id, the same in every attempt. As in Kafka none begins with a dash: tools take it for an option."""
     if not c.ibp.topic_ids:
         return None
     made = hashlib.sha256(call.call_id + name.encode()).digest()
@@ -227,7 +227,7 @@ def _topic_id(c: Controller, call: CarriedCall, name: str) -> bytes | None:
 
 
 def _earlier(there: TopicZnodes, topic: CreatableTopic, topic_id: bytes | None) -> NewTopic | None:
-    """The topic if an earlier attempt of the same call made it."""
+    """Returns the topic if an earlier attempt of the same call created it."""
     found = there.topic
     if not isinstance(found, TopicAssignment) or topic_id is None or found.topic_id != topic_id:
         return None
@@ -239,7 +239,7 @@ def _earlier(there: TopicZnodes, topic: CreatableTopic, topic_id: bytes | None) 
 
 
 async def _commit(c: Controller, topics: dict[str, NewTopic], contexts: dict[str, TopicZnodes]) -> dict[str, Outcome]:
-    """Writes until every topic is created or refused; those that others hold up go singly in the end."""
+    """Writes until every topic is created or refused; contended ones are written singly in the end."""
     outcomes: dict[str, Outcome] = {}
     waiting = dict(topics)
     for writes_max in c.conflict_rounds():
@@ -259,7 +259,7 @@ async def _commit(c: Controller, topics: dict[str, NewTopic], contexts: dict[str
 
 
 def _met(there: TopicZnodes, topic: NewTopic) -> Outcome:
-    """A topic that is there after all: ours, if its write was applied and only the answer lost, or somebody else's."""
+    """Judges a topic that exists after all: ours, if only the reply was lost, or another client's."""
     found = there.topic
     if isinstance(found, TopicAssignment) and (found.topic_id, found.partitions) == (topic.topic_id, topic.partitions):
         return topic
@@ -275,7 +275,7 @@ def _refused(code: Code) -> TopicRefusal:
 
 
 async def _start(c: Controller, names: list[str]) -> None:
-    """Elects leaders now; where the connection is lost, the event that the new children of the parent raise does."""
+    """Elects leaders now; where the connection is lost, the event of the parent's new children does."""
     if not names:
         return
     log.info("created %s: %s", counted(len(names), "topic"), abbreviate(names))
@@ -285,11 +285,11 @@ async def _start(c: Controller, names: list[str]) -> None:
         c.queue.signal(EventKind.TOPIC_CHANGE)
 
 
-# -- answering
+# -- responding
 
 
 async def _answer_later(c: Controller, one: _Asked) -> None:
-    """Beside the queue: once topics have leaders, and a broker has said what they inherit."""
+    """Responds beside the queue, once topics have leaders and a broker has sent the inherited configurations."""
     inherited = asyncio.ensure_future(_inherited(c, one))
     try:
         late = await topics_without_leaders(c, one.created, one.body.timeout_ms)
@@ -303,7 +303,7 @@ async def _inherited(c: Controller, one: _Asked) -> Inherited:
 
 
 def _answer(one: _Asked, late: frozenset[str], inherited: Inherited) -> CreateTopicsResponse:
-    """``late``: topics that have no leaders in time. ``inherited``: None where no broker says it."""
+    """Builds the response. ``late``: topics without leaders in time. ``inherited``: None where no broker sent it."""
     topics = tuple(_created(topic.name, one, late, inherited) for topic in one.body.topics)
     return CreateTopicsResponse(topics, one.account.throttle_ms)
 
@@ -326,7 +326,7 @@ def _created(name: str, one: _Asked, late: frozenset[str], inherited: Inherited)
 
 
 def _configs(inherited: Mapping[str, Setting], own: Mapping[str, str]) -> tuple[CreatedConfig, ...]:
-    """All that the topic has, as a broker would describe it."""
+    """Lists the configurations of a topic, as a broker describes them."""
     shown = {key: Setting(as_shown(key, value), DYNAMIC_TOPIC_CONFIG) for key, value in own.items()}
     return tuple(
         CreatedConfig(key, setting.value, config_source=setting.source)

@@ -1,7 +1,7 @@
 """Running partitions that name a daemon as a replica: a broker takes its place (S4-88).
 
-For a moment after the last daemon's end brokers count it as one of them, and Kafka's own controller starts what they
-auto-create then as it is. The replica exists nowhere, so nothing is lost by moving it; what runs goes on meanwhile.
+For a moment after the last daemon's end brokers count it as one of them, and Kafka's own controller starts topics that
+they auto-create then. The replica exists nowhere, so moving it loses nothing; the partitions go on meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ log = logging.getLogger("regent.controller")
 
 
 async def replace_daemons(c: Controller) -> None:
-    """Reassigns them; topics for which there is no free broker wait until one comes."""
+    """Reassigns such partitions; topics without a free broker wait until one registers."""
     load: Mapping[int, int] = Counter(b for row in c.cluster.rows for b in row.assignment.replicas)
     targets: dict[TopicPartition, tuple[int, ...] | None] = {}
     for name in sorted(c.reassignment_queue.name_daemons):
@@ -45,7 +45,7 @@ async def replace_daemons(c: Controller) -> None:
 
 
 def _named(c: Controller, name: str) -> dict[int, Assignment]:
-    """Targets of a topic's partitions that name a daemon."""
+    """Returns targets for a topic's partitions that name a daemon."""
     topic = c.cluster.topic(name)
     found = {} if topic is None else {c.cluster.rows[i].partition: current_assignment(c.cluster, i) for i in topic.rows}
     return {

@@ -1,9 +1,9 @@
-"""DeleteTopics (S4-78; Kafka ``ZkAdminManager.deleteTopics``): topics are marked, the answer waits until none is shown.
+"""DeleteTopics (S4-78; Kafka ``ZkAdminManager.deleteTopics``): topics are marked, the response waits for their removal.
 
-Kafka's controller answers when its own broker's metadata has forgotten the topics. This one waits for one broker, and
-up to a second longer for the others and for the znodes of topics whose replicas are all there: a client may create the
-topic anew. A replica on a broker that is gone holds up the deletion, never the answer. The call comes through the queue
-like a broker's; whoever asks again after a failover finds the marker there.
+Kafka's controller responds when its own broker's metadata no longer has the topics. This one waits for one broker, and
+up to a second longer for the others and for the znodes of topics whose replicas are all live: a client may create the
+topic anew. A replica on an absent broker holds up the deletion, never the response. The call comes through the queue
+like a broker's; a call that is repeated after a failover finds the marker.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOT_KNOWN: Final = (
 
 
 async def delete_topics_call(c: Controller, pending: PendingDeletion) -> None:
-    """Marks what exists; a topic that is marked already is waited for all the same."""
+    """Marks existing topics; the response waits for topics that were marked before, too."""
     call = pending.call
     try:
         account = await _account(c, call)
@@ -66,7 +66,7 @@ async def _account(c: Controller, call: DeleteTopicsCall) -> Account:
 def _paid(
     c: Controller, account: Account, found: Sequence[Topic | None], judged: Sequence[DeletedTopic]
 ) -> Iterator[DeletedTopic]:
-    """Throttled where the quota does not allow it. What is being deleted already, or named twice, is not charged."""
+    """Charges the quota, or throttles. Topics in deletion, or named twice, are not charged."""
     paid = set(c.cluster.deletions)
     for topic, one in zip(found, judged, strict=True):
         if one.error or topic is None or topic.index in paid:
@@ -83,7 +83,7 @@ def _found(c: Controller, wanted: str | bytes) -> Topic | None:
 
 
 def _judged(c: Controller, call: DeleteTopicsCall, wanted: str | bytes, topic: Topic | None) -> DeletedTopic:
-    """In Kafka's order: deletion switched off, unknown id, unknown name; metadata forgot what is being deleted."""
+    """Judges in Kafka's order: deletion switched off, unknown id, unknown name; in deletion counts as unknown."""
     by_name = isinstance(wanted, str)
     name, topic_id = (wanted, None) if isinstance(wanted, str) else (None, wanted)
     if topic is not None:
@@ -107,7 +107,7 @@ async def _answer_when_gone(
     refused: set[str],
     account: Account,
 ) -> None:
-    """Beside the queue, until no broker is known to show the topics any more, or for as long as the caller waits."""
+    """Responds beside the queue once no broker is known to show the topics, or the caller's time is over."""
     waiting = [t for t, j in zip(found, judged, strict=True) if t is not None and not j.error and t.name not in refused]
     try:
         left = await _wait(c, waiting, min(pending.call.timeout_ms / 1000, WAIT_S_MAX))
@@ -117,7 +117,7 @@ async def _answer_when_gone(
 
 
 async def _wait(c: Controller, waiting: Sequence[Topic], timeout_s: float) -> set[str]:
-    """Names of those that brokers may still show when time is up."""
+    """Returns the names of topics that brokers may still show when time is up."""
     now = asyncio.get_running_loop().time
     deadline_s = now() + max(0.0, timeout_s)
     late = {topic.name for topic in waiting if not await _forgotten(c, topic, deadline_s)}
@@ -130,7 +130,7 @@ async def _wait(c: Controller, waiting: Sequence[Topic], timeout_s: float) -> se
 
 
 async def _forgotten(c: Controller, topic: Topic, deadline_s: float) -> bool:
-    """Waits until a broker acknowledged that it is to forget the topic, or the topic is gone."""
+    """Waits until a broker acknowledged the removal of the topic, or the topic is gone."""
     if not await c.deletion_queue.until(partial(c.deletion_queue.began, topic), deadline_s):
         return False
     return not await c.channels.metadata_shown(topic.rows, deadline_s - asyncio.get_running_loop().time())

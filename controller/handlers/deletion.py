@@ -1,8 +1,8 @@
-"""Topic deletion (S4-78; Kafka ``TopicDeletionManager``): markers are queued, brokers told, their answers counted.
+"""Topic deletion (S4-78; Kafka ``TopicDeletionManager``): queues markers, sends StopReplica, counts the responses.
 
 A topic whose every replica is deleted loses its znodes, its marker with the last of them. Until then nothing is
-written, so whoever takes over starts again from the marker: a broker that deleted its log already answers without an
-error. What waits for a broker or for a reassignment goes on with the event that ends it.
+written, so the next controller starts again from the marker: a broker that deleted its log already responds without an
+error. A deletion that waits for a broker or a reassignment goes on with the event that ends the wait.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from state_machines.propagation.view import is_removed
 log = logging.getLogger("regent.controller")
 
 COUNTED_MAX = 10_000
-"""Replicas in the answers of one decision at which no further answer is added: some 50 ms."""
+"""Replicas in the responses of one decision at which no further response is added: some 50 ms."""
 AGAIN_S: Final = 5.0
-"""After how long znodes that could not be deleted are tried again."""
+"""Pause before another try to delete znodes."""
 NOT_DELETED = "znodes of a deleted topic could not be deleted: tried again after a while"
 NOT_RESTORED = "partitions that were added to a topic that is being deleted could not be taken back"
 
@@ -44,7 +44,7 @@ NOT_RESTORED = "partitions that were added to a topic that is being deleted coul
 
 
 async def topic_deletion(c: Controller) -> None:
-    """Children of ``/admin/delete_topics`` changed, or topics that they name: they are queued, or removed."""
+    """Queues or removes markers: children of ``/admin/delete_topics`` changed, or topics that they name."""
     since = c.zk.last_zxid
     found = await c.zk.children(paths.DELETE_TOPICS)
     await c.zk.watch(children=[paths.DELETE_TOPICS], since_zxid=since)
@@ -56,7 +56,7 @@ async def topic_deletion(c: Controller) -> None:
 
 
 def queue_markers(c: Controller, markers: Collection[str]) -> Sequence[str]:
-    """Queues what has a marker; returns the markers that are void: of topics that are not known, or switched off."""
+    """Queues topics with markers; returns void markers: of unknown topics, or of all where deletion is switched off."""
     sorted_ = sort_markers(c.cluster, markers, enabled=c.deletion_queue.enabled)
     c.deletion_queue.markers = frozenset(markers)
     fresh = c.cluster.observe_deletions(sorted_.queued)
@@ -67,7 +67,7 @@ def queue_markers(c: Controller, markers: Collection[str]) -> Sequence[str]:
 
 
 async def _remove(c: Controller, void: Sequence[str]) -> None:
-    """A topic that exists and was not read yet, or cannot be understood, keeps its marker until it is."""
+    """Removes void markers. A topic that exists but was not read, or is malformed, keeps its marker."""
     if c.deletion_queue.enabled is not False:
         found = await c.zk.read_many([paths.topic(name) for name in void])
         void = [name for name, node in zip(void, found, strict=True) if node is Code.NO_NODE]
@@ -116,7 +116,7 @@ async def _count_answers(c: Controller) -> None:
 
 
 def _some(answers: Sequence[BrokerResponse]) -> Sequence[BrokerResponse]:
-    """The first answers, until they are about so many replicas that it is enough for one turn of the loop."""
+    """Takes the first responses, until their replicas are enough for one turn of the loop."""
     replicas = 0
     for number, answer in enumerate(answers, 1):
         replicas += len(answer.rows)
@@ -126,7 +126,7 @@ def _some(answers: Sequence[BrokerResponse]) -> Sequence[BrokerResponse]:
 
 
 def judge_answers(draft: Draft, answers: Iterable[BrokerResponse]) -> None:
-    """A request that is refused as a whole names no partition: none of it was deleted."""
+    """Judges responses. A request that is refused as a whole names no partition: none of it was deleted."""
     for answer in answers:
         assert isinstance(answer.rows, Mapping)
         asked = [i for i, delete in answer.rows.items() if delete]
@@ -134,16 +134,16 @@ def judge_answers(draft: Draft, answers: Iterable[BrokerResponse]) -> None:
 
 
 def _explain(c: Controller, resting: Mapping[int, str]) -> None:
-    """One line for each reason."""
+    """Logs one line for each reason."""
     for why in sorted(set(resting.values())):
         names = [c.cluster.topics[index].name for index, reason in resting.items() if reason == why]
         log.warning("deletion of %s waits: %s", abbreviate(names), why)
 
 
 async def _delete_znodes(c: Controller) -> None:
-    """Of topics that every broker has forgotten, and of which none has still to be sent a StopReplica.
+    """Deletes znodes of topics that every broker dropped, and for which no StopReplica has still to be sent.
 
-    That would hit a topic which is created anew; and who is not told before the marker goes may never be.
+    A late StopReplica would hit a topic that is created anew; without the marker it may never be sent.
     """
     cluster = c.cluster
     topics = [cluster.topics[index] for index in c.deletion_queue.ended if index in cluster.deletions]

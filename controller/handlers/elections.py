@@ -1,7 +1,7 @@
-"""Elections that are asked for: by ElectLeaders, and by ``/admin/preferred_replica_election`` (S4-70, S4-71, S4-82).
+"""Requested elections: by ElectLeaders, and by ``/admin/preferred_replica_election`` (S4-70, S4-71, S4-82).
 
-The znode is the request: it is read when the event is handled and at failover, and deleted as it was read once the
-elections are committed, so whoever takes over finds it again or finds it done.
+The znode is the request. It is read when the event is handled and at failover, and deleted in the version that was read
+once the elections are committed: the next controller finds it again, or finds it done.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ log = logging.getLogger("regent.controller")
 ROWS_MAX: Final = 50_000
 """Partitions of one decision: some 150 ms."""
 TURN_ROWS: Final = 20_000
-"""Partitions that are looked at between two turns of the loop."""
+"""Partitions that are checked between two turns of the loop."""
 UNSAID: Final = frozenset({ElectionError.ELECTION_NOT_NEEDED, ElectionError.INVALID_TOPIC_EXCEPTION})
-"""Not said of each partition where all were asked for. A Kafka broker names those that its metadata has."""
+"""Errors left out of the response to a request for all partitions. A Kafka broker names those in its metadata."""
 TOLD_S_MAX: Final = 60.0
-"""How long an answer waits for the new leaders at the most, however long the caller would."""
+"""Longest wait of a response for the new leaders, however long the caller would wait."""
 NOT_TOLD: Final = "it is elected, and no broker has acknowledged its metadata in time"
 
 Asked = Mapping[TopicPartition, int | None]
-"""Rows of what is asked for; None for what does not exist."""
+"""Rows of requested partitions; None for those that do not exist."""
 Became = Mapping[int, NotElected | None]
-"""What came of rows; None where the leader is new."""
+"""Outcomes by row; None where the leader is new."""
 
 
 async def elect_leaders(c: Controller, pending: PendingElection) -> None:
-    """Elects, and answers beside the queue once brokers show the new leaders."""
+    """Elects, and responds beside the queue once brokers show the new leaders."""
     call = pending.call
     try:
         asked = await _rows(c, call.partitions)
@@ -70,7 +70,7 @@ async def elect_leaders(c: Controller, pending: PendingElection) -> None:
 
 
 def _with_earlier(became: Became) -> Became:
-    """What is not needed any more may have been elected by an earlier attempt of the call."""
+    """Adds rows that need no election any more: an earlier attempt of the call may have elected them."""
     not_needed = ElectionError.ELECTION_NOT_NEEDED
     return {i: None if found is not None and found.error is not_needed else found for i, found in became.items()}
 
@@ -86,7 +86,7 @@ async def _rows(c: Controller, partitions: Iterable[TopicPartition] | None) -> A
 
 
 async def _elect(c: Controller, asked: Asked, kind: ElectionType, why: str) -> Became:
-    """Holds the elections that are needed."""
+    """Carries out the needed elections."""
     became: dict[int, NotElected | None] = {}
     rows = [i for i in asked.values() if i is not None]
     for at in range(0, len(rows), TURN_ROWS):
@@ -104,7 +104,7 @@ async def _elect(c: Controller, asked: Asked, kind: ElectionType, why: str) -> B
 
 
 async def _results(asked: Asked, became: Became, *, everything: bool) -> list[Elected]:
-    """Of ``everything`` those that needed no election, or that brokers do not show any more, are left out."""
+    """Builds the results. Of ``everything``, it leaves out rows without need, or that brokers no longer show."""
     results: list[Elected] = []
     for at, (name, i) in enumerate(asked.items()):
         if i is None:
@@ -124,7 +124,7 @@ async def _answer_when_told(
     rows: Sequence[int],
     results: Sequence[Elected],
 ) -> None:
-    """A caller that is answered may look the new leaders up at once."""
+    """Responds once brokers show the new leaders: the caller may query them at once."""
     call = pending.call
     deadline_s = asyncio.get_running_loop().time() + min(call.timeout_s, TOLD_S_MAX)
     try:
@@ -144,10 +144,10 @@ async def _answer_when_told(
 
 
 async def preferred_election(c: Controller) -> None:
-    """Carries out what the znode asks for and deletes it; without one, waits for the next.
+    """Carries out the znode's elections and deletes it; without a znode it waits for the next.
 
-    One that cannot be understood asks for nothing and is deleted, as by Kafka's controller: it would keep out the
-    next one. Only what was read is deleted: a request that was replaced meanwhile is read again.
+    A malformed znode requests nothing and is deleted, as by Kafka's controller: it would keep out the next one. It
+    deletes the version that was read alone: a request that was replaced meanwhile is read again.
     """
     path = paths.PREFERRED_ELECTION
     since = c.zk.last_zxid

@@ -1,4 +1,4 @@
-"""The admin endpoint beside this daemon came or went: brokers show it on their client listener, or no longer."""
+"""The admin endpoint beside this daemon: brokers show it on their client listener while it is there."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from state_machines.model.types import Endpoint
 log = logging.getLogger("regent.controller")
 
 GONE_S: Final = 10.0
-"""How long an endpoint that has gone stays listed: longer than its restart takes.
+"""Time that an endpoint stays listed after it has gone: longer than its restart takes.
 
 Brokers log an error at each UpdateMetadata in which a node lacks a listener that the others have.
 """
 
 
 async def endpoint_change(c: Controller) -> None:
-    """Reads the endpoint's znode and sends what it says to every broker; nothing where nothing changed."""
+    """Reads the endpoint's znode and sends a changed endpoint to every broker."""
     path, since = endpoint_path(c.daemon_id), c.zk.last_zxid
     node = await c.zk.get(path)
     await c.zk.watch(data=[path] * (node is not None), exists=[path] * (node is None), since_zxid=since)
@@ -46,9 +46,9 @@ async def endpoint_change(c: Controller) -> None:
 
 
 def _may_return(c: Controller) -> bool:
-    """Whether a listed endpoint is away for so short a time that it stays listed.
+    """Checks whether a listed endpoint is away for so short a time that it stays listed.
 
-    On a listener that brokers share with clients it does not: their own calls would go to it in vain.
+    On a listener that brokers share with clients it does not: the brokers' own calls would go to it in vain.
     """
     if c.endpoint is None or c.endpoint.listener in c.channels.own_listeners:
         return False
@@ -83,6 +83,6 @@ def _is_ours(daemon_id: int, node: Node, found: AdminEndpoint, seals: Seals | No
 
 
 def _protocol(c: Controller, listener: str) -> int:
-    """Clients speak to the endpoint as to the brokers behind it."""
+    """Returns the security protocol of the endpoint: that of the brokers' listener for clients."""
     found = (broker.endpoint(listener) for broker in c.cluster.brokers.values())
     return next((endpoint.security_protocol for endpoint in found if endpoint is not None), 0)

@@ -1,7 +1,7 @@
-"""A term begins (S4-65..S4-69; Kafka ``onControllerFailover``).
+"""Failover: the begin of a term (S4-65..S4-69; Kafka ``onControllerFailover``).
 
-Everything is read on the claim's own session. Elections are committed and told ahead of the full snapshot, which
-then goes to every live broker: the controller before us may have committed without telling.
+Everything is read on the claim's own session. Elections are committed and propagated ahead of the full snapshot, which
+goes to every live broker: the controller before us may have committed changes that it never sent.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from state_machines.model.types import TopicAssignment
 log = logging.getLogger("regent.controller")
 
 FIRST_TOPICS: Final = 10
-"""Topics read before it is known how large they are: some have 10,000 partitions."""
+"""Topics in the first read, when their size is unknown: some have 10,000 partitions."""
 GROWTH_MAX: Final = 8
-"""By how many times more topics may be read at a time than before: the next ones may be larger."""
+"""Growth of the next read, as a factor: its topics may be larger."""
 TOLD_S_MAX: Final = 60.0
-"""How long the collector waits for the brokers to be told."""
+"""Longest wait of the garbage collection for the first propagation."""
 TURN_ROWS: Final = 20_000
 """Partitions that are entered into the model in one turn of the loop: about 40 ms."""
 
@@ -57,7 +57,7 @@ PARENTS: Final = (
 
 
 async def fail_over(c: Controller) -> None:
-    """Loads the model, elects, tells every broker everything."""
+    """Loads the model, elects, and sends every broker everything."""
     started_s = time.monotonic()
     c.counters.malformed.clear()
     since = c.zk.last_zxid
@@ -97,7 +97,7 @@ async def fail_over(c: Controller) -> None:
 
 
 async def tidy(c: Controller) -> None:
-    """Once everything is told, what was loaded is collected for the last time: later collections skip it."""
+    """Freezes the loaded model for the garbage collector once everything is sent: later collections skip it."""
     await c.channels.quiesced(TOLD_S_MAX)
     gc.unfreeze()
     gc.collect()
@@ -105,12 +105,12 @@ async def tidy(c: Controller) -> None:
 
 
 async def arm_parents(c: Controller, since: int) -> None:
-    """Watches the children of what the controller reacts to."""
+    """Watches the children of the znodes that the controller reacts to."""
     await c.zk.watch(children=PARENTS, since_zxid=since)
 
 
 async def set_up_features(c: Controller) -> None:
-    """``/feature`` as the IBP asks for; one that others rewrite all the time does not keep us from the office."""
+    """Writes ``/feature`` as the IBP requires; a znode that others rewrite all the time does not stop the failover."""
     try:
         bad = await cluster_nodes.set_up_features(c.zk, c.ibp.feature_znode_version, c.ibp.features_enabled, c.fence)
     except Contended as contended:
@@ -121,7 +121,7 @@ async def set_up_features(c: Controller) -> None:
 
 
 async def discard_notifications(c: Controller) -> None:
-    """What brokers noted for the controller before us is covered by reading everything."""
+    """Deletes brokers' notifications for the controller before us: the failover reads everything."""
     for parent in (paths.LOG_DIR_EVENTS, paths.ISR_CHANGES):
         listed = await c.zk.children(parent)
         if listed is not None and listed[0]:
@@ -129,7 +129,7 @@ async def discard_notifications(c: Controller) -> None:
 
 
 async def load_brokers(c: Controller) -> None:
-    """Registrations into the model, with a data watch on each."""
+    """Loads the registrations into the model, with a data watch on each."""
     since = c.zk.last_zxid
     found = await c.read_brokers()
     c.cluster.observe_brokers(found)
@@ -138,7 +138,7 @@ async def load_brokers(c: Controller) -> None:
 
 
 async def load_topics(c: Controller, since: int) -> None:
-    """Topics and leaderships into the model, some 20,000 partitions at a time, with a data watch on each topic."""
+    """Loads topics and leaderships, some 20,000 partitions at a time, with a data watch on each topic."""
     names = await topic_names(c.zk)
     watched: list[str] = []
     done, count = 0, FIRST_TOPICS
@@ -159,13 +159,13 @@ async def load_topics(c: Controller, since: int) -> None:
 
 
 async def load_deletions(c: Controller) -> None:
-    """Topics with a marker are queued before anything is decided, so that nobody is elected for them."""
+    """Queues topics with a marker before the first decision, so that no leader is elected for them."""
     listed = await c.zk.children(paths.DELETE_TOPICS)
     queue_markers(c, listed[0] if listed is not None else ())
 
 
 def slices(topics: list[TopicAssignment]) -> Iterator[list[TopicAssignment]]:
-    """Topics with at most ``TURN_ROWS`` partitions together; one that has more is alone."""
+    """Yields topics with at most ``TURN_ROWS`` partitions together; one that has more is alone."""
     some: list[TopicAssignment] = []
     rows = 0
     for topic in topics:
@@ -180,7 +180,7 @@ def slices(topics: list[TopicAssignment]) -> Iterator[list[TopicAssignment]]:
 
 
 async def enter(c: Controller, topics: list[TopicAssignment]) -> None:
-    """Topics and their leaderships into the model, the loop having a turn in between."""
+    """Enters topics and their leaderships into the model, with turns of the loop in between."""
     rows, found = await bring_in(c, topics)
     for at in range(0, len(rows), TURN_ROWS):
         await asyncio.sleep(0)

@@ -15,7 +15,7 @@ log = logging.getLogger("regent.controller")
 
 
 async def isr_notification(c: Controller) -> None:
-    """Reads the notifications, observes the named partitions, tells every broker, then deletes what was processed."""
+    """Reads the notifications, observes and propagates the named partitions, then deletes the notifications."""
     since = c.zk.last_zxid
     listed = await c.zk.children(paths.ISR_CHANGES)
     await c.zk.watch(children=[paths.ISR_CHANGES], since_zxid=since)

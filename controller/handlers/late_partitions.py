@@ -1,4 +1,4 @@
-"""Partitions that have a history and that the term met after its begin: restored by hand, or not readable before."""
+"""Partitions with a history that a term finds after its begin: restored by hand, or not readable before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TURN_ROWS: Final = 10_000
 async def late_partitions(c: Controller) -> None:
     """Writes another leader epoch for each, or a new leader where its own is gone, and sends that to brokers.
 
-    Reassignments of these partitions go on from the ISR that is known now.
+    Reassignments of these partitions go on from the present ISR.
     """
     rows = sorted(c.late)
     c.late.clear()

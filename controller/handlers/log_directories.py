@@ -1,7 +1,7 @@
-"""Failed log directories (S4-29, S4-81): a broker notes that one failed, and tells by error 56 which replicas it had.
+"""Failed log directories (S4-29, S4-81): a broker writes a notification, and reports its lost replicas by error 56.
 
-Asked by LeaderAndIsr for what it hosts, a broker ignores leader epochs that it knows and answers KAFKA_STORAGE_ERROR
-for replicas that it lost. A term's first snapshot asks every broker, so notes from before it need no reading.
+A broker ignores a LeaderAndIsr with leader epochs that it knows, but responds KAFKA_STORAGE_ERROR for replicas that it
+lost. A term's first snapshot goes to every broker, so earlier notifications need no reading.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from state_machines.decisions.log_directories import log_directories_failed
 log = logging.getLogger("regent.controller")
 
 ANSWERS_MAX: Final = 100
-"""Answers of brokers that one decision follows."""
+"""Responses of brokers in one decision."""
 
 
 class Failed(NamedTuple):
-    """A broker's incarnation, and rows whose replicas there are on a failed log directory."""
+    """Holds a broker's incarnation, and rows whose replicas there are on a failed log directory."""
 
     broker: int
     epoch: int
@@ -35,7 +35,7 @@ class Failed(NamedTuple):
 
 
 async def log_dir_event(c: Controller) -> None:
-    """Brokers that noted a failure are asked for all that they host; then the notes are deleted."""
+    """Queries brokers that reported a failure for all their replicas, then deletes the notifications."""
     since = c.zk.last_zxid
     listed = await c.zk.children(paths.LOG_DIR_EVENTS)
     await c.zk.watch(children=[paths.LOG_DIR_EVENTS], since_zxid=since)
@@ -54,7 +54,7 @@ async def log_dir_event(c: Controller) -> None:
 
 
 def _ask(c: Controller, brokers: Iterable[int]) -> None:
-    """LeaderAndIsr for every replica that was not told to stop."""
+    """Sends LeaderAndIsr for every replica that is not being stopped."""
     for broker in brokers:
         rows = [i for i in c.cluster.hosted(broker) if not c.cluster.stopped(i, broker)]
         log.warning("broker %d lost a log directory: it is asked which of its %d replicas", broker, len(rows))
@@ -62,7 +62,7 @@ def _ask(c: Controller, brokers: Iterable[int]) -> None:
 
 
 async def replicas_failed(c: Controller, first: Failed) -> None:
-    """What failed replicas led is elected elsewhere; they leave their ISRs until their broker starts anew."""
+    """Elects other leaders for failed replicas; these leave their ISRs until their broker starts anew."""
     failed: dict[int, list[int]] = {}
     for broker, epoch, rows in c.queue.following(EventKind.REPLICAS_FAILED, first, ANSWERS_MAX):
         known = c.cluster.brokers.get(broker)

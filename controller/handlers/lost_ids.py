@@ -1,8 +1,8 @@
-"""Topics that run and whose znodes have no topic id: brokers are asked for it beside the queue.
+"""Running topics whose znodes have no topic id: brokers are queried for it beside the queue.
 
-A broker forgets an id with the first UpdateMetadata without it, so none is sent the metadata of such topics before it
-has answered, nor before the ids that others know are written; LeaderAndIsr makes no broker forget and goes at once.
-Until an id is known such a topic is led without one, which brokers accept, whatever id their logs have.
+A broker drops an id with the first UpdateMetadata without it. So none is sent the metadata of such topics before it has
+responded, nor before the ids that others know are written. LeaderAndIsr drops no id and goes at once. Until an id is
+known such a topic has leaders without one, which brokers accept.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ from state_machines.model.types import Broker
 log = logging.getLogger("regent.controller")
 
 QUERIES_AT_ONCE_MAX: Final = 5
-"""Brokers that are asked together, those first that run longest."""
+"""Brokers that are queried together, those first that run longest."""
 ANSWER_S_MAX: Final = 5.0
-"""How long the answers of some brokers are waited for."""
+"""Time-out of the responses of some brokers."""
 ASK_S_MAX: Final = 10.0
-"""How long answers are waited for in one try."""
+"""Time-out of one try."""
 PAUSE_S: Final = 1.0
-"""Between two tries."""
+"""Pause between two tries."""
 OUTRANKED: Final = "it obeys a higher controller epoch, and may know another cluster's topics"
 TOPICS_MAX: Final = 500
 """Topics that get their ids in one turn of the queue."""
 ASKED: Final = b"asked"
 TOLD_NONE: Final = b"told none"
-"""Noted: brokers are asked; before a daemon sent them a topic without an id, they had been told so by others."""
+"""Note of a query in which a broker had the topics without ids from an earlier controller."""
 NEVER_HAD_ANY: Final = f"; if no replica has that file, delete {TOPIC_IDS_BEGIN} and restart the daemon: ids are given"
 NOT_NOTED: Final = "that topic ids begin could not be noted in ZooKeeper"
 
 
-# -- the question
+# -- the query
 
 
 async def begin(c: Controller) -> None:
-    """Has brokers asked for what a term's first reading found lost; notes it where no topic that runs has an id.
+    """Has brokers queried for ids that a term's first reading found lost; notes it where no running topic has an id.
 
     The note outlives a term that ends while ids are given: topics that have one by then would make the others look as
     if they had lost theirs.
@@ -79,7 +79,7 @@ async def begin(c: Controller) -> None:
 
 
 def inquire_of_new(c: Controller) -> None:
-    """Has brokers asked for topics that were just found without an id; their metadata waits for the answers."""
+    """Has brokers queried for topics that were just found without an id; their metadata waits for the responses."""
     lost = c.lost_ids
     if not lost.fresh:
         return
@@ -101,7 +101,7 @@ def query_topic_ids_again(c: Controller, *, registered: bool) -> None:
 
 
 async def _inquire(c: Controller) -> None:
-    """Asks until every live broker has answered or ``TRIES_MAX`` is reached; each try ends with an event."""
+    """Queries until every live broker has responded or ``TRIES_MAX`` is reached; each try ends with an event."""
     lost = c.lost_ids
     try:
         while lost.tries_left and lost.topics:
@@ -123,7 +123,7 @@ async def _inquire(c: Controller) -> None:
 
 
 async def _dial(c: Controller, evidence: Evidence) -> None:
-    """One try: some brokers are asked after the others, until one knows an id of each topic, or time is up."""
+    """Makes one try: queries some brokers after the others, until one knows an id of each topic, or time is up."""
     lost, now_s = c.lost_ids, asyncio.get_running_loop().time
     names = sample_of_lost(lost.topics) if evidence.sampled else sorted(lost.topics)
     waiting = [broker for broker in c.cluster.brokers.values() if evidence.lacks(broker)]
@@ -151,21 +151,21 @@ async def _dial(c: Controller, evidence: Evidence) -> None:
 
 
 async def _ids(broker: BrokerQueries, names: Sequence[str]) -> TopicIds:
-    """What a broker was told; raises BrokerCallFailed where it may not say that of every topic."""
+    """Returns the ids that a broker knows; raises BrokerCallFailed where its response does not cover every topic."""
     found: dict[str, bytes | None] = {}
     for name, topic in (await broker.metadata(names)).topics.items():
         if topic.error == Error.NONE:
             found[name] = topic.topic_id
         elif topic.error != Error.UNKNOWN_TOPIC_OR_PARTITION:
-            raise BrokerCallFailed(f"it answers {error_name(topic.error)} for topic {name}")
+            raise BrokerCallFailed(f"it responds {error_name(topic.error)} for topic {name}")
     return found
 
 
-# -- what comes of it
+# -- the verdicts
 
 
 async def lost_ids(c: Controller) -> None:
-    """Judges what brokers answered, writes the ids, some topics at a time, and has the topics sent."""
+    """Judges the brokers' responses, writes the ids, some topics at a time, and has the topics sent."""
     lost = c.lost_ids
     for name in [name for name, czxid in lost.topics.items() if not _is_lost(c, name, czxid)]:
         lost.drop(name)
@@ -189,7 +189,7 @@ def _is_lost(c: Controller, name: str, czxid: int) -> bool:
 
 
 def _judge(c: Controller) -> None:
-    """Finds the ids that are to be written, in the order of names; the other topics are reported."""
+    """Returns the ids to write, in the order of names; reports the other topics."""
     lost = c.lost_ids
     complete = lost.evidence.complete(c.cluster.brokers)
     verdicts = judge_ids(sorted(lost.topics), lost.evidence, complete=complete, none_had_one=lost.none_had_one)
@@ -211,7 +211,7 @@ async def _write(c: Controller) -> None:
     ids = dict(islice(lost.ids.items(), TOPICS_MAX))
     failed = await rewrite_topics(c, lambda: id_changes(c.cluster, ids), "topic id")
     c.waiting_topics |= failed.keys()
-    for name in failed.keys() & lost.found:  # brokers have it, and would forget it where they were told none
+    for name in failed.keys() & lost.found:  # brokers have it, and would drop it if they were sent none
         c.cluster.observe_topic_id(name, ids[name])
     for name in ids:
         lost.ids.pop(name, None)
@@ -227,7 +227,7 @@ async def _write(c: Controller) -> None:
 
 
 def _send(c: Controller) -> None:
-    """Brokers that answered, or are waited for no more, are sent all topics, with or without an id.
+    """Sends all topics, with or without an id, to brokers that responded or whose response is not awaited any more.
 
     A log without an id takes one with the leader epoch that its broker knows, so a snapshot does for made-up ids.
     """
@@ -251,7 +251,7 @@ def _send(c: Controller) -> None:
 
 
 async def _note(c: Controller) -> None:
-    """Notes that topic ids begin, as long as topics wait for theirs, and that brokers were sent none before."""
+    """Writes the note that topic ids begin, as long as topics wait for theirs."""
     lost = c.lost_ids
     wanted: bytes | None = TOLD_NONE if lost.evidence.sent_none else ASKED
     if not (lost.none_had_one and lost.topics):
@@ -281,10 +281,10 @@ def _say_found(found: Iterable[str]) -> None:
 
 
 def _say_unknown(c: Controller, unknown: Iterable[str], unanswered: Iterable[str]) -> None:
-    """Reports topics that stay without an id, where they are others than the last time."""
+    """Reports topics that stay without an id, where they differ from the last report."""
     lost, names = c.lost_ids, sorted(unknown)
     silent = [
-        f"broker {b} ({lost.silent.get(b, 'not queries yet')})"
+        f"broker {b} ({lost.silent.get(b, 'not queried yet')})"
         for b, known in sorted(c.cluster.brokers.items())
         if lost.evidence.lacks(known)
     ]
@@ -294,8 +294,8 @@ def _say_unknown(c: Controller, unknown: Iterable[str], unanswered: Iterable[str
     lost.said = said
     if set(names) & set(unanswered):
         log.error(
-            "%s: the znode has no topic id, and brokers that may know it do not answer: %s; led without an id until "
-            "they answer or are gone; see why they do not answer, or restart them: a broker that registers is asked",
+            "%s: the znode has no topic id, and brokers that may know it do not respond: %s; led without an id until "
+            "they respond or are gone; see why they do not, or restart them: a broker that registers is queried",
             abbreviate(names),
             abbreviate(silent, "brokers") if silent else "no broker is live",
         )

@@ -17,7 +17,7 @@ log = logging.getLogger("regent.controller")
 
 
 async def allocate_producer_ids(c: Controller, pending: PendingProducerIds) -> None:
-    """One conditional write per block; a block whose write has an unknown outcome is skipped."""
+    """Allocates one block per conditional write; it skips a block whose write has an unknown outcome."""
     call = pending.call
     broker = c.cluster.brokers.get(call.broker_id)
     if broker is None:

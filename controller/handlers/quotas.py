@@ -1,4 +1,4 @@
-"""Accounts of calls that are subject to a quota on mutations (KIP-599); rates are read where they are not known."""
+"""Accounts of calls under a mutation quota (KIP-599); unknown rates are read."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ THROTTLED: Final = TopicRefusal(TopicError.THROTTLING_QUOTA_EXCEEDED, "The throt
 
 
 async def accounts(c: Controller, payers: Sequence[Payer]) -> list[Account]:
-    """In order. Nothing is read for callers that are known, until a configuration changed."""
+    """Returns the accounts in the order of the calls. Reads rates of callers that are unknown or were changed."""
     unknown = c.quotas.unknown(payers)
     return c.quotas.accounts(payers, await _rates(c, unknown) if unknown else {})
 
 
 async def _rates(c: Controller, levels: Sequence[Level]) -> dict[Level, float]:
-    """A znode that cannot be used sets no rate; it is reported, and watched until it is mended."""
+    """Reads rates. A malformed znode sets none; it is reported, and watched until it is repaired."""
 
     async def read() -> tuple[dict[Level, float], list[Malformed]]:
         since = c.zk.last_zxid

@@ -1,9 +1,9 @@
-"""Reassignments (S4-50..S4-64, S4-69, S4-84; KIP-455): asked for by call or by znode, and brought to their end.
+"""Reassignments (S4-50..S4-64, S4-69, S4-84; KIP-455): requested by call or by znode, and brought to their end.
 
-The topic znode, written before and after everything else, is the only truth of a reassignment: whatever await a
-controller dies at, the next one goes on from there. Each step is over all partitions at once. Between the states and
-the final rewrite brokers acknowledge that the replicas which go have stopped: until then the topic znode names them,
-so that a controller that dies in between leaves no log behind that nobody knows of.
+The topic znode, written before and after everything else, is the only truth of a reassignment. At whichever await a
+controller dies, the next one goes on from there. Each step is over all partitions at once. Between the states and the
+final rewrite brokers acknowledge that the removed replicas have stopped. Until then the topic znode names them, so that
+a controller that dies in between leaves no unknown log behind.
 """
 
 from __future__ import annotations
@@ -55,21 +55,21 @@ from state_machines.model.types import Assignment, TopicPartition
 log = logging.getLogger("regent.controller")
 
 STOPPED_S_MAX: Final = 30.0
-"""How long a final rewrite waits for brokers to stop replicas; one that does not answer keeps its log, as in Kafka."""
+"""Longest wait of a final rewrite until brokers stop replicas; one that does not respond keeps its log, as in Kafka."""
 TURN_ROWS: Final = 10_000
 """Rows in one decision, which is one turn of the loop: about a tenth of a second."""
 AGAIN_S: Final = 5.0
-"""After how long what could not be written is tried again."""
+"""Pause before a failed write is tried again."""
 
 Targets = Mapping[TopicPartition, tuple[int, ...] | None]
 Refused = dict[TopicPartition, NotReassigned]
 
 
-# -- asked for
+# -- requests
 
 
 async def alter_reassignments(c: Controller, pending: PendingReassignment) -> None:
-    """A call: answered once it is durable, and the states that it leads to are; asking again is harmless."""
+    """Handles a call: the response follows once it and its states are durable; repeating it is harmless."""
     try:
         call = pending.call
         refused = await begin(c, call.targets, f"requested by {call.principal}")
@@ -81,7 +81,7 @@ async def alter_reassignments(c: Controller, pending: PendingReassignment) -> No
 
 
 def _done(c: Controller, name: TopicPartition, target: tuple[int, ...] | None, why: NotReassigned) -> bool:
-    """Whether an earlier attempt of the call may have done already what is refused now."""
+    """Checks whether an earlier attempt of the call may have applied a target that is refused now."""
     if target is None:
         return why.error is ReassignError.NO_REASSIGNMENT_IN_PROGRESS
     row = c.cluster.find(*name)
@@ -90,7 +90,7 @@ def _done(c: Controller, name: TopicPartition, target: tuple[int, ...] | None, w
 
 
 async def begin(c: Controller, targets: Targets, why: str) -> Refused:
-    """Begins, overrides and cancels; returns what is refused."""
+    """Begins, overrides and cancels reassignments; returns the refused ones."""
     wanted, refused = await _judge(c, targets, live_only=True)
     if wanted:
         await withdraw(c, {c.cluster.name(i) for i in wanted})
@@ -103,7 +103,7 @@ async def begin(c: Controller, targets: Targets, why: str) -> Refused:
 
 
 async def list_reassignments(c: Controller, pending: PendingListing) -> None:
-    """A call: what is under way, as topic znodes have it. What only waits for its final rewrite is done."""
+    """Handles a call: lists reassignments of the topic znodes, without those that only wait for the final rewrite."""
     try:
         call = pending.call
         wanted = None if call.partitions is None else frozenset(call.partitions)
@@ -115,7 +115,7 @@ async def list_reassignments(c: Controller, pending: PendingListing) -> None:
 
 
 async def reassign_partitions(c: Controller) -> None:
-    """``/admin/reassign_partitions`` was written: what is new there begins, what is refused leaves it."""
+    """Begins the new targets of ``/admin/reassign_partitions``; refused ones are removed from it."""
     if rows := await _requested(c):
         await go_on(c, rows, f"reassignment of {counted(len(rows), 'partition')} asked for by znode")
     await shrink_request(c)
@@ -138,7 +138,7 @@ async def _requested(c: Controller) -> list[int]:
 
 
 async def _judge(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
-    """Assignments by row, and refusals; those because of an ISR are judged again once their states are read again."""
+    """Returns assignments by row, and refusals; it reads states again before it refuses for an ISR."""
     judged = _judged(c, targets, live_only=live_only)
     behind = [c.cluster.find(*name) for name, found in judged[1].items() if found.why == LAST_IN_SYNC]
     if not behind or c.ibp.alter_partition:
@@ -148,7 +148,7 @@ async def _judge(c: Controller, targets: Targets, *, live_only: bool) -> tuple[d
 
 
 def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
-    """What only waits for its final rewrite is where it is asked to be already."""
+    """Judges targets; a partition that only waits for its final rewrite is at its target already."""
     wanted: dict[int, Assignment] = {}
     refused: Refused = {}
     for name, target in targets.items():
@@ -162,7 +162,7 @@ def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[i
 
 
 async def _write(c: Controller, wanted: Mapping[int, Assignment]) -> Refused:
-    """Step 1, U: the topic znodes say so (S4-51); returns the partitions of those that cannot be written."""
+    """Writes the topic znodes: step 1, U (S4-51); returns the partitions of those that cannot be written."""
     failed = await rewrite_topics(c, lambda: rewrites(c.cluster, wanted))
     names = [c.cluster.name(i) for i in wanted] if failed else []
     return {name: _not_written(failed[name.topic]) for name in names if name.topic in failed}
@@ -175,7 +175,7 @@ def _not_written(why: str) -> NotReassigned:
 
 
 def _say(what: str, refused: Refused) -> None:
-    """One sentence for each request."""
+    """Logs one sentence for each request."""
     reasons = ", ".join(f"{n} x {why}" for why, n in Counter(r.why for r in refused.values()).most_common(4))
     log.info("reassignment: %s%s", what, f"; refused: {reasons}" if reasons else "")
 
@@ -186,11 +186,11 @@ def _counted(targets: Targets) -> str:
     return " and ".join(f"{what} for {counted(count, 'partition')}" for what, count in parts if count)
 
 
-# -- brought to their end
+# -- progress
 
 
 async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool = False) -> None:
-    """States of rows: those whose target is in sync are completed, others begin (``again``: once more)."""
+    """Writes states of rows: those whose target is in sync are completed, others begin (``again``: once more)."""
     if not rows:
         return
     await _watch_states(c, rows)
@@ -216,7 +216,7 @@ async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool =
 
 
 def _resume_deletions(c: Controller, rows: Iterable[int]) -> None:
-    """Topics whose deletion waited for reassignments that ended without a further write of the topic znode."""
+    """Resumes deletions that waited for reassignments which ended without a further write of the topic znode."""
     ended = {c.cluster.rows[i].topic for i in rows if i not in c.cluster.reassigning} & c.cluster.deletions
     if ended:
         c.deletion_queue.resume(ended)
@@ -229,7 +229,7 @@ def _look_again(c: Controller) -> None:
 
 
 def _later(c: Controller, event: EventKind, prepare: Callable[[Controller], None] = lambda _: None) -> None:
-    """Signals an event after a while, once however often that is asked for meanwhile."""
+    """Signals an event after a while, once however often it is requested meanwhile."""
 
     async def signal() -> None:
         await asyncio.sleep(AGAIN_S)
@@ -243,21 +243,21 @@ def _later(c: Controller, event: EventKind, prepare: Callable[[Controller], None
 
 
 def isrs_changed(c: Controller, rows: Iterable[int]) -> None:
-    """ISRs are known to have changed: what is due by that is decided on in an event of its own (S4-54)."""
+    """Has rows with changed ISRs decided on in an event of its own (S4-54)."""
     if found := due(c.cluster, rows):
         c.reassignment_queue.due.update(found)
         c.queue.signal(EventKind.ADVANCE_REASSIGNMENTS)
 
 
 async def advance_reassignments(c: Controller) -> None:
-    """Decides on what became due since the last time."""
+    """Decides on rows that became due since the last time."""
     rows = due(c.cluster, sorted(c.reassignment_queue.due))
     c.reassignment_queue.due.clear()
     await go_on(c, rows, f"{len(rows)} reassignments are due")
 
 
 async def brokers_returned(c: Controller, brokers: Collection[int]) -> None:
-    """Reassignments whose target they are in go on (S4-50): what was told to a former life is told again."""
+    """Resumes reassignments to returned brokers (S4-50): requests to an earlier incarnation are sent again."""
     rows = waiting_for(c.cluster, brokers)
     await go_on(c, rows, f"brokers {sorted(brokers)} are back: {len(rows)} reassignments go on", again=True)
     await _drop_again(c, brokers)
@@ -266,9 +266,9 @@ async def brokers_returned(c: Controller, brokers: Collection[int]) -> None:
 
 
 async def _drop_again(c: Controller, brokers: Collection[int]) -> None:
-    """Who returns before the final rewrite may still have the log that was to go: the rewrite waits for it again.
+    """Has returned brokers stop removed replicas again before the final rewrite: they may have the logs.
 
-    Logs are deleted and nothing is written, so the role is confirmed first.
+    Logs are deleted and nothing is written, so the claim is confirmed first.
     """
     rows = dropped_on(c.cluster, brokers)
     if not rows:
@@ -288,7 +288,7 @@ async def _drop_again(c: Controller, brokers: Collection[int]) -> None:
 
 
 async def dropped_replicas(c: Controller) -> None:
-    """The connection was lost when a broker with replicas that are to go returned."""
+    """Repeats :func:`_drop_again` where the connection was lost when a broker with removed replicas returned."""
     await c.connected()
     brokers = c.reassignment_queue.returned & c.cluster.brokers.keys()
     c.reassignment_queue.returned.clear()
@@ -296,7 +296,7 @@ async def dropped_replicas(c: Controller) -> None:
 
 
 async def resume_reassignments(c: Controller) -> None:
-    """A term began (S4-69): the znode first, then everything that topic znodes say is under way."""
+    """Resumes reassignments when a term begins (S4-69): those of the znode first, then all of the topic znodes."""
     await _requested(c)
     rows = sorted(c.cluster.reassigning)
     await go_on(c, rows, f"{len(rows)} reassignments of an earlier term go on", again=True)
@@ -304,7 +304,7 @@ async def resume_reassignments(c: Controller) -> None:
 
 
 def _finish_later(c: Controller) -> None:
-    """One wait at a time: what completes meanwhile is written together afterwards."""
+    """Waits until removed replicas stop, one wait at a time; rows that complete meanwhile are written afterwards."""
     r = c.reassignment_queue
     if r.complete and not r.waiting:
         r.waiting = True
@@ -320,7 +320,7 @@ async def _finish_when_stopped(c: Controller, rows: set[int]) -> None:
 
 
 async def finish_reassignments(c: Controller) -> None:
-    """Step 4: the topic znodes name the target alone (S4-60), and then the znode of requests less (S4-61)."""
+    """Finishes rows: topic znodes name the target alone (step 4, S4-60), then the znode of requests drops them."""
     r = c.reassignment_queue
     r.stopped = {i for i in r.stopped if is_settled(c.cluster, i)}
     rows = sorted(r.stopped)
@@ -336,7 +336,7 @@ async def finish_reassignments(c: Controller) -> None:
 
 
 async def reassigned_state(c: Controller) -> None:
-    """Watched state znodes changed: read again, what is due is decided on."""
+    """Reads changed state znodes again, and decides on the rows that are due."""
     touched = sorted(c.reassignment_queue.touched)
     c.reassignment_queue.touched.clear()
     await _read_states(c, [i for path in touched if (i := _row_of_state(c, path)) is not None])
@@ -348,7 +348,7 @@ def _row_of_state(c: Controller, path: str) -> int | None:
 
 
 async def reassigned_states(c: Controller) -> None:
-    """Watches were gone: the state znodes of all that is being reassigned are read again."""
+    """Reads the state znodes of all reassigned partitions again: their watches were gone."""
     await _read_states(c, sorted(c.cluster.reassigning))
 
 
@@ -358,9 +358,9 @@ async def _read_states(c: Controller, rows: Collection[int]) -> None:
 
 
 async def _watch_states(c: Controller, rows: Iterable[int]) -> None:
-    """Below IBP 2.7-IV2 (Kafka ``PartitionReassignmentIsrChange``): notifications of ISRs come seconds later.
+    """Watches state znodes where ISR notifications are late, below IBP 2.7-IV2 (``PartitionReassignmentIsrChange``).
 
-    Watched, then read. Where the connection is lost everything is watched again once it is back.
+    It watches, then reads. After a lost connection all are watched again once it is back.
     """
     moving = [i for i in rows if i in c.cluster.reassigning and c.cluster.rows[i].has_leadership]
     if c.ibp.alter_partition or not moving:

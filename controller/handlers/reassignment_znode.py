@@ -1,6 +1,6 @@
-"""``/admin/reassign_partitions``, by which old tools and people ask: read, and rewritten as its partitions are done.
+"""``/admin/reassign_partitions``, the request of old tools: it is read, and rewritten as its partitions are done.
 
-Whoever wrote it may take a partition for done, or refused, once it is not named there any more (S4-61).
+Its writer may take a partition for done, or refused, once the znode no longer names it (S4-61).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from state_machines.model.types import TopicPartition
 log = logging.getLogger("regent.controller")
 
 ROUNDS_MAX: Final = 10
-"""How often the znode is rewritten against others."""
+"""Rewrites of the znode against other writers."""
 CONTENDED: Final = "/admin/reassign_partitions could not be rewritten: check its ACL, and who else writes it"
 
 
 async def read_request(c: Controller) -> Request | None:
-    """What it says now, with a watch on it; one that cannot be understood is reported and asks for nothing."""
+    """Reads the znode, and watches it; a malformed one is reported and requests nothing."""
     path, since = paths.REASSIGN_PARTITIONS, c.zk.last_zxid
     found = await read_reassignments(c.zk)
     if found is None:
@@ -41,10 +41,10 @@ async def read_request(c: Controller) -> Request | None:
 
 
 async def withdraw(c: Controller, names: Container[TopicPartition]) -> None:
-    """The znode names these no more: a request by API comes after it and wins.
+    """Removes targets that a later request by API replaces, before anything of that request is written.
 
-    Before anything of that is written: a controller that dies in between would begin the znode's targets again. Where
-    somebody else writes the znode at the same time, that is the later request, and its own event will judge it.
+    Otherwise the successor of a controller that dies in between would begin the znode's targets again. If another
+    client writes the znode at the same time, that is the later request, and its own event will judge it.
     """
     request = c.reassignment_queue.request
     for _ in ConflictRounds(ROUNDS_MAX):
@@ -58,7 +58,7 @@ async def withdraw(c: Controller, names: Container[TopicPartition]) -> None:
 
 
 async def shrink_request(c: Controller) -> None:
-    """What is done, refused or superseded leaves the znode; with the last of it the znode goes."""
+    """Removes done, refused and superseded targets; deletes the znode with the last of them."""
     request = c.reassignment_queue.request
     if request is None:
         return
@@ -75,7 +75,7 @@ async def shrink_request(c: Controller) -> None:
 
 
 async def _write(c: Controller, request: Request, left: dict[TopicPartition, tuple[int, ...]]) -> bool:
-    """Writes what is left; a znode that somebody else wrote meanwhile has yet to be judged."""
+    """Writes the remaining targets; a znode that another client wrote meanwhile has yet to be judged."""
     written = await write_reassignments(c.zk, request._replace(targets=left), c.fence)
     c.gate.check()
     judged = written and request is c.reassignment_queue.request

@@ -1,4 +1,4 @@
-"""A topic is gone from ZooKeeper: so is everything that is remembered of it."""
+"""Removal of a topic that is gone from ZooKeeper, and of everything that the term keeps for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from state_machines.journal.events import Kind
 
 
 def remove_topic(c: Controller, name: str) -> int:
-    """Returns how many partitions it had."""
+    """Removes a topic; returns how many partitions it had."""
     c.waiting_topics.discard(name)
     c.lost_ids.drop(name)
     c.reassignment_queue.name_daemons.discard(name)

@@ -1,8 +1,8 @@
-"""What others wrote into topic znodes is mended before anything of it starts (S4-85, S4-88).
+"""Repair of topic znodes that other clients wrote, before their partitions start (S4-85, S4-88).
 
 A new topic may have no topic id (IBP 2.8 and later), or name a daemon among its replicas, because brokers take the
-daemon for one of them. Of a topic that runs, a tool that is older than its znode's format may have cut the topic id,
-partitions, or what a reassignment adds and removes: the model still has them.
+daemon for one of them. An old tool may have cut the topic id, partitions or a reassignment's replicas from the znode of
+a running topic: the model still has them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ RESTORED = "what another took out is written back"
 
 State = Leadership | Malformed | None
 States = dict[str, dict[int, State]]
-"""By topic and partition: state znodes of the partitions that the model does not have."""
+"""State znodes of partitions that the model does not have, by topic and partition."""
 
 
 async def read_new(c: Controller, topics: Sequence[TopicAssignment], states: States) -> None:
@@ -53,7 +53,7 @@ def _unread(c: Controller, topic: TopicAssignment, read: Mapping[int, State]) ->
 
 
 class Load:
-    """Replicas per broker, of the model and of the topics that are being brought in; counted where it is asked for."""
+    """Counts replicas per broker, of the model and of the topics that are being brought in, when first needed."""
 
     def __init__(self, c: Controller, topics: Sequence[TopicAssignment]) -> None:
         self._c = c
@@ -61,7 +61,7 @@ class Load:
         self._counted: Counter[int] | None = None
 
     def counted(self) -> Counter[int]:
-        """By broker."""
+        """Returns the replicas by broker."""
         if self._counted is None:
             coming = (a for topic in self._topics for a in topic.partitions.values())
             known = (row.assignment for row in self._c.cluster.rows)
@@ -69,16 +69,16 @@ class Load:
         return self._counted
 
     def add(self, partitions: Mapping[int, Assignment]) -> None:
-        """Assignments that were repaired."""
+        """Adds repaired assignments."""
         if partitions:
             self.counted().update(b for a in partitions.values() for b in a.replicas)
 
 
 async def repair(c: Controller, topics: Sequence[TopicAssignment], states: States, load: Load) -> list[TopicAssignment]:
-    """The topics as they may be started, after the writes that made them so; without those that must not start.
+    """Repairs the znodes; returns the topics as they may be started, without those that must not start.
 
-    Partitions that cannot be mended now are left out; the others are served. They are tried again when the topic
-    znode changes or a broker comes.
+    It leaves out partitions that cannot be repaired now; the others are served. It tries them again when the topic
+    znode changes or a broker registers.
     """
     served: list[TopicAssignment] = []
     waiting = list(topics)
@@ -103,7 +103,7 @@ async def repair(c: Controller, topics: Sequence[TopicAssignment], states: State
 async def _plans(
     c: Controller, topics: Sequence[TopicAssignment], states: States, load: Load, served: list[TopicAssignment]
 ) -> AsyncIterator[tuple[TopicAssignment, TopicChange]]:
-    """The rewrites that are needed; topics that need none, or cannot have one, go into ``served``."""
+    """Plans the needed rewrites; topics that need none, or cannot have one, go into ``served``."""
     for topic in topics:
         phantoms, lost, topic_id = phantoms_of(c, topic, states), taken_out(c.cluster, topic), _id_of(c, topic, states)
         if not phantoms and not lost and topic.topic_id == topic_id:
@@ -117,7 +117,7 @@ async def _plans(
 
 
 async def _again(c: Controller, topics: Sequence[TopicAssignment], states: States) -> list[TopicAssignment]:
-    """Topics as they are now; those that were recreated meanwhile are another event's."""
+    """Reads topics again; those that were recreated meanwhile are left to another event."""
     before = {topic.name: topic.czxid for topic in topics}
     found = await c.store.load_topics(list(before)) if before else []
     same = [t for t in found if isinstance(t, TopicAssignment) and t.czxid == before[t.name]]
@@ -126,7 +126,7 @@ async def _again(c: Controller, topics: Sequence[TopicAssignment], states: State
 
 
 def repaired_as(c: Controller, topic: TopicAssignment, change: TopicChange) -> TopicAssignment:
-    """The topic after the write of ``change``."""
+    """Returns the topic after the write of ``change``."""
     c.waiting_topics.discard(topic.name)
     if change.why == REPAIRED:
         c.counters.repaired_assignments += 1
@@ -136,13 +136,13 @@ def repaired_as(c: Controller, topic: TopicAssignment, change: TopicChange) -> T
 
 
 def fresh_of(topic: TopicAssignment, states: States) -> dict[int, Assignment]:
-    """Partitions that the model does not have and that never started."""
+    """Lists partitions that the model does not have and that never started."""
     read = states[topic.name]
     return {p: a for p, a in topic.partitions.items() if p in read and read[p] is None}
 
 
 def note_running(c: Controller, topics: Sequence[TopicAssignment], states: States) -> None:
-    """Partitions that a broker's controller started with a daemon's id: what runs is changed by reassignment only."""
+    """Notes partitions that a broker's controller started with a daemon's id: only reassignments change them."""
     for topic in topics:
         if names_any(topic, c.daemons):
             fresh = fresh_of(topic, states)
@@ -152,17 +152,17 @@ def note_running(c: Controller, topics: Sequence[TopicAssignment], states: State
 
 
 def phantoms_of(c: Controller, topic: TopicAssignment, states: States) -> dict[int, Assignment]:
-    """Fresh partitions that name a daemon as a replica."""
+    """Lists fresh partitions that name a daemon as a replica."""
     if not names_any(topic, c.daemons):
         return {}
     return {p: a for p, a in fresh_of(topic, states).items() if not c.daemons.isdisjoint(a.replicas)}
 
 
 def _id_of(c: Controller, topic: TopicAssignment, states: States) -> bytes | None:
-    """The topic id that the znode is to have: the one that brokers were told, whatever it says now.
+    """Chooses the topic id for the znode: the one that brokers were sent, whichever id the znode has now.
 
-    Another one is believed where brokers refused that: somebody mends what another controller did. A topic that started
-    without one may have lost it: :mod:`controller.handlers.lost_ids` asks brokers.
+    The znode's id counts where brokers refused ours: an operator repairs what another controller did. A topic that
+    started without an id may have lost it: :mod:`controller.handlers.lost_ids` queries brokers.
     """
     known = c.cluster.topic(topic.name)
     told = None if known is None or known.czxid != topic.czxid else known.topic_id
@@ -190,7 +190,7 @@ def plan_repair(
     lost: Mapping[int, Assignment],
     topic_id: bytes | None,
 ) -> TopicChange | None:
-    """The rewrite of a topic znode, or None where there are not enough brokers for its replicas."""
+    """Plans the rewrite of a topic znode; None where there are not enough brokers for its replicas."""
     partitions: dict[int, Assignment] | None = {}
     if phantoms:
         asked = TopicAssignment(topic.name, None, phantoms, 0, 0)
@@ -221,7 +221,7 @@ def _say_rewritten(topic: TopicAssignment, lost: Mapping[int, Assignment], *, id
 async def short_of_brokers(
     c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignment], states: States
 ) -> TopicAssignment | None:
-    """A topic that needs more brokers than there are: deleted where nothing of it ever started."""
+    """Deletes a topic that needs more brokers than there are, where none of its partitions ever started."""
     untouched = len(fresh_of(topic, states)) == len(topic.partitions)
     if untouched and await delete_fresh_topic(c.zk, topic.name, topic.version, c.fence):
         log.warning(
@@ -241,7 +241,7 @@ async def short_of_brokers(
 
 
 def without(c: Controller, topic: TopicAssignment, phantoms: dict[int, Assignment]) -> TopicAssignment:
-    """The topic without what must not start: what runs is served."""
+    """Returns the topic without the partitions that must not start: running ones are served."""
     c.waiting_topics.add(topic.name)
     served = {p: a for p, a in topic.partitions.items() if p not in phantoms}
     return TopicAssignment(topic.name, topic.topic_id, served, topic.version, topic.czxid)

@@ -1,4 +1,4 @@
-"""A state znode that could not be understood was written or deleted again: its partition is taken up."""
+"""Malformed state znodes that were written or deleted again: their partitions are taken up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from state_machines.model.types import PartitionState, TopicPartition
 
 
 async def repaired_state(c: Controller, path: str) -> None:
-    """Reads it; what is still malformed stays watched."""
+    """Reads the state znode; one that is still malformed stays watched."""
     name = paths.partition_of_state(path)
     row = c.cluster.find(*name) if name is not None else None
     if name is None or row is None:

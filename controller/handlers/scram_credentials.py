@@ -32,7 +32,7 @@ Waiting = dict[str, list[Alteration]]
 
 
 async def alter_scram_credentials(c: Controller, pending: PendingCarried) -> None:
-    """Each user's credentials change as a whole or not at all; a foreign write in between makes it judge again."""
+    """Changes each user's credentials as a whole or not at all; after a foreign write in between it judges again."""
     body = pending.call.body
     assert isinstance(body, AlterUserScramCredentialsRequest)
     try:
@@ -59,7 +59,7 @@ def _outcome(user: str, refused: ScramRefusal | None) -> AlteredUser:
 
 
 async def _alter(c: Controller, waiting: Waiting, *, again: bool) -> dict[str, ScramRefusal]:
-    """Writes what is asked for; returns the users of whom nothing was written, and why."""
+    """Writes the requested changes; returns the users of whom nothing was written, and why."""
     refused: dict[str, ScramRefusal] = {}
     for _ in c.conflict_rounds():
         changes = _judge(waiting, await _read(c, list(waiting)), refused, again=again)

@@ -1,7 +1,7 @@
-"""Delegation tokens that have expired are deleted by the active controller (KIP-48; ``expireTokens``).
+"""Expiry of delegation tokens: the active controller deletes expired ones (KIP-48; ``expireTokens``).
 
-They are looked for beside the queue, so that no broker waits for that; what has expired goes through the queue, as all
-writes of a term. Nothing is remembered between two looks: one children read where there are no tokens.
+A task beside the queue reads the tokens, so that no broker waits for that. The deletion of expired ones goes through
+the queue, as all writes of a term. A look keeps no state for the next: one children read where there are no tokens.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from metadata_store.nodes.delegation_tokens import OPS, delete_tokens, read_toke
 from state_machines.admin_rules.delegation_tokens import Token, expired
 
 FIRST_LOOK_S: Final = 5.0
-"""From taking office to the first look: a failover has more urgent things to read."""
+"""From the begin of a term to the first look: a failover has more urgent things to read."""
 RETRY_S: Final = 30.0
-"""When a look is tried again that ZooKeeper did not let end; sooner where looks are closer together."""
+"""Pause before a look that ZooKeeper interrupted is tried again; shorter where looks are closer together."""
 TOKENS_MAX: Final = 1_000
 """Tokens that are read, and deleted, in one turn."""
 
@@ -34,13 +34,13 @@ log = logging.getLogger("regent.controller")
 
 
 def begin(c: Controller) -> None:
-    """A term begins."""
+    """Schedules the first look of a term."""
     if c.token_check_s > 0:
         c.spawn(_looks(c))
 
 
 def now_ms() -> int:
-    """The wall clock, by which brokers give tokens their ends."""
+    """Returns the wall clock's time, by which brokers set the expiry of tokens."""
     return time.time_ns() // 1_000_000
 
 
@@ -77,7 +77,7 @@ async def _look(c: Controller) -> None:
 
 
 async def expired_tokens(c: Controller, ended: Sequence[Token]) -> None:
-    """Deletes tokens as they were read; one that was renewed meanwhile stays, and holds none of the others up."""
+    """Deletes tokens in the version that was read; one renewed meanwhile stays, and holds none of the others up."""
     left, done = ended, 0
     for ops_max in (WRITES_MAX, OPS):
         await c.connected()

@@ -1,6 +1,6 @@
-"""Topics come and go, partitions are added (S4-39..S4-43, S4-79, S4-85, S4-88).
+"""New and vanished topics, and added partitions (S4-39..S4-43, S4-79, S4-85, S4-88).
 
-A topic is started only from what was read back or written by us, after :mod:`controller.handlers.repair`.
+A topic is started only from a znode that was read back or written by us, after :mod:`controller.handlers.repair`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from state_machines.journal.events import Kind
 from state_machines.model.types import PartitionState, TopicAssignment
 
 ENDED_ROWS_MAX: Final = 500_000
-"""Rows of vanished topics, about 140 bytes each, that a term carries along beside as many as are alive."""
+"""Rows of vanished topics, about 140 bytes each, that a term keeps beside as many live ones."""
 RENEWED: Final = "renewed: most partitions in memory are of vanished topics, the next term begins without them"
 TOPICS_MAX: Final = 500
 """Topics that are read and started together."""
 STARTED_MAX: Final = 10_000
 """Partitions of new topics at which no further topics are started with them: some 100 ms."""
 PARTITIONS_MAX: Final = 20_000
-"""Partitions of changed topics, as the model has them, at which no further topics are read with them."""
+"""Partitions of changed topics, as in the model, at which no further topics are read with them."""
 
 log = logging.getLogger("regent.controller")
 
 
 async def topic_change(c: Controller) -> None:
-    """Children of ``/brokers/topics`` changed: new topics are started, vanished ones forgotten."""
+    """Starts new topics and removes vanished ones: the children of ``/brokers/topics`` changed."""
     since = c.zk.last_zxid
     listed = await c.zk.children(paths.TOPICS)
     await c.zk.watch(children=[paths.TOPICS], since_zxid=since)
@@ -56,7 +56,7 @@ async def topic_change(c: Controller) -> None:
 
 
 async def partition_modifications(c: Controller, name: str) -> None:
-    """The data of a topic znode changed, and of those whose events directly follow: all are read together."""
+    """Reads a changed topic znode together with those whose events directly follow."""
     kind = EventKind.PARTITION_MODIFICATIONS
     names = c.queue.following(kind, name, TOPICS_MAX, partial(_partitions, c), PARTITIONS_MAX)
     try:
@@ -73,7 +73,7 @@ def _partitions(c: Controller, name: str) -> int:
 
 
 async def modified(c: Controller, names: list[str]) -> None:
-    """Added partitions are started, or taken back from a topic to be deleted; a recreated one is a new incarnation."""
+    """Starts added partitions, or takes them back from a topic in deletion; a recreated topic is a new incarnation."""
     since = c.zk.last_zxid
     found = await c.store.load_topics(names)
     c.gate.check()
@@ -126,7 +126,7 @@ async def _start_topics(c: Controller, names: list[str]) -> None:
 
 
 def _some(topics: list[TopicAssignment]) -> list[TopicAssignment]:
-    """The first topics, until they have so many partitions that it is enough for one turn of the loop."""
+    """Takes the first topics, until their partitions are enough for one turn of the loop."""
     partitions = 0
     for number, topic in enumerate(topics, 1):
         partitions += len(topic.partitions)
@@ -136,7 +136,7 @@ def _some(topics: list[TopicAssignment]) -> list[TopicAssignment]:
 
 
 async def start(c: Controller, topics: list[TopicAssignment]) -> None:
-    """Brings topics in, tells what was found to run already, and elects leaders for what has none."""
+    """Brings topics in, propagates partitions that run already, and elects leaders for the others."""
     created = [topic for topic in topics if topic.name not in c.cluster.topic_index]
     rows, states = await bring_in(c, topics)
     inquire_of_new(c)
@@ -154,7 +154,7 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
 
 
 async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[int], list[State]]:
-    """Enters topics into the model, mended where needed; returns the new rows and the state znodes read for them.
+    """Enters topics into the model, repaired where needed; returns the new rows and the state znodes read for them.
 
     The model changes only after the last read and write: where the connection is lost before, the event is repeated.
     """
@@ -174,7 +174,7 @@ async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[i
 
 
 def load(c: Controller, rows: list[int], found: list[State]) -> None:
-    """Initial states of rows; those of malformed znodes stay NonExistent, so that nothing is decided on them."""
+    """Loads the states of rows; those of malformed znodes stay NonExistent, so that no decision touches them."""
     bad = {i for i, state in zip(rows, found, strict=True) if type(state) is Malformed}
     if bad:
         rows = [i for i in rows if i not in bad]

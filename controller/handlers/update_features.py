@@ -26,7 +26,7 @@ log = logging.getLogger("regent.controller")
 
 
 async def update_features(c: Controller, pending: PendingCarried) -> None:
-    """Judged feature by feature; what may go is deleted in one write. Asking again tells that it is gone."""
+    """Judges feature by feature, and deletes the allowed ones in one write; a repeated call finds them gone."""
     body = pending.call.body
     assert isinstance(body, UpdateFeaturesRequest)
     try:

@@ -1,4 +1,4 @@
-"""What brokers' answers mean for a term: counted, said, and now and then its end."""
+"""Brokers' responses in a term: they are counted and logged, and some end the term."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REMEDIES: Final[Mapping[int, str]] = {
     Error.INCONSISTENT_TOPIC_ID: "its logs have another topic id than the topic's znode: put topic_id from "
     "partition.metadata, in a log directory of a replica, into /brokers/topics/TOPIC",
 }
-"""What helps where a broker refuses partitions."""
+"""Remedies where a broker refuses partitions."""
 
 
 class BrokerResponses:
@@ -53,7 +53,7 @@ class BrokerResponses:
         self.outranked = Outranked(cluster)
 
     def on_response(self, answer: BrokerResponse | ChannelFailed) -> None:
-        """An answer of a broker, or the end of a channel by an error."""
+        """Takes a broker's response, or the end of a channel by an error."""
         if isinstance(answer, ChannelFailed):
             self._end(f"error: the channel to broker {answer.broker_id} failed: {answer.reason}")
             return
@@ -80,7 +80,7 @@ class BrokerResponses:
             self._queue.signal(EventKind.REPLICAS_FAILED, Failed(answer.broker_id, answer.broker_epoch, rows))
 
     def _partitions_refused(self, answer: BrokerResponse, error: int, count: int) -> None:
-        """A broker accepted a request but not some of its partitions: counted, and said once per broker and error."""
+        """Counts partitions that a broker refused in an accepted request; logs each broker and error once."""
         what = f"{answer.api.name} partition: {error_name(error)}"
         self._counters.answers[what] += count
         if error == Error.INCONSISTENT_TOPIC_ID:

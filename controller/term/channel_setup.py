@@ -1,4 +1,4 @@
-"""How brokers are spoken to in a term, from the settings."""
+"""Settings of the channels to brokers in a term."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from state_machines.model.types import Endpoint
 
 
 def channel_settings(settings: Settings, epoch: int, ibp: Ibp, advertised: tuple[str, int]) -> ChannelSettings:
-    """How brokers are spoken to in a term; they are told that the controller listens at ``advertised``."""
+    """Builds the settings of a term's channels; requests name ``advertised`` as the controller's listener."""
     brokers = settings.brokers
     listeners = tuple(name for name in (brokers.control_plane_listener, brokers.inter_broker_listener) if name)
     host, port = advertised

@@ -1,8 +1,7 @@
-"""Whether a term's claim still holds: asked again whenever something casts doubt on it.
+"""Compares a term's claim with ZooKeeper whenever it is in doubt.
 
-Doubts are a connection that was lost, one of our own watches that fired, and brokers that have seen a higher epoch.
-While a connection is down, or is up but the claim was not compared on it yet, ``ready`` is clear: nothing is written
-or sent.
+Doubts are a lost connection, one of our own watches that fired, and brokers that have seen a higher epoch. ``ready``
+is clear while the connection is down, or the claim was not compared on it yet: nothing is written or sent.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ OUTRANKED = (
     f"or is this the wrong one? Once its data is known to be right, raise {paths.CONTROLLER_EPOCH} above the brokers' "
     "epoch; or restart those brokers, which makes them forget it, and then this daemon"
 )
-"""Why a term ends that must not be followed by another one before an operator has looked."""
+"""Reason of a term's end after which the daemon claims no other one before an operator acted."""
 
 
 class ClaimMonitor:
-    """``end`` ends the term; ``back`` is called when the connection is back and the claim still ours."""
+    """Watches a term's claim. ``end`` ends the term; ``back`` runs when connection and claim are back."""
 
     def __init__(
         self, role: Role, claim: Claim, gate: Gate, end: Callable[[str], None], back: Callable[[], None]
@@ -50,7 +49,7 @@ class ClaimMonitor:
         self._outage = Outage()
 
     def connected(self) -> bool:
-        """Up, and the claim was compared since it came up."""
+        """Checks that the connection is up, and that the claim was compared since."""
         return self._role.zk.state is ConnectionState.CONNECTED and self.ready.is_set()
 
     async def arm(self) -> bool:
@@ -59,7 +58,7 @@ class ClaimMonitor:
         return await self._role.is_ours(self._claim)
 
     def suspended(self) -> None:
-        """The connection is lost: writes and requests wait, for the rest of the lease at most."""
+        """Holds writes and requests back, for the rest of the lease at most: the connection is lost."""
         log.warning(
             "the connection to ZooKeeper server %s is lost: writes and requests wait until it is back, for the %.1f s "
             "that are left of the lease; then the term ends",
@@ -72,13 +71,13 @@ class ClaimMonitor:
         self._watch_lease()
 
     def reconnected(self) -> None:
-        """The same session is up again."""
+        """Has the claim compared: the same session is up again."""
         if not self.ready.is_set():
             self._watch_lease()
             self.doubt()
 
     def outranked(self) -> None:
-        """Most brokers have seen a higher controller epoch."""
+        """Has the claim compared: most brokers have seen a higher controller epoch."""
         self._outranked = True
         self.doubt()
 
@@ -89,14 +88,14 @@ class ClaimMonitor:
             self._comparing = asyncio.get_running_loop().create_task(self._compare_until_sure())
 
     def close(self) -> None:
-        """The term is over."""
+        """Ends the comparison and the watch of the lease."""
         if self._comparing is not None:
             self._comparing.cancel()
         if self._lease_timer is not None:
             self._lease_timer.cancel()
 
     def _watch_lease(self) -> None:
-        """Suspended for longer than the lease: somebody else may have been elected since (KAFKA-1096)."""
+        """Ends a term suspended for longer than the lease: another controller may have been elected (KAFKA-1096)."""
         if self._lease_timer is not None:
             self._lease_timer.cancel()
         if self.ready.is_set():
@@ -108,7 +107,7 @@ class ClaimMonitor:
             self._end("the lease ran out while the connection to ZooKeeper was suspended")
 
     async def _compare_until_sure(self) -> None:
-        """Compares until no new doubt came up meanwhile; what waited for that goes on then."""
+        """Compares until no new doubt came up meanwhile; then writes and requests go on."""
         compared = 0
         while compared != self._doubts and not self._gate.ended:
             if self._role.zk.state is not ConnectionState.CONNECTED:
@@ -132,7 +131,7 @@ class ClaimMonitor:
             self._back()
 
     async def _compare(self) -> None:
-        """Not ours any more: resign. Ours, although brokers have seen a higher epoch: stop and alert."""
+        """Ends the term where the claim is lost; stops the daemon where it holds but brokers saw a higher epoch."""
         since = self._role.zk.last_zxid
         if not await self._role.is_ours(self._claim):
             self._end("another controller was elected: /controller or /controller_epoch is no longer ours")

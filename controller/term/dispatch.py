@@ -1,4 +1,4 @@
-"""The table of events: how each kind is handled, named in Kafka, and raised."""
+"""The table of events: the handler of each kind, its state in Kafka, and its watch."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ Handler = Callable[[Controller, Event], Awaitable[None]]
 
 
 class Handling(NamedTuple):
-    """``handler`` is None for what the term does itself. ``kafka``: the state of Kafka's controller meanwhile.
+    """Describes one kind. ``handler``: None where the term handles it itself; ``kafka``: Kafka's controller state.
 
-    ``reread``: signalled after a reconnect, because its handler reads what changed meanwhile and arms its watches.
+    ``reread``: signalled after a reconnect, because its handler reads the changes since and arms its watches.
     ``watch``: the znodes whose changes raise it.
     """
 
@@ -60,7 +60,7 @@ def unread(handler: Callable[[Controller], Awaitable[None]]) -> Handler:
 
 
 def call(handler: Callable[[Controller, PendingCall[Any, Any]], Awaitable[None]]) -> Handler:
-    """Returns the handler of an event that carries a call; it answers or refuses it before the term ends."""
+    """Returns the handler of an event that carries a call; it responds to it or refuses it before the term ends."""
     return lambda c, event: handler(c, pending(event))
 
 
@@ -87,7 +87,7 @@ _REASSIGNING: Final = KafkaState.PARTITION_REASSIGNMENT
 EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.FAILOVER: Handling(None, KafkaState.CONTROLLER_CHANGE),
     EventKind.RECONNECTED: Handling(None),
-    # what is read again after a reconnect, in this order
+    # read again after a reconnect, in this order
     EventKind.BROKER_CHANGE: Handling(
         unread(broker_change), KafkaState.LEADER_ELECTION, reread=True, watch=Watched.BROKERS
     ),
@@ -115,13 +115,13 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.ACL_CHANGE: Handling(
         lambda c, e: acl_change(c, known=e.detail is not None), reread=True, watch=Watched.ACL_CHANGES
     ),
-    # what other watches raise
+    # raised by other watches
     EventKind.PARTITION_MODIFICATIONS: Handling(
         lambda c, e: partition_modifications(c, str(e.detail)), KafkaState.TOPIC_CHANGE, watch=Watched.TOPIC
     ),
     EventKind.REPAIRED_STATE: Handling(lambda c, e: repaired_state(c, str(e.detail)), watch=Watched.MALFORMED_STATE),
     EventKind.REASSIGNED_STATE: Handling(unread(reassignment.reassigned_state), _REASSIGNING, watch=Watched.STATE),
-    # what follows from other events, from brokers' responses and from time
+    # raised by other events, by brokers' responses and by timers
     EventKind.DELETION_PROGRESS: Handling(unread(deletion_progress), KafkaState.TOPIC_DELETION),
     EventKind.LATE_PARTITIONS: Handling(unread(late_partitions)),
     EventKind.LOST_IDS: Handling(unread(lost_ids)),

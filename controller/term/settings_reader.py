@@ -1,4 +1,4 @@
-"""Asks registered brokers for their settings, beside the queue: at the begin of a term and at each registration."""
+"""Reads the settings of registered brokers, beside the queue: when a term begins and at each registration."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PAUSE_S: Final = 1.0
 async def query_settings(
     dial: Dial, cluster: Cluster, brokers: Collection[int], heard: Callable[[Broker, Reported], None]
 ) -> None:
-    """Asks ``brokers`` again and again while they do not answer: they register before they listen.
+    """Queries ``brokers`` until each responds: they register before they listen.
 
-    ``heard`` takes each answer as soon as it is there, unless another registration has taken the broker's place.
+    ``heard`` takes each response at once, unless another registration has taken the broker's place.
     """
 
     async def query(queries: BrokerQueries, broker: Broker) -> None:
@@ -53,6 +53,6 @@ async def query_settings(
 
 
 def _same(cluster: Cluster, broker: Broker) -> bool:
-    """Whether the registration still stands."""
+    """Checks whether the registration still stands."""
     found = cluster.brokers.get(broker.id)
     return found is not None and found.epoch == broker.epoch

@@ -1,7 +1,7 @@
-"""One term of office, from the won claim to its end: the queue's consumer and what feeds it.
+"""One term, from the won claim to its end: the queue's consumer and its sources.
 
-Watches and calls only enqueue. What ends a term (a fenced write, a lost session, another controller, most brokers with
-a higher epoch, an error, a stop, a hand-back) ends it at once through :meth:`Gate.end`, not through the queue.
+Watches and calls only enqueue. Every cause of a term's end (a fenced write, a lost session, another controller, most
+brokers with a higher epoch, an error, a stop, a hand-back) calls :meth:`Gate.end` at once, past the queue.
 docs/explanation/architecture.md lists every cause.
 """
 
@@ -55,11 +55,11 @@ from state_machines.model.types import Broker
 log = logging.getLogger("regent.role")
 
 TOLD_S_MAX = 30.0
-"""How long questions to brokers wait for what they are being told."""
+"""Longest wait of queries to brokers for the requests that are being sent."""
 
 
 class Term:
-    """One term: :meth:`run` starts it, ``gate.end`` ends it.
+    """Runs one term: :meth:`run` starts it, ``gate.end`` ends it.
 
     No part of a term refers back to it, so that its model leaves memory with it: the garbage collector would not find
     the model, which is frozen after the first propagation.
@@ -134,12 +134,12 @@ class Term:
         self._counters = counters
 
     def topic_name(self, topic_id: bytes) -> str | None:
-        """The topic with an id, None where none is known."""
+        """Returns the topic with an id, None where none is known."""
         topic = self.cluster.topic_by_id(topic_id)
         return topic.name if topic is not None else None
 
     def registered(self, broker: int, epoch: int) -> bool:
-        """Whether a live broker has this epoch; all have while brokers were not read yet."""
+        """Checks whether a live broker has this epoch; True while brokers were not read yet."""
         known = self.cluster.brokers.get(broker)
         return not self.cluster.brokers or (known is not None and known.epoch == epoch)
 
@@ -147,7 +147,7 @@ class Term:
         return self._claim_monitor.connected()
 
     async def run(self) -> str:
-        """Takes office and serves until the term ends; returns why it ended."""
+        """Runs the failover and serves until the term ends; returns the reason of its end."""
         try:
             with self.gate.scope:
                 await self._until_ended()
@@ -175,12 +175,12 @@ class Term:
             self._end(f"error: {type(error).__name__}: {error}")
 
     def _end(self, why: str) -> None:
-        """Ends the term and wakes whoever waits for the connection."""
+        """Ends the term and wakes the tasks that wait for the connection."""
         self.gate.end(why)
         self._claim_monitor.ready.set()
 
     async def _close(self) -> None:
-        """Waiting callers are told at once, also those that come from now on; nothing of the term is left running."""
+        """Refuses waiting callers at once, and those that come from now on; leaves no task of the term running."""
         self.queue.close()
         self.authorizer.close()
         self._claim_monitor.close()
@@ -217,7 +217,7 @@ class Term:
             self._counters.events[EventKind.FAILOVER].record(time.monotonic() - started_s)
 
     async def _elected(self) -> None:
-        """The journal of a term begins with the cluster's id and the controller before."""
+        """Writes the journal's first row of the term: the cluster's id and the controller before."""
         journal = self.controller.journal
         if journal.kept:
             cluster_id = await read_cluster_id(self.controller.zk)
@@ -244,10 +244,10 @@ class Term:
             self.handling = None
             self._counters.events[event.kind].record(time.monotonic() - started_s)
 
-    # -- what the session says
+    # -- the session
 
     def watched(self, event: WatchEvent) -> None:
-        """A watch fired: only enqueues."""
+        """Enqueues the event of a watch that fired."""
         path, kind = event
         repaired = self._counters.malformed.pop(path, None) is not None
         if kind is WatchKind.DELETED and path in PARENTS:
@@ -259,7 +259,7 @@ class Term:
             self.queue.signal(RAISED[watched], detail)
 
     def state_changed(self, state: ConnectionState) -> None:
-        """The connection changed: writes wait, or the term ends."""
+        """Holds writes back, or ends the term, when the connection changed."""
         if state is ConnectionState.SUSPENDED:
             self._suspensions += 1
             if self._unread_since is None:
@@ -271,7 +271,7 @@ class Term:
             self._end("the ZooKeeper session is lost")
 
     async def rearm(self) -> None:
-        """All watches went with the connection: arm them again, then read again."""
+        """Arms all watches again, which went with the connection, then reads again."""
         since = self.zk.last_zxid if self._unread_since is None else self._unread_since
         suspensions = self._suspensions
         await arm_parents(self.controller, since)
@@ -288,17 +288,17 @@ class Term:
         for kind in REREAD:
             self.queue.signal(kind)
 
-    # -- what brokers say
+    # -- the brokers
 
     @staticmethod
     async def _serve_clients(settled: asyncio.Event, authorizer: Authorizer) -> None:
-        """Calls of clients wait until it is known what the brokers' settings allow, but not for ever."""
+        """Holds clients' calls back until brokers' settings are known, but not for ever."""
         with anyio.move_on_after(WAIT_S_MAX):
             await settled.wait()
         authorizer.serve()
 
     def _joined(self, brokers: Collection[int]) -> None:
-        """Brokers registered: their settings are asked for beside the queue."""
+        """Queries the settings of brokers that registered, beside the queue."""
         self._counters.lowered_ibp_brokers.intersection_update(self.cluster.brokers)
         for gone in self._counters.broker_requests.keys() - self.cluster.brokers.keys():
             del self._counters.broker_requests[gone]
@@ -306,7 +306,7 @@ class Term:
             self.controller.spawn(self._query_settings(self._dial, tuple(brokers)))
 
     async def _query_settings(self, dial: Dial, brokers: Collection[int]) -> None:
-        """What brokers must be told goes first, unless clients wait for the answers."""
+        """Sends pending requests before the query, unless clients wait for its responses."""
         adoption, queue = self.controller.adoption, self.queue
         if adoption.settled.is_set():
             await self.channels.quiesced(TOLD_S_MAX)

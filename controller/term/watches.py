@@ -1,4 +1,4 @@
-"""Which znodes are watched, by the event that each raises: handlers read what changed."""
+"""The watched znodes, by the event that each raises: handlers read what changed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from metadata_store.port import WatchEvent, WatchKind
 
 
 class Watched(Enum):
-    """Znodes whose changes raise the same event."""
+    """Groups znodes whose changes raise the same event."""
 
     BROKERS = auto()
     TOPICS = auto()
@@ -41,7 +41,7 @@ _SINGLE: Final[Mapping[str, Watched]] = {
 
 
 def changed(event: WatchEvent, me: int, *, repaired: bool) -> Iterator[tuple[Watched, str | None]]:
-    """Yields what a watch stands for, and the detail of the event that it raises.
+    """Yields the meaning of a watch, and the detail of the event that it raises.
 
     ``me``: the daemon's id. ``repaired``: the znode could not be understood before.
     """
