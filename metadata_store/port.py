@@ -170,7 +170,7 @@ class ZooKeeper(Protocol):
 
     @property
     def set_acl(self) -> bool:
-        """Whether its znodes are closed to others, as those of brokers with ``zookeeper.set.acl=true``.
+        """Checks whether its znodes are closed to others, as those of brokers with ``zookeeper.set.acl=true``.
 
         Where they are, the session must have proven an identity. See :func:`metadata_store.acl.default_acls`.
         """

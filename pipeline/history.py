@@ -26,7 +26,7 @@ def history() -> Group:
 
 
 def excusable() -> Column:
-    """Whether a gap between the two rows of a violation (:func:`pipeline.violations.violations`) may be the reason."""
+    """Checks whether a gap between a violation's two rows (:func:`pipeline.violations.violations`) may be the reason."""
     explained = fn.col("invariant").isin(*EXPLAINED_BY_GAPS)
     return fn.col("compares") & (fn.col("topic_id").isNull() | explained)
 

@@ -1,1 +1,1 @@
-"""Who may do what: principals, access control lists and quotas of a term. Rules are pure and live in the core."""
+"""Permissions of a term: principals, access control lists and quotas. Rules are pure and live in the core."""

@@ -1,7 +1,7 @@
-"""Who may do what through the admin endpoint: super users, and who Kafka's access control lists in ZooKeeper allow.
+"""Authorization of clients of the admin endpoint: super users, and Kafka's access control lists in ZooKeeper.
 
-The lists are read beside the queue, from the first moment of a term on; calls wait for that. Afterwards only those
-are read again that a notification names. Until changes are noticed the old ones hold, as at every broker.
+The lists are read beside the queue, from the begin of a term on; calls wait for that. Afterwards only the lists that a
+notification names are read again. Until then the old ones hold, as at every broker.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from state_machines.admin_rules.acls import CLUSTER_NAME, Acls, Operation, Resou
 log = logging.getLogger("regent.controller")
 
 AGAIN_S: Final = 30.0
-"""How soon lists that ZooKeeper refused to give are asked for again."""
+"""Pause before lists that ZooKeeper refused are read again."""
 MALFORMED_NAMED_MAX: Final = 100
-"""Paths of lists that cannot be understood and that were complained of; further ones are not named."""
+"""Paths of malformed lists that were logged; further ones are not named."""
 
 
 class Authorizer:
-    """Of one term. ``lists``: whether access control lists are read at all; ``open_``: what holds where there is none.
+    """Authorizes calls in one term. ``lists``: whether ACLs are read; ``open_``: the result where there is none.
 
-    ``elsewhere``: the brokers' authorizer keeps its lists where nobody else reads them. ``served``: whether the topics
-    are known already, or :meth:`serve` will say so. Without authentication, and where no authorizer was ever used,
-    everybody may do everything.
+    ``elsewhere``: the brokers' authorizer keeps its lists where no other process reads them. ``served``: whether the
+    topics are known already, before :meth:`serve`. Without authentication, and where no authorizer was ever used, every
+    client may do everything.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Authorizer:
         if served:
             self._served.set()
 
-    # -- asked by calls
+    # -- queries of calls
 
     async def ready(self) -> None:
         """Waits until lists and topics are known; raises NotController where the term ends first."""
@@ -73,43 +73,43 @@ class Authorizer:
             raise NotController
 
     def unrestricted(self, principal: str) -> bool:
-        """Whether ``principal`` may do everything."""
+        """Checks whether ``principal`` may do everything."""
         if principal == ANONYMOUS and (self._elsewhere or self._acls.found):
             return ANONYMOUS in self._super_users.super_users
         return self._super_users.may(principal)
 
     def may(self, principal: str, host: str, operation: Operation, resource: Resource, name: str) -> bool:
-        """Whether ``principal`` may do one thing."""
+        """Checks whether ``principal`` may do one thing."""
         if self.unrestricted(principal):
             return True
         from_ = canonical_host(host)
         return self.lists and allowed(self._acls, principal, from_, operation, resource, name, open_=self._open)
 
     def may_cluster(self, principal: str, host: str, operation: Operation) -> bool:
-        """The same for the cluster itself."""
+        """Checks whether ``principal`` may perform an operation on the cluster itself."""
         return self.may(principal, host, operation, Resource.CLUSTER, CLUSTER_NAME)
 
     # -- the lists
 
     def serve(self) -> None:
-        """The model was read: who asks by the id of a topic can be judged."""
+        """Takes the model: requests by topic id can be judged from now on."""
         self._served.set()
 
     def look_again(self, *, everything: bool) -> None:
-        """Something changed; ``everything``: nobody knows what, because watches were gone."""
+        """Has changed lists read again; ``everything``: all of them, because watches were gone."""
         self._all = self._all or everything
         self._changed.set()
 
     def close(self) -> None:
-        """The term is over."""
+        """Ends the reading: the term is over."""
         self._over = True
         self._known.set()
         self._served.set()
 
     async def follow(self, zk: ZooKeeper) -> None:
-        """Keeps the lists up to date until cancelled. A lost connection is waited for: :meth:`look_again` ends it.
+        """Keeps the lists up to date until cancelled. While the connection is lost it waits for :meth:`look_again`.
 
-        Lists that ZooKeeper does not give are asked for again by the clock: a mended ACL of a znode fires no watch.
+        A timer reads lists again that ZooKeeper refused: a repaired ACL of a znode fires no watch.
         """
         self._changed.set()
         refused = ""
@@ -129,8 +129,8 @@ class Authorizer:
             except ZkError as error:
                 if refused != str(error):
                     log.error(
-                        "access control lists cannot be read (%s): nobody but super users is allowed anything; give "
-                        "the daemon's identity in ZooKeeper the right to read, they are asked for every %.0f s",
+                        "access control lists cannot be read (%s): only super users are allowed anything; give "
+                        "the daemon's identity in ZooKeeper the right to read, they are read again every %.0f s",
                         error,
                         AGAIN_S,
                     )
@@ -157,12 +157,12 @@ class Authorizer:
     def _complain(self, bad: Malformed) -> None:
         if str(bad) not in self._told and len(self._told) < MALFORMED_NAMED_MAX:
             self._told.add(str(bad))
-            remedy = "until it is mended, for instance with kafka-acls, only super users are allowed anything by it"
+            remedy = "until it is repaired, for instance with kafka-acls, it allows only super users anything"
             log.error("%s; %s", bad, remedy)
 
 
 def authorizer_of(settings: ControllerSettings) -> Authorizer:
-    """As the settings say."""
+    """Builds the authorizer from the settings."""
     return Authorizer(
         principals(settings.super_users),
         lists=settings.acls == "zookeeper",

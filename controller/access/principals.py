@@ -1,4 +1,4 @@
-"""Who may change the cluster through the admin endpoint: on a secured cluster only who is named, nobody by default."""
+"""Super users of the admin endpoint: on a secured cluster only the named ones, none by default."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Final
 from msgspec import Struct
 
 ANONYMOUS: Final = "User:ANONYMOUS"
-"""Who connects to a cluster without authentication; an endpoint names nobody so on a secured one."""
+"""Principal of clients of a cluster without authentication; no client of a secured endpoint gets it."""
 
 
 class Principals(Struct, frozen=True):
-    """``super_users``: as Kafka's ``super.users``, which knows no wildcard."""
+    """Holds ``super_users``, as Kafka's ``super.users``, which knows no wildcard."""
 
     super_users: frozenset[str] = frozenset()
 
     def may(self, principal: str) -> bool:
-        """Whether ``principal`` may ask for changes."""
+        """Checks whether ``principal`` may request changes."""
         return principal == ANONYMOUS or principal in self.super_users
 
 
 def principals(names: str) -> Principals:
-    """Of the setting: names between semicolons."""
+    """Splits the setting: names between semicolons."""
     return Principals(frozenset(_names(names)))
 
 

@@ -1,4 +1,4 @@
-"""What a term remembers of quotas on mutations (KIP-599): the rates that were read, and the buckets of those that pay.
+"""Quotas on mutations in a term (KIP-599): the rates that were read, and the buckets of payers.
 
 A new term begins with full buckets, as a new controller of Kafka does.
 """
@@ -17,15 +17,15 @@ from state_machines.admin_rules.mutation_quotas import Bucket, Level, Quota, cha
 V = TypeVar("V")
 
 CALLERS_MAX: Final = 10_000
-"""Callers whose rate is remembered, and buckets that are kept; the one that was used longest ago goes first."""
+"""Callers whose rates and buckets are kept; the one that was used longest ago goes first."""
 WINDOW_S: Final = 11.0
 """Kafka's defaults: 11 windows of 1 s."""
 STRICT_SINCE: Final[Mapping[Api, int]] = {Api.CREATE_TOPICS: 6, Api.CREATE_PARTITIONS: 3, Api.DELETE_TOPICS: 5}
-"""First versions whose callers know THROTTLING_QUOTA_EXCEEDED; others are let through and told to wait."""
+"""First versions whose callers know THROTTLING_QUOTA_EXCEEDED; other calls pass, with a throttle time."""
 
 
 class Payer(NamedTuple):
-    """Who asks: ``user`` without its type, ``client`` empty where it has no id; ``strict``: may be refused."""
+    """Identifies a caller: ``user`` without its type, ``client`` empty without an id; ``strict``: may be refused."""
 
     user: str
     client: str
@@ -33,12 +33,12 @@ class Payer(NamedTuple):
 
 
 def payer(call: CarriedCall) -> Payer:
-    """Who pays for a call."""
+    """Returns the payer of a call."""
     return Payer(call.principal.partition(":")[2], call.client_id, call.version >= STRICT_SINCE[call.api])
 
 
 class QuotaBuckets:
-    """``window_s``: a bucket holds what its rate gives in so many seconds."""
+    """Keeps the rates and the buckets. ``window_s``: a bucket holds the tokens of so many seconds."""
 
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self.window_s = window_s
@@ -46,16 +46,16 @@ class QuotaBuckets:
         self._buckets: dict[tuple[str, str], Bucket] = {}
 
     def forget(self) -> None:
-        """Some configuration changed: rates are read again when a call needs them. Buckets stay as they are."""
+        """Forgets the rates after a configuration changed; they are read again when needed. Buckets stay."""
         self._known.clear()
 
     def unknown(self, payers: Iterable[Payer]) -> list[Level]:
-        """What must be read before these can pay."""
+        """Returns the names whose rates must be read before these payers are charged."""
         new = [payer for payer in payers if payer[:2] not in self._known]
         return list(dict.fromkeys(level for payer in new for level in levels(payer.user, payer.client)))
 
     def accounts(self, payers: Iterable[Payer], rates: Mapping[Level, float]) -> list[Account]:
-        """One for each; ``rates``: what was read of those that were unknown."""
+        """Returns an account for each payer; ``rates``: the read rates of unknown ones."""
         asking = list(payers)
         found: dict[tuple[str, str], Quota | None] = {}
         for user, client, _ in asking:
@@ -66,7 +66,7 @@ class QuotaBuckets:
         return [Account(self, found[user, client], strict) for user, client, strict in asking]
 
     def charge(self, quota: Quota, mutations: int, now_s: float, *, strict: bool) -> tuple[bool, int]:
-        """Whether the mutations are allowed, and for how many milliseconds the caller is to wait."""
+        """Charges mutations; returns whether they are allowed, and the milliseconds that the caller is to wait."""
         bucket = self._buckets.pop(quota.payer, None)
         charged = charge(bucket, quota.rate, self.window_s, mutations, now_s, strict=strict)
         _put(self._buckets, quota.payer, charged.bucket)
@@ -80,7 +80,7 @@ def _put(kept: dict[tuple[str, str], V], key: tuple[str, str], value: V) -> None
 
 
 class Account:
-    """What one call pays; without a quota everything is allowed."""
+    """Charges one call; without a quota everything is allowed."""
 
     def __init__(self, quotas: QuotaBuckets, quota: Quota | None = None, strict: bool = False) -> None:
         self._quotas = quotas
@@ -89,7 +89,7 @@ class Account:
         self._free_s = 0.0
 
     def charge(self, mutations: int) -> bool:
-        """Whether so many partitions may be created or deleted now; what is allowed is paid."""
+        """Charges partitions to create or delete; returns whether so many are allowed now."""
         if self._quota is None:
             return True
         now_s = asyncio.get_running_loop().time()
@@ -100,6 +100,6 @@ class Account:
 
     @property
     def throttle_ms(self) -> int:
-        """How long the caller is still to wait: an answer may come long after the charge."""
+        """Returns how long the caller is still to wait: the response may come long after the charge."""
         left_ms = (self._free_s - asyncio.get_running_loop().time()) * 1000
         return max(0, math.ceil(round(left_ms, 3)))

@@ -1,4 +1,4 @@
-"""What of a call its client may ask for: the rest is refused topic by topic, as brokers do it (``KafkaApis``)."""
+"""Authorization of calls: refuses the part without permission topic by topic, as brokers do (``KafkaApis``)."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _ON_CLUSTER: Final[Mapping[Api, Operation]] = {
     Api.UPDATE_FEATURES: Operation.ALTER,
     Api.ALTER_USER_SCRAM_CREDENTIALS: Operation.ALTER,
 }
-"""What a client must be allowed on the cluster; for topics it is by topic. An API that is not here is refused."""
+"""Required operations on the cluster; topics have their own. An API that is not here is refused."""
 
 
 class Permitted(NamedTuple):
-    """``body``: what is left of the request, None where nothing is. ``whole`` makes the whole answer of the rest's."""
+    """Holds the permitted ``body``, None where nothing is left. ``whole`` completes the response to it."""
 
     body: Struct | None
     whole: Callable[[Struct | None], Struct]
 
 
 def permitted(authorizer: Authorizer, call: CarriedCall, name_of: NameOf) -> Permitted:
-    """What of a call may be carried out. The authorizer must be ready."""
+    """Returns the permitted part of a call. The authorizer must be ready."""
     if authorizer.unrestricted(call.principal):
         return Permitted(call.body, _as_it_is)
     asker = _Asker(authorizer, call.principal, call.client_host)
@@ -74,12 +74,12 @@ def _as_it_is(answer: Struct | None) -> Struct:
 
 
 def _refused(names: Iterable[str], may: Callable[[str], bool]) -> set[str]:
-    """Names once that are not allowed; what is named twice is refused as such by whoever carries it out."""
+    """Lists refused names once; the handler refuses duplicates as such."""
     return {name for name, count in Counter(names).items() if count == 1 and not may(name)}
 
 
 def _creation(asker: _Asker, body: t.CreateTopicsRequest) -> Permitted:
-    """Create on the cluster is for all topics. Their configurations are shown to who may see those of the topic."""
+    """Judges CreateTopics. Create on the cluster covers all topics; DescribeConfigs shows a topic's configurations."""
     names = [topic.name for topic in body.topics]
     if asker.authorizer.may_cluster(asker.principal, asker.host, Operation.CREATE):
         refused = set[str]()
@@ -125,7 +125,7 @@ def _growth(asker: _Asker, body: t.CreatePartitionsRequest) -> Permitted:
 
 
 def _deletion(asker: _Asker, body: t.DeleteTopicsRequest, name_of: NameOf, *, again: bool) -> Permitted:
-    """Who may not even describe a topic is not told the name that belongs to an id.
+    """Judges DeleteTopics. Without Describe the response hides the name that belongs to an id.
 
     ``again``: an earlier attempt of the call may have deleted the topic of an unknown id.
     """
@@ -143,7 +143,9 @@ def _deletion(asker: _Asker, body: t.DeleteTopicsRequest, name_of: NameOf, *, ag
     def left(topic: t.TopicToDelete) -> bool:
         if topic.name is not None:
             return judged(topic.name)
-        if (name := name_of(topic.topic_id)) is None:  # never carried: it may be known by the time it is handled
+        if (
+            name := name_of(topic.topic_id)
+        ) is None:  # not handed on: the id may be known by the time the call is handled
             error = Error.NONE if again else Error.UNKNOWN_TOPIC_ID
             refused.append(t.DeletedTopic(None, error, None, topic.topic_id))
             return False

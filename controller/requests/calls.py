@@ -1,4 +1,4 @@
-"""Calls of brokers and admin clients on their way through the queue: events, answered when a handler has the result."""
+"""Calls of brokers and admin clients on their way through the queue: events whose handlers set the reply."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ AS_CARRIED: Final[Mapping[Api, EventKind]] = {
 
 
 class PendingCall(Generic[C, R]):
-    """A call and the future of its reply; a caller that went away is not waited for."""
+    """Pairs a call with the future of its reply; the reply to a caller that went away is dropped."""
 
     def __init__(self, call: C) -> None:
         self.call = call
         self.reply: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
     def answer(self, reply: R) -> None:
-        """Answers, unless the caller no longer waits."""
+        """Sets the reply, unless the caller no longer waits."""
         if not self.reply.done():
             self.reply.set_result(reply)
 
@@ -79,7 +79,7 @@ PendingCarried = PendingCall[CarriedCall, Struct]
 
 
 def _topics(body: Struct) -> int:
-    """How many topics a request creates, grows or deletes."""
+    """Counts the topics that a request creates, grows or deletes."""
     match body:
         case CreateTopicsRequest() | CreatePartitionsRequest():
             return len(body.topics)
@@ -91,8 +91,8 @@ def _topics(body: Struct) -> int:
 class Calls:
     """Implements :class:`brokers.listener.controller_listener.CallHandlers` for one term.
 
-    ``authorizer``: who may use what admin clients ask for; ``name_of``: the topic with an id; ``registered``: whether
-    a live broker has an epoch.
+    ``authorizer``: judges admin clients' calls; ``name_of``: returns the topic with an id; ``registered``: checks
+    whether a live broker has an epoch.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Calls:
         self._name_of = name_of
 
     async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
-        """Moves what the broker leads."""
+        """Moves the leaders that are on the broker."""
         return await self._ask(EventKind.CONTROLLED_SHUTDOWN, PendingShutdown(call))
 
     async def alter_partition(self, call: AlterPartitionCall) -> AlterPartitionReply:
@@ -124,19 +124,19 @@ class Calls:
         return await self._ask(EventKind.DELETE_TOPICS, PendingDeletion(call))
 
     async def elect_leaders(self, call: ElectLeadersCall) -> ElectLeadersReply:
-        """Holds the elections that an administrator asks for."""
+        """Carries out requested elections."""
         return await self._ask(EventKind.ELECT_LEADERS, PendingElection(call))
 
     async def alter_reassignments(self, call: AlterReassignments) -> AlterReassignmentsReply:
-        """Begins, overrides and cancels; answered once that is durable and brokers are being told."""
+        """Begins, overrides and cancels reassignments; the reply follows once that is durable and being sent."""
         return await self._ask(EventKind.ALTER_REASSIGNMENTS, PendingReassignment(call))
 
     async def list_reassignments(self, call: ListReassignments) -> ListReassignmentsReply:
-        """What is under way."""
+        """Lists reassignments that are under way."""
         return await self._ask(EventKind.LIST_REASSIGNMENTS, PendingListing(call))
 
     async def carried(self, call: CarriedCall) -> Struct:
-        """What a client of an admin endpoint asks for; refused as far as it may not."""
+        """Enqueues the call of an admin endpoint's client; refuses the part without permission."""
         await self._authorizer.ready()
         if (count := _topics(call.body)) > TOPICS_MAX:
             why = f"the request names {count} topics, and at most {TOPICS_MAX} are taken at once: split it"
@@ -147,7 +147,7 @@ class Calls:
         return found.whole(await self._carry(call if found.body is call.body else replace(call, body=found.body)))
 
     async def admits(self, principal: str, client_host: str) -> bool:
-        """Whether somebody at an admin endpoint may call as brokers do."""
+        """Checks whether a client at an admin endpoint may call as brokers do."""
         await self._authorizer.ready()
         return self._authorizer.may_cluster(principal, client_host, Operation.CLUSTER_ACTION)
 

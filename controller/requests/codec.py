@@ -1,4 +1,4 @@
-"""Calls of admin clients whose handlers do not know the wire: their messages, and the values that these stand for."""
+"""Calls of admin clients as messages and as values, for handlers that do not know the wire."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ NAME_OR_ID: Final = "a topic is named by its name or by its id, not by both"
 
 
 class Unacceptable(Exception):
-    """A request that its version allows and that means nothing; its text says why."""
+    """Refuses a request that its version allows and that has no meaning; the text is the reason."""
 
 
 class Translation(NamedTuple, Generic[C, R]):
-    """``kind`` of the event in which the value waits; ``read`` raises :class:`Unacceptable`."""
+    """Translates one API. ``kind``: of the event in which the value waits; ``read`` raises :class:`Unacceptable`."""
 
     kind: EventKind
     read: Callable[[CarriedCall], C]

@@ -1,6 +1,6 @@
 """DeleteTopics as values, whichever wire it comes by.
 
-Who may ask, and how errors look in each version of the request, is the concern of whoever carries the call.
+Permissions, and errors in the versions of the request, are the concern of :mod:`controller.requests`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from controller.access.quota_buckets import Payer
 class DeleteTopicsCall(Struct, frozen=True):
     """Topics by name, or by id (16 bytes). ``timeout_ms``: how long the caller waits; 0 or less: not at all.
 
-    What is marked is deleted, whether anybody waits for it or not. ``payer``: whose quota it counts against.
+    Marked topics are deleted, whether a caller waits or not. ``payer``: owner of the charged quota.
     ``again``: an earlier attempt of the call may have deleted a topic; then one that is unknown is a success.
     """
 
@@ -27,11 +27,11 @@ class DeleteTopicsCall(Struct, frozen=True):
 
 
 class DeletedTopic(Struct, frozen=True):
-    """What became of one topic. ``name`` is None where an id is unknown, ``topic_id`` where the topic has none.
+    """Outcome of one topic. ``name`` is None where an id is unknown, ``topic_id`` where the topic has none.
 
     Errors: TOPIC_DELETION_DISABLED, UNKNOWN_TOPIC_ID, UNKNOWN_TOPIC_OR_PARTITION, THROTTLING_QUOTA_EXCEEDED,
     REQUEST_TIMED_OUT (brokers may still show it, or have not said whether they allow it), UNKNOWN_SERVER_ERROR
-    (ZooKeeper refused the marker). ``why`` is for people, where there is more to say.
+    (ZooKeeper refused the marker). ``why``: the message for people, if any.
     """
 
     name: str | None
@@ -41,7 +41,7 @@ class DeletedTopic(Struct, frozen=True):
 
 
 class DeleteTopicsReply(Struct, frozen=True):
-    """In the order of the call; how long the caller is to wait before it asks again."""
+    """Results in the order of the call, and the throttle time of the caller."""
 
     topics: Sequence[DeletedTopic]
     throttle_time_ms: int = 0

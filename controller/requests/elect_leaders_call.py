@@ -1,4 +1,4 @@
-"""ElectLeaders as values (KIP-460): what is asked for, and what became of each partition."""
+"""ElectLeaders as values (KIP-460): the requested partitions, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ElectLeadersCall(Struct, frozen=True):
 
 
 class Elected(Struct, frozen=True, gc=False):
-    """One partition: ``error`` is a Kafka error code, ``why`` what it means here (None: no error)."""
+    """Outcome of one partition: ``error`` is a Kafka error code, ``why`` its cause here (None: no error)."""
 
     topic: str
     partition: int
@@ -33,9 +33,9 @@ class Elected(Struct, frozen=True, gc=False):
 
 
 class ElectLeadersReply(Struct, frozen=True):
-    """In the order of the call, each partition once.
+    """Results in the order of the call, each partition once.
 
-    Where all were asked for, those that needed no election are left out, as in Kafka.
+    A request for all partitions leaves out those that needed no election, as in Kafka.
     """
 
     results: Sequence[Elected]

@@ -1,4 +1,4 @@
-"""Calls of admin clients about reassignments (KIP-455), as values: how they come over a wire is not known here."""
+"""Calls of admin clients about reassignments (KIP-455), as values, independent of the wire."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from state_machines.model.types import Assignment, TopicPartition
 
 
 class AlterReassignments(Struct, frozen=True):
-    """AlterPartitionReassignments: the target of each partition; None cancels what is under way.
+    """AlterPartitionReassignments: the target of each partition; None cancels its reassignment.
 
-    ``again``: an earlier attempt of the call may have cancelled it; then nothing under way is a success.
+    ``again``: an earlier attempt of the call may have cancelled it; then a missing reassignment is a success.
     ``principal``: of the client, for the log.
     """
 

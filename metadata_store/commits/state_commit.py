@@ -155,7 +155,7 @@ def _creation(changes: Iterable[Change], names: Names, missing: set[str]) -> Bat
 
 
 def _parents_moved(failed: MultiFailed) -> bool:
-    """Whether another writer created or deleted a parent after it was looked up: another look then settles it."""
+    """Checks whether another writer created or deleted a parent after it was looked up; then it is looked up again."""
     is_state = failed.path.endswith("/state")
     if failed.code is Code.NODE_EXISTS:
         return not is_state

@@ -270,22 +270,22 @@ class Client(KazooClient):  # type: ignore[misc]  # kazoo has no types
 
     @property
     def connected(self) -> bool:
-        """Whether there is a connection with a session that may write."""
+        """Checks whether there is a connection with a session that may write."""
         return bool(self._state == KeeperState.CONNECTED)
 
     @property
     def ended(self) -> bool:
-        """Whether the connection thread is done."""
+        """Checks whether the connection thread is done."""
         return bool(self._state == KeeperState.CLOSED)
 
     @property
     def auth_failed(self) -> bool:
-        """Whether the server refused the credentials."""
+        """Checks whether the server refused the credentials."""
         return bool(self._state == KeeperState.AUTH_FAILED)
 
     @property
     def attempt_s(self) -> float:
-        """How long an attempt at a server may take."""
+        """Returns how long an attempt at a server may take."""
         return self.servers.attempt_s((self.granted_ms or self._session_timeout) / 1000)
 
     @property

@@ -35,7 +35,7 @@ class Sent(NamedTuple):
     size: int
 
     def like(self, other: Sent) -> bool:
-        """Whether it may be the same once more: a retry has other epochs and versions in it, of other lengths."""
+        """Checks whether it may be a retry: that has other epochs and versions in it, of other lengths."""
         return self.opcode == other.opcode and abs(self.size - other.size) * 8 <= self.size
 
 

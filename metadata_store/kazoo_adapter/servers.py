@@ -34,7 +34,7 @@ class Servers:
 
     @property
     def several(self) -> bool:
-        """Whether there is another server than the present one."""
+        """Checks whether there is another server than the present one."""
         return self._count > 1
 
     def round(self, addresses: list[Address]) -> list[Address]:

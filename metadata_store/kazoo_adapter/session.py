@@ -159,7 +159,7 @@ class Session:
         return f"no ZooKeeper of {self.hosts} gave a session{why}: is it running, and reachable?"
 
     async def _was_refused(self, transport: Transport) -> bool:
-        """Whether the server refused a login by SASL: it fails once the session has begun, and shows when that ends."""
+        """Checks whether the server refused a SASL login, which fails after the session began and shows at its end."""
         if self._sasl is not None:
             with suppress(TimeoutError):
                 async with asyncio.timeout(REFUSED_S_MAX):
@@ -280,7 +280,7 @@ class Session:
         return checked(await self._open().send(opcode, body, writes=writes), path)
 
     async def _supports_multi_read(self, transport: Transport) -> bool:
-        """Whether the connected server has MultiRead; queried once per connection."""
+        """Checks whether the connected server has MultiRead; queried once per connection."""
         if self._multi_read is not None:
             return self._multi_read
         known = self._multi_read_of

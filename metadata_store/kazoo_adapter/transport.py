@@ -72,7 +72,7 @@ class Transport:
 
     @property
     def connected(self) -> bool:
-        """Whether a request would be sent: the loop knows of the connection and it still stands."""
+        """Checks whether a request would be sent: the loop knows of the connection and it still stands."""
         client = self._client
         return self.state is ConnectionState.CONNECTED and client.connections == self.connection and client.connected
 

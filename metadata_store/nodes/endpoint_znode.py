@@ -70,7 +70,7 @@ async def announce(zk: ZooKeeper, daemon: int, endpoint: AdminEndpoint) -> str |
 
 
 def _same(data: bytes | None, endpoint: AdminEndpoint) -> bool:
-    """Whether another session announced the same; its seal is its own."""
+    """Checks whether another session announced the same; its seal is its own."""
     found = decode_endpoint(data)
     return found is not None and structs.replace(found, seal=endpoint.seal) == endpoint
 

@@ -128,7 +128,7 @@ def unreadable() -> Acls:
 def allowed(
     acls: Acls, principal: str, host: str, operation: Operation, resource: Resource, name: str, *, open_: bool = False
 ) -> bool:
-    """Whether ``principal`` may perform the operation from ``host`` (canonical).
+    """Checks whether ``principal`` may perform the operation from ``host`` (canonical).
 
     All lists that match the resource count together: that of its literal name, of ``*``, and of each prefix. One denial
     outweighs every permission. ``open_``: the result where no list matches the resource

@@ -86,27 +86,27 @@ class InForce(Struct, frozen=True):
 
     @property
     def adopted(self) -> bool:
-        """Whether the value is the brokers'."""
+        """Checks whether the value is the brokers'."""
         return bool(self.reported) and not self.chosen
 
     @property
     def differing(self) -> bool:
-        """Whether brokers have different values."""
+        """Checks whether brokers have different values."""
         return len(set(self.reported.values())) > 1
 
     @property
     def strictest(self) -> Value | None:
-        """The strictest value of the brokers; None where no broker has reported one."""
+        """Returns the strictest value of the brokers; None where no broker has reported one."""
         return self.setting.stricter(self.reported.values()) if self.reported else None
 
     @property
     def apart(self) -> bool:
-        """Whether a value of ours is not that of the brokers."""
+        """Checks whether a value of ours is not that of the brokers."""
         return self.chosen and bool(self.reported) and set(self.reported.values()) != {self.value}
 
     @property
     def weaker(self) -> bool:
-        """Whether the daemon's value takes away what a broker's value guards."""
+        """Checks whether the daemon's value takes away what a broker's value guards."""
         if not self.setting.guard or not self.apart or self.strictest is None or self.value is None:
             return False
         return self.setting.stricter((self.value, self.strictest)) != self.value

@@ -77,7 +77,7 @@ def _judged(
 
 
 def _as_wanted(wanted: WantedGrowth, topic: TopicAssignment) -> bool:
-    """Whether the topic's last partitions are those that were given, if any were."""
+    """Checks whether the topic's last partitions are those that were given, if any were."""
     given = wanted.assignments or ()
     last = [topic.partitions[p].replicas for p in sorted(topic.partitions)][len(topic.partitions) - len(given) :]
     return list(given) == last

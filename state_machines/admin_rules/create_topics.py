@@ -179,7 +179,7 @@ def _placed(context: TopicContext, wanted: WantedTopic, start: int, shift: int) 
 
 
 def check_numbers(count: int, factor: int, brokers: int, spare: int) -> None:
-    """Whether ``count`` partitions with ``factor`` replicas can be placed on so many brokers."""
+    """Checks whether ``count`` partitions with ``factor`` replicas can be placed on so many brokers."""
     if count <= 0:
         raise Refused(TopicError.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     if factor <= 0:

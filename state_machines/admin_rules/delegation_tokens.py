@@ -15,5 +15,5 @@ class Token(Struct, frozen=True, gc=False):
 
 
 def expired(token: Token, now_ms: int) -> bool:
-    """Whether either end lies before ``now_ms``."""
+    """Checks whether either end lies before ``now_ms``."""
     return min(token.expiry_ms, token.max_ms) < now_ms

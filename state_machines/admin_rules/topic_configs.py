@@ -129,7 +129,7 @@ TOPIC_CONFIGS: Final[Mapping[str, Check]] = {
 
 
 def wants_remote_storage(configs: Mapping[str, str]) -> bool:
-    """Whether a topic is to have tiered storage."""
+    """Checks whether a topic is to have tiered storage."""
     return configs.get("remote.storage.enable", "").strip().lower() == "true"
 
 

@@ -28,7 +28,7 @@ class BrokerDelta(Struct, frozen=True):
 
     @property
     def empty(self) -> bool:
-        """Whether nothing changed."""
+        """Checks whether nothing changed."""
         return not (self.new or self.dead or self.bounced or self.modified)
 
 

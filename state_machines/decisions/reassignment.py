@@ -128,13 +128,13 @@ def current_assignment(cluster: Cluster, i: int, *, queued: bool = False) -> Ass
 
 
 def is_complete(cluster: Cluster, i: int) -> bool:
-    """Whether nothing is missing but the final rewrite of the topic znode."""
+    """Checks whether nothing is missing but the final rewrite of the topic znode."""
     written = cluster.reassigning.get(i)
     return written is not None and written.moving and cluster.rows[i].assignment == Assignment(written.target)
 
 
 def is_settled(cluster: Cluster, i: int) -> bool:
-    """Whether a row is complete, or goes on once its topic znode is rewritten without dropped replicas."""
+    """Checks whether a row is complete, or goes on once its topic znode is rewritten without dropped replicas."""
     written, assignment = cluster.reassigning.get(i), cluster.rows[i].assignment
     if written is None or not written.moving or assignment == written:
         return False
@@ -204,7 +204,7 @@ def _is_due(cluster: Cluster, i: int) -> bool:
 
 
 def _caught_up(isr: tuple[int, ...], written: Assignment) -> bool:
-    """Whether the target is in sync: only then other replicas may go."""
+    """Checks whether the target is in sync: only then other replicas may go."""
     return set(written.target) <= set(isr)
 
 

@@ -33,7 +33,7 @@ def new_partitions(draft: Draft, rows: Sequence[int]) -> None:
 
 
 def names_any(found: TopicAssignment, ids: frozenset[int]) -> bool:
-    """Whether a topic's assignment names one of ``ids`` (of daemons: they host no replica)."""
+    """Checks whether a topic's assignment names one of ``ids`` (of daemons: they host no replica)."""
     return not ids.isdisjoint(chain.from_iterable(map(_replicas, found.partitions.values())))
 
 

@@ -66,11 +66,11 @@ class Evidence:
             self.answered[broker.id] = broker.epoch
 
     def lacks(self, broker: Broker) -> bool:
-        """Whether the broker has yet to respond."""
+        """Checks whether the broker has yet to respond."""
         return self.answered.get(broker.id) != broker.epoch
 
     def complete(self, live: Mapping[int, Broker]) -> bool:
-        """Whether all live brokers responded; never where there are none."""
+        """Checks whether all live brokers responded; never where there are none."""
         return bool(live) and not any(self.lacks(broker) for broker in live.values())
 
 
@@ -97,7 +97,7 @@ def _judge(name: str, evidence: Evidence, *, complete: bool, upgraded: bool) -> 
 
 
 def any_has_id(cluster: Cluster) -> bool:
-    """Whether a topic that runs has an id. One that is new proves nothing: it has its id from this term."""
+    """Checks whether a topic that runs has an id. One that is new proves nothing: it has its id from this term."""
     return any(topic.topic_id is not None and _runs(cluster, topic) for topic in cluster.topics)
 
 

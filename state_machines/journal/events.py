@@ -97,7 +97,7 @@ class Row(Struct, omit_defaults=True, gc=False):
     absent: Sequence[int] | None = None
 
     def concerns(self, broker: int) -> bool:
-        """Whether a broker leads before or after, comes into the ISR, leaves it, or is the subject of the row."""
+        """Checks whether a broker leads before or after, enters or leaves the ISR, or is the subject of the row."""
         if broker in (self.broker, self.leader0, self.leader1):
             return True
         return (broker in (self.isr0 or ())) != (broker in (self.isr1 or ()))

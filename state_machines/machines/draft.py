@@ -56,7 +56,7 @@ class Draft:
         self._doubted: set[int] = set()
 
     def covers(self, i: int) -> bool:
-        """Whether row ``i`` may be drawn."""
+        """Checks whether row ``i`` may be drawn."""
         return self.only is None or i in self.only
 
     def row(self, i: int) -> PartitionRow:
@@ -64,7 +64,7 @@ class Draft:
         return self._drawn.get(i) or self.rows[i]
 
     def rewritten(self, i: int) -> bool:
-        """Whether the drawings so far write the row's state znode."""
+        """Checks whether the drawings so far write the row's state znode."""
         return self.row(i).version != self.rows[i].version
 
     def lead(

@@ -40,7 +40,7 @@ class StateMachine(Generic[State, Entity]):
 
     @classmethod
     def allows(cls, previous: State, target: State) -> bool:
-        """Whether the table has the transition."""
+        """Checks whether the table has the transition."""
         return previous in cls.VALID_PREVIOUS[target]
 
     def movable(self, entities: Iterable[Entity], target: State) -> list[Entity]:

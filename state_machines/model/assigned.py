@@ -64,7 +64,7 @@ class Assigned(Directory):
             self.ids_learned += 1
 
     def doubts_id(self, topic: Topic) -> bool:
-        """Whether no evidence confirms the id: a broker refused it, or no broker was sent any partition."""
+        """Checks whether no evidence confirms the id: a broker refused it, or no broker was sent any partition."""
         return topic.index in self.ids_refused or not any(self.rows[i].has_leadership for i in topic.rows)
 
     def observe_id_refused(self, rows: Iterable[int]) -> None:

@@ -106,12 +106,12 @@ class Cluster(Assigned):
 
     @property
     def any_stopped(self) -> bool:
-        """Whether there are exceptions at all."""
+        """Checks whether there are exceptions at all."""
         return bool(self.replica_states or self.failed_dirs)
 
     @property
     def any_failed(self) -> bool:
-        """Whether a replica is on a failed log directory."""
+        """Checks whether a replica is on a failed log directory."""
         return bool(self.failed_dirs)
 
     def failed(self, i: int) -> frozenset[int]:
@@ -119,7 +119,7 @@ class Cluster(Assigned):
         return self.failed_dirs.get(i, _NONE) if self.failed_dirs else _NONE
 
     def stopped(self, i: int, broker: int) -> bool:
-        """Whether the replica was sent StopReplica: it must not be sent LeaderAndIsr until it is online again."""
+        """Checks whether the replica was sent StopReplica: until it is online again it is sent no LeaderAndIsr."""
         return self.replica_states.get((i, broker)) is ReplicaState.OFFLINE or broker in self.failed(i)
 
     # -- facts
@@ -249,7 +249,7 @@ class Cluster(Assigned):
         return Change(i, before, self.rows[i], READ, is_new=not before.has_leadership and self._created(self.rows[i]))
 
     def _created(self, row: PartitionRow) -> bool:
-        """Whether this term created the state znode, and nothing happened to the partition since."""
+        """Checks whether this term created the state znode, and nothing happened to the partition since."""
         return row.leader_epoch == INITIAL_LEADER_EPOCH and row.controller_epoch == self.epoch
 
     def observe_undecided(self, rows: Iterable[int]) -> None:

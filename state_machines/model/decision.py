@@ -29,12 +29,12 @@ class Change(Struct, frozen=True, gc=False):
 
     @property
     def creates(self) -> bool:
-        """Whether the write creates the state znode (NewPartition -> OnlinePartition)."""
+        """Checks whether the write creates the state znode (NewPartition -> OnlinePartition)."""
         return not self.before.has_leadership and self.after.has_leadership
 
     @property
     def is_late(self) -> bool:
-        """Whether a partition with a history is met only now: brokers may know its leader epoch with another content.
+        """Checks whether a partition has an unknown history: brokers may know its leader epoch with another content.
 
         A broker ignores a leader epoch that it knows, and may create an empty log for a replica that is sent as new.
         """
@@ -42,7 +42,7 @@ class Change(Struct, frozen=True, gc=False):
 
     @property
     def writes(self) -> bool:
-        """Whether the change needs a write: the partition epoch moves exactly when the znode is written."""
+        """Checks whether the change needs a write: the partition epoch moves exactly when the znode is written."""
         return self.after.version != self.before.version
 
 
@@ -124,5 +124,5 @@ class Decision(Struct, frozen=True):
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to write, to move or to send."""
+        """Checks whether there is nothing to write, to move or to send."""
         return not (self.writes or self.moves or self.replica_moves or self.metadata)

@@ -58,7 +58,7 @@ class Hosting:
 
     @property
     def any_moving(self) -> bool:
-        """Whether an assignment adds or removes replicas."""
+        """Checks whether an assignment adds or removes replicas."""
         return bool(self._moving)
 
     def placed(self, assignment: Assignment) -> Placed:

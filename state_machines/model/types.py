@@ -83,7 +83,7 @@ class Assignment(Struct, frozen=True, gc=False):
 
     @property
     def moving(self) -> bool:
-        """Whether it is the assignment of a reassignment that is under way."""
+        """Checks whether it is the assignment of a reassignment that is under way."""
         return bool(self.adding or self.removing)
 
     @property
@@ -164,17 +164,17 @@ class PartitionRow(Struct, frozen=True, gc=False):
 
     @property
     def has_leadership(self) -> bool:
-        """Whether a state znode is known: only then are brokers sent the partition."""
+        """Checks whether a state znode is known: only then are brokers sent the partition."""
         return self.version != NO_VERSION
 
     @property
     def under_replicated(self) -> bool:
-        """Whether the ISR is smaller than the replica set; replicas that are being added do not count, as in Kafka."""
+        """Checks whether the ISR is smaller than the replica set; added replicas do not count, as in Kafka."""
         return len(self.isr) < len(self.assignment.origin)
 
     @property
     def led_as_preferred(self) -> bool:
-        """Whether the first replica leads, or is only being added: then no other leader is preferred yet."""
+        """Checks whether the first replica leads, or is only being added: then no other leader is preferred yet."""
         assignment = self.assignment
         return self.leader == assignment.replicas[0] or assignment.replicas[0] in assignment.adding
 

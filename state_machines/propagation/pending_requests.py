@@ -106,17 +106,17 @@ class PendingRequests:
         return stops
 
     def concerns(self, i: int) -> bool:
-        """Whether LeaderAndIsr or StopReplica of a row waits, or is under way."""
+        """Checks whether LeaderAndIsr or StopReplica of a row waits, or is under way."""
         return i in self.lead or i in self.sending or i in self.stop or i in self.after
 
     @property
     def complete(self) -> bool:
-        """Whether the broker was sent a whole snapshot, and the rows that were forgotten before it began."""
+        """Checks whether the broker was sent a whole snapshot, and the rows that were forgotten before it began."""
         return self.begun and self.turn_end <= self.turn and self.reach <= self.position
 
     @property
     def size(self) -> int:
-        """LeaderAndIsr and StopReplica entries that wait."""
+        """Counts LeaderAndIsr and StopReplica entries that wait."""
         return len(self.lead) + len(self.stop) + len(self.after)
 
 

@@ -184,11 +184,11 @@ class Propagation:
         return max(map(self.feed.number_of, rows), default=0)
 
     def acknowledged_to(self, number: int) -> bool:
-        """Whether every broker acknowledged the feed up to a position."""
+        """Checks whether every broker acknowledged the feed up to a position."""
         return all(pending.position >= number for pending in self.pending.values())
 
     def shown(self, number: int) -> bool:
-        """Whether a broker acknowledged the feed up to a position; True without brokers, or where all have it (0).
+        """Checks whether a broker acknowledged the feed up to a position; True without brokers, or at position 0.
 
         A broker that refused the position proves nothing, nor does a later one that is still being sent the snapshot.
         """
@@ -223,11 +223,11 @@ class Propagation:
         return kept
 
     def behind(self, pending: PendingRequests) -> bool:
-        """Whether something waits for the incarnation, the snapshot included."""
+        """Checks whether something waits for the incarnation, the snapshot included."""
         return self.dirty(pending) or pending.turn < pending.turn_end
 
     def dirty(self, pending: PendingRequests) -> bool:
-        """Whether changes wait for the incarnation."""
+        """Checks whether changes wait for the incarnation."""
         return (
             bool(pending.lead or pending.stop)
             or pending.position < self.feed.number

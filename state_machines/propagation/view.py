@@ -54,28 +54,28 @@ class ClusterView(Protocol):
 
     @property
     def any_failed(self) -> bool:
-        """Whether :meth:`offline_replicas` depends on more than the row's replicas."""
+        """Checks whether :meth:`offline_replicas` depends on more than the row's replicas."""
 
     @property
     def any_stopped(self) -> bool:
-        """Whether :meth:`stopped` may be true of any replica."""
+        """Checks whether :meth:`stopped` may be true of any replica."""
 
     def stopped(self, i: int, broker: int) -> bool:
-        """Whether the replica was sent StopReplica and must not be sent LeaderAndIsr."""
+        """Checks whether the replica was sent StopReplica and must not be sent LeaderAndIsr."""
 
 
 def is_sent(row: PartitionRow) -> bool:
-    """Whether brokers are sent the row at all: it exists and has a leadership."""
+    """Checks whether brokers are sent the row at all: it exists and has a leadership."""
     return row.version != NO_VERSION and row.state is not _NON_EXISTENT
 
 
 def is_sent_to(broker: int, row: PartitionRow) -> bool:
-    """Whether a broker is sent LeaderAndIsr of the row."""
+    """Checks whether a broker is sent LeaderAndIsr of the row."""
     return is_sent(row) and broker in row.assignment.replicas
 
 
 def is_removed(row: PartitionRow) -> bool:
-    """Whether brokers are sent that the row is gone: its topic is being deleted, or was."""
+    """Checks whether brokers are sent that the row is gone: its topic is being deleted, or was."""
     return row.version != NO_VERSION and row.state is _NON_EXISTENT
 
 
@@ -86,7 +86,7 @@ def successor(view: ClusterView, i: int) -> int | None:
 
 
 def needs_leader_and_isr(change: Change) -> bool:
-    """Whether replicas need LeaderAndIsr: brokers ignore it unless the leader epoch moved or is the first.
+    """Checks whether replicas need LeaderAndIsr: brokers ignore it unless the leader epoch moved or is the first.
 
     All other changes go out by UpdateMetadata alone (ISR changes of a leader, replicas gone offline).
     """

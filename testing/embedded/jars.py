@@ -50,7 +50,7 @@ class Jar:
         return f"{artifact}-{version}.jar"
 
     def matches(self, path: Path) -> bool:
-        """Whether the file exists and has the listed content."""
+        """Checks whether the file exists and has the listed content."""
         if not path.is_file() or path.stat().st_size != self.size:
             return False
         return hashlib.sha256(path.read_bytes()).hexdigest() == self.sha256

@@ -43,7 +43,7 @@ class ControlledShutdown:
 
     @property
     def first_try(self) -> bool:
-        """Whether the controller let the broker go at its first request."""
+        """Checks whether the controller let the broker go at its first request."""
         return self.succeeded and self.tries == 1
 
 

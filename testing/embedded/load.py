@@ -218,7 +218,7 @@ class Reader:
 
     @property
     def records(self) -> int:
-        """How many records of the load were read so far."""
+        """Counts the records of the load that were read so far."""
         return sum(counter.total() for counter in self._read.values())
 
     async def verdict(self, within_s: float = SETTLE_S_MAX) -> Verdict:

@@ -52,12 +52,12 @@ class ChildProcess:
 
     @property
     def running(self) -> bool:
-        """Whether the process exists (a paused one does)."""
+        """Checks whether the process exists (a paused one does)."""
         return self._process is not None and self._process.returncode is None
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended the last time (negative: by that signal); None while it runs and before its first start."""
+        """Returns the last exit code (negative: by that signal); None while it runs and before its first start."""
         return self._process.returncode if self._process is not None else None
 
     @property
@@ -149,7 +149,7 @@ class ChildProcess:
             return log.read().decode(errors="replace")
 
     def log_has(self, pattern: str) -> bool:
-        """Whether a line written since the last start matches the regular expression."""
+        """Checks whether a line written since the last start matches the regular expression."""
         return re.search(pattern, self.log_text()) is not None
 
     def log_tail(self) -> str:
@@ -192,7 +192,7 @@ def free_port(random: Random | None = None) -> int:
 
 
 async def accepts(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether something accepts connections on the port now."""
+    """Checks whether something accepts connections on the port now."""
     try:
         _, writer = await asyncio.open_connection(host, port)
     except OSError:

@@ -111,7 +111,7 @@ class EmbeddedZooKeeper(ChildProcess):
         return await self.boot()
 
     async def serves(self) -> bool:
-        """Whether the server's response to ``srvr`` shows that it serves requests."""
+        """Checks whether the server's response to ``srvr`` shows that it serves requests."""
         return "Mode:" in await self.query("srvr")
 
     async def query(self, command: str) -> str:
@@ -140,7 +140,7 @@ def ensemble(folder: Path, size: int, **options: Any) -> list[EmbeddedZooKeeper]
 
 
 async def in_sync(servers: Sequence[EmbeddedZooKeeper]) -> bool:
-    """Whether one server leads and has all others of the ensemble in sync: only then any single one may go.
+    """Checks whether one server leads and has all others of the ensemble in sync: only then any single one may go.
 
     A server that was frozen reports that it serves before it notices that its leader has dropped it.
     """

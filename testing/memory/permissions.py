@@ -23,7 +23,7 @@ class Refused(Exception):
 
 
 def allowed(acls: Iterable[Acl], perms: int, identity: Identity) -> bool:
-    """Whether an ACL list gives one of ``perms``."""
+    """Checks whether an ACL list gives one of ``perms``."""
     for entry in acls:
         identified = (entry.scheme, entry.id)
         if entry.perms & perms and (identified == _WORLD or identified in identity):

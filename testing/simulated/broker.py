@@ -48,12 +48,12 @@ class Received(Struct, frozen=True):
 
     @property
     def api(self) -> Api:
-        """Which request it was."""
+        """Returns the kind of the request."""
         return self.request.head.api
 
     @property
     def partitions(self) -> int:
-        """How many partitions it names."""
+        """Counts the partitions that it names."""
         return len(self.request.entries)
 
 
@@ -104,7 +104,7 @@ class SimulatedBroker:
         return entry.endpoint(listener) if entry is not None else None
 
     def fetches(self, key: Key, leader: int, leader_epoch: int) -> bool:
-        """Whether it follows ``leader`` in that leader epoch, so that it can catch up."""
+        """Checks whether it follows ``leader`` in that leader epoch, so that it can catch up."""
         replica = self.replicas.get(key)
         return (
             replica is not None

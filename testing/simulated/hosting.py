@@ -131,7 +131,7 @@ class Hosting:
         return Error.NONE
 
     def _open_log(self, key: Key, entry: LeaderAndIsrEntry) -> bool:
-        """Whether the partition has its log now. With a failed directory only new replicas may be created."""
+        """Checks whether the partition has its log now. With a failed directory only new replicas may be created."""
         if key not in self.logs:
             if self.failed and not entry.is_new:
                 self.offline.add(key)
