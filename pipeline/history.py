@@ -26,7 +26,7 @@ def history() -> Group:
 
 
 def excusable() -> Column:
-    """Checks whether a gap between a violation's two rows (:func:`pipeline.violations.violations`) may be the reason."""
+    """Checks whether a gap between the rows of a violation (:func:`pipeline.violations.violations`) may excuse it."""
     explained = fn.col("invariant").isin(*EXPLAINED_BY_GAPS)
     return fn.col("compares") & (fn.col("topic_id").isNull() | explained)
 
