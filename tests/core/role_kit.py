@@ -1,8 +1,8 @@
-"""A Kafka cluster in memory for the role's operations: ZooKeeper, and brokers that register, obey and elect.
+"""Simulates a Kafka cluster for operations on the role: ZooKeeper in memory, and brokers that register and elect.
 
-A :class:`MiniBroker` listens on a real socket for the controller's requests and keeps what UpdateMetadata told it;
-the operators' questions are answered from that, without a socket. When ``/controller`` vanishes the brokers elect as
-Kafka's do: one multi that creates it and raises the epoch, and one that is locked out stays passive.
+A :class:`MiniBroker` receives the controller's requests on a real socket and keeps the content of UpdateMetadata;
+operators query that content without a socket. When ``/controller`` vanishes the brokers elect as Kafka's do: one multi
+creates it and raises the epoch, and a broker that is locked out stays passive.
 """
 
 from __future__ import annotations
@@ -62,12 +62,13 @@ CONFIGS = {
 
 
 class MiniBroker(FakeBroker):
-    """A broker. ``silent``: why it cannot be asked; ``deaf`` keeps what it knew, whatever it is told."""
+    """Simulates a broker. ``silent``: why it does not respond to queries; ``deaf``: it drops new metadata."""
 
     def __init__(self, broker_id: int, server: MemoryServer, rack: str | None = None) -> None:
         super().__init__(broker_id, rack=rack)
         self.zk = MemoryZooKeeper(server)
-        self.client_listener = True
+        self.client_listener: str | None = "CLIENT"
+        self.host = "127.0.0.1"
         self.protocol = 0
         self.api_versions: dict[int, tuple[int, int]] = dict(ALL_VERSIONS)
         self.configs: dict[str, str | None] = dict(CONFIGS)
@@ -80,17 +81,17 @@ class MiniBroker(FakeBroker):
         self.silent = ""
         self.deaf = False
         self.elects = True
-        self.respond = self._told
+        self.respond = self._receive
 
     def registration(self) -> Broker:
-        """What it registers."""
-        endpoints = [Endpoint("INTERNAL", "127.0.0.1", self.port, self.protocol)]
-        if self.client_listener:
-            endpoints.append(Endpoint("CLIENT", "127.0.0.1", 1))
+        """Returns its registration."""
+        endpoints = [Endpoint("INTERNAL", self.host, self.port, self.protocol)]
+        if self.client_listener is not None:
+            endpoints.append(Endpoint(self.client_listener, self.host, 1))
         return Broker(self.id, self.epoch, tuple(endpoints), self.rack)
 
     async def register(self) -> None:
-        """Appears in ZooKeeper and takes the role if nobody has it."""
+        """Registers in ZooKeeper, and takes the role where no broker holds it."""
         await self.zk.connect(1.0)
         data = encode_broker(self.registration(), timestamp_ms=0)
         created = await self.zk.create(paths.broker(self.id), data, ephemeral=True)
@@ -98,7 +99,7 @@ class MiniBroker(FakeBroker):
         self.zk.on_watch = self._watched
         await self._follow_controller()
 
-    # -- the role, as Kafka's brokers play it
+    # -- election, as in Kafka's brokers
 
     def _watched(self, event: WatchEvent) -> None:
         if event.path == paths.CONTROLLER:
@@ -131,22 +132,22 @@ class MiniBroker(FakeBroker):
             await self.zk.multi(ops)
         except MultiFailed:
             return
-        for listener in self.peers():
-            listener.hear_of_controller(self.id)
+        for peer in self.peers():
+            peer.learn_controller(self.id)
 
     def peers(self) -> Iterable[MiniBroker]:
-        """Who hears of its election; set by the cluster."""
+        """Returns the brokers that learn of its election; the cluster replaces this method."""
         return [self]
 
-    def hear_of_controller(self, controller: int) -> None:
-        """Kafka's controller tells it who is controller."""
+    def learn_controller(self, controller: int) -> None:
+        """Receives the id of the controller from Kafka's own one."""
         if not self.deaf:
             self.controller_id = controller
             self.live = frozenset(peer.id for peer in self.peers())
 
-    # -- what the daemon tells it
+    # -- requests of the daemon
 
-    def _told(self, api: int, entity: Any) -> dict[str, Any]:
+    def _receive(self, api: int, entity: Any) -> dict[str, Any]:
         if api == UPDATE_METADATA and not self.deaf:
             self.controller_id = int(entity.controller_id)
             self.live = frozenset(int(broker.id_) for broker in entity.live_brokers)
@@ -169,7 +170,7 @@ class MiniBroker(FakeBroker):
         if not known:
             del self.topics[topic.topic_name]
 
-    # -- what an operator asks it
+    # -- queries of operators
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
         wanted = self.topics if topics is None else {t: self.topics[t] for t in topics if t in self.topics}
@@ -195,12 +196,12 @@ class MiniBroker(FakeBroker):
 
 
 def ints(found: Iterable[Any]) -> tuple[int, ...]:
-    """Plain numbers of kio's."""
+    """Converts kio's numbers."""
     return tuple(int(broker) for broker in found)
 
 
 class Kafka:
-    """The cluster. ``operator`` is a session of its own, ``settings`` are those of the first daemon."""
+    """Holds the cluster. ``operator`` is a session of its own, ``settings`` belong to the first daemon."""
 
     def __init__(self, folder: Path, *, hold: bool, digest: str | None) -> None:
         self.server = MemoryServer()
@@ -209,8 +210,12 @@ class Kafka:
         self.settings = settings_for(folder, hold=hold, digest=digest)
         self.release: tuple[int, int] | None = (3, 8)
 
+    def change(self, section: str, **values: object) -> None:
+        """Changes keys of one section of the settings."""
+        self.settings = changed(self.settings, section, **values)
+
     async def boot(self, count: int) -> None:
-        """Brokers 1..count, whose cluster has a controller."""
+        """Starts brokers 1 to ``count``; one of them becomes the controller."""
         await self.operator.connect(1.0)
         await ensure_top_level_paths(self.operator)
         await self.operator.create(paths.CLUSTER, None)
@@ -218,10 +223,10 @@ class Kafka:
         for broker_id in range(1, count + 1):
             await self.add(broker_id)
         for broker in self.brokers.values():
-            broker.hear_of_controller(await self.controller() or -1)
+            broker.learn_controller(await self.controller() or -1)
 
     async def add(self, broker_id: int, rack: str | None = None) -> MiniBroker:
-        """Starts one more."""
+        """Starts another broker."""
         broker = self.brokers[broker_id] = MiniBroker(broker_id, self.server, rack)
         broker.peers = self.brokers.values  # type: ignore[method-assign]
         await broker.listen()
@@ -229,7 +234,7 @@ class Kafka:
         return broker
 
     async def again(self, broker_id: int, **changes: object) -> MiniBroker:
-        """Registers anew with changed attributes, as after a restart."""
+        """Registers a broker anew with changed attributes, as after a restart."""
         broker = self.brokers[broker_id]
         for name, value in changes.items():
             setattr(broker, name, value)
@@ -238,7 +243,7 @@ class Kafka:
         return broker
 
     async def topic(self, name: str, *replicas: tuple[int, ...], leaders: bool = True) -> None:
-        """A topic with ids; its partitions are led by their first replicas."""
+        """Creates a topic with an id, by default with the first replicas as leaders."""
         assignment = dict(enumerate(replicas))
         await create_topic(self.operator, name, assignment, bytes(15) + bytes([len(name)]), None)
         await self.operator.create(paths.partitions(name), None)
@@ -248,23 +253,23 @@ class Kafka:
             await self.operator.create(paths.state(name, partition), data)
 
     async def controller(self) -> int | None:
-        """Id in ``/controller``."""
+        """Reads the id in ``/controller``."""
         found, _ = await self.role().controller()
         return found.broker if found is not None else None
 
     async def epoch(self) -> int:
-        """The controller epoch."""
+        """Reads the controller epoch."""
         node = await self.operator.get(paths.CONTROLLER_EPOCH)
         assert node is not None
         return int(node.data or b"")
 
     def role(self, zk: MemoryZooKeeper | None = None) -> Role:
-        """The operator's view of the role."""
+        """Returns the role as an operator's command sees it."""
         return role_of(self.settings, zk or self.operator)
 
     @property
     def dial(self) -> Dial:
-        """Questions, answered without sockets."""
+        """Returns a dial whose queries need no sockets."""
 
         @asynccontextmanager
         async def dial(broker: Broker) -> AsyncIterator[BrokerQueries]:
@@ -279,22 +284,22 @@ class Kafka:
         return self.release
 
     async def context(self, *, own_listener: bool = False) -> Context:
-        """What a preflight looks at."""
+        """Gathers the facts of a preflight."""
         return await gather(self.settings, self.role(), self.dial, self.release_of, own_listener=own_listener)
 
     async def preflight(self) -> PreflightReport:
-        """Every check."""
+        """Runs every check."""
         return await preflight(await self.context())
 
     async def finding(self, name: str) -> Finding:
-        """What one check says."""
+        """Returns the finding of one check."""
         [found] = [f for f in (await self.preflight()).findings if f.name == name]
         return found
 
     async def take_over(
         self, reason: str = "a test", *, dry_run: bool = False, zk: MemoryZooKeeper | None = None
     ) -> Takeover:
-        """As 'regent takeover' does."""
+        """Takes the role over as 'regent takeover' does."""
         return await take_over(
             self.settings,
             self.role(zk),
@@ -308,9 +313,9 @@ class Kafka:
     async def daemon(
         self, *, shadow: bool = False, secret_file: Path | None = None, **changes: Any
     ) -> AsyncIterator[Daemon]:
-        """A running daemon, which is stopped at the end; ``changes`` are of sections of its settings.
+        """Runs a daemon and stops it at the end; ``changes`` replace sections of its settings.
 
-        With a ``secret_file`` it knows no secret but what it reads there.
+        With a ``secret_file`` its only secret is the content of that file.
         """
         chosen = self.settings.model_copy(update=changes)
         digest = chosen.zookeeper.digest
@@ -331,13 +336,13 @@ class Kafka:
             await asyncio.wait_for(task, 10.0)
 
     async def serving(self, daemon: Daemon) -> None:
-        """Waits until the daemon is the controller and every broker was told so."""
+        """Waits until the daemon is the controller and the metadata of every broker names it."""
         await eventually(lambda: daemon.term is not None and daemon.term.serving.is_set())
         me = daemon.settings.controller.id
         await eventually(lambda: all(b.controller_id == me for b in self.brokers.values() if not b.deaf))
 
     def snapshot(self) -> dict[str, tuple[bytes | None, int, int]]:
-        """Every znode with its data, version and ACL version: to see that nothing was written."""
+        """Returns every znode with its data, version and ACL version, to compare for writes."""
         nodes = self.server.tree._nodes
         return {path: (node.data, node.version, node.acl_version) for path, node in nodes.items()}
 
@@ -349,7 +354,7 @@ def _queues(daemon: Daemon) -> bool:
 def settings_for(
     folder: Path, *, hold: bool = False, digest: str | None = None, controller_id: int = DAEMON
 ) -> Settings:
-    """Settings of a daemon."""
+    """Creates the settings of a daemon."""
     return Settings.model_validate(
         {
             "zookeeper": {"connect": "127.0.0.1:2181", "digest": digest},
@@ -363,11 +368,16 @@ def settings_for(
     )  # fmt: skip
 
 
+def changed(settings: Settings, section: str, **values: object) -> Settings:
+    """Returns the settings with other values in one section."""
+    return settings.model_copy(update={section: getattr(settings, section).model_copy(update=values)})
+
+
 @asynccontextmanager
 async def kafka(
     folder: Path, brokers: int = 3, *, hold: bool = False, digest: str | None = None
 ) -> AsyncIterator[Kafka]:
-    """A booted cluster; everything is closed at the end."""
+    """Boots a cluster and closes everything at the end."""
     made = Kafka(folder, hold=hold, digest=digest or (DIGEST if hold else None))
     async with AsyncExitStack() as stack:
         stack.push_async_callback(_close, made)
