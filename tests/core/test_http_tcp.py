@@ -17,8 +17,6 @@ import pytest
 
 from brokers.security.users import SecurityUnusable
 from configs.http_section import HttpSettings
-from configs.loading import load
-from configs.problems import ConfigError
 from configs.values import Address
 from controller.http import remote, tcp
 from controller.http.app import create_app
@@ -398,48 +396,6 @@ async def test_the_end_does_not_wait_for_clients() -> None:
     assert loop.time() - began_s < tcp.STOP_S_MAX + 1
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(at).close()
-
-
-@pytest.mark.parametrize(
-    ("keys", "named"),
-    [
-        ('address = "0.0.0.0:9097"', "http.address"),
-        ('address = "regent1.example.com:9097"\ncertificate_file = "/c.pem"', "http.address"),
-        ('address = "10.0.0.1:9097"\ntoken_file = "/t"', "http.address"),
-        ('address = "[::]:9097"\ntoken_file = "/t"', "http.address"),
-        ('address = "127.0.0.1"', "http.address"),
-        ('address = "127.0.0.1:99999"', "http.address"),
-        ('address = "not an address:1"', "http.address"),
-        ('address = "127.0.0.1:9097"\nclient_ca_file = "/ca.pem"', "http.client_ca_file"),
-    ],
-)
-def test_what_would_be_open_to_strangers_is_no_setting(tmp_path: Path, keys: str, named: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        load(settings_file(tmp_path, keys), {})
-    [problem] = raised.value.problems
-    assert problem.key == named
-    assert problem.value in str(problem)
-    assert problem.remedy
-
-
-@pytest.mark.parametrize(
-    "keys",
-    [
-        'address = "127.0.0.1:9097"',
-        'address = "[::1]:9097"',
-        'address = "localhost:0"',
-        'address = "0.0.0.0:9097"\ncertificate_file = "/c.pem"\ntoken_file = "/t"',
-        'address = "regent1:9097"\ncertificate_file = "/c.pem"\nclient_ca_file = "/ca.pem"',
-    ],
-)
-def test_what_is_closed_to_strangers_is_a_setting(tmp_path: Path, keys: str) -> None:
-    assert load(settings_file(tmp_path, keys), {}).settings.http.address
-
-
-def settings_file(folder: Path, keys: str) -> Path:
-    path = folder / "regent.toml"
-    path.write_text(f'[zookeeper]\nconnect = "zk:2181"\n[listener]\nadvertised_host = "r"\n[http]\n{keys}\n')
-    return path
 
 
 async def test_a_token_of_another_user_is_refused(token_file: Path) -> None:

@@ -1,4 +1,4 @@
-"""The example file: complete, explained, equal to the defaults, and usable as it stands."""
+"""The example file is complete, explained, equal to the defaults, and loads unchanged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from configs.settings import keys
 FILE = Path(example.__file__).with_name("example.toml")
 
 
-def test_it_is_what_the_settings_generate() -> None:
+def test_the_example_is_generated_from_the_settings() -> None:
     assert FILE.read_text() == example.render(), "run: python -m configs.example > configs/example.toml"
 
 
@@ -22,13 +22,13 @@ CERTIFICATES = ("ca_file", "certificate_file", "key_file")
 ADMIN_CREDENTIALS = ("zookeeper_digest_file", "zookeeper_digest", "zookeeper_sasl_file", "zookeeper_sasl")
 
 
-def test_it_loads_as_it_stands() -> None:
+def test_the_example_loads_unchanged() -> None:
     settings = load(FILE, {}).settings
     assert settings.listener.advertised_host == "regent1.example.com"
 
 
-def test_every_key_is_in_it_and_every_default_is_right(tmp_path: Path) -> None:
-    """With every comment sign before a key removed it still loads, and what has a default equals it."""
+def test_every_key_is_in_the_example_with_its_default(tmp_path: Path) -> None:
+    """It loads without the comment signs before keys, too, and then equals the defaults."""
     full = re.sub(r"(?m)^#(?=\w+ = )", "", FILE.read_text())
     shown = {f"{section}.{name}" for section, items in tomllib.loads(full).items() for name in items}
     secrets = {key.name for key in keys() if key.meta("environment_only")}

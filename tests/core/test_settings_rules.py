@@ -1,10 +1,11 @@
-"""Each rule between settings, broken alone: the error names key, value and remedy, and the value beside it is accepted.
+"""Each rule between settings, broken alone: the error names key, value and remedy; the nearest values are accepted.
 
 The table is complete: a rule without a row fails the first test.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
@@ -14,6 +15,7 @@ from configs.loading import load
 from configs.problems import ConfigError
 from configs.rules import RULES
 from configs.settings import Settings, section_type
+from tests.core.settings_kit import written
 
 Given = dict[str, str | int]
 """Values by ``section.key``."""
@@ -29,9 +31,9 @@ OWN_TLS: Final[Given] = {"http.certificate_file": "/own.pem"}
 
 
 class Row(NamedTuple):
-    """``broken`` breaks the rule of ``keys`` and no other; each of ``accepted`` changes it a little and is in order.
+    """A row: ``broken`` breaks the rule of ``keys`` and no other; each of ``accepted`` changes it and breaks none.
 
-    ``value`` is how the error shows the first key; ``named`` stands in its reason and remedy.
+    The error shows the first key as ``value``, and contains ``named`` in its reason and remedy.
     """
 
     keys: tuple[str, ...]
@@ -64,7 +66,7 @@ ROWS: Final = (
         (
             {"controller.on_absence": "brokers"},
             {"zookeeper.digest": "regent:s3cret"},
-            {"zookeeper.digest_file": "/digest"},
+            {"zookeeper.digest_file": "/credential"},
         ),
     ),
     Row(
@@ -80,9 +82,9 @@ ROWS: Final = (
         (
             {"zookeeper.set_acl": "false"},
             {"zookeeper.sasl": "kafka:s3cret"},
-            {"zookeeper.sasl_file": "/sasl"},
+            {"zookeeper.sasl_file": "/credential"},
             {"zookeeper.digest": "kafka:s3cret"},
-            {"zookeeper.digest_file": "/digest"},
+            {"zookeeper.digest_file": "/credential"},
             {"zookeeper.certificate_file": "/own.pem"},
         ),
     ),
@@ -189,6 +191,7 @@ ROWS: Final = (
         (
             {"http.address": "127.0.0.1:9097"},
             {"http.address": "[::1]:9097"},
+            {"http.address": "localhost:0"},
             {"http.address": ""},
             {"http.token_file": "/token"},
             {"http.client_ca_file": "/ca.pem"},
@@ -211,13 +214,16 @@ ROWS: Final = (
 )
 
 
-def environ(given: Given) -> dict[str, str]:
-    """The same as variables."""
-    return {f"REGENT_{name.replace('.', '__').upper()}": str(value) for name, value in (NEEDED | given).items()}
+def environ(folder: Path, given: Given) -> dict[str, str]:
+    """Returns values as variables; no credential of this machine is among them."""
+    named = {f"REGENT_{name.replace('.', '__').upper()}": str(value) for name, value in (NEEDED | given).items()}
+    return {name: value.replace("/credential", f"{folder}/credential") for name, value in named.items()} | {
+        "CREDENTIALS_DIRECTORY": str(folder)
+    }
 
 
 def built(given: Given) -> Settings:
-    """The same as settings that a program makes."""
+    """Builds settings from values in a program."""
     sections: dict[str, dict[str, str | int]] = {}
     for name, value in (NEEDED | given).items():
         section, _, item = name.partition(".")
@@ -225,11 +231,11 @@ def built(given: Given) -> Settings:
     return Settings(**{name: section_type(name).model_validate(values) for name, values in sections.items()})
 
 
-@pytest.fixture(autouse=True)
-def nothing_on_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings file and no credential."""
-    monkeypatch.setattr("configs.loading._file_to_read", lambda *_: None)
-    monkeypatch.setattr("configs.loading._credentials", lambda *_, **__: [])
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """An empty settings file beside a file with credentials."""
+    (tmp_path / "credential").write_text("user:password")
+    return written(tmp_path, "")
 
 
 def test_every_rule_has_a_row_and_every_row_a_rule() -> None:
@@ -238,9 +244,9 @@ def test_every_rule_has_a_row_and_every_row_a_rule() -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.keys[0] + "-" + row.keys[1])
-def test_a_rule_broken_alone_is_named_with_value_and_remedy(row: Row) -> None:
+def test_a_rule_broken_alone_is_named_with_value_and_remedy(file: Path, row: Row) -> None:
     with pytest.raises(ConfigError) as raised:
-        load(environ=environ(row.broken))
+        load(file, environ(file.parent, row.broken))
     [problem] = raised.value.problems
     origin = f"environment REGENT_{row.keys[0].replace('.', '__').upper()}" if row.keys[0] in row.broken else "default"
     assert (problem.key, problem.value, problem.origin) == (row.keys[0], row.value, origin)
@@ -253,7 +259,7 @@ def test_a_rule_broken_alone_is_named_with_value_and_remedy(row: Row) -> None:
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.keys[0] + "-" + row.keys[1])
-def test_the_value_beside_it_is_accepted(row: Row) -> None:
+def test_the_nearest_accepted_values_break_no_rule(file: Path, row: Row) -> None:
     for change in row.accepted:
-        load(environ=environ(row.broken | change))
+        load(file, environ(file.parent, row.broken | change))
         built(row.broken | change)
