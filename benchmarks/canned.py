@@ -22,6 +22,7 @@ from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.transport import Transport
 from metadata_store.port import ConnectionState, Create
 from state_machines.model.types import Broker, Endpoint
+from testing.znodes import PARENTS
 
 BROKER_ZXID: Final = 100
 _INT: Final = Struct("!i")
@@ -30,15 +31,6 @@ _STAT: Final = Struct("!qqqqiiiqiiq")
 _READ_HEAD: Final = 9
 """Bytes of a header in a MultiRead."""
 
-PERSISTENT: Final = frozenset(
-    {
-        "/" + "/".join(parts[: depth + 1])
-        for path in paths.PERSISTENT
-        if (parts := path.strip("/").split("/"))
-        for depth in range(len(parts))
-    }
-)
-
 
 class Table:
     """Znodes of a cluster by path, and the replies made so far."""
@@ -46,7 +38,7 @@ class Table:
     def __init__(self, data: DataSet) -> None:
         self.topics = data.topics
         self.brokers = list(data.brokers)
-        self.nodes: dict[bytes, bytes | None] = {path.encode(): None for path in PERSISTENT}
+        self.nodes: dict[bytes, bytes | None] = {path.encode(): None for path in PARENTS}
         for op in creates(data):
             assert isinstance(op, Create)
             self.nodes[op.path.encode()] = op.data

@@ -14,6 +14,7 @@ from benchmarks.oracle import Oracle, State, initial
 from metadata_store import paths
 from metadata_store.codecs.topic import topic_id_text
 from metadata_store.port import ANY_VERSION, Create, Node, Op, SetData, ZooKeeper
+from testing.znodes import PARENTS
 
 OPS_PER_MULTI = 1_000
 MULTIS_IN_FLIGHT = 4
@@ -32,12 +33,9 @@ _decode = msgspec.json.Decoder(_State).decode
 
 
 async def lay_out(zk: ZooKeeper) -> None:
-    """The parents that every cluster has."""
-    made: set[str] = set()
-    for path in sorted({"/brokers", "/config", "/admin", *paths.PERSISTENT}):
-        if path not in made:
-            await zk.create(path, None)
-            made.add(path)
+    """Creates the parents that every cluster has."""
+    for path in PARENTS:
+        await zk.create(path, None)
 
 
 async def write(zk: ZooKeeper, data: DataSet) -> None:

@@ -10,8 +10,8 @@ from brokers.security.access import SecureTransport
 from brokers.security.tls import Tls
 from cli.demo.process import RegentProcess
 from metadata_store import paths
-from testing.auto_creation import create_topic
 from testing.simulated.calls import controlled_shutdown, shutdown_response
+from testing.znodes import create_topic
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import agreed
 from tests.cluster.secured import Secured

@@ -15,7 +15,7 @@ from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import Write
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic
 from tests.cluster.world import World
 from tests.polling import eventually
 

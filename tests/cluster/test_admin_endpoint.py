@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from brokers.client import VERSIONS, BrokerCallFailed, BrokerClient
 from brokers.wire import kio_messages
 from brokers.wire.versions import Api
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.scene import TOPIC, Scene
 from tests.polling import eventually

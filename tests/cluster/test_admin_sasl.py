@@ -8,7 +8,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.world import world
 from tests.core.admin_kit import KafkaClient

@@ -12,8 +12,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 
 from brokers.client import BrokerClient
-from state_machines.model.types import TopicAssignment
 from testing.embedded.tools import Tools
+from testing.znodes import read_topic
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import Scene
 from tests.polling import eventually
@@ -29,8 +29,7 @@ def fresh(prefix: str) -> str:
 
 
 async def assigned(stage: Scene, name: str) -> dict[int, tuple[int, ...]]:
-    [found] = await stage.w.store.load_topics([name])
-    assert isinstance(found, TopicAssignment)
+    found = await read_topic(stage.w.zk, name)
     return {p: a.replicas for p, a in found.partitions.items()}
 
 

@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from state_machines.model.types import Leadership
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic
 from tests.cluster.scene import TOPIC, Scene, leaders
 from tests.polling import eventually
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from metadata_store import paths
 from state_machines.model.types import TopicAssignment
 from testing.embedded.tools import Tools
+from testing.znodes import read_topic
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import regent
 from tests.cluster.world import World, world
@@ -24,8 +25,7 @@ async def guards(w: World, tools: Tools) -> dict[str, object]:
     made = await tools.run("kafka-topics", "--create", "--topic", name)
     assert made.code == 0, made
     deleted = await tools.run("kafka-topics", "--delete", "--topic", name)
-    [created] = await w.store.load_topics([name])
-    assert isinstance(created, TopicAssignment)
+    created = await read_topic(w.zk, name)
     await w.zk.create(paths.deletion(name), None)
 
     async def unmarked() -> bool:

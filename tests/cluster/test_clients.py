@@ -10,8 +10,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from metadata_store import paths
 from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
-from state_machines.model.types import TopicAssignment
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic, read_topic
 from tests.cluster.scene import Scene
 
 ASKED_AT_RANDOM_MAX = 40
@@ -31,8 +30,7 @@ async def block(stage: Scene) -> ProducerIdBlock:
 
 
 async def assert_no_daemon_hosts(stage: Scene, topic: str) -> None:
-    [found] = await stage.w.store.load_topics([topic])
-    assert isinstance(found, TopicAssignment)
+    found = await read_topic(stage.w.zk, topic)
     for assignment in found.partitions.values():
         assert set(assignment.replicas) <= stage.w.cluster.brokers.keys()
         assert len(set(assignment.replicas)) == len(stage.w.cluster.brokers)

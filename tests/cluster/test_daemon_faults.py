@@ -8,9 +8,7 @@ import uuid
 import pytest
 
 from metadata_store import paths
-from metadata_store.codecs.topic import encode_topic
-from state_machines.model.types import Assignment, TopicAssignment
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic, expand_topic, read_topic
 from tests.cluster.scene import Scene
 from tests.polling import eventually
 
@@ -36,8 +34,7 @@ async def test_a_killed_daemon_starts_what_was_created_while_it_was_away(stage: 
     await stage.daemon.boot()
     assert await stage.active() == epoch + 1, "back before its session ended, no broker was the controller between"
     await eventually(lambda: led(stage, "born-orphan", 2), 30.0)
-    [created] = await store.load_topics(["born-orphan"])
-    assert isinstance(created, TopicAssignment)
+    created = await read_topic(store.zk, "born-orphan")
     assert created.topic_id is not None, "a topic id is given where the creator gave none"
     states = await stage.w.states()
     assert all(states["born-orphan", p][1].controller_epoch == epoch + 1 for p in (0, 1))  # type: ignore[union-attr]
@@ -47,12 +44,9 @@ async def test_a_killed_daemon_starts_what_was_created_while_it_was_away(stage: 
 @pytest.mark.seed("S4-79")
 async def test_partitions_that_are_added_in_the_topic_znode_are_started(stage: Scene) -> None:
     zk, topic = stage.w.zk, f"grows-{uuid.uuid4().hex[:6]}"
-    await create_topic(stage.w.zk, topic, {0: [1, 2, 3]})
+    await create_topic(zk, topic, {0: [1, 2, 3]})
     await eventually(lambda: led(stage, topic, 1), 30.0)
-    [found] = await stage.w.store.load_topics([topic])
-    assert isinstance(found, TopicAssignment)
-    grown = {**found.partitions, 1: Assignment((3, 1, 2)), 2: Assignment((2, 1, 3))}
-    await zk.set(paths.topic(topic), encode_topic(grown, found.topic_id), found.version)
+    await expand_topic(zk, topic, (3, 1, 2), (2, 1, 3))
     await eventually(lambda: led(stage, topic, 3), 30.0)
     states = await stage.w.states()
     assert [states[topic, p][1].leader for p in (1, 2)] == [3, 2]  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from metadata_store import paths
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic
 from tests.cluster.scene import Scene
 from tests.polling import eventually
 

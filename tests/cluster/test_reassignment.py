@@ -9,8 +9,8 @@ import uuid
 import pytest
 
 from metadata_store import paths
-from state_machines.model.types import Assignment, TopicAssignment
-from testing.auto_creation import create_topic
+from state_machines.model.types import Assignment
+from testing.znodes import create_topic, read_topic
 from tests.cluster.scene import Scene
 from tests.polling import eventually
 
@@ -22,9 +22,7 @@ RING = ((1, 2), (2, 3), (3, 1))
 
 async def placed(stage: Scene, topic: str) -> dict[int, Assignment]:
     """What the topic znode says."""
-    [found] = await stage.w.store.load_topics([topic])
-    assert isinstance(found, TopicAssignment)
-    return found.partitions
+    return (await read_topic(stage.w.zk, topic)).partitions
 
 
 async def create(stage: Scene, replicas: tuple[int, ...]) -> str:

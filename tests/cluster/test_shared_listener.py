@@ -6,8 +6,8 @@ from pathlib import Path
 
 from aiokafka import AIOKafkaProducer
 
-from testing.auto_creation import create_topic
 from testing.embedded.tools import Tools
+from testing.znodes import create_topic
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.world import World, world
 from tests.polling import eventually

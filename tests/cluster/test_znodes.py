@@ -8,8 +8,8 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.codecs.topic import encode_topic
-from state_machines.model.types import Assignment, TopicAssignment
-from testing.auto_creation import create_topic
+from state_machines.model.types import Assignment
+from testing.znodes import create_topic, read_topic
 from tests.cluster.scene import Scene, agreed
 from tests.polling import eventually
 
@@ -74,8 +74,7 @@ async def test_assignments_that_name_unknown_brokers_or_the_daemon(stage: Scene)
     topic = f"strange-{uuid.uuid4().hex[:6]}"
     await create_topic(stage.w.zk, topic, {0: [1, 99], 1: [99], 2: [stage.daemon.id, 2], 3: [2, 3, 1]})
     await eventually(lambda: _is(stage, topic, {0: 1, 1: None, 3: 2}), 30.0)
-    [found] = await stage.w.store.load_topics([topic])
-    assert isinstance(found, TopicAssignment)
+    found = await read_topic(stage.w.zk, topic)
     assert stage.daemon.id not in found.partitions[2].replicas
     assert len(set(found.partitions[2].replicas)) == 2
     assert [found.partitions[p].replicas for p in (0, 1, 3)] == [(1, 99), (99,), (2, 3, 1)], "nothing else is touched"

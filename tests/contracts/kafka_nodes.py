@@ -36,7 +36,7 @@ from metadata_store.nodes.reassignment_node import Request, read_reassignments, 
 from metadata_store.port import ANY_VERSION
 from metadata_store.reads import read_broker_configs, read_broker_default, read_isr_changes, read_log_dir_events
 from state_machines.model.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic
 from tests.contracts.kafka_support import ASSIGNMENT, NthWrite, data_of, kafka
 from tests.contracts.support import Backend, refused, session
 

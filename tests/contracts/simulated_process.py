@@ -13,8 +13,8 @@ from typing import Any
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from state_machines.model.types import Leadership
-from testing.auto_creation import create_topic
 from testing.embedded.process import ChildProcess
+from testing.znodes import create_topic
 from tests.polling import eventually
 
 FIRST, COUNT, REPLICAS = 11, 4, 3

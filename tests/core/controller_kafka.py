@@ -7,12 +7,11 @@ from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.notifications import encode_config_change, encode_log_dir_event, encode_partitions
 from metadata_store.codecs.state import decode_state, encode_state
-from metadata_store.codecs.topic import decode_topic, encode_topic
+from metadata_store.codecs.topic import decode_topic
 from metadata_store.errors import Code
 from metadata_store.port import Node
 from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.types import (
-    Assignment,
     Broker,
     Endpoint,
     Leadership,
@@ -20,7 +19,7 @@ from state_machines.model.types import (
     TopicAssignment,
     TopicPartition,
 )
-from testing.auto_creation import create_topic
+from testing import znodes
 from testing.memory import MemoryServer, MemoryZooKeeper
 
 
@@ -65,20 +64,13 @@ class Kafka:
         ``topic_id`` None: none.
         """
         chosen = id_of(name) if topic_id == b"" else topic_id
-        await create_topic(self.operator, name, dict(enumerate(replicas)), chosen)
+        await znodes.create_topic(self.operator, name, dict(enumerate(replicas)), chosen)
         if leaders:
-            await self.operator.create(paths.partitions(name), None)
-        for partition, found in enumerate(replicas) if leaders else ():
-            await self.operator.create(paths.partition(name, partition), None)
-            data = encode_state(found[0] if led_by is None else led_by, epoch, isr or found, 0)
-            await self.operator.create(paths.state(name, partition), data)
+            await self.operator.multi(znodes.states(name, replicas, leader=led_by, isr=isr, leader_epoch=epoch))
 
     async def expand(self, name: str, *replicas: tuple[int, ...]) -> None:
         """A broker adds partitions."""
-        found = self.assignment(name)
-        added = {len(found.partitions) + n: Assignment(r) for n, r in enumerate(replicas)}
-        data = encode_topic({**found.partitions, **added}, found.topic_id)
-        await self.operator.set(paths.topic(name), data, found.version)
+        await znodes.expand_topic(self.operator, name, *replicas)
 
     async def delete_topic(self, name: str) -> None:
         """The znodes of a topic vanish."""
@@ -133,12 +125,9 @@ class Kafka:
 
     async def seize(self, broker_id: int = 1) -> None:
         """A broker is elected controller, whoever was before."""
-        epoch = await self.operator.get(paths.CONTROLLER_EPOCH)
-        assert epoch is not None
-        await self.operator.set(paths.CONTROLLER_EPOCH, b"%d" % (int(epoch.data or b"0") + 1), epoch.stat.version)
         if await self.operator.exists(paths.CONTROLLER) is not None:
             await self.operator.delete(paths.CONTROLLER, -1)
-        await self.operator.create(paths.CONTROLLER, b'{"version":2,"brokerid":%d,"timestamp":"0"}' % broker_id)
+        await znodes.elect(self.operator, broker_id)
 
     # -- looking
 

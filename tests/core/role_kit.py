@@ -27,15 +27,13 @@ from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.cluster import encode_cluster_id
-from metadata_store.codecs.controller import ControllerZnode, encode_controller
-from metadata_store.codecs.state import encode_state
 from metadata_store.errors import MultiFailed, ZooKeeperError
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
-from metadata_store.port import Create, Op, SetData, WatchEvent
+from metadata_store.port import WatchEvent
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.model.types import Broker, Endpoint
-from testing.auto_creation import create_topic
 from testing.memory import MemoryServer, MemoryZooKeeper
+from testing.znodes import create_topic, elect, states
 from tests.core.controller_parts import SECRET
 from tests.core.fake_broker import UPDATE_METADATA, FakeBroker
 from tests.polling import eventually
@@ -121,15 +119,8 @@ class MiniBroker(FakeBroker):
             return
 
     async def _elect(self) -> None:
-        node = await self.zk.get(paths.CONTROLLER_EPOCH)
-        ops: list[Op] = [Create(paths.CONTROLLER, encode_controller(ControllerZnode(self.id)), ephemeral=True)]
-        if node is None:
-            ops.append(Create(paths.CONTROLLER_EPOCH, b"1"))
-        else:
-            epoch = int(node.data or b"0") + 1
-            ops.append(SetData(paths.CONTROLLER_EPOCH, b"%d" % epoch, node.stat.version))
         try:
-            await self.zk.multi(ops)
+            await elect(self.zk, self.id)
         except MultiFailed:
             return
         for peer in self.peers():
@@ -244,13 +235,9 @@ class Kafka:
 
     async def topic(self, name: str, *replicas: tuple[int, ...], leaders: bool = True) -> None:
         """Creates a topic with an id, by default with the first replicas as leaders."""
-        assignment = dict(enumerate(replicas))
-        await create_topic(self.operator, name, assignment, bytes(15) + bytes([len(name)]), None)
-        await self.operator.create(paths.partitions(name), None)
-        for partition, brokers in assignment.items() if leaders else ():
-            await self.operator.create(paths.partition(name, partition), None)
-            data = encode_state(brokers[0], 3, brokers, 1)
-            await self.operator.create(paths.state(name, partition), data)
+        await create_topic(self.operator, name, dict(enumerate(replicas)), bytes(15) + bytes([len(name)]))
+        running = replicas if leaders else ()
+        await self.operator.multi(states(name, running, leader_epoch=3, controller_epoch=1))
 
     async def controller(self) -> int | None:
         """Reads the id in ``/controller``."""

@@ -15,6 +15,7 @@ from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData, WatchEvent, Write
 from testing.memory import MemoryServer, MemoryZooKeeper
+from testing.znodes import PARENTS
 from tests.core.shadow_kit import Name, World
 
 POLL_S = 0.2
@@ -36,8 +37,7 @@ class StoredWorld(World):
     def __init__(self, brokers: Sequence[int] = (1, 2, 3, 9), holder: int = 9) -> None:
         self.server = MemoryServer()
         self.session = self.server.open(_Nobody(), None)
-        for path in (paths.BROKERS, *paths.PERSISTENT, paths.CONTROLLER_EPOCH):
-            self._ensure(path)
+        self._do(*(Create(path, None) for path in (*PARENTS, paths.CONTROLLER_EPOCH)))
         super().__init__(brokers, holder)
 
     def _ensure(self, path: str) -> None:

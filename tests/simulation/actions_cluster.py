@@ -7,12 +7,10 @@ from contextlib import suppress
 from controller.role import own_znodes as own
 from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
-from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION, SetData
 from state_machines.admin_rules.placement import PlacementError, place
-from state_machines.model.types import Assignment
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic, expansion
 from tests.simulation import faults
 from tests.simulation.acting import Acting, ids
 from tests.simulation.zookeeper import SimZooKeeper
@@ -50,11 +48,9 @@ class ClusterActions(Acting):
         found = self.w.invariants.history.topics.get(name)
         if found is None:
             return
-        partitions = dict(found.partitions)
-        for replicas in added:
-            partitions[len(partitions)] = Assignment(replicas)
+        op = expansion(found, *added)
         with suppress(ZkError):
-            await self.w.operator.set(paths.topic(name), encode_topic(partitions, found.topic_id), found.version)
+            await self.w.operator.set(op.path, op.data, op.version)
 
     def do_producer_ids(self, broker: int) -> None:
         """A producer asks the broker for an id."""

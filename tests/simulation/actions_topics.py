@@ -7,11 +7,9 @@ from contextlib import suppress
 from typing import Final
 
 from metadata_store import paths
-from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, ZkError
-from metadata_store.port import ANY_VERSION, Create, Delete, Op
-from state_machines.model.types import Assignment
-from testing.auto_creation import create_topic
+from metadata_store.port import ANY_VERSION, Delete, Op
+from testing.znodes import create_topic, topic
 from tests.simulation import faults
 from tests.simulation.acting import Acting, ids
 
@@ -61,8 +59,7 @@ class TopicActions(Acting):
         zk, path = self.w.operator, paths.topic(name)
         last: list[Op] = [Delete(path, ANY_VERSION)]
         if placed:
-            assigned = {partition: Assignment(replicas) for partition, replicas in placed.items()}
-            last.append(Create(path, encode_topic(assigned, topic_id)))
+            last.append(topic(name, placed, topic_id))
         while True:
             try:
                 await zk.connect(10.0)

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from brokers.wire.versions import Api
 from metadata_store import paths
-from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.codecs.state import encode_state
 from metadata_store.errors import MultiFailed, ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
-from metadata_store.port import Check, Create, SetData
+from metadata_store.port import Check, SetData
 from state_machines.model.types import Assignment, Broker, Leadership, TopicAssignment
 from testing.simulated.values import Head, Key, LeaderAndIsr, LeaderAndIsrEntry, UpdateMetadata
+from testing.znodes import election
 from tests.simulation import faults
 
 if TYPE_CHECKING:
@@ -52,19 +52,13 @@ async def _elect(node: BrokerNode, zk: SimZooKeeper) -> None:
     found = await zk.get(paths.CONTROLLER_EPOCH)
     if found is None:
         return
-    epoch = int(found.data or b"0") + 1
     try:
-        created = await zk.multi(
-            [
-                Create(paths.CONTROLLER, encode_controller(ControllerZnode(node.id)), ephemeral=True),
-                SetData(paths.CONTROLLER_EPOCH, b"%d" % epoch, found.stat.version),
-            ]
-        )
+        await zk.multi(election(node.id, found))
     except MultiFailed:
         return
-    assert len(created) == 2
     node.world.happened(faults.INTERIM)
     assert node.process is not None
+    epoch = int(found.data or b"0") + 1
     node.process.start(Interim(node, zk, epoch, found.stat.version + 1).run(), "interim controller")
 
 

@@ -22,15 +22,12 @@ from benchmarks.datasets import DataSet, Shape, data_set
 from benchmarks.fleet import Fleet
 from benchmarks.procfs import peak_rss_mb
 from cli.demo.process import RegentProcess
-from metadata_store import paths
-from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.port import SetData
-from state_machines.model.types import Assignment, Leadership, TopicAssignment
-from testing.auto_creation import create_topic
+from state_machines.model.types import Leadership
 from testing.embedded.process import ChildProcess
 from testing.embedded.zookeeper import EmbeddedZooKeeper
+from testing.znodes import create_topic
 from tests.polling import POLL_S, eventually
 
 SESSION_MS = 60_000
@@ -128,19 +125,6 @@ class Stage:
         """A topic as a broker creates it."""
         await create_topic(self.zk, name, dict(enumerate(replicas)), topic_id or name.encode().ljust(16, b".")[-16:])
 
-    async def topic(self, name: str) -> TopicAssignment:
-        """A topic znode."""
-        node = await self.zk.get(paths.topic(name))
-        assert node is not None
-        found = decode_topic(paths.topic(name), name, node.data, node.stat.version, node.stat.czxid)
-        assert isinstance(found, TopicAssignment)
-        return found
-
-    async def expand(self, name: str, *replicas: tuple[int, ...]) -> None:
-        """A broker adds partitions."""
-        op = expansion(await self.topic(name), *replicas)
-        await self.zk.set(op.path, op.data, op.version)
-
     async def states(self, name: str, partitions: Sequence[int]) -> list[Leadership | None]:
         """State znodes of a topic's partitions."""
         found = await self.store.load_states([(name, partition) for partition in partitions])
@@ -153,13 +137,6 @@ class Stage:
             return all(state is not None and state.leader >= 0 for state in await self.states(name, partitions))
 
         await eventually(all_led, within_s)
-
-
-def expansion(topic: TopicAssignment, *replicas: tuple[int, ...]) -> SetData:
-    """The write that adds partitions to a topic."""
-    added = {len(topic.partitions) + n: Assignment(r) for n, r in enumerate(replicas)}
-    data = encode_topic({**topic.partitions, **added}, topic.topic_id)
-    return SetData(paths.topic(topic.name), data, topic.version)
 
 
 @asynccontextmanager

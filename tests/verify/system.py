@@ -16,9 +16,10 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 
 from cli.demo.process import RegentProcess
-from state_machines.model.types import Assignment, TopicAssignment
+from state_machines.model.types import Assignment
 from testing.embedded.load import Load, Reader
 from testing.embedded.tools import Finished, Tools
+from testing.znodes import read_topic
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.scene import Scene
 from tests.cluster.world import World, world
@@ -102,9 +103,7 @@ class System:
 
     async def placed(self, topic: str) -> dict[int, Assignment]:
         """What the topic znode says."""
-        [found] = await self.w.store.load_topics([topic])
-        assert isinstance(found, TopicAssignment)
-        return found.partitions
+        return (await read_topic(self.w.zk, topic)).partitions
 
     async def isr(self, topic: str, partition: int = 0) -> tuple[int, set[int]]:
         """Leader, and replicas in sync."""

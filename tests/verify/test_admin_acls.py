@@ -11,8 +11,8 @@ from typing import Any
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic
 from aiokafka.errors import KafkaError
 
-from testing.auto_creation import create_topic
 from testing.embedded.tools import Tools
+from testing.znodes import create_topic
 from tests.certificates import Authority
 from tests.cluster.endpoint import endpoint
 from tests.cluster.world import world

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from state_machines.model.types import Leadership
-from tests.verify.size_kit import ENOUGH_S, Stage, expansion, large, shaped
+from testing.znodes import expand_topic, expansion, read_topic
+from tests.verify.size_kit import ENOUGH_S, Stage, large, shaped
 
 JAVA_CLIENT_BYTES_MAX = 1_048_575
 """Answers above this are refused by ZooKeeper's Java client as shipped (``jute.maxbuffer``)."""
@@ -38,7 +39,7 @@ async def test_thirty_thousand_topics_in_one_listing(tmp_path: Path) -> None:
         await stage.create("a-service.some-team.orders-by-region-015000.v2", (1, 2, 3))
         await stage.settled(TOPICS + 1)
 
-        topics = [await stage.topic(name) for name in data.topics[:: TOPICS // EXPANDED]]
+        topics = [await read_topic(stage.zk, name) for name in data.topics[:: TOPICS // EXPANDED]]
         for start in range(0, EXPANDED, 500):
             await stage.zk.apply([expansion(topic, (2, 3, 4)) for topic in topics[start : start + 500]])
         await stage.settled(TOPICS + 1 + EXPANDED)
@@ -59,7 +60,7 @@ async def test_a_topic_with_ten_thousand_partitions(tmp_path: Path) -> None:
         await stage.settled(200 + HUGE)
         await stage.fleet.agree()
 
-        await stage.expand("huge", *replicas[HUGE:])
+        await expand_topic(stage.zk, "huge", *replicas[HUGE:])
         await stage.settled(200 + 2 * HUGE)
         states = await stage.states("huge", range(2 * HUGE))
         assert [(s.leader, s.isr) for s in states if s] == [(r[0], r) for r in replicas], "Kafka's first assignment"

@@ -11,6 +11,7 @@ from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment, Broker, Endpoint
 from testing.embedded.process import free_port
+from testing.znodes import read_topic
 from tests.polling import eventually
 from tests.verify.size_kit import RETOLD_S, Stage, large, shaped
 
@@ -56,7 +57,7 @@ async def near_the_limit(stage: Stage, partitions: int) -> None:
         await stage.settled(partitions)
     await stage.fleet.agree()
     assert stage.daemon.log_has("topic has-no-room could not be mended: is its znode writable .*jute.maxbuffer")
-    assert (await stage.topic("has-no-room")).topic_id is None
+    assert (await read_topic(stage.zk, "has-no-room")).topic_id is None
     assert not stage.daemon.log_has("topic fits could not be mended")
 
 

@@ -9,6 +9,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from state_machines.model.types import TopicAssignment
 from testing.embedded.load import Load
+from testing.znodes import read_topic
 from tests.cluster.scene import agreed, scene
 from tests.cluster.world import World, world
 from tests.polling import eventually
@@ -17,9 +18,7 @@ RACKS = ["a", "a", "b", "c"]
 
 
 async def assignment(w: World, topic: str) -> TopicAssignment:
-    [found] = await w.store.load_topics([topic])
-    assert isinstance(found, TopicAssignment)
-    return found
+    return await read_topic(w.zk, topic)
 
 
 @pytest.mark.seed("S4-77", "S4-88")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from cli.demo.process import RegentProcess
-from testing.auto_creation import create_topic
 from testing.embedded.tools import Finished, Tools
+from testing.znodes import create_topic
 from tests.cluster.endpoint import endpoint
 from tests.cluster.world import World, world
 from tests.polling import eventually

@@ -18,8 +18,8 @@ from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Broker, Endpoint
-from testing.auto_creation import create_topic
 from testing.embedded.kafka import CONTROLLER_SOCKET_TIMEOUT_MS, EmbeddedBroker
+from testing.znodes import create_topic
 from tests.cluster import bare_daemon
 from tests.cluster.scene import Scene, agreed, leaders, scene
 from tests.polling import eventually

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from state_machines.model.types import TopicAssignment
 from testing.embedded.kafka import EmbeddedBroker
+from testing.znodes import read_topic
 from tests.cluster.scene import TOPIC, Scene, scene
 from tests.polling import eventually
 
@@ -19,9 +19,7 @@ def raised(broker: EmbeddedBroker) -> None:
 
 
 async def topic_id(stage: Scene) -> bytes | None:
-    [found] = await stage.w.store.load_topics([TOPIC])
-    assert isinstance(found, TopicAssignment)
-    return found.topic_id
+    return (await read_topic(stage.w.zk, TOPIC)).topic_id
 
 
 @pytest.mark.kafka(

@@ -9,10 +9,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from metadata_store import paths
-from metadata_store.codecs.topic import encode_topic
-from state_machines.model.types import Assignment, TopicAssignment
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic, expand_topic
 from tests.cluster.lossy import LossyProxy, proxied
 from tests.cluster.scene import Scene
 from tests.polling import eventually
@@ -25,10 +22,7 @@ async def topic(stage: Scene) -> None:
 
 
 async def more_partitions(stage: Scene) -> None:
-    [found] = await stage.w.store.load_topics(["grows"])
-    assert isinstance(found, TopicAssignment)
-    grown = {**found.partitions, len(found.partitions): Assignment((2, 3, 1))}
-    await stage.w.zk.set(paths.topic("grows"), encode_topic(grown, found.topic_id), found.version)
+    await expand_topic(stage.w.zk, "grows", (2, 3, 1))
 
 
 async def clean_stop(stage: Scene) -> None:

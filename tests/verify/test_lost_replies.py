@@ -10,9 +10,7 @@ from aiokafka import AIOKafkaProducer
 
 from metadata_store import paths
 from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
-from metadata_store.codecs.topic import encode_topic
-from state_machines.model.types import Assignment, TopicAssignment
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic, expand_topic
 from tests.cluster.lossy import LossyProxy, proxied
 from tests.cluster.scene import Scene
 from tests.polling import eventually
@@ -41,11 +39,7 @@ async def test_every_kind_of_write_survives_the_loss_of_its_reply() -> None:
         await writes(stage, "born", 2)
 
         # added partitions
-        [found] = await store.load_topics(["born"])
-        assert isinstance(found, TopicAssignment)
-        grown = encode_topic({**found.partitions, 2: Assignment((3, 1, 2))}, found.topic_id)
-        path = paths.topic("born")
-        await lost(proxy, "/topics/born/partitions/2", lambda: stage.w.zk.set(path, grown, found.version))
+        await lost(proxy, "/topics/born/partitions/2", lambda: expand_topic(store.zk, "born", (3, 1, 2)))
         await writes(stage, "born", 3)
         assert await stage.metric("regent_unknown_outcomes_total") >= 3
 
@@ -111,10 +105,7 @@ async def test_what_happens_while_the_connection_is_cut_is_found_when_it_is_back
         await create_topic(store.zk, "grows", {0: [1, 2, 3]})
         await eventually(lambda: _led(stage, "grows", 1), 30.0)
         proxy.suspend()
-        [found] = await store.load_topics(["grows"])
-        assert isinstance(found, TopicAssignment)
-        grown = encode_topic({**found.partitions, 1: Assignment((3, 1, 2))}, found.topic_id)
-        await stage.w.zk.set(paths.topic("grows"), grown, found.version)
+        await expand_topic(store.zk, "grows", (3, 1, 2))
         await create_topic(store.zk, "unseen", {0: [2, 1, 3]})
         await eventually(lambda: stage.daemon.log_has("is lost: writes and requests wait"), 10.0)
         proxy.resume()

@@ -12,9 +12,9 @@ from cli.exit_codes import Exit
 from controller.role import own_znodes as own
 from metadata_store import paths
 from state_machines.model.types import Assignment, TopicAssignment
-from testing.auto_creation import create_topic
 from testing.embedded.load import Load
 from testing.embedded.process import free_port
+from testing.znodes import create_topic
 from tests.cluster.scene import agreed, regent
 from tests.cluster.world import World, world
 from tests.polling import eventually

@@ -11,7 +11,7 @@ import pytest
 
 from cli.demo.process import RegentProcess
 from controller.process.stall_guard import STALLED_EXIT
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic
 from tests.cluster.scene import Scene, agreed, everything_read, scene
 from tests.polling import eventually
 

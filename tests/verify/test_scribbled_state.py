@@ -7,7 +7,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
 from state_machines.model.types import Leadership
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic
 from tests.cluster.scene import Scene, scene
 from tests.polling import eventually
 

@@ -11,6 +11,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Leadership, TopicAssignment
+from testing.znodes import read_topic
 from tests.cluster.scene import TOPIC, Scene, leaders, scene
 from tests.polling import eventually
 
@@ -30,9 +31,7 @@ async def held() -> AsyncIterator[Scene]:
 
 
 async def znode(stage: Scene) -> TopicAssignment:
-    [found] = await stage.w.store.load_topics([TOPIC])
-    assert isinstance(found, TopicAssignment)
-    return found
+    return await read_topic(stage.w.zk, TOPIC)
 
 
 async def rewrite(stage: Scene) -> None:

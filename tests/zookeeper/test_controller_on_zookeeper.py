@@ -20,16 +20,15 @@ from controller.role.own_znodes import this_process
 from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
-from metadata_store.codecs.state import decode_state, encode_state
-from metadata_store.codecs.topic import decode_topic, encode_topic
+from metadata_store.codecs.state import decode_state
 from metadata_store.errors import Code, MultiFailed
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
-from metadata_store.port import Create, Op, SetData, Write, ZooKeeper
-from state_machines.model.types import Assignment, Leadership, TopicAssignment
-from testing.auto_creation import create_topic
+from metadata_store.port import Write, ZooKeeper
+from state_machines.model.types import Leadership
+from testing.znodes import create_topic, elect, expand_topic, states
 from tests.conftest import ZooKeeperProcess
-from tests.core.controller_kafka import registration
+from tests.core.controller_kafka import id_of, registration
 from tests.core.controller_parts import DAEMON
 from tests.core.role_kit import settings_for
 from tests.polling import eventually
@@ -64,19 +63,8 @@ class Cluster:
 
     async def topic(self, name: str, *replicas: tuple[int, ...]) -> None:
         """A running topic, led by first replicas."""
-        await create_topic(self.operator, name, dict(enumerate(replicas)), name.encode().ljust(16, b".")[:16])
-        await self.operator.create(paths.partitions(name), None)
-        for partition, found in enumerate(replicas):
-            await self.operator.create(paths.partition(name, partition), None)
-            await self.operator.create(paths.state(name, partition), encode_state(found[0], 3, found, 0))
-
-    async def expand(self, name: str, replicas: tuple[int, ...]) -> None:
-        node = await self.operator.get(paths.topic(name))
-        assert node is not None
-        found = decode_topic("", name, node.data, node.stat.version, 0)
-        assert isinstance(found, TopicAssignment)
-        added = {**found.partitions, len(found.partitions): Assignment(replicas)}
-        await self.operator.set(paths.topic(name), encode_topic(added, found.topic_id), node.stat.version)
+        await create_topic(self.operator, name, dict(enumerate(replicas)), id_of(name))
+        await self.operator.multi(states(name, replicas, leader_epoch=3))
 
     async def led(self, name: str, partition: int = 0) -> tuple[int, tuple[int, ...]] | None:
         node = await self.operator.get(paths.state(name, partition))
@@ -184,7 +172,7 @@ async def test_a_connection_cut_for_less_than_the_lease_loses_nothing(zookeeper_
         for round_ in range(3):
             d.proxy.suspend()
             await eventually(lambda: not term.gate.open())
-            await c.expand("t", (3, 2))
+            await expand_topic(c.operator, "t", (3, 2))
             await c.topic(f"while-cut-{round_}", (2, 3))
             if round_ == 1:
                 await c.broker_zk[1].close()
@@ -192,7 +180,7 @@ async def test_a_connection_cut_for_less_than_the_lease_loses_nothing(zookeeper_
             await c.leads(3, "t", 2 + round_)
         await c.leads(2, "t", 0)
         assert d.daemon.term is term, "one term all along"
-        await c.expand("while-cut-0", (3, 2))
+        await expand_topic(c.operator, "while-cut-0", (3, 2))
         await c.leads(3, "while-cut-0", 1)
         assert await c.epoch() == 1
 
@@ -264,12 +252,8 @@ async def test_the_lock_out_holds_against_a_brokers_election(zookeeper_process: 
         assert node is not None
         assert node.stat.ephemeral_owner == 0, "no daemon lives, nobody is elected"
         await c.operator.delete(paths.CONTROLLER, -1)
-        election: list[Op] = [
-            Create(paths.CONTROLLER, b'{"version":2,"brokerid":2,"timestamp":"0"}', ephemeral=True),
-            SetData(paths.CONTROLLER_EPOCH, b"2", 1),
-        ]
         with pytest.raises(MultiFailed) as failed:
-            await c.broker_zk[2].multi(election)
+            await elect(c.broker_zk[2], 2)
         assert failed.value.code is Code.NO_AUTH
         assert await c.operator.get(paths.CONTROLLER) is None
         async with daemon(c) as stranger:

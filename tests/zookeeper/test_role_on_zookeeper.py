@@ -21,14 +21,13 @@ from controller.role.own_acls import may_change_acls
 from controller.role.own_znodes import this_process
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl, digest_acl
-from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.codecs.state import encode_state
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.kazoo_adapter.server_version import server_version
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Create, Delete, Node, Op, SetData
-from testing.auto_creation import create_topic
 from testing.embedded.jvm import java_command
+from testing.znodes import create_topic, elect, states
 from tests.core.role_kit import DIGEST, settings_for
 
 CLOSED = [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")]
@@ -49,12 +48,9 @@ async def session(connect: str, credentials: str | None = None) -> AsyncIterator
 async def fill(zk: KazooZooKeeper) -> None:
     """A cluster's znodes with one topic, and a controller."""
     await ensure_top_level_paths(zk)
-    await create_topic(zk, "orders", {0: (1, 2)}, None, None)
-    await zk.create(paths.partitions("orders"), None)
-    await zk.create(paths.partition("orders", 0), None)
-    await zk.create(paths.state("orders", 0), encode_state(1, 0, (1, 2), 1))
-    await zk.create(paths.CONTROLLER_EPOCH, b"1")
-    await zk.create(paths.CONTROLLER, encode_controller(ControllerZnode(1)))
+    await create_topic(zk, "orders", {0: (1, 2)})
+    await zk.multi(states("orders", [(1, 2)], controller_epoch=1))
+    await elect(zk, 1)
 
 
 async def context(zk: KazooZooKeeper, connect: str, folder: Path, *, hold: bool = False) -> Context:

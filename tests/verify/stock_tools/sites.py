@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from brokers.client import BrokerClient, ClusterMetadata
-from state_machines.model.types import TopicAssignment
 from testing.embedded.tools import Finished, Tools
+from testing.znodes import read_topic
 from tests.cluster.endpoint import endpoint
 from tests.cluster.world import World, world
 from tests.polling import eventually
@@ -166,8 +166,7 @@ class Site:
         consumer = AIOKafkaConsumer(bootstrap_servers=self._brokers, group_id=GROUP, enable_auto_commit=False)
         await consumer.start()
         try:
-            [found] = await self._w.store.load_topics([topic])
-            assert isinstance(found, TopicAssignment)
+            found = await read_topic(self._w.zk, topic)
             partitions = [TopicPartition(topic, number) for number in found.partitions]
             consumer.assign(partitions)
             await consumer.commit(await consumer.end_offsets(partitions))

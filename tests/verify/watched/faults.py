@@ -14,7 +14,7 @@ from brokers.wire.requests import EMPTY_BODY, Requests, live_list
 from brokers.wire.versions import Ibp
 from cli.demo.process import RegentProcess
 from metadata_store.port import ANY_VERSION
-from testing.auto_creation import create_topic
+from testing.znodes import create_topic
 from tests.cluster.shadow_watch import plant
 from tests.polling import eventually
 from tests.verify.watched.mending import gone, last_one_dies, other, revived, value

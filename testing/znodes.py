@@ -1,0 +1,101 @@
+"""Builds the znodes of a Kafka cluster as brokers, Kafka's controller and its tools write them.
+
+Pure functions return operations, which any store writes; coroutines write them with a session of the ZooKeeper port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from metadata_store import paths
+from metadata_store.codecs.config import encode_config
+from metadata_store.codecs.controller import ControllerZnode, encode_controller, encode_epoch
+from metadata_store.codecs.state import encode_state
+from metadata_store.codecs.topic import decode_topic, encode_topic
+from metadata_store.port import Create, Node, Op, SetData, ZooKeeper
+from state_machines.model.types import Assignment, TopicAssignment
+
+PARENTS: Final = tuple(
+    dict.fromkeys(
+        path[:end]
+        for path in paths.PERSISTENT
+        for end in [at for at, sign in enumerate(path) if at and sign == "/"] + [len(path)]
+    )
+)
+"""Znodes that brokers create at their start, parents first; all hold NULL."""
+
+
+def election(broker_id: int, epoch: Node | None) -> list[Op]:
+    """Elects a broker controller in one multi, as brokers do; ``epoch`` is ``/controller_epoch`` as read before."""
+    claim = Create(paths.CONTROLLER, encode_controller(ControllerZnode(broker_id)), ephemeral=True)
+    if epoch is None:
+        return [claim, Create(paths.CONTROLLER_EPOCH, encode_epoch(1))]
+    return [claim, SetData(paths.CONTROLLER_EPOCH, encode_epoch(int(epoch.data or b"0") + 1), epoch.stat.version)]
+
+
+def topic(name: str, replicas: Mapping[int, Sequence[int]], topic_id: bytes | None = None) -> Create:
+    """Creates a topic znode; its controller starts the partitions."""
+    assignments = {partition: Assignment(tuple(brokers)) for partition, brokers in replicas.items()}
+    return Create(paths.topic(name), encode_topic(assignments, topic_id))
+
+
+def states(
+    name: str,
+    replicas: Sequence[tuple[int, ...]],
+    *,
+    leader: int | None = None,
+    isr: tuple[int, ...] | None = None,
+    leader_epoch: int = 0,
+    controller_epoch: int = 0,
+) -> list[Op]:
+    """Creates the state znodes of a topic with their parents; first replicas lead and all are in sync by default."""
+    ops: list[Op] = [Create(paths.partitions(name), None)]
+    for partition, brokers in enumerate(replicas):
+        chosen = brokers[0] if leader is None else leader
+        data = encode_state(chosen, leader_epoch, isr or brokers, controller_epoch)
+        ops += (Create(paths.partition(name, partition), None), Create(paths.state(name, partition), data))
+    return ops
+
+
+def expansion(found: TopicAssignment, *replicas: tuple[int, ...]) -> SetData:
+    """Adds partitions to a topic."""
+    added = {len(found.partitions) + n: Assignment(brokers) for n, brokers in enumerate(replicas)}
+    return SetData(paths.topic(found.name), encode_topic({**found.partitions, **added}, found.topic_id), found.version)
+
+
+async def create_topic(
+    zk: ZooKeeper,
+    name: str,
+    replicas: Mapping[int, Sequence[int]],
+    topic_id: bytes | None = None,
+    config: Mapping[str, str] | None = None,
+) -> None:
+    """Writes the znodes of a new topic as a broker's auto-creation does.
+
+    Raises ``ZkError`` with NODE_EXISTS where the topic exists.
+    """
+    path, settings = paths.topic_config(name), encode_config(config or {})
+    stale = await zk.exists(path)
+    first: Op = Create(path, settings) if stale is None else SetData(path, settings, stale.version)
+    await zk.multi([first, topic(name, replicas, topic_id)])
+
+
+async def read_topic(zk: ZooKeeper, name: str) -> TopicAssignment:
+    """Reads a topic znode that exists and is sound."""
+    node = await zk.get(paths.topic(name))
+    assert node is not None
+    found = decode_topic(paths.topic(name), name, node.data, node.stat.version, node.stat.czxid)
+    assert isinstance(found, TopicAssignment)
+    return found
+
+
+async def expand_topic(zk: ZooKeeper, name: str, *replicas: tuple[int, ...]) -> None:
+    """Adds partitions to a topic as Kafka's tools do."""
+    op = expansion(await read_topic(zk, name), *replicas)
+    await zk.set(op.path, op.data, op.version)
+
+
+async def elect(zk: ZooKeeper, broker_id: int) -> None:
+    """Elects a broker controller; raises ``MultiFailed`` where another holds the role or it is locked."""
+    await zk.multi(election(broker_id, await zk.get(paths.CONTROLLER_EPOCH)))
