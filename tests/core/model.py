@@ -117,6 +117,15 @@ class NaiveZooKeeper:
         self.states: dict[tuple[str, int], Leadership] = {}
         self.topics: dict[str, TopicAssignment] = {}
 
+    def read_all(self, epoch: int, brokers: Mapping[int, Broker]) -> Cluster:
+        """Builds the model of a new term from everything that is stored."""
+        cluster = Cluster(epoch)
+        cluster.observe_brokers(brokers)
+        rows = [i for found in self.topics.values() for i in cluster.observe_topic(found)]
+        cluster.load_leadership(rows, [self.states.get(cluster.name(i)) for i in rows])
+        cluster.observe_strays()
+        return cluster
+
     def load(self, cluster: Cluster) -> None:
         """Holds what the model holds."""
         for i in range(len(cluster.rows)):

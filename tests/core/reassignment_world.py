@@ -16,7 +16,6 @@ from state_machines.decisions.reassignment import (
     rewrites,
 )
 from state_machines.machines.draft import Decide, Draft
-from state_machines.model.cluster import Cluster
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment, Broker, PartitionRow, TopicAssignment
 from state_machines.propagation.propagation import Propagation
@@ -56,14 +55,10 @@ class ReassignmentWorld:
     def begin_term(self) -> None:
         """A new term, up to where reassignments are resumed."""
         self.epoch += 1
-        self.cluster = Cluster(self.epoch)
+        self.cluster = self.zookeeper.read_all(self.epoch, self.registered)
         self.propagation = Propagation(self.cluster)
-        self.cluster.observe_brokers(self.registered)
         for broker in self.registered:
             self.propagation.add(broker)
-        rows = self.cluster.observe_topic(self.zookeeper.topics["t"])
-        self.cluster.load_leadership(rows, [self.zookeeper.states.get(self.cluster.name(i)) for i in rows])
-        self.cluster.observe_strays()
         self.carry_out(failover)
 
     def carry_out(self, decide: Decide) -> None:

@@ -118,9 +118,9 @@ class Stage(StoryWorld):
 
     def assign(self, topic: str, replicas: dict[int, tuple[int, ...]]) -> None:
         """The topic znode names these partitions, too."""
-        known = self.assigned.get(topic) or TopicAssignment(topic, None, {}, -1, self.new_zxid())
+        known = self.zookeeper.topics.get(topic) or TopicAssignment(topic, None, {}, -1, self.new_zxid())
         partitions = {**known.partitions, **{p: Assignment(r) for p, r in replicas.items()}}
-        self.assigned[topic] = TopicAssignment(topic, None, partitions, known.version + 1, known.czxid)
+        self.zookeeper.topics[topic] = TopicAssignment(topic, None, partitions, known.version + 1, known.czxid)
 
     def running(self) -> None:
         """Earlier events were decided and told: the story begins with brokers that know everything."""
@@ -179,10 +179,10 @@ class Stage(StoryWorld):
 
     def expand(self, topic: str, *replicas: str) -> None:
         """A topic znode names more partitions than before."""
-        known = self.assigned.get(topic)
+        known = self.zookeeper.topics.get(topic)
         first = len(known.partitions) if known is not None else 0
         self.assign(topic, {first + n: parsed(r) for n, r in enumerate(replicas)})
-        self.carry_out(partial(new_partitions, rows=self.cluster.observe_topic(self.assigned[topic])))
+        self.carry_out(partial(new_partitions, rows=self.cluster.observe_topic(self.zookeeper.topics[topic])))
 
     def shutdown(self, broker_id: str) -> None:
         """ControlledShutdown; the answer is what it still leads."""
@@ -328,17 +328,17 @@ class Stage(StoryWorld):
         for index in finished(self.cluster, sorted(self.cluster.deletions)):
             topic = self.cluster.topics[index].name
             self.zookeeper.states = {key: held for key, held in self.zookeeper.states.items() if key[0] != topic}
-            del self.assigned[topic]
+            del self.zookeeper.topics[topic]
             self.markers.discard(topic)
             self.cluster.observe_topic_gone(topic)
             self.out.append(f"znodes of {topic} deleted")
 
     def expand_deleted(self, topic: str, *replicas: str) -> None:
         """Somebody adds partitions to a topic that is being deleted."""
-        known = self.assigned[topic]
+        known = self.zookeeper.topics[topic]
         first = len(known.partitions)
         self.assign(topic, {first + n: parsed(r) for n, r in enumerate(replicas)})
-        change = restored(self.cluster, self.assigned[topic])
+        change = restored(self.cluster, self.zookeeper.topics[topic])
         assert change is not None
-        self.assigned[topic] = replace(known, version=change.version + 1)
+        self.zookeeper.topics[topic] = replace(known, version=change.version + 1)
         self.out.append(f"topic {topic} without {ids(change.dropped)} ({change.why})")

@@ -39,7 +39,7 @@ class Play:
         """Plays one step and returns its output; fails where the rule is broken."""
         self.stage.begin()
         self._lives = dict(self.stage.registered)
-        for topic, found in self.stage.assigned.items():
+        for topic, found in self.stage.zookeeper.topics.items():
             for partition, assignment in found.partitions.items():
                 self._first.setdefault(f"{topic}-{partition}", assignment)
         for command in commands:
@@ -79,7 +79,7 @@ class Play:
         broken = [f"znode of {n}: {ours[n]}, under Kafka {kafkas.get(n)}" for n in ours if ours[n] != kafkas.get(n)]
         for name, first in self._first.items():
             topic = name.rpartition("-")[0]
-            if (topic in self.stage.assigned) == (topic in self.kafka.deleted):
+            if (topic in self.stage.zookeeper.topics) == (topic in self.kafka.deleted):
                 broken.append(f"topic {topic} is deleted on one side only")
             if topic in self.kafka.deleted:
                 continue

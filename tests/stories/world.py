@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from msgspec.structs import replace
-
 from state_machines.machines.draft import Decide, Draft
 from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.decision import Change, Decision, Refusal, TopicChange, Transition
-from state_machines.model.types import Assignment, Broker, Leadership, TopicAssignment
+from state_machines.model.types import Assignment, Broker, Leadership
 from state_machines.propagation.propagation import Propagation
 from tests.core.model import NaiveZooKeeper
 from tests.stories.brokers import STOP_REPLICA, Entry, NaiveBroker, parsed, shown
@@ -24,7 +22,6 @@ class StoryWorld:
 
     def __init__(self) -> None:
         self.zookeeper = NaiveZooKeeper()
-        self.assigned: dict[str, TopicAssignment] = {}
         self.registered: dict[int, Broker] = {}
         self.cluster = Cluster(0)
         self.propagation = Propagation(self.cluster)
@@ -51,7 +48,7 @@ class StoryWorld:
     def assignment(self, name: str) -> Assignment:
         """What the topic znode says of a partition."""
         topic, partition = split(name)
-        return self.assigned[topic].partitions[partition]
+        return self.zookeeper.topics[topic].partitions[partition]
 
     def allows_unclean(self, topic: int) -> bool:
         """Whether the topic with that index allows unclean elections."""
@@ -61,12 +58,8 @@ class StoryWorld:
 
     def load(self, epoch: int) -> None:
         """A term begins: everything is read."""
-        self.cluster = Cluster(epoch)
+        self.cluster = self.zookeeper.read_all(epoch, self.registered)
         self.propagation = Propagation(self.cluster)
-        self.cluster.observe_brokers(self.registered)
-        rows = [i for found in self.assigned.values() for i in self.cluster.observe_topic(found)]
-        self.cluster.load_leadership(rows, [self.zookeeper.states.get(self.cluster.name(i)) for i in rows])
-        self.cluster.observe_strays()
         self.unobserved.clear()
         for broker_id in self.registered:
             self.propagation.add(broker_id)
@@ -108,10 +101,7 @@ class StoryWorld:
     def rewrite(self, changes: Iterable[TopicChange]) -> None:
         """Topic znodes are rewritten, and observed as they are then."""
         for change in changes:
-            known = self.assigned[change.topic]
-            assert known.version == change.version, "nobody else rewrites the topic znodes of a story"
-            partitions = {**known.partitions, **change.partitions}
-            self.assigned[change.topic] = replace(known, partitions=partitions, version=known.version + 1)
+            assert self.zookeeper.rewrite(change), "nobody else rewrites the topic znodes of a story"
             said = "; ".join(f"{change.topic}-{p} {shown(a)}" for p, a in change.partitions.items())
             self.out.append(f"topic {said} ({change.why})")
             self.cluster.observe_assignments(change.topic, change.version + 1, change.partitions)
