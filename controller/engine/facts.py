@@ -133,7 +133,7 @@ class Facts:
         """
         if self.counters.malformed.get(found.path) != found.why:
             log.error(
-                "%s cannot be used: %s; mend or delete it, the rest of the cluster is served", found.path, found.why
+                "%s cannot be used: %s; repair or delete it, the rest of the cluster is served", found.path, found.why
             )
             self.counters.malformed[found.path] = found.why
 

@@ -36,14 +36,14 @@ async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> N
         hosted = c.cluster.hosted(call.broker_id)
         led = [i for i in hosted if c.cluster.rows[i].leader == call.broker_id]
         moves = partial(move_leaders, broker=call.broker_id)
-        await c.carry_out(moves, Reason.CONTROLLED_SHUTDOWN, f"broker {call.broker_id} asks to shut down")
+        await c.carry_out(moves, Reason.CONTROLLED_SHUTDOWN, f"broker {call.broker_id} requests its shutdown")
         stops = partial(stop_followers, broker=call.broker_id, moved=frozenset(led))
         await c.carry_out(stops, Reason.CONTROLLED_SHUTDOWN, f"broker {call.broker_id} follows no more")
         moved = [i for i in led if c.cluster.rows[i].leader != call.broker_id]
         left = [c.cluster.name(i) for i in remaining(c.cluster, call.broker_id)]
         if left:
             log.warning(
-                "broker %d still leads %d partitions, the first is %s: no other replica is in sync; it will ask again",
+                "broker %d still leads %d partitions, the first is %s: no other replica is in sync; it will try again",
                 call.broker_id,
                 len(left),
                 left[0],

@@ -109,7 +109,7 @@ async def _count_answers(c: Controller) -> None:
         some = _some(answers)
         del answers[: len(some)]
         counts = partial(judge_answers, answers=some)
-        await c.carry_out(counts, Reason.DELETION, f"{len(some)} answers to StopReplica")
+        await c.carry_out(counts, Reason.DELETION, f"{len(some)} responses to StopReplica")
         c.deletion_queue.touch({c.cluster.rows[i].topic for answer in some for i in answer.rows})
         await asyncio.sleep(0)
     _explain(c, c.deletion_queue.settle())
@@ -175,7 +175,7 @@ async def _delete_znodes(c: Controller) -> None:
             abbreviate([name for name, _ in outcome.refused]),
             NOT_DELETED,
             outcome.refused[0][1].name,
-            "check the ACLs of its znodes" if outcome.refused[0][1] is Code.NO_AUTH else "somebody else writes there",
+            "check the ACLs of its znodes" if outcome.refused[0][1] is Code.NO_AUTH else "another client writes there",
         )
         if not c.deletion_queue.refused:
             c.deletion_queue.refused = True

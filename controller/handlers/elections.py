@@ -185,7 +185,9 @@ async def _done(c: Controller, version: int) -> None:
     if code in (Code.NO_NODE, Code.BAD_VERSION):
         await c.zk.sync(path)
     elif code is not None:
-        log.error("%s was carried out and cannot be deleted (%s): until it is, nobody can ask anew", path, code.name)
+        log.error(
+            "%s was carried out and cannot be deleted (%s): until it is, no other one can be requested", path, code.name
+        )
         await c.zk.watch(data=[path], since_zxid=since)
         return
     c.queue.signal(EventKind.PREFERRED_ELECTION)

@@ -39,7 +39,7 @@ async def endpoint_change(c: Controller) -> None:
         log.error(
             "%s is not sealed with this daemon's secret: what it names is not shown to clients of brokers. Upgrade the "
             "admin endpoint with the daemon, give both the same admin.secret_file, and restart the endpoint (the "
-            "daemon reads that file again by itself); otherwise somebody else wrote it: close ZooKeeper to strangers",
+            "daemon reads that file again by itself); otherwise another client wrote it: close ZooKeeper to strangers",
             path,
         )
     _show(c, found)

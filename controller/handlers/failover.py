@@ -85,7 +85,7 @@ async def fail_over(c: Controller) -> None:
     c.spawn(tidy(c))
     log.info(
         "took office at epoch %d: %d brokers, %d topics, %d partitions read in %.2f s, %d leaderships decided, "
-        "%d partitions without a leader; every live broker is being told",
+        "%d partitions without a leader; every live broker is being sent all of it",
         c.gate.epoch,
         len(c.cluster.brokers),
         len(c.cluster.topic_index),

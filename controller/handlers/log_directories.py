@@ -57,7 +57,7 @@ def _ask(c: Controller, brokers: Iterable[int]) -> None:
     """Sends LeaderAndIsr for every replica that is not being stopped."""
     for broker in brokers:
         rows = [i for i in c.cluster.hosted(broker) if not c.cluster.stopped(i, broker)]
-        log.warning("broker %d lost a log directory: it is asked which of its %d replicas", broker, len(rows))
+        log.warning("broker %d lost a log directory: it is queried for which of its %d replicas", broker, len(rows))
         c.channels.leader_and_isr_to(broker, rows)
 
 

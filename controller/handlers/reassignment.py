@@ -117,7 +117,7 @@ async def list_reassignments(c: Controller, pending: PendingListing) -> None:
 async def reassign_partitions(c: Controller) -> None:
     """Begins the new targets of ``/admin/reassign_partitions``; refused ones are removed from it."""
     if rows := await _requested(c):
-        await go_on(c, rows, f"reassignment of {counted(len(rows), 'partition')} asked for by znode")
+        await go_on(c, rows, f"reassignment of {counted(len(rows), 'partition')} requested by znode")
     await shrink_request(c)
 
 

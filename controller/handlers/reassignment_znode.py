@@ -22,7 +22,7 @@ log = logging.getLogger("regent.controller")
 
 ROUNDS_MAX: Final = 10
 """Rewrites of the znode against other writers."""
-CONTENDED: Final = "/admin/reassign_partitions could not be rewritten: check its ACL, and who else writes it"
+CONTENDED: Final = "/admin/reassign_partitions could not be rewritten: check its ACL, and look for another writer"
 
 
 async def read_request(c: Controller) -> Request | None:

@@ -91,9 +91,9 @@ async def repair(c: Controller, topics: Sequence[TopicAssignment], states: State
         served += [repaired_as(c, *planned.pop(change.topic)) for change in outcome.applied]
         waiting = await _again(c, [topic for topic, _ in planned.values()], states)
     for topic in waiting:
-        c.counters.failures["a topic znode could not be mended: tried again at its next change"] += 1
+        c.counters.failures["a topic znode could not be repaired: tried again at its next change"] += 1
         log.error(
-            "topic %s could not be mended: is its znode writable (ACL, jute.maxbuffer), is something else writing it?",
+            "topic %s could not be repaired: check its ACL, jute.maxbuffer, and other writers of its znode",
             topic.name,
         )
         served.append(without(c, topic, phantoms_of(c, topic, states)))

@@ -54,7 +54,7 @@ async def _update(c: Controller, body: UpdateFeaturesRequest, *, again: bool) ->
     if gone and not body.validate_only:
         await delete_features(c.zk, gone, c.fence)
         c.gate.check()
-        log.info("finalised features are deleted, as an admin client asked: %s", abbreviate(gone))
+        log.info("finalised features are deleted, requested by an admin client: %s", abbreviate(gone))
     return UpdateFeaturesResponse(tuple(_outcome(name, why) for name, why in refused.items()))
 
 

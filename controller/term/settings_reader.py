@@ -44,9 +44,9 @@ async def query_settings(
         await asyncio.sleep(PAUSE_S)
     for broker in waiting:
         log.warning(
-            "broker %d does not say its settings (%s): what it said before holds, and where nothing is known the "
+            "broker %d does not report its settings (%s): earlier reports hold, and where nothing is known the "
             "strictest value. Remedy: allow this daemon's user DescribeConfigs on the cluster there, or set the "
-            "controller.* keys of these settings (regent config show names them); it is asked again when it registers",
+            "controller.* keys (regent config show names them); its next registration repeats the query",
             broker,
             failed[broker],
         )

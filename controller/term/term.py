@@ -223,7 +223,7 @@ class Term:
             cluster_id = await read_cluster_id(self.controller.zk)
             journal.of_cluster(cluster_id if isinstance(cluster_id, str) else "")
             before = self.claim.displaced
-            why = "nobody held the role" if before is None else f"{before} held the role"
+            why = "no controller held the role" if before is None else f"{before} held the role"
             journal.event(Kind.CTL_ELECTED, broker=before, why=why)
 
     async def _handle(self, event: Event) -> None:

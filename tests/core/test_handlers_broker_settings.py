@@ -172,7 +172,7 @@ async def test_a_broker_that_does_not_say_its_settings_is_named_with_the_permiss
         asking(w, every=GUARDED).silent = {3}
         await w.begin_term()
         await asyncio.sleep(60.0)
-        [said] = [line for line in caplog.messages if line.startswith("broker 3 does not say its settings")]
+        [said] = [line for line in caplog.messages if line.startswith("broker 3 does not report its settings")]
         assert "DescribeConfigs on the cluster" in said
         assert "controller.* keys" in said
 

@@ -99,7 +99,7 @@ async def test_a_broker_that_is_frozen_after_an_upgrade_is_waited_for_and_named(
         await upgraded(w)
         silence = Silence(w, 3)
         await w.begin_term()
-        await eventually(lambda: "do not answer" in caplog.text, 30.0)
+        await eventually(lambda: "do not respond" in caplog.text, 30.0)
         assert given(w) == {False}
         assert "broker 3 (no response within 5.0 s)" in caplog.text
         assert "partition.metadata" not in caplog.text

@@ -61,7 +61,7 @@ def explained(world: World, text: str) -> bool:
         return bool(world.made_up_epochs or counts[faults.BROKER_FOREIGN] or successors)
     if text == OUTRANKED:
         return world.invariants.outranked()
-    if "could not be mended" in text or "could not be rewritten" in text:
+    if "could not be repaired" in text or "could not be rewritten" in text:
         return any(counts[fault] for fault in _UNWRITTEN)
     if "/state cannot be used" in text:
         return bool(counts[faults.OPERATOR_SCRIBBLED])

@@ -56,9 +56,9 @@ async def near_the_limit(stage: Stage, partitions: int) -> None:
         await stage.led(name, range(count))
         await stage.settled(partitions)
     await stage.fleet.agree()
-    assert stage.daemon.log_has("topic has-no-room could not be mended: is its znode writable .*jute.maxbuffer")
+    assert stage.daemon.log_has("topic has-no-room could not be repaired: check its ACL.*jute.maxbuffer")
     assert (await read_topic(stage.zk, "has-no-room")).topic_id is None
-    assert not stage.daemon.log_has("topic fits could not be mended")
+    assert not stage.daemon.log_has("topic fits could not be repaired")
 
 
 def most_partitions(topic_id: bytes | None) -> int:
