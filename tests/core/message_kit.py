@@ -1,4 +1,4 @@
-"""Random messages of every API in kio's form, written by kio, and how ours compare with them."""
+"""Random messages of every API in kio's form, and their comparison with ours."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from msgspec import Struct
 from brokers.wire.messages import MESSAGES
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
-from tests.core.wire_kit import _write
 
 a_few = settings(max_examples=8, deadline=None)
 Place = tuple[Api, int, bool]
-"""An API, a version, and whether it is the answer."""
+"""An API, a version, and whether it is the response."""
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 times = st.integers(-(2**31), 2**31 - 1).map(lambda ms: datetime.timedelta(milliseconds=ms))
@@ -42,14 +41,14 @@ KINDS: dict[str, st.SearchStrategy[Any]] = {
 
 
 def places() -> list[Place]:
-    """Every message that has a codec."""
+    """Returns every message that has a codec."""
     versions = [(api, v, m) for api, m in MESSAGES.items() for v in range(m.first, m.last + 1)]
-    answers = [(api, version, True) for api, version, _ in versions]
-    return answers + [(api, version, False) for api, version, message in versions if message.request is not None]
+    responses = [(api, version, True) for api, version, _ in versions]
+    return responses + [(api, version, False) for api, version, message in versions if message.request is not None]
 
 
 def name_of(place: Place) -> str:
-    return f"{place[0].name} v{place[1]} {'answer' if place[2] else 'request'}"
+    return f"{place[0].name} v{place[1]} {'response' if place[2] else 'request'}"
 
 
 def schema_of(place: Place) -> Any:
@@ -58,7 +57,7 @@ def schema_of(place: Place) -> Any:
 
 
 def entities(schema: Any) -> st.SearchStrategy[Any]:
-    """Entities of a kio class, tagged fields set or at their defaults."""
+    """Returns entities of a kio class, tagged fields set or at their defaults."""
     return st.builds(schema, **{field.name: values(field) for field in dataclasses.fields(schema)})
 
 
@@ -82,12 +81,8 @@ def split(field: dataclasses.Field[Any]) -> tuple[Any, bool]:
     return next(part for part in parts if part is not NoneType), True
 
 
-def written(entity: Any) -> bytes:
-    return _write(entity)
-
-
 def plain(value: Any) -> Any:
-    """A value of kio's in the form that codecs use."""
+    """Returns a value of kio's in the form of our codecs."""
     if isinstance(value, datetime.timedelta):
         return round(value.total_seconds() * 1000)
     if isinstance(value, datetime.datetime):
@@ -96,7 +91,7 @@ def plain(value: Any) -> Any:
 
 
 def assert_same(entity: Any, struct: Struct) -> bool:
-    """Every field that both have is the same; returns whether the struct has all of the entity's fields."""
+    """Compares the fields that both have; returns whether the struct has all of the entity's fields."""
     complete = True
     for field in dataclasses.fields(entity):
         kind = field.metadata.get("kafka_type", "")

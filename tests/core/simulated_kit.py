@@ -1,4 +1,4 @@
-"""Simulated brokers that were told something, in one line."""
+"""Simulated brokers that were sent leaderships and metadata, in one line each."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def lead(
     controller_epoch: int = CONTROLLER_EPOCH,
     partition_epoch: int = 6,
 ) -> LeaderAndIsrEntry:
-    """One partition of the topic orders on brokers 1, 2 and 3."""
+    """Returns the entry of a partition of topic orders on brokers 1, 2 and 3."""
     replicas = (1, 2, 3)
     return LeaderAndIsrEntry(
         "orders", topic_id, partition, controller_epoch, leader, epoch, isr, partition_epoch, replicas
@@ -62,7 +62,7 @@ def metadata(
 
 
 def known(entry: LeaderAndIsrEntry, offline: tuple[int, ...] = ()) -> MetadataEntry:
-    """The same in the metadata."""
+    """Returns the same partition as an entry of UpdateMetadata."""
     return MetadataEntry(
         entry.topic,
         entry.topic_id,
@@ -81,14 +81,14 @@ def stop(partition: int = 0, *, epoch: int = 4, delete: bool = False) -> StopRep
     return StopReplica(head(Api.STOP_REPLICA, 4), [StopEntry("orders", partition, epoch, delete)])
 
 
-def told(
+def broker_with(
     *entries: LeaderAndIsrEntry,
     live: Iterable[int] = (1, 2, 3),
     ibp: str = "3.9",
     broker: SimulatedBroker | None = None,
     broker_id: int = 1,
 ) -> SimulatedBroker:
-    """A broker that knows the live list and was told of these partitions, metadata included."""
+    """Returns a broker that was sent the live list, and leadership and metadata of these partitions."""
     found = broker or SimulatedBroker(broker_id, EPOCH, ibp=Ibp.parse(ibp))
     assert found.apply(metadata(live=live))[0] == 0
     error, errors = found.apply(leaders(*entries))

@@ -15,7 +15,8 @@ from brokers.wire.messages.cluster import DescribeClusterResponse
 from brokers.wire.primitives import Reader
 from brokers.wire.refusals import refusal
 from brokers.wire.versions import Api
-from tests.core.message_kit import Place, a_few, entities, name_of, schema_of, written
+from tests.core.message_kit import Place, a_few, entities, name_of, schema_of
+from tests.core.wire_kit import written
 
 CALLS: list[Place] = [(api, v, False) for api in sorted(CARRIED) for v in range(MESSAGES[api].last + 1)]
 ON_TOP = {Api.ALTER_PARTITION_REASSIGNMENTS, Api.LIST_PARTITION_REASSIGNMENTS, Api.UPDATE_FEATURES}

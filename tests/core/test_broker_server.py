@@ -1,9 +1,9 @@
-"""Simulated brokers on sockets: how requests are cut, counted, answered and, in the lean form, understood later."""
+"""Simulated brokers on sockets: requests are cut, counted, answered and, in the lean form, understood later."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -41,7 +41,7 @@ BIG = 2_000
 
 
 class Sender:
-    """Frames of a controller, without their lengths."""
+    """Makes a controller's frames, without their lengths."""
 
     def __init__(self, controller_epoch: int = 5, broker_epoch: int = EPOCH) -> None:
         self.requests = Requests(IBP, 1_000_001, controller_epoch)
@@ -72,7 +72,7 @@ class Sender:
 
 
 class Line:
-    """A connection to a station."""
+    """A connection to a broker."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -81,13 +81,15 @@ class Line:
     def send(self, frame: bytes) -> None:
         self.writer.write(len(frame).to_bytes(4, "big") + frame)
 
-    async def answer(self) -> bytes:
-        return await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(4), "big"))
+    async def response(self) -> bytes:
+        """Returns the next frame."""
+        async with asyncio.timeout(10.0):
+            return await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(4), "big"))
 
-    async def ask(self, frame: bytes) -> Errors:
-        """Sends a request; what its answer says."""
+    async def exchange(self, frame: bytes) -> Errors:
+        """Sends a request; returns the errors of its response."""
         self.send(frame)
-        found = await asyncio.wait_for(self.answer(), 10.0)
+        found = await self.response()
         header = read_head(Reader(frame))
         return parse_response(header.api, header.version, found, header.correlation)
 
@@ -114,23 +116,25 @@ def count(made: BrokerServer, api: Api) -> tuple[int, int, int]:
 DONE = Errors(0, [])
 
 
+@pytest.mark.parametrize(("partitions", "sizes"), [(BIG, (1_000_000, 4_096, 777)), (4, (1, 2))])
 @pytest.mark.parametrize("options", [{}, {"full_answers": True}, {"exact": True}], ids=str)
-async def test_requests_are_answered_and_counted_however_they_arrive(options: dict[str, Any]) -> None:
-    sender, everything = Sender(), dict.fromkeys(range(BIG), 4)
+async def test_requests_are_answered_and_counted_in_whatever_pieces_they_arrive(
+    options: dict[str, Any], partitions: int, sizes: tuple[int, ...]
+) -> None:
+    sender, everything = Sender(), dict.fromkeys(range(partitions), 4)
     frames = [sender.update(everything), sender.lead(everything), sender.stop({3: 4}), sender.lead({3: 5})]
     stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
-    for size in (1_000_000, 4_096, 777):
+    for size in sizes:
         async with server(**options) as (made, line):
             for at in range(0, len(stream), size):
                 line.writer.write(stream[at : at + size])
                 await asyncio.sleep(0)
-            answers = [await asyncio.wait_for(line.answer(), 10.0) for _ in frames]
-            assert [int.from_bytes(answer[:4], "big") for answer in answers] == [1] * 4
+            assert [int.from_bytes((await line.response())[:4], "big") for _ in frames] == [1] * 4
             assert count(made, Api.LEADER_AND_ISR) == (2, len(frames[1]) + len(frames[3]) + 8, 0)
             assert count(made, Api.UPDATE_METADATA) == (1, len(frames[0]) + 4, 0)
             assert count(made, Api.STOP_REPLICA) == (1, len(frames[2]) + 4, 0)
             [(_, broker)] = known([made])
-            assert len(broker.metadata) == len(broker.replicas) == BIG
+            assert len(broker.metadata) == len(broker.replicas) == partitions
             assert broker.replicas["orders", 3].leader_epoch == 5
 
 
@@ -149,72 +153,82 @@ async def test_a_port_that_is_taken_is_not_chosen_and_later_not_changed(monkeypa
             await other.listen()
 
 
-async def test_byte_by_byte() -> None:
-    async with server() as (made, line):
-        frame = Sender().lead({0: 4})
-        for byte in len(frame).to_bytes(4, "big") + frame:
-            line.writer.write(bytes((byte,)))
-            await line.writer.drain()
-            await asyncio.sleep(0)
-        assert (await asyncio.wait_for(line.answer(), 10.0))[:4] == b"\0\0\0\1"
-        assert count(made, Api.LEADER_AND_ISR) == (1, len(frame) + 4, 0)
+class CountedRoom(Room):
+    """Counts the requests that arrive, and those that wait for room."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__(bytes_max)
+        self.arriving = self.waiting = 0
+
+    def take(self, size: int, enter: Callable[[], None]) -> None:
+        def entered() -> None:
+            self.waiting -= 1
+            self.arriving += 1
+            enter()
+
+        self.waiting += 1
+        super().take(size, entered)
+
+    def give_back(self, size: int) -> None:
+        self.arriving -= 1
+        super().give_back(size)
 
 
-async def test_who_finds_no_room_waits_until_another_request_has_arrived_or_its_connection_has_ended() -> None:
+async def test_a_request_without_room_waits_until_another_one_has_arrived_or_its_connection_has_ended() -> None:
     frame = Sender().update(dict.fromkeys(range(BIG), 4))
     stream = len(frame).to_bytes(4, "big") + frame
-    async with server(Room(len(frame) + len(frame) // 2)) as (made, first):
+    room = CountedRoom(len(frame) + len(frame) // 2)
+    async with server(room) as (made, first):
         others = [Line(*await asyncio.open_connection("127.0.0.1", made.port)) for _ in range(3)]
         first.writer.write(stream[:-1])
-        await first.writer.drain()
-        await eventually(lambda: made._room._used > 0)
+        await eventually(lambda: room.arriving == 1)
         for line in others:
             line.writer.write(stream)
-        await eventually(lambda: len(made._room._waiting) == 3)
+        await eventually(lambda: room.waiting == 3)
         assert not made.counts
         others[0].writer.transport.abort()
         first.writer.write(stream[-1:])
         for line in (first, *others[1:]):
-            assert (await asyncio.wait_for(line.answer(), 10.0))[4:] == bytes(4)
+            assert (await line.response())[4:] == bytes(4)
         others[1].writer.write(stream[:-1])
-        await eventually(lambda: made._room._used > 0)
+        await eventually(lambda: room.arriving == 1)
         others[1].writer.transport.abort()
-        await eventually(lambda: made._room._used == 0)
-        assert await others[2].ask(frame) == DONE
+        await eventually(lambda: room.arriving == 0)
+        assert await others[2].exchange(frame) == DONE
 
 
-async def test_full_answers_list_what_was_sent_and_say_so_where_it_was_sent_before() -> None:
+async def test_full_responses_list_every_partition_with_error_11_where_it_was_sent_before() -> None:
     async with server(full_answers=True) as (made, line):
         frame = Sender().lead({0: 4, 7: 4})
         for expected in (0, 11):
             line.send(frame)
-            answer = await asyncio.wait_for(line.answer(), 10.0)
+            response = await line.response()
             entries = [partition.to_bytes(4, "big") + expected.to_bytes(2, "big") + b"\0" for partition in (0, 7)]
-            assert answer.endswith(TOPIC_ID + b"\3" + b"".join(entries) + b"\0\0")
+            assert response.endswith(TOPIC_ID + b"\3" + b"".join(entries) + b"\0\0")
         made.begin(EPOCH + 1)
         line.send(Sender(broker_epoch=EPOCH + 1).lead({0: 4, 7: 4}))
-        assert (await asyncio.wait_for(line.answer(), 10.0))[-20:-2].count(b"\x0b") == 0, "a new incarnation"
+        assert (await line.response())[-20:-2].count(b"\x0b") == 0, "a new incarnation"
 
 
 @pytest.mark.parametrize("partitions", [1, 100, BIG])
-async def test_one_kind_of_request_is_answered_in_full_where_that_is_wanted(partitions: int) -> None:
+async def test_one_kind_of_request_gets_full_responses_by_a_fault(partitions: int) -> None:
     sender, epochs = Sender(), dict.fromkeys(range(partitions), 4)
     async with server() as (made, line):
         made.faults.full = frozenset({Api.STOP_REPLICA})
         frame = sender.stop(epochs, delete=True)
         line.send(frame)
-        answer = await asyncio.wait_for(line.answer(), 10.0)
-        assert answer == encode_response(read_request(frame), 0, {("orders", p): 0 for p in epochs})
+        response = await line.response()
+        assert response == encode_response(read_request(frame), 0, {("orders", p): 0 for p in epochs})
         line.send(sender.lead(epochs))
-        assert len(await asyncio.wait_for(line.answer(), 10.0)) < 12
+        assert len(await line.response()) < 12
 
 
 @pytest.mark.parametrize("exact", [False, True])
 async def test_stale_requests_are_refused_counted_and_have_no_effect(exact: bool) -> None:
     async with server(exact=exact) as (made, line):
-        assert await line.ask(Sender(controller_epoch=6).update({0: 4})) == DONE
-        assert (await line.ask(Sender().update({0: 9}))).top == 11
-        assert (await line.ask(Sender(controller_epoch=6, broker_epoch=EPOCH - 1).update({0: 9}))).top == 77
+        assert await line.exchange(Sender(controller_epoch=6).update({0: 4})) == DONE
+        assert (await line.exchange(Sender().update({0: 9}))).top == 11
+        assert (await line.exchange(Sender(controller_epoch=6, broker_epoch=EPOCH - 1).update({0: 9}))).top == 77
         assert count(made, Api.UPDATE_METADATA)[::2] == (3, 2)
         [(_, broker)] = known([made])
         assert broker.metadata["orders", 0].leader_epoch == 4
@@ -226,33 +240,33 @@ async def test_injected_errors(exact: bool) -> None:
     async with server(exact=exact) as (made, line):
         made.faults.top = {Api.UPDATE_METADATA: 77}
         made.faults.each = {Api.LEADER_AND_ISR: 56}
-        assert await line.ask(Sender().update({0: 4})) == Errors(77, [])
-        answered = await line.ask(Sender().lead({0: 4, 1: 4}))
-        assert answered == Errors(0, [Failure(TOPIC_ID, 0, 56), Failure(TOPIC_ID, 1, 56)])
+        assert await line.exchange(Sender().update({0: 4})) == Errors(77, [])
+        errors = await line.exchange(Sender().lead({0: 4, 1: 4}))
+        assert errors == Errors(0, [Failure(TOPIC_ID, 0, 56), Failure(TOPIC_ID, 1, 56)])
         made.faults.top, made.faults.each = {}, {}
         [(_, broker)] = known([made])
         assert (broker.metadata, broker.replicas) == ({}, {})
-        assert await line.ask(Sender().update({0: 4})) == DONE
+        assert await line.exchange(Sender().update({0: 4})) == DONE
 
 
-async def test_slow_and_mute_brokers_take_what_they_are_sent() -> None:
+async def test_slow_and_mute_brokers_take_requests() -> None:
     async with server() as (made, line):
         made.faults.delay_s = 0.05
         began = asyncio.get_running_loop().time()
-        assert await line.ask(Sender().update({0: 4})) == DONE
+        assert await line.exchange(Sender().update({0: 4})) == DONE
         assert asyncio.get_running_loop().time() - began >= 0.04
         made.faults.delay_s, made.faults.mute = 0.0, True
         line.send(Sender().update({0: 5}))
         await eventually(lambda: made.counts[Api.UPDATE_METADATA].requests == 2)
         made.faults.mute = False
-        assert await line.ask(Sender().update({1: 5})) == DONE, "the next answer is that of the next request"
+        assert await line.exchange(Sender().update({1: 5})) == DONE, "the next response is that of the next request"
         [(_, broker)] = known([made])
         assert broker.metadata["orders", 0].leader_epoch == 5
 
 
 async def test_a_broker_that_vanishes_closes_its_port_and_its_connections_and_comes_back_empty() -> None:
     async with server() as (made, line):
-        await line.ask(Sender().update({0: 4}))
+        await line.exchange(Sender().update({0: 4}))
         made.vanish()
         assert await asyncio.wait_for(line.reader.read(), 10.0) == b""
         with pytest.raises(ConnectionRefusedError):
@@ -263,23 +277,22 @@ async def test_a_broker_that_vanishes_closes_its_port_and_its_connections_and_co
         [(_, broker)] = known([made])
         assert (broker.metadata, broker.epoch) == ({}, EPOCH + 5)
         frame = Sender(broker_epoch=EPOCH).update({0: 4})
-        answer = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
-        assert parse_response(Api.UPDATE_METADATA, 8, answer, 1).top == 77
+        response = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
+        assert parse_response(Api.UPDATE_METADATA, 8, response, 1).top == 77
         connection.close()
 
 
-async def test_between_listening_and_registering_only_its_next_life_is_spoken_to() -> None:
+async def test_between_listening_and_registering_only_requests_to_the_next_incarnation_count() -> None:
     async with server(exact=True) as (made, _):
         made.vanish()
         await made.listen()
-        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
-        line = Line(reader, writer)
+        line = Line(*await asyncio.open_connection("127.0.0.1", made.port))
         stale = Errors(Error.STALE_BROKER_EPOCH, [])
-        assert await line.ask(Sender().lead({0: 4})) == stale
-        assert await line.ask(Sender(broker_epoch=EPOCH + 5).lead({0: 4})) == DONE
+        assert await line.exchange(Sender().lead({0: 4})) == stale
+        assert await line.exchange(Sender(broker_epoch=EPOCH + 5).lead({0: 4})) == DONE
         made.enter(EPOCH + 5)
         assert list(made.broker.replicas) == [("orders", 0)]
-        writer.close()
+        line.writer.close()
 
 
 @pytest.mark.parametrize(
@@ -292,18 +305,18 @@ async def test_between_listening_and_registering_only_its_next_life_is_spoken_to
         b"\0\0\0\x20" + b"\0\x20\0\1" + bytes(28),
         b"\0\0\x40\0" + b"\0\4\0\7" + b"\xff" * 600,
     ],
-    ids=["huge", "negative", "tiny", "old version", "old question", "no head"],
+    ids=["huge", "negative", "tiny", "old version", "old query", "no head"],
 )
-async def test_what_is_malformed_closes_the_connection_alone(sent: bytes) -> None:
+async def test_malformed_bytes_close_their_connection_alone(sent: bytes) -> None:
     async with server() as (made, line):
         reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
         writer.write(sent)
         assert await asyncio.wait_for(reader.read(), 10.0) == b""
         writer.close()
-        assert await line.ask(Sender().update({0: 4})) == DONE
+        assert await line.exchange(Sender().update({0: 4})) == DONE
 
 
-async def test_a_broker_tells_its_ibp_and_its_versions() -> None:
+async def test_a_broker_responds_with_its_ibp_and_its_versions() -> None:
     async with server() as (made, _):
         client = await BrokerClient.connect("127.0.0.1", made.port)
         assert client.api_versions[Api.LEADER_AND_ISR] == (4, 7)
@@ -329,27 +342,20 @@ steps = st.lists(
 )
 
 
-class Silent:
-    """Takes no answer."""
-
-    def __call__(self, answer: bytes) -> None:
-        assert len(answer) >= 6
-
-
 @quickly
 @given(sent=st.lists(steps, min_size=1, max_size=3), data=st.data())
-def test_what_was_put_aside_means_what_it_would_have_meant_at_once(sent: list[Any], data: st.DataObject) -> None:
-    """Several brokers, some of which were sent the very same."""
+def test_kept_requests_have_the_effect_that_they_would_have_had_at_once(sent: list[Any], data: st.DataObject) -> None:
+    """Some of the brokers were sent the very same."""
     bodies = Bodies()
     chosen = [data.draw(st.sampled_from(sent)) for _ in range(4)]
     lean = [BrokerServer(n, Options(IBP), bodies, Room()) for n in range(4)]
     exact = [BrokerServer(n, Options(IBP, exact=True), bodies, Room()) for n in range(4)]
-    for station_ in (*lean, *exact):
-        station_.enter(EPOCH)
-        for frame in map(framed, chosen[station_.id]):
+    for one in (*lean, *exact):
+        one.enter(EPOCH)
+        for frame in map(framed, chosen[one.id]):
             reader = Reader(frame)
             header = read_head(reader)
-            station_.request(header, frame[reader.position :], len(frame), 1, Silent())
+            one.request(header, frame[reader.position :], len(frame), 1, lambda _: None)
     found = {made.id: broker for made, broker in known(lean)}
     for made in exact:
         assert view(found[made.id]) == view(made.broker)

@@ -1,4 +1,4 @@
-"""Leaders of simulated brokers: which ISR they want, how they ask for it, and what they make of the answers."""
+"""Leaders of simulated brokers, beyond the contract: the ISR that they want, their requests, and responses."""
 
 from __future__ import annotations
 
@@ -11,22 +11,20 @@ from brokers.wire.replies import (
     ControlledShutdownReply,
     PartitionReply,
     encode_reply,
-    not_controller,
 )
-from brokers.wire.versions import Ibp
 from metadata_store.codecs.notifications import decode_partitions
 from metadata_store.codecs.state import decode_state
 from state_machines.model.types import Leadership
 from testing.simulated.broker import SimulatedBroker
 from testing.simulated.calls import ShutdownResponse, controlled_shutdown, shutdown_response
 from testing.simulated.isr import IsrWrite
-from tests.core.simulated_kit import ID, KEY, lead, told
+from tests.core.simulated_kit import ID, KEY, broker_with, lead
 
 OTHER = ("orders", 1)
 
 
 def call_of(frame: bytes | None) -> AlterPartitionCall:
-    """What the product's listener reads."""
+    """Reads a request as the product's listener does."""
     assert frame is not None
     reader = Reader(frame)
     call = read_call(read_header(reader), reader)
@@ -34,23 +32,23 @@ def call_of(frame: bytes | None) -> AlterPartitionCall:
     return call
 
 
-def answer(broker: SimulatedBroker, *partitions: PartitionReply, top: int = 0) -> bool:
-    """What the product's listener answers to the request in flight."""
+def respond(broker: SimulatedBroker, *partitions: PartitionReply, top: int = 0) -> bool:
+    """Responds to the request in flight as the product's listener does."""
     request = broker.isr.in_flight
     assert request is not None
     call = call_of(request.frame)
     return broker.isr.answered(encode_reply(call, request.correlation, AlterPartitionReply(top, partitions))[4:])
 
 
-def asked(broker: SimulatedBroker, *in_sync: int) -> SimulatedBroker:
-    """It has asked for the ISR that follows from who is in sync."""
+def with_request(broker: SimulatedBroker, *in_sync: int) -> SimulatedBroker:
+    """Lets the broker send the ISR that follows from the replicas in sync."""
     broker.isr.wish(lambda key: in_sync)
     assert broker.isr.alter_partition(7) is not None
     return broker
 
 
 def test_members_that_fell_behind_leave_together_and_caught_up_replicas_join_one_by_one() -> None:
-    broker = told(lead(isr=(1, 2, 3)), lead(1, isr=(1,)))
+    broker = broker_with(lead(isr=(1, 2, 3)), lead(1, isr=(1,)))
     assert broker.isr.wish(lambda key: (1, 3) if key == KEY else (2, 3)) == [KEY, OTHER]
     call = call_of(broker.isr.alter_partition(7))
     assert (call.version, call.broker_id, call.broker_epoch) == (3, 1, 10)
@@ -60,64 +58,32 @@ def test_members_that_fell_behind_leave_together_and_caught_up_replicas_join_one
     )
     assert broker.isr.alter_partition(8) is None, "one request in flight"
     granted = [PartitionReply(ID, 0, 0, 1, 4, (1, 3), 7), PartitionReply(ID, 1, 0, 1, 4, (1, 2), 9)]
-    assert answer(broker, *granted)
+    assert respond(broker, *granted)
     assert (broker.replicas[KEY].isr, broker.replicas[KEY].partition_epoch) == ((1, 3), 7)
     assert (broker.replicas[OTHER].isr, broker.replicas[OTHER].partition_epoch) == ((1, 2), 9)
     assert broker.isr.wish(lambda key: (1, 3) if key == KEY else (2, 3)) == [OTHER]
     assert call_of(broker.isr.alter_partition(8)).proposals == (IsrProposal(ID, 1, 4, (1, 2, 3), 9, recovering=False),)
 
 
-def test_a_leader_stays_a_follower_wishes_nothing_and_only_live_brokers_join() -> None:
-    broker = told(lead(isr=(1, 2)), live=(1, 2))
+def test_a_leader_stays_a_follower_wants_no_change_and_only_live_brokers_join() -> None:
+    broker = broker_with(lead(isr=(1, 2)), live=(1, 2))
     assert broker.isr.wish(lambda key: ()) == [KEY]
     assert call_of(broker.isr.alter_partition(7)).proposals[0].isr == (1,)
-    assert told(lead(isr=(1,)), live=(1, 2)).isr.wish(lambda key: (2, 3)) == [KEY]
-    assert told(lead(isr=(1,)), live=(1, 2)).isr.wish(lambda key: (3,)) == []
-    assert told(lead(leader=2, isr=(2, 1))).isr.wish(lambda key: ()) == []
+    assert broker_with(lead(isr=(1,)), live=(1, 2)).isr.wish(lambda key: (2, 3)) == [KEY]
+    assert broker_with(lead(isr=(1,)), live=(1, 2)).isr.wish(lambda key: (3,)) == []
+    assert broker_with(lead(leader=2, isr=(2, 1))).isr.wish(lambda key: ()) == []
 
 
-@pytest.mark.parametrize("error", [55, 107])
-def test_a_refused_member_is_rolled_back_and_asked_for_again(error: int) -> None:
-    broker = asked(told(lead(isr=(1,))), 2)
-    assert answer(broker, PartitionReply(ID, 0, error))
-    assert broker.replicas[KEY].isr == (1,)
-    assert broker.isr.wish(lambda key: (2,)) == [KEY]
-
-
-@pytest.mark.parametrize("error", [3, 42, 74, 95, 100])
-def test_after_other_refusals_a_leader_waits_for_the_next_leader_epoch(error: int) -> None:
-    broker = asked(told(lead(isr=(1,))), 2)
-    assert answer(broker, PartitionReply(ID, 0, error))
-    assert broker.isr.waiting == 0
-    assert broker.isr.pending(KEY) is not None
-    assert broker.isr.wish(lambda key: (2, 3)) == []
-    told(lead(epoch=5, isr=(1,)), broker=broker)
-    assert broker.isr.wish(lambda key: (2, 3)) == [KEY]
-
-
-def test_any_other_error_of_a_partition_is_tried_again_at_once() -> None:
-    broker = asked(told(lead(isr=(1,))), 2)
-    assert answer(broker, PartitionReply(ID, 0, 7))
-    assert call_of(broker.isr.alter_partition(8)).proposals[0].isr == (1, 2)
-
-
-@pytest.mark.parametrize("top", [True, False])
-def test_not_controller_leaves_the_request_in_flight_for_the_next_controller(top: bool) -> None:
-    broker = asked(told(lead(isr=(1,))), 2)
-    if top:
-        request = broker.isr.in_flight
-        assert request is not None
-        call = call_of(request.frame)
-        assert not broker.isr.answered(encode_reply(call, 7, not_controller(call))[4:])
-    else:
-        assert not answer(broker, PartitionReply(ID, 0, 41))
+def test_not_controller_for_a_partition_leaves_the_request_in_flight_for_the_next_controller() -> None:
+    broker = with_request(broker_with(lead(isr=(1,))), 2)
+    assert not respond(broker, PartitionReply(ID, 0, 41))
     assert broker.isr.alter_partition(8) is None
-    assert answer(broker, PartitionReply(ID, 0, 0, 1, 4, (1, 2), 7))
+    assert respond(broker, PartitionReply(ID, 0, 0, 1, 4, (1, 2), 7))
     assert broker.replicas[KEY].isr == (1, 2)
 
 
-def test_what_is_given_up_is_asked_for_no_more() -> None:
-    broker = asked(told(lead(isr=(1,))), 2)
+def test_a_change_that_is_given_up_is_not_sent_again() -> None:
+    broker = with_request(broker_with(lead(isr=(1,))), 2)
     request = broker.isr.in_flight
     broker.isr.give_up(lambda change: True)
     assert broker.isr.in_flight is request
@@ -126,9 +92,9 @@ def test_what_is_given_up_is_asked_for_no_more() -> None:
     assert broker.isr.wish(lambda key: (2,)) == []
 
 
-def test_a_refused_request_is_made_anew_and_an_answer_to_another_changes_nothing() -> None:
-    broker = asked(told(lead(isr=(1,))), 2)
-    assert answer(broker, top=77)
+def test_a_refused_request_is_made_again_and_a_response_to_another_changes_nothing() -> None:
+    broker = with_request(broker_with(lead(isr=(1,))), 2)
+    assert respond(broker, top=77)
     assert broker.isr.in_flight is None
     call = call_of(broker.isr.alter_partition(9))
     assert call.proposals[0].isr == (1, 2)
@@ -138,24 +104,24 @@ def test_a_refused_request_is_made_anew_and_an_answer_to_another_changes_nothing
     assert broker.isr.in_flight is not None
 
 
-def test_an_answer_counts_only_for_the_leadership_that_it_was_asked_in() -> None:
-    broker = asked(told(lead(isr=(1,))), 2)
-    told(lead(epoch=5, isr=(1, 3)), broker=broker)
-    assert answer(broker, PartitionReply(ID, 0, 0, 1, 4, (1, 2), 7))
+def test_a_response_counts_only_for_the_leadership_of_its_request() -> None:
+    broker = with_request(broker_with(lead(isr=(1,))), 2)
+    broker_with(lead(epoch=5, isr=(1, 3)), broker=broker)
+    assert respond(broker, PartitionReply(ID, 0, 0, 1, 4, (1, 2), 7))
     assert (broker.replicas[KEY].leader_epoch, broker.replicas[KEY].isr) == (5, (1, 3))
     assert broker.isr.wish(lambda key: (2, 3)) == [KEY]
 
 
-def test_a_partition_that_the_answer_leaves_out_is_sent_again() -> None:
-    broker = asked(told(lead(isr=(1,)), lead(1, isr=(1,))), 2)
-    assert answer(broker, PartitionReply(ID, 0, 0, 1, 4, (1, 2), 7))
+def test_a_partition_that_the_response_leaves_out_is_sent_again() -> None:
+    broker = with_request(broker_with(lead(isr=(1,)), lead(1, isr=(1,))), 2)
+    assert respond(broker, PartitionReply(ID, 0, 0, 1, 4, (1, 2), 7))
     assert [p.partition for p in call_of(broker.isr.alter_partition(8)).proposals] == [1]
 
 
-def test_what_waits_is_sent_together_and_is_lost_with_the_incarnation() -> None:
-    broker = asked(told(lead(isr=(1,)), lead(1, isr=(1, 2))), 1, 2)
+def test_waiting_changes_are_sent_together_and_are_lost_with_the_incarnation() -> None:
+    broker = with_request(broker_with(lead(isr=(1,)), lead(1, isr=(1, 2))), 1, 2)
     assert broker.isr.wish(lambda key: (1,)) == [OTHER]
-    assert answer(broker, PartitionReply(ID, 0, 0, 1, 4, (1, 2), 7))
+    assert respond(broker, PartitionReply(ID, 0, 0, 1, 4, (1, 2), 7))
     assert broker.isr.wish(lambda key: (1,)) == [KEY]
     assert [p.partition for p in call_of(broker.isr.alter_partition(8)).proposals] == [1, 0]
     broker.restart(11)
@@ -165,22 +131,22 @@ def test_what_waits_is_sent_together_and_is_lost_with_the_incarnation() -> None:
 
 @pytest.mark.parametrize(("ibp", "offered", "version"), [("2.7", 3, 1), ("2.8", 3, 3), ("3.9", 2, 2), ("3.9", 1, 1)])
 def test_topics_are_named_by_id_where_ids_are_known(ibp: str, offered: int, version: int) -> None:
-    broker = told(lead(isr=(1,)), ibp=ibp)
+    broker = broker_with(lead(isr=(1,)), ibp=ibp)
     broker.isr.wish(lambda key: (2,))
     call = call_of(broker.isr.alter_partition(7, offered))
     assert (call.version, call.proposals[0].topic) == (version, ID if version >= 2 else "orders")
-    nameless = told(lead(isr=(1,), topic_id=None), ibp=ibp)
+    nameless = broker_with(lead(isr=(1,), topic_id=None), ibp=ibp)
     nameless.isr.wish(lambda key: (2,))
     assert call_of(nameless.isr.alter_partition(7)).version == 1
 
 
-def test_a_replica_catches_up_with_the_leader_that_it_was_told_of() -> None:
-    follower = told(lead(leader=2, isr=(2,)))
+def test_a_replica_fetches_from_the_leader_and_epoch_that_it_was_sent() -> None:
+    follower = broker_with(lead(leader=2, isr=(2,)))
     assert follower.fetches(KEY, 2, 4)
-    assert not follower.fetches(KEY, 2, 5), "it has not heard of the newer leader epoch"
+    assert not follower.fetches(KEY, 2, 5), "it does not know the newer leader epoch"
     assert not follower.fetches(KEY, 3, 4)
     assert not follower.fetches(OTHER, 2, 4)
-    assert not told(lead()).fetches(KEY, 1, 4), "a leader does not follow itself"
+    assert not broker_with(lead()).fetches(KEY, 1, 4), "a leader does not follow itself"
 
 
 # -- below IBP 2.7-IV2
@@ -192,8 +158,8 @@ def written(write: IsrWrite, version: int) -> Leadership:
     return state
 
 
-def test_old_leaders_write_the_state_znode_and_tell_the_controller_by_another() -> None:
-    broker = told(lead(isr=(1, 2, 3), controller_epoch=3), ibp="2.7-IV1")
+def test_old_leaders_write_the_state_znode_and_a_notification() -> None:
+    broker = broker_with(lead(isr=(1, 2, 3), controller_epoch=3), ibp="2.7-IV1")
     broker.isr.wish(lambda key: (1, 2))
     [write] = broker.isr.writes()
     assert broker.isr.writes() == []
@@ -202,31 +168,31 @@ def test_old_leaders_write_the_state_znode_and_tell_the_controller_by_another() 
     assert broker.isr.notification() is None
     broker.isr.written(write, written(write, 7))
     assert (broker.replicas[KEY].isr, broker.replicas[KEY].partition_epoch) == ((1, 2), 7)
-    told_by = broker.isr.notification()
-    assert told_by is not None
-    assert (told_by.path, told_by.sequential) == ("/isr_change_notification/isr_change_", True)
-    assert decode_partitions("", told_by.data) == [KEY]
+    notification = broker.isr.notification()
+    assert notification is not None
+    assert (notification.path, notification.sequential) == ("/isr_change_notification/isr_change_", True)
+    assert decode_partitions("", notification.data) == [KEY]
     assert broker.isr.notification() is None
 
 
 @pytest.mark.parametrize("found", [None, Leadership(2, 5, (2,), 4, 8), Leadership(1, 4, (1, 3), 3, 8)])
 def test_a_write_that_lost_to_another_waits_for_the_next_leader_epoch(found: Leadership | None) -> None:
-    broker = told(lead(isr=(1, 2, 3), controller_epoch=3), ibp="2.7-IV1")
+    broker = broker_with(lead(isr=(1, 2, 3), controller_epoch=3), ibp="2.7-IV1")
     broker.isr.wish(lambda key: (1, 2))
     [write] = broker.isr.writes()
     broker.isr.written(write, found)
     assert broker.replicas[KEY].isr == (1, 2, 3)
     assert broker.isr.notification() is None
     assert broker.isr.wish(lambda key: ()) == []
-    told(lead(epoch=5, isr=(1, 2, 3)), broker=broker)
+    broker_with(lead(epoch=5, isr=(1, 2, 3)), broker=broker)
     assert broker.isr.wish(lambda key: ()) == [KEY]
 
 
 def test_a_write_counts_only_for_the_leadership_that_it_was_made_in() -> None:
-    broker = told(lead(isr=(1, 2, 3)), ibp="2.7-IV1")
+    broker = broker_with(lead(isr=(1, 2, 3)), ibp="2.7-IV1")
     broker.isr.wish(lambda key: (1, 2))
     [write] = broker.isr.writes()
-    told(lead(leader=2, epoch=5, isr=(2, 3)), broker=broker)
+    broker_with(lead(leader=2, epoch=5, isr=(2, 3)), broker=broker)
     broker.isr.written(write, written(write, 7))
     assert broker.replicas[KEY].isr == (2, 3)
 
@@ -234,7 +200,7 @@ def test_a_write_counts_only_for_the_leadership_that_it_was_made_in() -> None:
 # -- frames
 
 
-def test_controlled_shutdown_as_the_listener_reads_and_answers_it() -> None:
+def test_controlled_shutdown_as_the_listener_reads_it_and_responds() -> None:
     reader = Reader(controlled_shutdown(9, 2, 57))
     header = read_header(reader)
     call = read_call(header, reader)
@@ -247,8 +213,8 @@ def test_controlled_shutdown_as_the_listener_reads_and_answers_it() -> None:
             shutdown_response(frame[:size])
 
 
-def test_a_garbled_answer_is_malformed_and_settles_nothing() -> None:
-    broker = asked(told(lead(isr=(1,))), 2)
+def test_a_cut_response_is_malformed_and_changes_nothing() -> None:
+    broker = with_request(broker_with(lead(isr=(1,))), 2)
     request = broker.isr.in_flight
     assert request is not None
     reply = AlterPartitionReply(0, [PartitionReply(ID, 0, 0, 1, 4, (1, 2), 7)])
@@ -258,8 +224,3 @@ def test_a_garbled_answer_is_malformed_and_settles_nothing() -> None:
             broker.isr.answered(frame[:size])
     assert broker.isr.in_flight is request
     assert broker.isr.answered(frame)
-
-
-def test_ibp_decides_how_leaders_ask() -> None:
-    assert not Ibp.parse("2.7-IV1").alter_partition
-    assert Ibp.parse("2.7").alter_partition

@@ -1,4 +1,4 @@
-"""Requests as simulated brokers read them, held against kio field by field; hostile bytes; answers."""
+"""Requests as simulated brokers read them, compared with kio field by field; hostile bytes; responses."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from state_machines.model.types import Broker
 from testing.simulated.bodies import Bodies
 from testing.simulated.replies import bare_response, encode_response
 from testing.simulated.requests import VERSIONS, read_head, read_request
-from testing.simulated.values import Key, LeaderAndIsr, Request, StopReplica, UpdateMetadata
-from tests.core.test_wire_requests import live_brokers
+from testing.simulated.values import Key, LeaderAndIsr, Request, UpdateMetadata
+from tests.core.message_kit import entities, schema_of
 from tests.core.wire_kit import (
     IBPS,
     FakeCluster,
     clusters,
-    epochs,
-    ids,
-    part,
+    live_brokers,
+    many_replicas,
     quickly,
     read_response,
+    request_header,
     to_uuid,
-    topic_ids,
     unframe,
-    write_request,
+    written,
 )
 from tests.core.wire_kit import read_request as kio_request
 
@@ -39,142 +38,60 @@ BROKER_EPOCH = 2**40 + 7
 ALL = [(api, version) for api, (first, last) in VERSIONS.items() for version in range(first, last + 1)]
 
 sparsely = settings(max_examples=20, deadline=None)
-"""For what is tried with every version of every request."""
-names = st.sampled_from(["t", "orders", "x" * 126, "y" * 127, "z" * 249])
-id_lists = st.lists(ids, max_size=4).map(tuple)
-many_ids = st.sampled_from([tuple(range(count)) for count in (126, 127, 128, 200)])
-leaders = st.sampled_from([-2, -1]) | ids
-entry_fields: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {
-        "partition_index": ids,
-        "controller_epoch": epochs,
-        "leader": leaders,
-        "leader_epoch": st.sampled_from([-2, -1]) | epochs,
-        "isr": id_lists | many_ids,
-        "replicas": id_lists | many_ids,
-        "partition_epoch": epochs,
-        "zk_version": epochs,
-        "adding_replicas": id_lists,
-        "removing_replicas": id_lists,
-        "offline_replicas": id_lists,
-        "is_new": st.booleans(),
-        "leader_recovery_state": st.sampled_from([0, 1]),
-        "delete_partition": st.booleans(),
-    }
-)
-topics = st.lists(
-    st.tuples(names, topic_ids, st.lists(entry_fields, max_size=3)), max_size=3, unique_by=lambda topic: topic[0]
-)
-KINDS = {
-    Api.LEADER_AND_ISR: ("LeaderAndIsrTopicState", "LeaderAndIsrPartitionState"),
-    Api.UPDATE_METADATA: ("UpdateMetadataTopicState", "UpdateMetadataPartitionState"),
-    Api.STOP_REPLICA: ("StopReplicaTopicState", "StopReplicaPartitionState"),
-}
+"""For tests of every version of every request."""
 
 
-@st.composite
-def frames(draw: st.DrawFn, api: Api, version: int) -> bytes:
-    """A request as any controller may send it, written by kio."""
-    topic_kind, partition_kind = KINDS[api]
-    states = tuple(
-        part(
-            api,
-            version,
-            topic_kind,
-            topic_name=name,
-            topic_id=to_uuid(topic_id),
-            partition_states=tuple(part(api, version, partition_kind, **dict(entry)) for entry in entries),
-        )
-        for name, topic_id, entries in draw(topics)
-    )
-    fields: dict[str, Any] = {"controller_id": draw(ids), "controller_epoch": draw(epochs), "topic_states": states}
-    fields["broker_epoch"] = draw(st.sampled_from([-1, 0, BROKER_EPOCH]))
-    if version == VERSIONS[api][1]:
-        fields["is_k_raft_controller"] = draw(st.booleans())
-    if api is Api.LEADER_AND_ISR:
-        live = draw(st.lists(st.tuples(ids, names, ids), max_size=3))
-        kind = "LeaderAndIsrLiveLeader"
-        fields["live_leaders"] = tuple(
-            part(api, version, kind, broker_id=b, host_name=host, port=port) for b, host, port in live
-        )
-        if version >= 5:
-            fields["type_"] = draw(st.integers(0, 2))
-    if api is Api.UPDATE_METADATA:
-        fields["live_brokers"] = tuple(_live(version, broker) for broker in draw(live_brokers))
-        if version >= 8:
-            fields["type_"] = draw(st.integers(0, 2))
-    return write_request(api, version, draw(ids), draw(st.none() | names), **fields)
+def frames(api: Api, version: int) -> st.SearchStrategy[bytes]:
+    """Returns requests as any controller may send them, written by kio; no request names a topic twice."""
+    bodies = entities(schema_of((api, version, False))).filter(_names_topics_once)
+    header = request_header(api, version, 77, "a controller")
+    return bodies.map(lambda entity: header + written(entity))
 
 
-def _live(version: int, broker: Broker) -> Any:
-    endpoints = tuple(
-        part(
-            Api.UPDATE_METADATA,
-            version,
-            "UpdateMetadataEndpoint",
-            port=e.port,
-            host=e.host,
-            listener=e.listener,
-            security_protocol=e.security_protocol,
-        )
-        for e in broker.endpoints
-    )
-    kind = "UpdateMetadataBroker"
-    return part(Api.UPDATE_METADATA, version, kind, id_=broker.id, endpoints=endpoints, rack=broker.rack)
+def _names_topics_once(entity: Any) -> bool:
+    return len({topic.topic_name for topic in entity.topic_states}) == len(entity.topic_states)
 
 
-def same(request: Request, frame: bytes) -> None:
-    """Every field that kio reads is in the request."""
+def assert_read_alike(request: Request, frame: bytes) -> None:
+    """Checks that every field that kio reads is in the request."""
     header, entity = kio_request(frame)
     head = request.head
     assert (head.api, head.version) == (header.request_api_key, header.request_api_version)
     assert (head.correlation, head.client_id) == (header.correlation_id, header.client_id)
     assert (head.controller_id, head.controller_epoch) == (entity.controller_id, entity.controller_epoch)
-    assert head.broker_epoch == entity.broker_epoch
-    assert head.kraft == getattr(entity, "is_k_raft_controller", False)
+    assert (head.broker_epoch, head.kraft) == (entity.broker_epoch, getattr(entity, "is_k_raft_controller", False))
     expected = [(topic, state) for topic in entity.topic_states for state in topic.partition_states]
-    assert len(request.entries) == len(expected)
     entry: Any
     for entry, (topic, state) in zip(request.entries, expected, strict=True):
         assert (entry.topic, entry.partition) == (topic.topic_name, state.partition_index)
         assert entry.leader_epoch == state.leader_epoch
-    match request:
-        case LeaderAndIsr():
-            _same_leaders(request, entity, expected)
-        case UpdateMetadata():
-            _same_metadata(request, entity, expected)
-        case StopReplica():
-            assert [entry.delete for entry in request.entries] == [s.delete_partition for _, s in expected]
+        if not isinstance(request, LeaderAndIsr | UpdateMetadata):
+            assert entry.delete == state.delete_partition
+            continue
+        assert to_uuid(entry.topic_id) == getattr(topic, "topic_id", None)
+        assert (entry.controller_epoch, entry.leader) == (state.controller_epoch, state.leader)
+        assert (entry.isr, entry.replicas) == (state.isr, state.replicas)
+        if isinstance(request, UpdateMetadata):
+            assert (entry.partition_epoch, entry.offline) == (state.zk_version, state.offline_replicas)
+        else:
+            assert entry.partition_epoch == state.partition_epoch
+            assert (entry.adding, entry.removing) == (state.adding_replicas, state.removing_replicas)
+            recovery = bool(getattr(state, "leader_recovery_state", 0))
+            assert (entry.is_new, entry.recovering) == (state.is_new, recovery)
+    if isinstance(request, LeaderAndIsr | UpdateMetadata):
+        assert request.kind == getattr(entity, "type_", 0)
+    if isinstance(request, LeaderAndIsr):
+        assert list(request.live_leaders) == [(b.broker_id, b.host_name, b.port) for b in entity.live_leaders]
+    if isinstance(request, UpdateMetadata):
+        named = {topic.topic_name: getattr(topic, "topic_id", None) for topic in entity.topic_states}
+        assert {name: to_uuid(topic_id) for name, topic_id in request.topics.items()} == named
+        assert [_plain(b.id, b.rack, b.endpoints) for b in request.live] == [
+            _plain(b.id_, b.rack, b.endpoints) for b in entity.live_brokers
+        ]
 
 
-def _head(entry: Any, topic: Any, state: Any, partition_epoch: int) -> None:
-    assert to_uuid(entry.topic_id) == getattr(topic, "topic_id", None)
-    assert (entry.controller_epoch, entry.leader) == (state.controller_epoch, state.leader)
-    assert (entry.isr, entry.replicas) == (state.isr, state.replicas)
-    assert entry.partition_epoch == partition_epoch
-
-
-def _same_leaders(request: LeaderAndIsr, entity: Any, expected: list[Any]) -> None:
-    for entry, (topic, state) in zip(request.entries, expected, strict=True):
-        _head(entry, topic, state, state.partition_epoch)
-        assert (entry.adding, entry.removing) == (state.adding_replicas, state.removing_replicas)
-        assert entry.is_new == state.is_new
-        assert entry.recovering == bool(getattr(state, "leader_recovery_state", 0))
-    assert request.kind == getattr(entity, "type_", 0)
-    assert list(request.live_leaders) == [(b.broker_id, b.host_name, b.port) for b in entity.live_leaders]
-
-
-def _same_metadata(request: UpdateMetadata, entity: Any, expected: list[Any]) -> None:
-    for entry, (topic, state) in zip(request.entries, expected, strict=True):
-        _head(entry, topic, state, state.zk_version)
-        assert entry.offline == state.offline_replicas
-    assert request.kind == getattr(entity, "type_", 0)
-    named = {topic.topic_name: getattr(topic, "topic_id", None) for topic in entity.topic_states}
-    assert {name: to_uuid(topic_id) for name, topic_id in request.topics.items()} == named
-    assert [(b.id, b.rack, b.epoch) for b in request.live] == [(b.id_, b.rack, -1) for b in entity.live_brokers]
-    for mine, theirs in zip(request.live, entity.live_brokers, strict=True):
-        read = [(e.port, e.host, e.listener, e.security_protocol) for e in theirs.endpoints]
-        assert [(e.port, e.host, e.listener, e.security_protocol) for e in mine.endpoints] == read
+def _plain(broker: int, rack: str | None, endpoints: Any) -> Any:
+    return broker, rack, [(e.port, e.host, e.listener, e.security_protocol) for e in endpoints]
 
 
 @pytest.mark.parametrize(("api", "version"), ALL)
@@ -182,61 +99,42 @@ def _same_metadata(request: UpdateMetadata, entity: Any, expected: list[Any]) ->
 @given(data=st.data())
 def test_requests_of_any_controller_are_read_as_kio_reads_them(api: Api, version: int, data: st.DataObject) -> None:
     frame = data.draw(frames(api, version))
-    same(read_request(frame), frame)
+    assert_read_alike(read_request(frame), frame)
 
 
 @pytest.mark.parametrize("ibp", IBPS, ids=str)
 @quickly
-@given(cluster=clusters(), brokers=live_brokers)
+@given(cluster=clusters() | many_replicas, brokers=live_brokers)
 def test_requests_of_this_controller_are_read_as_kio_reads_them(
     ibp: Ibp, cluster: FakeCluster, brokers: list[Broker]
 ) -> None:
-    hosts = sorted({broker for row in cluster.rows for broker in row.assignment.replicas})
+    hosts = sorted({broker for row in cluster.rows for broker in row.assignment.replicas})[:5]
     turn = encode_turn(Pieces(cluster, PartitionEncoder(ibp), hosts), 0, 100)
     requests, leads = Requests(ibp, 1_000_001, 9), [turn.take(broker) for broker in hosts]
     found = [requests.leader_and_isr(8, BROKER_EPOCH, lead) for lead in leads if lead is not None]
     if turn.metadata is not None:
         found.append(requests.update_metadata(7, BROKER_EPOCH, turn.metadata, live_list(brokers)))
     for frame in map(unframe, found):
-        same(read_request(frame), frame)
+        assert_read_alike(read_request(frame), frame)
 
 
 @pytest.mark.parametrize(("api", "version"), ALL)
 @sparsely
 @given(data=st.data())
-def test_cut_or_garbled_requests_are_malformed_and_nothing_worse(api: Api, version: int, data: st.DataObject) -> None:
+def test_cut_or_garbled_requests_are_malformed_or_read_without_another_error(
+    api: Api, version: int, data: st.DataObject
+) -> None:
     frame = data.draw(frames(api, version))
     with pytest.raises(Malformed):
         read_request(frame[: data.draw(st.integers(0, len(frame) - 1))])
     with pytest.raises(Malformed):
         read_request(frame + b"\0")
     at = data.draw(st.integers(0, len(frame) - 1))
-    garbled = frame[:at] + data.draw(st.binary(min_size=1, max_size=6)) + frame[at + 1 :]
+    garbage = data.draw(st.binary(min_size=1, max_size=6) | st.just(b"\xff\xff\xff\xff\x0f"))
     try:
-        read_request(garbled)
+        read_request(frame[:at] + garbage + frame[at + 1 :])
     except Malformed:
         pass
-
-
-@pytest.mark.parametrize(("api", "version"), ALL)
-def test_a_length_that_the_bytes_cannot_hold_reserves_nothing(api: Api, version: int) -> None:
-    reader = Reader(_empty(api, version))
-    read_head(reader)
-    start = reader.data[: reader.position + (api is Api.LEADER_AND_ISR and version >= 5)]
-    for length in (b"\xff\xff\xff\xff\x0f", b"\xff\xff\xff\xff\xff\x0f", b"\0"):
-        with pytest.raises(Malformed):
-            read_request(start + length + bytes(100))
-
-
-def _empty(api: Api, version: int) -> bytes:
-    fields: dict[str, Any] = {"controller_id": 1, "controller_epoch": 1, "broker_epoch": 1, "topic_states": ()}
-    if version == VERSIONS[api][1]:
-        fields["is_k_raft_controller"] = False
-    if api is Api.LEADER_AND_ISR:
-        fields |= {"live_leaders": ()} | ({"type_": 0} if version >= 5 else {})
-    if api is Api.UPDATE_METADATA:
-        fields |= {"live_brokers": ()} | ({"type_": 0} if version >= 8 else {})
-    return write_request(api, version, 1, **fields)
 
 
 @pytest.mark.parametrize(
@@ -247,12 +145,12 @@ def test_other_requests_are_refused_by_name(api: int, version: int) -> None:
         read_request(api.to_bytes(2, "big") + version.to_bytes(2, "big") + bytes(40))
 
 
-# -- answers
+# -- responses
 
 
-def listed(api: Api, version: int, answer: bytes) -> tuple[int, int, list[tuple[Any, int, int]]]:
-    """Correlation, top-level error, and (topic name or id, partition, error) as kio reads them."""
-    correlation, entity = read_response(api, version, answer)
+def listed(api: Api, version: int, response: bytes) -> tuple[int, int, list[tuple[Any, int, int]]]:
+    """Returns correlation, top-level error, and (topic name or id, partition, error) as kio reads them."""
+    correlation, entity = read_response(api, version, response)
     if api is Api.UPDATE_METADATA:
         return correlation, entity.error_code, []
     if api is Api.LEADER_AND_ISR and version >= 5:
@@ -265,7 +163,7 @@ def listed(api: Api, version: int, answer: bytes) -> tuple[int, int, list[tuple[
 @pytest.mark.parametrize(("api", "version"), ALL)
 @sparsely
 @given(data=st.data())
-def test_answers_name_every_partition_with_its_error(api: Api, version: int, data: st.DataObject) -> None:
+def test_responses_name_every_partition_with_its_error(api: Api, version: int, data: st.DataObject) -> None:
     request = read_request(data.draw(frames(api, version)))
     code, top = data.draw(st.sampled_from([0, 3, 11, 56, 103])), data.draw(st.sampled_from([0, 11, 77, -1]))
     errors: dict[Key, int] = {(entry.topic, entry.partition): code for entry in request.entries}
@@ -273,18 +171,18 @@ def test_answers_name_every_partition_with_its_error(api: Api, version: int, dat
     by_id = api is Api.LEADER_AND_ISR and version >= 5
     correlation, error, found = listed(api, version, encode_response(request, top, errors))
     assert (correlation, error) == (request.head.correlation, top)
-    if api is Api.UPDATE_METADATA:
-        assert found == []
-    else:
-        named = [(to_uuid(topic_id[t]) if by_id else t, p, code) for t, p in errors]
-        assert sorted(found, key=str) == sorted(named, key=str)
+    named = [(to_uuid(topic_id[t]) if by_id else t, p, code) for t, p in errors]
+    assert sorted(found, key=str) == ([] if api is Api.UPDATE_METADATA else sorted(named, key=str))
     assert listed(api, version, bare_response(request.head, top)) == (correlation, top, [])
+
+
+# -- bodies that are kept, and understood later
 
 
 @pytest.mark.parametrize(("api", "version"), ALL)
 @sparsely
 @given(data=st.data())
-def test_a_kept_body_answers_for_every_partition_and_reads_the_same_again(
+def test_a_kept_body_is_read_the_same_again_and_responds_for_every_partition(
     api: Api, version: int, data: st.DataObject
 ) -> None:
     frame = data.draw(frames(api, version))
@@ -294,7 +192,6 @@ def test_a_kept_body_answers_for_every_partition_and_reads_the_same_again(
     body = bodies.intern(head, frame[reader.position :])
     assert bodies.intern(head, bytearray(frame[reader.position :])) is body
     assert bodies.kept_bytes == len(frame) - reader.position
-    assert body.request(head) == request
     assert body.request(head, keep=True) == body.request(head) == request
     body.release()
     if api is not Api.UPDATE_METADATA:
@@ -304,7 +201,8 @@ def test_a_kept_body_answers_for_every_partition_and_reads_the_same_again(
 
 
 def test_bodies_that_differ_in_one_byte_are_kept_apart() -> None:
-    head = read_head(Reader(_empty(Api.UPDATE_METADATA, 8)))
+    fields = (1).to_bytes(4, "big") + b"\0" + (1).to_bytes(4, "big") + (1).to_bytes(8, "big")
+    head = read_head(Reader(request_header(Api.UPDATE_METADATA, 8, 1, "c") + fields))
     bodies, data = Bodies(), bytes(1000)
     kept = [bodies.intern(head, data[:at] + b"\1" + data[at + 1 :]) for at in (0, 100, 500, 700, 999)]
     assert len(set(map(id, kept))) == 5

@@ -18,7 +18,8 @@ from brokers.wire.refusals import refusal
 from brokers.wire.sasl import encode_authenticate, encode_handshake, read_auth_bytes, read_mechanism
 from brokers.wire.versions import Api
 from tests.core.admin_kit import endpoint_world
-from tests.core.message_kit import Place, a_few, entities, name_of, places, schema_of, written
+from tests.core.message_kit import Place, a_few, entities, name_of, places, schema_of
+from tests.core.wire_kit import written
 
 REQUESTS = [place for place in places() if not place[2]]
 CALLS: list[Place] = [(api, v, False) for api, (low, high) in SERVED.items() for v in range(low, high + 1)]

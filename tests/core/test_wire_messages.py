@@ -18,7 +18,8 @@ from brokers.wire.messages.cluster import MetadataHead
 from brokers.wire.messages.topics import CreateTopicsRequest
 from brokers.wire.primitives import Malformed, Reader
 from brokers.wire.versions import Api
-from tests.core.message_kit import Place, a_few, assert_same, entities, name_of, places, schema_of, written
+from tests.core.message_kit import Place, a_few, assert_same, entities, name_of, places, schema_of
+from tests.core.wire_kit import written
 
 PLACES = places()
 WHOLE = [place for place in PLACES if place[0] is not Api.METADATA]

@@ -14,7 +14,7 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
 from brokers.wire.versions import Ibp
-from state_machines.model.types import NO_VERSION, Assignment, PartitionRow, PartitionState, Topic
+from state_machines.model.types import NO_VERSION, Assignment, Broker, Endpoint, PartitionRow, PartitionState, Topic
 
 IBPS = [Ibp.parse(text) for text in ("2.7-IV1", "2.8", "3.2", "3.9")]
 """One IBP for each combination of request versions."""
@@ -22,14 +22,14 @@ quickly = settings(max_examples=30, deadline=None)
 
 
 def unframe(parts: Iterable[bytes]) -> bytes:
-    """The one frame in what was written, its length checked."""
+    """Returns the one frame in written parts, and checks its length."""
     data = b"".join(parts)
     assert int.from_bytes(data[:4], "big") == len(data) - 4
     return data[4:]
 
 
 def read_request(frame: bytes) -> tuple[Any, Any]:
-    """kio's header and entity of a request; nothing may be left over."""
+    """Reads a request with kio; returns header and entity, and checks that no bytes follow."""
     key, version = int.from_bytes(frame[0:2], "big"), int.from_bytes(frame[2:4], "big")
     schema: Any = load_request_schema(key, version)
     header, start = entity_reader(schema.__header_schema__)(frame, 0)
@@ -38,23 +38,29 @@ def read_request(frame: bytes) -> tuple[Any, Any]:
     return header, entity
 
 
-def write_request(key: int, version: int, correlation: int, client_id: str | None = "2", **fields: object) -> bytes:
-    """A request without its length."""
-    schema: Any = load_request_schema(key, version)
+def request_header(key: int, version: int, correlation: int, client_id: str | None) -> bytes:
+    """Writes the header of a request; that of ControlledShutdown v0 has no client id."""
+    schema: Any = load_request_schema(key, version).__header_schema__
     names: dict[str, Any] = {"request_api_key": key, "request_api_version": version, "correlation_id": correlation}
-    if "client_id" in schema.__header_schema__.__dataclass_fields__:
+    if "client_id" in schema.__dataclass_fields__:
         names["client_id"] = client_id
-    return _write(schema.__header_schema__(**names)) + _write(schema(**fields))
+    return written(schema(**names))
+
+
+def write_request(key: int, version: int, correlation: int, client_id: str | None = "2", **fields: object) -> bytes:
+    """Writes a request without its length."""
+    schema: Any = load_request_schema(key, version)
+    return request_header(key, version, correlation, client_id) + written(schema(**fields))
 
 
 def write_response(key: int, version: int, correlation: int, **fields: object) -> bytes:
-    """A response without its length."""
+    """Writes a response without its length."""
     schema: Any = load_response_schema(key, version)
-    return _write(schema.__header_schema__(correlation_id=correlation)) + _write(schema(**fields))
+    return written(schema.__header_schema__(correlation_id=correlation)) + written(schema(**fields))
 
 
 def read_response(key: int, version: int, frame: bytes) -> tuple[int, Any]:
-    """Correlation id and kio's entity of a response; nothing may be left over."""
+    """Reads a response with kio; returns correlation id and entity, and checks that no bytes follow."""
     schema: Any = load_response_schema(key, version)
     header, start = entity_reader(schema.__header_schema__)(frame, 0)
     entity, size = entity_reader(schema)(frame, start)
@@ -63,33 +69,39 @@ def read_response(key: int, version: int, frame: bytes) -> tuple[int, Any]:
 
 
 def part(key: int, version: int, kind: str, *, response: bool = False, **fields: object) -> Any:
-    """A nested entity, only with the fields that the version has."""
+    """Returns a nested entity, only with the fields that the version has."""
     schema = getattr(load_payload_module(key, version, EntityType.response if response else EntityType.request), kind)
     return schema(**{name: value for name, value in fields.items() if name in schema.__dataclass_fields__})
 
 
-def _write(entity: Any) -> bytes:
+def written(entity: Any) -> bytes:
+    """Writes an entity of kio's."""
     buffer = BytesIO()
     entity_writer(type(entity))(buffer, entity)
     return buffer.getvalue()
 
 
 def to_uuid(topic_id: bytes | None) -> uuid.UUID | None:
-    """kio's form of a topic id."""
+    """Returns kio's form of a topic id."""
     return uuid.UUID(bytes=topic_id) if topic_id else None
 
 
 ids = st.integers(0, 2**31 - 1)
-small_ids = st.integers(0, 6)
 epochs = st.integers(0, 2**31 - 1)
 names = st.text("abcdefghijklmnopqrstuvwxyzABCXYZ0123456789._-", min_size=1, max_size=249)
 replica_lists = st.lists(ids, min_size=1, max_size=5, unique=True).map(tuple)
 topic_ids = st.none() | st.binary(min_size=16, max_size=16).filter(any)
+endpoints = st.builds(Endpoint, names, names, st.integers(1, 65535), st.integers(0, 3))
+live_brokers = st.lists(
+    st.builds(Broker, ids, epochs, st.lists(endpoints, max_size=3).map(tuple), st.none() | names),
+    max_size=4,
+    unique_by=lambda broker: broker.id,
+)
 
 
 @st.composite
 def rows(draw: st.DrawFn, topic: int, partition: int) -> PartitionRow:
-    """A row that brokers are told, reassignments and unclean elections included."""
+    """Draws a row that brokers are sent, reassignments and unclean elections included."""
     replicas = draw(replica_lists)
     some = st.lists(st.sampled_from(replicas), unique=True, max_size=len(replicas)).map(tuple)
     return PartitionRow(
@@ -107,7 +119,7 @@ def rows(draw: st.DrawFn, topic: int, partition: int) -> PartitionRow:
 
 
 class FakeCluster:
-    """A model made of rows, for encoders; some rows without leadership, some ended."""
+    """A model made of rows, for encoders; some rows are without leadership, or ended."""
 
     def __init__(self, topics: list[Topic], table: list[PartitionRow], offline: Mapping[int, tuple[int, ...]]) -> None:
         self.epoch = 5
@@ -118,7 +130,7 @@ class FakeCluster:
         self.offline = offline
 
     def find(self, topic: str, partition: int) -> int | None:
-        """Nothing that is to be forgotten exists again."""
+        """Returns None: no topic was recreated."""
         return None
 
     def offline_replicas(self, i: int) -> tuple[int, ...]:
@@ -138,7 +150,7 @@ class FakeCluster:
 
 @st.composite
 def clusters(draw: st.DrawFn) -> FakeCluster:
-    """Up to five topics of up to four partitions each; later partitions of a topic may stand apart."""
+    """Draws up to five topics of up to four partitions each; later partitions of a topic may stand apart."""
     count = draw(st.integers(1, 5))
     topic_names = draw(st.lists(names, min_size=count, max_size=count, unique=True))
     sizes = draw(st.lists(st.integers(0, 4), min_size=count, max_size=count))
@@ -160,3 +172,17 @@ def clusters(draw: st.DrawFn) -> FakeCluster:
         for i, row in enumerate(table)
     }
     return FakeCluster(topics, table, offline)
+
+
+def one_topic(name: str, topic_id: bytes | None, partitions: int, replicas: int) -> FakeCluster:
+    """Returns a model of one topic; lengths of 127 and more need longer varints."""
+    members = tuple(range(1, replicas + 1))
+    states = [
+        PartitionRow(0, p, Assignment(members), PartitionState.ONLINE, 1, 4, members[:2], 2, p)
+        for p in range(partitions)
+    ]
+    return FakeCluster([Topic(0, name, topic_id, range(partitions), 0, 1)], states, {})
+
+
+many_partitions = st.builds(one_topic, names, topic_ids, st.integers(126, 300), st.just(3))
+many_replicas = st.builds(one_topic, names, topic_ids, st.just(1), st.sampled_from([126, 127, 128, 200]))
