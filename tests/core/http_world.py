@@ -40,12 +40,13 @@ from controller.term.dispatch import KAFKA_STATES
 
 @dataclass
 class DaemonDouble:
-    """Three brokers, two topics of five partitions; tests change its fields."""
+    """A daemon with three brokers and two topics of five partitions; tests change its fields."""
 
     mode: ShownMode = ShownMode.ACTIVE
     ready: bool = True
     differences: list[Difference] = field(default_factory=list)
     requests: list[OperationRequest] = field(default_factory=list)
+    queries: list[PartitionQuery] = field(default_factory=list)
     current: Operation | None = None
     refuse: str = ""
     verification_may_end: asyncio.Event | None = None
@@ -68,7 +69,7 @@ class DaemonDouble:
             raise RuntimeError("no model yet")
         known = {"brokers": 3, "topics": 2, "partitions": 10, "offline_partitions": 2}
         return Status(
-            mode=self.mode, why="nobody else held the role", version="0.1.0", controller_id=1_000_001,
+            mode=self.mode, why="no other controller held the role", version="0.1.0", controller_id=1_000_001,
             controller_epoch=7, role_flag="regent", holder=1_000_001, holder_kind="daemon", ibp="3.9-IV0",
             session_timeout_ms=18_000, zookeeper_connected=True, **(known if self.mode is ShownMode.ACTIVE else {}),
         )  # fmt: skip
@@ -112,6 +113,7 @@ class DaemonDouble:
 
     def list_partitions(self, query: PartitionQuery) -> PartitionPage:
         self._active()
+        self.queries.append(query)
         rows = [(topic, number) for topic in ("orders", "payments") for number in range(5)]
         first = int(query.after or 0)
         taken = rows[first : first + query.limit]
@@ -179,7 +181,7 @@ def app_settings(folder: Path) -> HttpSettings:
 
 @asynccontextmanager
 async def http_world(folder: Path, view: DaemonDouble, owner: int | None = None) -> AsyncIterator[httpx.AsyncClient]:
-    """Serves the double; gives a client that is connected to its socket."""
+    """Serves the double; yields a client of its socket."""
     settings = app_settings(folder)
     metrics = registry(DaemonCollector(About("0.1.0", 1_000_001), Counters(), view, KAFKA_STATES))
     async with serving(create_app(view, metrics, owner), settings):
@@ -190,7 +192,7 @@ async def http_world(folder: Path, view: DaemonDouble, owner: int | None = None)
 
 @contextmanager
 def daemon_in_thread(folder: Path, view: DaemonDouble) -> Iterator[Path]:
-    """The same in a thread of its own, for the blocking ``regent`` command; gives the socket's path."""
+    """Serves the double in a thread, for the blocking ``regent`` command; yields the socket's path."""
     serves, over = Event(), Event()
 
     async def serve() -> None:

@@ -1,4 +1,4 @@
-"""Probes without credentials over TCP: however many strangers send them, a request with credentials is answered."""
+"""Probes without credentials over TCP: a crowd of them keeps no request with credentials out."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from tests.core.test_http_tcp import TOKEN, client, client_from, connections
 from tests.polling import eventually
 
 WAVES = 5
-"""Each takes all places."""
+"""Each wave takes all slots."""
 PROBE = b"GET /readiness HTTP/1.1\r\nHost: a\r\n\r\n"
 
 
 class BusyDaemon:
-    """An application that answers no probe until the test releases it; ``begun`` counts requests by path."""
+    """Serves no probe until the test releases it; ``begun`` counts requests by path."""
 
     def __init__(self) -> None:
         self.begun = Counter[str]()
-        self.may_answer = asyncio.Event()
+        self.may_respond = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self.begun[scope["path"]] += 1
         if scope["path"] in remote.PROBES:
-            await self.may_answer.wait()
+            await self.may_respond.wait()
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"done"})
 
 
 @asynccontextmanager
 async def crowd(at: Address, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """Strangers that probe, wave after wave, each of which evicts the one before while it waits for its answers."""
+    """Sends probes of strangers, wave after wave; each wave evicts the one before."""
     read, real = 0, RemoteProtocol.data_received
 
     def counting(protocol: RemoteProtocol, data: bytes) -> None:
@@ -58,7 +58,7 @@ async def crowd(at: Address, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[N
     with ExitStack() as stack:
         for wave in range(1, WAVES + 1):
             sources = "127.0.0.2", "127.0.0.3"
-            stack.enter_context(connections(at, tcp.CONNECTIONS_MAX // len(sources), *sources, said=PROBE))
+            stack.enter_context(connections(at, tcp.CONNECTIONS_MAX // len(sources), *sources, sent=PROBE))
             await eventually(partial(was_read, wave))
         yield
 
@@ -78,7 +78,7 @@ async def test_strangers_that_probe_a_busy_daemon_keep_no_scrape_out(
                     async with client(at, token=TOKEN) as http:
                         assert (await http.get("/metrics")).status_code == 200
                 assert app.begun["/readiness"] == 1
-                app.may_answer.set()
+                app.may_respond.set()
                 async with client_from("127.0.0.4", at) as http:
                     assert (await http.get("/readiness")).status_code == 200
-    assert app.begun["/readiness"] <= 1 + tcp.CONNECTIONS_MAX, "those that gave way wait no more"
+    assert app.begun["/readiness"] <= 1 + tcp.CONNECTIONS_MAX, "connections that gave way do not wait any more"

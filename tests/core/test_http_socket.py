@@ -1,4 +1,4 @@
-"""The socket's file: what is left of a dead daemon is no obstacle, what is not ours is left alone."""
+"""The socket's file: a dead daemon's is replaced, a living one's and any other file stay."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -44,17 +45,22 @@ def test_the_file_of_a_killed_daemon_is_replaced(tmp_path: Path) -> None:
 def test_a_living_daemon_keeps_its_socket(tmp_path: Path) -> None:
     path = tmp_path / "regent.sock"
     with listening(path):
-        with pytest.raises(SocketTaken, match="another daemon"), listening(path):
-            raise AssertionError("listened")
+        refuses(path, "another daemon")
         assert connects(path)
 
 
 def test_another_file_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "regent.sock"
     path.write_text("mine")
-    with pytest.raises(SocketTaken, match="not a socket"), listening(path):
-        raise AssertionError("listened")
+    refuses(path, "not a socket")
     assert path.read_text() == "mine"
+
+
+def refuses(path: Path, match: str) -> None:
+    """Asserts that no daemon can listen, and that the remedy is named."""
+    with pytest.raises(SocketTaken, match=match) as found, listening(path):
+        raise AssertionError("listened")
+    assert "http.socket" in str(found.value)
 
 
 def test_a_folder_of_another_user_is_named_with_its_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,12 +68,7 @@ def test_a_folder_of_another_user_is_named_with_its_remedy(tmp_path: Path, monke
     for refused, name in ((os, "open"), (os, "mkdir")):
         with monkeypatch.context() as patched:
             patched.setattr(refused, name, denied)
-            with (
-                pytest.raises(SocketTaken, match=r"no permission .* -o regent -g regent .*/run\)") as found,
-                listening(path),
-            ):
-                raise AssertionError("listened")
-        assert "http.socket" in str(found.value)
+            refuses(path, r"no permission .* -o regent -g regent .*/run\)")
         path.parent.mkdir(exist_ok=True)
         path.parent.rmdir()
 
@@ -76,7 +77,7 @@ def denied(path: object, *_: object, **__: object) -> None:
     raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
 
-def test_what_replaced_our_socket_is_not_removed(tmp_path: Path) -> None:
+def test_a_file_that_replaced_the_socket_is_not_removed(tmp_path: Path) -> None:
     path = tmp_path / "regent.sock"
     with listening(path):
         path.unlink()
@@ -85,8 +86,6 @@ def test_what_replaced_our_socket_is_not_removed(tmp_path: Path) -> None:
 
 
 def test_the_longest_path_that_settings_allow_can_be_bound() -> None:
-    import tempfile
-
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         path = Path(folder) / ("s" * (95 - len(folder)))
         assert len(str(path)) == 96

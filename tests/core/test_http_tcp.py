@@ -1,4 +1,4 @@
-"""The HTTP surface over TCP: reading alone, with credentials; strangers and slow clients stay off the daemon's loop."""
+"""The HTTP surface over TCP: reads with credentials; strangers and slow clients stay off the daemon's loop."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ from controller.http.tcp import AddressUnusable, serving_remotely
 from controller.http.token import TokenUnusable
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
-from controller.metrics.gauges import ShownMode
 from controller.term.dispatch import KAFKA_STATES
 from tests.certificates import Authority
 from tests.core.http_world import DaemonDouble
@@ -36,7 +35,7 @@ READING = ("/metrics", "/v1/status", "/v1/brokers", "/v1/partitions", "/v1/verif
 
 @asynccontextmanager
 async def surface(view: DaemonDouble | None = None, **settings: Any) -> AsyncIterator[Address]:
-    """Serves a double at a free port of this machine."""
+    """Serves a double on a free port of this machine."""
     view = view or DaemonDouble()
     metrics = registry(DaemonCollector(About("0.1.0", 1_000_001), Counters(), view, KAFKA_STATES))
     app = create_app(view, metrics)
@@ -64,12 +63,19 @@ def rewrite(file: Path, text: str, mode: int = 0o600) -> None:
     file.chmod(mode)
 
 
+async def refuses(error: type[OSError], match: str, **settings: Any) -> None:
+    """Asserts that the surface does not start."""
+    with pytest.raises(error, match=match):
+        async with surface(**settings):
+            raise AssertionError("served")
+
+
 @contextmanager
-def connections(at: Address, count: int, *sources: str, said: bytes = b"") -> Iterator[list[socket.socket]]:
-    """``count`` connections from each of ``sources``, which say no more than ``said``."""
+def connections(at: Address, count: int, *sources: str, sent: bytes = b"") -> Iterator[list[socket.socket]]:
+    """Opens ``count`` connections from each of ``sources``, which send nothing but ``sent``."""
     made = [socket.create_connection(at, 5, (source, 0)) for source in sources or ("127.0.0.1",) for _ in range(count)]
     for connection in made:
-        connection.sendall(said)
+        connection.sendall(sent)
     try:
         yield made
     finally:
@@ -78,7 +84,7 @@ def connections(at: Address, count: int, *sources: str, said: bytes = b"") -> It
 
 
 async def closed(connection: socket.socket) -> bool:
-    """Whether the other side has ended it."""
+    """Returns whether the other side has closed it."""
     connection.setblocking(False)
     try:
         return connection.recv(65_536) == b""
@@ -93,7 +99,7 @@ async def test_without_an_address_nothing_listens() -> None:
         assert bound is None
 
 
-async def test_on_loopback_everything_readable_is_read_without_credentials() -> None:
+async def test_on_loopback_each_document_is_read_without_credentials() -> None:
     async with surface() as at, client(at) as http:
         for path in (*READING, "/liveness", "/readiness"):
             assert (await http.get(path)).status_code == 200, path
@@ -101,13 +107,7 @@ async def test_on_loopback_everything_readable_is_read_without_credentials() -> 
         assert "regent_role" in (await http.get("/metrics")).text
 
 
-@pytest.mark.parametrize("mode", list(ShownMode))
-async def test_metrics_are_served_in_every_mode(mode: ShownMode) -> None:
-    async with surface(DaemonDouble(mode=mode)) as at, client(at) as http:
-        assert f'regent_role{{mode="{mode}"}} 1.0' in (await http.get("/metrics")).text
-
-
-async def test_changing_is_refused_before_it_reaches_the_daemon(token_file: Path) -> None:
+async def test_a_change_is_refused_before_it_reaches_the_daemon(token_file: Path) -> None:
     view = DaemonDouble()
     async with surface(view, token_file=token_file) as at, client(at, token=TOKEN) as http:
         for path in ("/v1/role/takeover", "/v1/role/handback"):
@@ -117,7 +117,7 @@ async def test_changing_is_refused_before_it_reaches_the_daemon(token_file: Path
     assert view.requests == []
 
 
-async def test_without_the_token_probes_are_answered_in_short_and_nothing_else(token_file: Path) -> None:
+async def test_without_the_token_only_short_probes_are_served(token_file: Path) -> None:
     view = DaemonDouble(ready=False)
     async with surface(view, token_file=token_file) as at:
         for wrong in ("", "x" * 20, TOKEN[:-1], TOKEN + "x"):
@@ -134,7 +134,7 @@ async def test_without_the_token_probes_are_answered_in_short_and_nothing_else(t
             assert (await http.get("/readiness")).json()["why"] == "waits for ZooKeeper"
 
 
-async def test_a_changed_token_is_noticed_and_an_unusable_one_changes_nothing(token_file: Path) -> None:
+async def test_a_changed_token_is_read_again_and_an_unusable_one_changes_nothing(token_file: Path) -> None:
     async with surface(token_file=token_file) as at:
         rewrite(token_file, "fedcba9876543210-and-more\n")
         async with client(at, token="fedcba9876543210-and-more") as http:
@@ -150,36 +150,28 @@ async def test_a_changed_token_is_noticed_and_an_unusable_one_changes_nothing(to
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o602])
 async def test_a_token_that_others_read_or_change_is_refused_at_the_start(token_file: Path, mode: int) -> None:
     rewrite(token_file, TOKEN, mode)
-    with pytest.raises(TokenUnusable, match=rf"{token_file}.*{mode:o}.*chmod 640"):
-        async with surface(token_file=token_file):
-            raise AssertionError("served")
+    await refuses(TokenUnusable, rf"{token_file}.*{mode:o}.*chmod 640", token_file=token_file)
 
 
 @pytest.mark.parametrize("text", ["", "short\n", "with a space in it\n", "two-lines-of-token\ntwo-lines-of-token\n"])
-async def test_what_is_no_token_is_refused_at_the_start(token_file: Path, text: str) -> None:
+async def test_a_file_without_a_token_is_refused_at_the_start(token_file: Path, text: str) -> None:
     rewrite(token_file, text)
-    with pytest.raises(TokenUnusable, match=r"holds no token.*openssl rand"):
-        async with surface(token_file=token_file):
-            raise AssertionError("served")
+    await refuses(TokenUnusable, r"holds no token.*openssl rand", token_file=token_file)
 
 
-async def test_files_that_are_missing_are_named(tmp_path: Path) -> None:
-    with pytest.raises(TokenUnusable, match="gone"):
-        async with surface(token_file=tmp_path / "gone"):
-            raise AssertionError("served")
-    with pytest.raises(SecurityUnusable, match=r"gone\.pem"):
-        async with surface(certificate_file=tmp_path / "gone.pem"):
-            raise AssertionError("served")
+async def test_missing_files_are_named(tmp_path: Path) -> None:
+    await refuses(TokenUnusable, "gone", token_file=tmp_path / "gone")
+    await refuses(SecurityUnusable, r"gone\.pem", certificate_file=tmp_path / "gone.pem")
 
 
-async def test_an_address_that_is_taken_is_named() -> None:
+async def test_an_address_that_is_in_use_is_named() -> None:
     async with surface() as at:
         with pytest.raises(AddressUnusable, match=rf"http.address 127.0.0.1:{at.port}.*Remedy"):
             async with serving_remotely(mock.Mock(), HttpSettings(address=f"127.0.0.1:{at.port}")):
                 raise AssertionError("served")
 
 
-async def test_a_certificate_of_the_named_authority_stands_for_the_token(tmp_path: Path, token_file: Path) -> None:
+async def test_a_certificate_of_the_named_authority_replaces_the_token(tmp_path: Path, token_file: Path) -> None:
     servers, clients = Authority(tmp_path / "servers"), Authority(tmp_path / "clients")
     plain = ssl.create_default_context(cafile=servers.file)
     shown = ssl.create_default_context(cafile=servers.file)
@@ -210,13 +202,13 @@ CROWDS = {
 }
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /metrics HTTP/1.1\r\nHost: a\r\n"], ids=["silent", "half a request"])
+@pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nHost: a\r\n"], ids=["silent", "half a request"])
 @pytest.mark.parametrize("sources", CROWDS.values(), ids=CROWDS)
-async def test_connections_that_ask_for_nothing_give_way_to_a_scrape(sources: tuple[str, ...], said: bytes) -> None:
-    """Cut off for standing still they are not: that takes longer than this test."""
+async def test_connections_without_a_whole_request_give_way_to_a_scrape(sources: tuple[str, ...], sent: bytes) -> None:
+    """They are not cut off by the time-out, which is longer than this test."""
     with mock.patch.object(tcp, "KEEP_ALIVE_S", 600):
         async with surface() as at:
-            with connections(at, tcp.CONNECTIONS_MAX, *sources, said=said) as made:
+            with connections(at, tcp.CONNECTIONS_MAX, *sources, sent=sent) as made:
                 async with client(at) as http:
                     assert (await http.get("/metrics")).status_code == 200
                 await eventually(lambda: closed(made[0]))
@@ -227,7 +219,7 @@ async def test_connections_that_ask_for_nothing_give_way_to_a_scrape(sources: tu
 async def test_connections_without_a_handshake_give_way_to_a_scrape(
     tmp_path: Path, token_file: Path, sources: tuple[str, ...]
 ) -> None:
-    """Connections are counted before their handshake: none of these ever begins one."""
+    """Connections count before their handshake, which none of these begins."""
     authority = Authority(tmp_path / "authority")
     trusting = ssl.create_default_context(cafile=authority.file)
     with mock.patch.object(tcp, "HANDSHAKE_MS_MAX", 600_000):
@@ -239,7 +231,7 @@ async def test_connections_without_a_handshake_give_way_to_a_scrape(
                 assert await count_open(made) <= tcp.CONNECTIONS_MAX
 
 
-async def test_a_scrape_keeps_its_connection_whatever_crowd_comes(token_file: Path) -> None:
+async def test_a_scrape_keeps_its_connection_during_a_crowd(token_file: Path) -> None:
     with mock.patch.object(tcp, "KEEP_ALIVE_S", 600):
         async with surface(token_file=token_file) as at, client(at, token=TOKEN) as http:
             before = own_port(await http.get("/metrics"))
@@ -249,38 +241,38 @@ async def test_a_scrape_keeps_its_connection_whatever_crowd_comes(token_file: Pa
 
 
 @pytest.mark.parametrize("path", ["/liveness", "/metrics"])
-async def test_requests_without_credentials_give_no_right_to_a_place(token_file: Path, path: str) -> None:
+async def test_requests_without_credentials_keep_no_slot(token_file: Path, path: str) -> None:
     with mock.patch.object(tcp, "KEEP_ALIVE_S", 600):
         async with surface(token_file=token_file) as at:
-            with connections(at, tcp.PER_ADDRESS_MAX, said=f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode()) as made:
+            with connections(at, tcp.PER_ADDRESS_MAX, sent=f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode()) as made:
                 for connection in made:
                     assert await asyncio.to_thread(connection.recv, 12) in (b"HTTP/1.1 200", b"HTTP/1.1 401")
                 async with client(at, token=TOKEN) as http:
                     assert (await http.get("/metrics")).status_code == 200
 
 
-async def test_where_clients_that_may_read_hold_all_places_a_newcomer_is_refused_and_a_line_says_so(
+async def test_a_newcomer_is_refused_and_logged_while_authorized_clients_hold_all_slots(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with mock.patch.object(tcp, "KEEP_ALIVE_S", 600):
         async with surface() as at:
-            asked = b"GET /liveness HTTP/1.1\r\nHost: a\r\n\r\n"
-            with connections(at, tcp.PER_ADDRESS_MAX, said=asked) as made:
+            request = b"GET /liveness HTTP/1.1\r\nHost: a\r\n\r\n"
+            with connections(at, tcp.PER_ADDRESS_MAX, sent=request) as made:
                 for connection in made:
                     assert await asyncio.to_thread(connection.recv, 12) == b"HTTP/1.1 200"
                 with connections(at, 3) as refused:
                     await eventually(lambda: at_most_open(refused, 0))
-                assert not await closed_after_answer(made[0])
+                assert not await closed_after_response(made[0])
                 async with client_from("127.0.0.2", at) as http:
                     assert (await http.get("/metrics")).status_code == 200
     [line] = [record.getMessage() for record in caplog.records if "is refused" in record.getMessage()]
     assert "from 127.0.0.1" in line
 
 
-def own_port(answer: httpx.Response) -> int:
-    """The client's port of the connection that an answer came on."""
-    assert answer.status_code == 200
-    port: int = answer.extensions["network_stream"].get_extra_info("client_addr")[1]
+def own_port(response: httpx.Response) -> int:
+    """Returns the client's port of the connection of a response."""
+    assert response.status_code == 200
+    port: int = response.extensions["network_stream"].get_extra_info("client_addr")[1]
     return port
 
 
@@ -297,8 +289,8 @@ async def at_most_open(made: list[socket.socket], most: int) -> bool:
     return await count_open(made) <= most
 
 
-async def closed_after_answer(connection: socket.socket) -> bool:
-    """Whether it has ended, once the rest of its answer is read."""
+async def closed_after_response(connection: socket.socket) -> bool:
+    """Returns whether it is closed, once the rest of its response is read."""
     return await closed(connection) or await closed(connection)
 
 
@@ -306,25 +298,25 @@ async def all_closed(made: list[socket.socket]) -> bool:
     return await count_open(made) == 0
 
 
-async def answers(http: httpx.AsyncClient) -> bool:
+async def responds(http: httpx.AsyncClient) -> bool:
     try:
         return (await http.get("/liveness")).status_code == 200
     except httpx.TransportError:
         return False
 
 
-async def test_places_are_free_again_after_handshakes_that_never_end(tmp_path: Path) -> None:
+async def test_slots_are_free_again_after_handshakes_that_never_end(tmp_path: Path) -> None:
     authority = Authority(tmp_path / "authority")
     with mock.patch.object(tcp, "HANDSHAKE_MS_MAX", 200):
         async with surface(certificate_file=authority.signed("daemon")) as at:
             with connections(at, tcp.PER_ADDRESS_MAX) as made:
                 await eventually(lambda: all_closed(made), 10)
                 async with client(at, ssl.create_default_context(cafile=authority.file)) as http:
-                    await eventually(lambda: answers(http), 10)
+                    await eventually(lambda: responds(http), 10)
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /metrics HTTP/1.1\r\nHost: a", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
-async def test_a_client_that_stands_still_is_cut_off(begun: bytes) -> None:
+async def test_a_client_that_sends_no_further_request_is_cut_off(begun: bytes) -> None:
     with mock.patch.object(tcp, "KEEP_ALIVE_S", 0.2):
         async with surface() as at:
             with connections(at, 1) as [connection]:
@@ -332,7 +324,7 @@ async def test_a_client_that_stands_still_is_cut_off(begun: bytes) -> None:
                 await eventually(lambda: closed(connection), 10)
 
 
-async def test_a_huge_header_is_refused_and_never_becomes_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_huge_header_or_garbage_is_refused_without_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     async with surface() as at:
         with connections(at, 1) as [connection]:
             connection.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * 4 * tcp.HEADER_BYTES_MAX)
@@ -359,10 +351,10 @@ async def test_few_requests_at_a_time_reach_the_daemons_loop() -> None:
     async with serving_remotely(app, HttpSettings(address="127.0.0.1:0")) as at:
         assert at is not None
         async with client(at) as http:
-            asked = [asyncio.create_task(http.get("/metrics")) for _ in range(3 * remote.AT_A_TIME_MAX)]
+            requests = [asyncio.create_task(http.get("/metrics")) for _ in range(3 * remote.AT_A_TIME_MAX)]
             await eventually(lambda: reached(lambda: most), 10)
             may_end.set()
-            assert {answer.status_code for answer in await asyncio.gather(*asked)} == {200}
+            assert {response.status_code for response in await asyncio.gather(*requests)} == {200}
     assert most == remote.AT_A_TIME_MAX
 
 
@@ -370,15 +362,15 @@ async def reached(most: Any) -> bool:
     return bool(most() == remote.AT_A_TIME_MAX)
 
 
-async def test_a_request_that_takes_too_long_is_given_up() -> None:
+async def test_a_request_that_takes_too_long_ends_with_an_error() -> None:
     view = DaemonDouble(verification_may_end=asyncio.Event())
     with mock.patch.object(remote, "REQUEST_S_MAX", 0.2):
         async with surface(view) as at, client(at) as http:
-            answer = await http.get("/v1/verification")
-            assert (answer.status_code, answer.json()["remedy"]) == (503, "try again, or use http.socket")
+            response = await http.get("/v1/verification")
+            assert (response.status_code, response.json()["remedy"]) == (503, "try again, or use http.socket")
 
 
-async def test_a_failure_of_the_daemon_is_an_answer_and_has_its_traceback_in_the_log(
+async def test_a_failure_of_the_daemon_is_a_response_with_its_traceback_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with surface(DaemonDouble(broken=True)) as at, client(at) as http:
@@ -400,9 +392,5 @@ async def test_the_end_does_not_wait_for_clients() -> None:
 
 async def test_a_token_of_another_user_is_refused(token_file: Path) -> None:
     found = SimpleNamespace(st_mode=0o100640, st_uid=4_242)
-    with (
-        mock.patch("controller.http.token.os.fstat", return_value=found),
-        pytest.raises(TokenUnusable, match=r"owner 4242\): give it to the daemon's user, chown \d+ "),
-    ):
-        async with surface(token_file=token_file):
-            raise AssertionError("served")
+    with mock.patch("controller.http.token.os.fstat", return_value=found):
+        await refuses(TokenUnusable, r"owner 4242\): give it to the daemon's user, chown \d+ ", token_file=token_file)

@@ -45,7 +45,8 @@ BUSY = Gauges(
 )  # fmt: skip
 GAUGES = {
     "regent_term_epoch": 101, "regent_lease_remaining_seconds": 102, "regent_lease_remaining_ratio": 103,
-    "regent_heartbeat_age_seconds": 104, "regent_zookeeper_session_timeout_seconds": 105, "regent_event_queue_size": 106,
+    "regent_heartbeat_age_seconds": 104, "regent_zookeeper_session_timeout_seconds": 105,
+    "regent_event_queue_size": 106,
     "regent_ibp_mismatch_brokers": 107, "regent_outranking_brokers": 108, "regent_malformed_znodes": 109,
     "regent_log_lines_dropped_total": 110, "regent_under_replicated_partitions": 113,
     "regent_under_min_isr_partitions": 114, "regent_reassigning_partitions": 116, "regent_zookeeper_connected": 1,
