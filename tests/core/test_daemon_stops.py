@@ -14,7 +14,7 @@ from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import DaemonRun, daemon, failing, holder, now_s, ruling
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time, in_virtual_time
 from tests.polling import eventually
 
 
@@ -154,7 +154,7 @@ async def test_signals_stop_it() -> None:
         assert holder(w) is None
 
 
-@in_virtual_time
+@in_exact_time
 async def test_twenty_terms_leave_nothing_behind() -> None:
     async with world() as w, daemon(w) as d:
         await ruling(w)
