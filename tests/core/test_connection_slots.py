@@ -1,4 +1,4 @@
-"""Places of a listener: strangers give way to newcomers, and those that are served stay."""
+"""Slots of a listener: unproven connections give way to new ones, proven ones stay."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MIB = 1_048_576
 
 
 class Door:
-    """Places, and the connections that had to give way."""
+    """Slots, and the connections that had to give way."""
 
     def __init__(self, connections_max: int = 4, per_address_max: int = 3, bytes_max: int = MIB) -> None:
         self.slots = ConnectionSlots(connections_max, per_address_max, bytes_max)
@@ -21,6 +21,11 @@ class Door:
 
     def enter(self, name: str, address: str | None = None) -> ConnectionSlot | None:
         return self.slots.enter(address or name, lambda: self.ended.append(name))
+
+    @property
+    def shares(self) -> int:
+        """Returns the number of addresses that take memory."""
+        return len(self.slots._shares)
 
     def let_in(self, name: str, address: str | None = None, *, proven: bool = False) -> ConnectionSlot:
         slot = self.enter(name, address)
@@ -30,14 +35,14 @@ class Door:
         return slot
 
 
-def test_a_crowd_of_strangers_gives_way_to_each_newcomer_the_oldest_first() -> None:
+def test_of_unproven_connections_the_oldest_gives_way_to_a_new_one() -> None:
     door = Door()
     for name in "abcdef":
         door.let_in(name)
     assert (door.ended, door.slots.open) == (["a", "b"], 4)
 
 
-def test_a_connection_that_has_proven_itself_never_gives_way() -> None:
+def test_a_proven_connection_never_gives_way() -> None:
     door = Door()
     for name in "abcd":
         door.let_in(name, proven=True)
@@ -45,7 +50,7 @@ def test_a_connection_that_has_proven_itself_never_gives_way() -> None:
     assert door.ended == []
 
 
-def test_an_address_that_has_its_share_makes_room_itself() -> None:
+def test_an_address_with_its_share_of_slots_gives_way_itself() -> None:
     door = Door(connections_max=10)
     other = door.let_in("other")
     crowd = [door.let_in(name, "crowd") for name in "abc"]
@@ -58,7 +63,7 @@ def test_an_address_that_has_its_share_makes_room_itself() -> None:
     assert door.ended == ["b", "c", "d"]
 
 
-def test_a_crowd_from_elsewhere_goes_before_a_newcomer_from_an_address_that_was_served() -> None:
+def test_unknown_addresses_give_way_before_an_address_that_was_proven() -> None:
     door = Door()
     door.let_in("broker", "10.0.0.1", proven=True).leave()
     again = door.let_in("again", "10.0.0.1")
@@ -68,7 +73,7 @@ def test_a_crowd_from_elsewhere_goes_before_a_newcomer_from_an_address_that_was_
     assert door.ended == ["a", "b", "c", "d", "e"]
 
 
-def test_an_address_that_is_known_beforehand_is_no_strangers() -> None:
+def test_unknown_addresses_give_way_before_an_address_that_is_known_beforehand() -> None:
     ended: list[str] = []
     slots = ConnectionSlots(2, 2, MIB, lambda address: address == "10.0.0.1")
     broker = slots.enter("10.0.0.1", lambda: ended.append("broker"))
@@ -79,7 +84,7 @@ def test_an_address_that_is_known_beforehand_is_no_strangers() -> None:
     assert ended == ["a", "b", "c"]
 
 
-def test_where_all_are_from_addresses_that_were_served_the_oldest_unproven_one_gives_way() -> None:
+def test_among_proven_addresses_the_oldest_unproven_connection_gives_way() -> None:
     door = Door(connections_max=2)
     door.let_in("broker", "10.0.0.1", proven=True)
     door.let_in("unproven", "10.0.0.1")
@@ -87,7 +92,7 @@ def test_where_all_are_from_addresses_that_were_served_the_oldest_unproven_one_g
     assert door.ended == ["unproven"]
 
 
-def test_strangers_that_hold_all_bytes_give_way_to_one_that_has_proven_itself() -> None:
+def test_unproven_connections_that_hold_all_bytes_give_way_to_a_proven_one() -> None:
     door = Door(connections_max=20)
     strangers = [door.let_in(name) for name in "abcdefgh"]
     assert all(slot.hold(MIB // 8) for slot in strangers)
@@ -96,10 +101,10 @@ def test_strangers_that_hold_all_bytes_give_way_to_one_that_has_proven_itself() 
     assert broker.hold(MIB // 2)
     assert door.slots.held <= MIB
     assert broker.open
-    assert not broker.hold(2 * MIB), "it has no more than there is"
+    assert not broker.hold(2 * MIB), "a proven one is bounded, too"
 
 
-def test_what_is_small_is_taken_however_full_it_is() -> None:
+def test_every_connection_may_hold_the_allowance() -> None:
     door = Door()
     assert door.let_in("broker", proven=True).hold(MIB)
     stranger = door.let_in("stranger")
@@ -107,15 +112,18 @@ def test_what_is_small_is_taken_however_full_it_is() -> None:
     assert not stranger.hold(ALLOWANCE_BYTES + 1)
 
 
-def test_the_addresses_that_are_remembered_are_bounded() -> None:
+def test_a_bounded_number_of_proven_addresses_is_remembered() -> None:
     door = Door()
-    for number in range(KNOWN_MAX + 50):
+    for number in range(KNOWN_MAX):
         door.let_in(str(number), proven=True).leave()
-    assert len(door.slots._proven) == KNOWN_MAX
+    door.let_in("0", proven=True).leave()
+    door.let_in("new", proven=True).leave()
+    known = [name for name in (*map(str, range(KNOWN_MAX)), "new") if door.slots.knows(name)]
+    assert (len(known), door.slots.knows("0"), door.slots.knows("1")) == (KNOWN_MAX, True, False), "the oldest is gone"
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_counts_come_out_even_whatever_happens(seed: int) -> None:
+def test_counts_are_exact_in_a_random_run(seed: int) -> None:
     random, door = Random(seed), Door(8, 4, 3 * ALLOWANCE_BYTES)
     inside: list[ConnectionSlot] = []
     for turn in range(500):
@@ -134,4 +142,4 @@ def test_counts_come_out_even_whatever_happens(seed: int) -> None:
                 random.choice((slot.prove, slot.leave))()
     for slot in inside:
         slot.leave()
-    assert (door.slots.open, door.slots.held, door.slots._shares) == (0, 0, {})
+    assert (door.slots.open, door.slots.held, door.shares) == (0, 0, 0)

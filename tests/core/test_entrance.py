@@ -1,4 +1,4 @@
-"""Where connections come in: counted before their TLS handshake, of which few are under way at a time."""
+"""Accepting connections: they count before their TLS handshake, and few handshakes are in progress at a time."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from brokers.listener import entrance
 from brokers.listener.controller_listener import ControllerListener
-from brokers.listener.handshakes import KEPT_FOR_KNOWN, UNDER_WAY_MAX, Handshakes
+from brokers.listener.handshakes import KEPT_FOR_KNOWN, PAUSE_S, TURN_S, UNDER_WAY_MAX, Handshakes
 from brokers.listener.inbound import ListenerLimits
 from brokers.security.callers import Callers, KnownBrokers, party
 from brokers.security.tls import Tls
 from tests.certificates import Authority
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 from tests.polling import eventually
 
 Runner = Callable[[Coroutine[object, object, None]], None]
@@ -43,11 +44,12 @@ async def secured(
 
 
 def silent(listener: ControllerListener, address: str = "127.0.0.1") -> socket.socket:
-    """A connection that begins no handshake."""
+    """Opens a connection that begins no handshake."""
     return socket.create_connection(("127.0.0.1", listener.port), 5, (address, 0))
 
 
 def hung_up(connection: socket.socket) -> bool:
+    """Returns whether the listener has closed the connection."""
     connection.setblocking(False)
     try:
         return connection.recv(1) == b""
@@ -58,7 +60,7 @@ def hung_up(connection: socket.socket) -> bool:
 
 
 async def greeted(listener: ControllerListener, tls: ssl.SSLContext, address: str = "127.0.0.1") -> None:
-    """A connection through its handshake, which is asked for versions."""
+    """Opens a connection with a handshake, and requests versions."""
     reader, writer = await asyncio.open_connection("127.0.0.1", listener.port, ssl=tls, local_addr=(address, 0))
     writer.write(bytes.fromhex("0000000a0012000000000001ffff"))
     assert await reader.readexactly(8)
@@ -66,9 +68,7 @@ async def greeted(listener: ControllerListener, tls: ssl.SSLContext, address: st
 
 
 @BOTH_LOOPS
-def test_connections_are_counted_before_their_handshake_and_one_that_never_comes_has_an_end(
-    run: Runner, tmp_path: Path
-) -> None:
+def test_connections_count_before_their_handshake_and_end_without_one(run: Runner, tmp_path: Path) -> None:
     async def main() -> None:
         async with secured(tmp_path, frame_timeout_ms=4_000) as (listener, tls):
             crowd = [silent(listener) for _ in range(20)]
@@ -83,7 +83,7 @@ def test_connections_are_counted_before_their_handshake_and_one_that_never_comes
 
 
 @BOTH_LOOPS
-def test_a_crowd_without_handshakes_makes_room_for_those_that_come(run: Runner, tmp_path: Path) -> None:
+def test_a_crowd_without_handshakes_gives_way_to_new_connections(run: Runner, tmp_path: Path) -> None:
     async def main() -> None:
         async with secured(tmp_path, connections_max=10, connections_per_address_max=6) as (listener, tls):
             crowd = [silent(listener, f"127.0.0.{1 + number % 3}") for number in range(60)]
@@ -98,21 +98,31 @@ def test_a_crowd_without_handshakes_makes_room_for_those_that_come(run: Runner, 
 
 @BOTH_LOOPS
 @pytest.mark.parametrize("stranger", ["127.0.0.2", "127.0.1.{}"], ids=["one address", "an address for each"])
-def test_handshakes_that_strangers_never_finish_keep_no_broker_out(run: Runner, tmp_path: Path, stranger: str) -> None:
-    """None of them has had its time before the test is over."""
+def test_unfinished_handshakes_of_strangers_keep_no_broker_out(
+    run: Runner, tmp_path: Path, stranger: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their time does not run out in this test."""
+    begun = list[str]()
+
+    class Recorded(Handshakes):
+        @asynccontextmanager
+        async def turn(self, address: str, *, known: bool = False) -> AsyncIterator[None]:
+            async with super().turn(address, known=known):
+                begun.append(address)
+                yield
+
+    monkeypatch.setattr(entrance, "Handshakes", partial(Recorded, turn_s=600))
 
     async def main() -> None:
         brokers = KnownBrokers()
         brokers.connected(AtBroker("127.0.0.3"))
         async with secured(tmp_path, Callers(brokers), frame_timeout_ms=600_000) as (listener, tls):
-            listener._entrance._handshakes._turn_s = 600
             crowd = [silent(listener, stranger.format(1 + number)) for number in range(2 * UNDER_WAY_MAX)]
-            strangers = listener._entrance._handshakes._unknown
-            await eventually(lambda: len(strangers.under_way) == UNDER_WAY_MAX - KEPT_FOR_KNOWN)
+            await eventually(lambda: len(begun) == UNDER_WAY_MAX - KEPT_FOR_KNOWN)
             for _ in range(3):
                 async with asyncio.timeout(20):
                     await greeted(listener, tls, "127.0.0.3")
-            assert not any(map(hung_up, crowd)), "nobody had to give way"
+            assert not any(map(hung_up, crowd)), "no connection had to give way"
             for connection in crowd:
                 connection.close()
 
@@ -120,14 +130,14 @@ def test_handshakes_that_strangers_never_finish_keep_no_broker_out(run: Runner, 
 
 
 class AtBroker(asyncio.Transport):
-    """A connection that the daemon made to a broker."""
+    """A connection of the daemon to a broker."""
 
     def __init__(self, address: str) -> None:
         super().__init__({"peername": (address, 9092)})
 
 
 @BOTH_LOOPS
-def test_what_is_no_handshake_ends_its_connection(run: Runner, tmp_path: Path) -> None:
+def test_bytes_that_are_no_handshake_end_their_connection(run: Runner, tmp_path: Path) -> None:
     async def main() -> None:
         async with secured(tmp_path) as (listener, tls):
             for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05" + bytes(5)):
@@ -173,7 +183,7 @@ async def test_an_accept_that_fails_is_tried_again(
         ("::ffff:10.0.0.7", "10.0.0.7"),
     ],
 )
-def test_connections_of_one_machine_count_together(address: str, counts_as: str) -> None:
+def test_addresses_that_one_machine_can_choose_count_as_one(address: str, counts_as: str) -> None:
     assert party(address) == counts_as
 
 
@@ -181,67 +191,72 @@ def test_connections_of_one_machine_count_together(address: str, counts_as: str)
 
 
 class Line:
-    """Those who wait for a turn, and when each began."""
+    """Handshakes that take their time in turns, and the time at which each began."""
 
     def __init__(self, under_way_max: int = 2, kept_for_known: int = 0) -> None:
         self.handshakes = Handshakes(under_way_max, kept_for_known=kept_for_known)
         self.began: list[str] = []
+        self.began_s: dict[str, float] = {}
         self.ended: list[str] = []
         self.under_way_max = 0
         self._under_way = 0
 
-    async def comes(self, address: str, takes_s: float, *, known: bool = False) -> None:
+    async def shake(self, address: str, takes_s: float, *, known: bool = False) -> float:
+        """Shakes hands; returns the seconds from its arrival to its end."""
+        arrived_s = now_s()
         try:
             async with self.handshakes.turn(address, known=known):
                 self.began.append(address)
+                self.began_s[address] = now_s()
                 self._under_way += 1
                 self.under_way_max = max(self.under_way_max, self._under_way)
-                await asyncio.sleep(takes_s)
+                try:
+                    await asyncio.sleep(takes_s)
+                finally:
+                    self._under_way -= 1
         except TimeoutError:
             self.ended.append(address)
-        finally:
-            self._under_way -= 1
+        return now_s() - arrived_s
 
 
-@in_virtual_time
-async def test_a_crowd_at_one_address_keeps_no_other_waiting() -> None:
+def now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+@in_exact_time
+async def test_a_crowd_at_one_address_delays_no_other_address() -> None:
     line = Line()
     async with asyncio.TaskGroup() as tasks:
         for _ in range(50):
-            tasks.create_task(line.comes("crowd", 60))
+            tasks.create_task(line.shake("crowd", 60))
         await asyncio.sleep(0)
-        broker = tasks.create_task(line.comes("broker", 0.05))
-        began_s = asyncio.get_running_loop().time()
-        await broker
-        assert asyncio.get_running_loop().time() - began_s < 3
+        assert await line.shake("broker", 0.05) < 3
     assert line.began.index("broker") <= 4
     assert line.ended == ["crowd"] * 48
     assert line.under_way_max == 2
 
 
-@in_virtual_time
-async def test_a_crowd_keeps_no_newcomer_at_its_own_address_waiting() -> None:
+@in_exact_time
+async def test_a_crowd_delays_no_later_connection_of_its_own_address() -> None:
     line = Line()
     async with asyncio.TaskGroup() as tasks:
         for _ in range(300):
-            tasks.create_task(line.comes("here", 60))
+            tasks.create_task(line.shake("here", 60))
         await asyncio.sleep(0.5)
-        began_s = asyncio.get_running_loop().time()
-        await line.comes("here", 0.05)
-        assert asyncio.get_running_loop().time() - began_s < 2
+        assert await line.shake("here", 0.05) < 2
 
 
-@in_virtual_time
-async def test_strangers_without_number_keep_no_known_address_waiting() -> None:
-    """Each comes from an address of its own, so turns by address alone would make it wait for all of them."""
+@in_exact_time
+async def test_a_crowd_of_unknown_addresses_delays_no_known_address() -> None:
+    """Turns by address alone would make a broker wait for all of them."""
     line = Line(under_way_max=8, kept_for_known=2)
     async with asyncio.TaskGroup() as tasks:
-        strangers = [tasks.create_task(line.comes(f"stranger {number}", 600)) for number in range(500)]
+        strangers = [tasks.create_task(line.shake(f"stranger {number}", 600)) for number in range(500)]
         await asyncio.sleep(0.5)
         before = list(line.began)
-        assert len(before) == 6, "room is kept"
+        assert len(before) == 6, "room is reserved"
         for _ in range(20):
-            await line.comes("broker", 0.05, known=True)
+            await line.shake("broker", 0.05, known=True)
         assert line.began.count("broker") == 20
         assert line.began[: len(before) + 2] == [*before, "broker", "broker"]
         assert line.under_way_max <= 8
@@ -249,38 +264,45 @@ async def test_strangers_without_number_keep_no_known_address_waiting() -> None:
             stranger.cancel()
 
 
-@in_virtual_time
-async def test_a_crowd_at_known_addresses_keeps_no_stranger_waiting() -> None:
+@in_exact_time
+async def test_a_crowd_of_known_addresses_delays_no_unknown_address() -> None:
     line = Line(under_way_max=4, kept_for_known=1)
     async with asyncio.TaskGroup() as tasks:
         for number in range(200):
-            tasks.create_task(line.comes(f"known {number}", 600, known=True))
+            tasks.create_task(line.shake(f"known {number}", 600, known=True))
         await asyncio.sleep(0.5)
-        assert line.under_way_max == 4, "known ones may have all room"
+        assert line.under_way_max == 4, "known ones may use all room"
         before = len(line.began)
-        await line.comes("new broker", 0.05)
+        await line.shake("new broker", 0.05)
         assert line.began.index("new broker") <= before + 2
         assert line.under_way_max == 4
 
 
-@in_virtual_time
-async def test_a_slow_handshake_has_its_time_while_nobody_waits() -> None:
+@pytest.mark.parametrize(("handshakes", "ended"), [(2, 0), (3, 1)])
+@in_exact_time
+async def test_a_slow_handshake_ends_after_its_time_only_if_another_one_waits(handshakes: int, ended: int) -> None:
     line = Line()
-    await asyncio.gather(line.comes("a", 9), line.comes("b", 9))
-    assert line.ended == []
+    took_s = await asyncio.gather(*(line.shake(f"peer {number}", 9) for number in range(handshakes)))
+    assert len(line.ended) == ended
+    assert took_s[0] == (pytest.approx(TURN_S, abs=0.02) if ended else 9)
 
 
-@in_virtual_time
-async def test_whoever_gives_up_waiting_takes_no_turn() -> None:
+@in_exact_time
+async def test_handshakes_that_waited_begin_with_pauses_between_them() -> None:
+    line = Line(under_way_max=4)
+    await asyncio.gather(*(line.shake(f"peer {number}", 1) for number in range(4)))
+    assert [began_s / PAUSE_S for began_s in line.began_s.values()] == pytest.approx([0, 1, 2, 3])
+
+
+@in_exact_time
+async def test_a_handshake_that_is_cancelled_while_it_waits_takes_no_turn() -> None:
     line = Line(under_way_max=1)
-    first = asyncio.create_task(line.comes("a", 0.5))
+    first = asyncio.create_task(line.shake("a", 0.5))
     await asyncio.sleep(0.1)
-    second = asyncio.create_task(line.handshakes._turn_of(line.handshakes._unknown, "b"))
-    third = asyncio.create_task(line.comes("c", 0.1))
+    second = asyncio.create_task(line.shake("b", 600))
+    third = asyncio.create_task(line.shake("c", 0.1))
     await asyncio.sleep(0.1)
     second.cancel()
-    await asyncio.wait({second})
-    assert list(line.handshakes._unknown.waiting) == ["c"]
     await asyncio.gather(first, third)
-    assert line.handshakes._unknown.waiting == {}
     assert line.began == ["a", "c"]
+    assert line.began_s["c"] == pytest.approx(0.5)
