@@ -20,6 +20,7 @@ from metadata_store.port import (
     SetData,
     Stat,
 )
+from testing.memory.permissions import Identity
 from testing.memory.session import MemorySession
 
 T = TypeVar("T")
@@ -41,11 +42,11 @@ class MemoryZooKeeper(MemorySession):
 
     async def exists(self, path: str) -> Stat | None:
         """Returns the stat, or None."""
-        return await self._read(lambda identity: self.server.tree.exists(self._path(path), identity))
+        return await self._read(lambda identity: self._tree.exists(self._path(path), identity))
 
     async def children(self, path: str) -> tuple[list[str], Stat] | None:
         """Returns the names of the children and the stat, or None."""
-        return await self._read(lambda identity: self.server.tree.children(self._path(path), identity))
+        return await self._read(lambda identity: self._tree.children(self._path(path), identity))
 
     async def read_many(self, paths: Sequence[str], *, paths_max: int = READ_PATHS_MAX) -> list[Node | Code]:
         """Reads many znodes in order; ``paths_max`` of them are read in one turn."""
@@ -53,8 +54,11 @@ class MemoryZooKeeper(MemorySession):
         self._admit()
         for start in range(0, len(paths), paths_max):
             chunk = [self._path(path) for path in paths[start : start + paths_max]]
-            found += await self._read(partial(self.server.tree.nodes, chunk))
+            found += await self._read(partial(self._nodes, chunk))
         return found
+
+    def _nodes(self, paths: Sequence[str], identity: Identity) -> list[Node | Code]:
+        return self._tree.nodes(paths, identity)
 
     async def read_decoded(
         self, paths: Sequence[str], decode: Callable[[bytes | None, int], T], *, paths_max: int = READ_PATHS_MAX
@@ -65,14 +69,15 @@ class MemoryZooKeeper(MemorySession):
 
     async def get_acls(self, path: str) -> tuple[list[Acl], Stat]:
         """Returns the ACL list and stat."""
-        return await self._read(lambda identity: self.server.tree.acls(self._path(path), identity))
+        return await self._read(lambda identity: self._tree.acls(self._path(path), identity))
 
     async def sync(self, path: str = "/") -> None:
-        """Takes a turn: this server is never behind."""
-        await self._read(lambda _: self._path(path))
+        """Has the server catch up with the others' writes."""
+        self._path(path)
+        await self._read(lambda _: self.server.catch_up(self.session_id))
 
     async def heartbeat(self) -> None:
-        """Takes a turn."""
+        """Syncs."""
         await self.sync("/")
 
     async def watch(
@@ -80,9 +85,7 @@ class MemoryZooKeeper(MemorySession):
     ) -> None:
         """Arms one-shot watches in bulk."""
         rooted = [[self._path(path) for path in paths] for paths in (data, exists, children)]
-        self._admit()
-        self.server.arm(self.session_id, *rooted, since_zxid=since_zxid)
-        await self.sync("/")
+        await self._read(lambda _: self.server.arm(self.session_id, *rooted, since_zxid=since_zxid))
 
     # -- writes
 

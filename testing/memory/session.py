@@ -41,6 +41,7 @@ from metadata_store.port import (
 )
 from testing.memory.permissions import Identity
 from testing.memory.server import MemoryServer
+from testing.memory.tree import Tree
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ class MemorySession:
         if self._link is not ConnectionState.LOST:
             return
         self._loop = asyncio.get_running_loop()
-        self.session_id = self.server.open(self, self._credentials)
+        self.session_id = self.server.open(self, self._credentials, self.session_timeout_ms / 1000)
         self.peer = "memory:2181"
         self.last_zxid = 0
         self._closed = False
@@ -114,6 +115,12 @@ class MemorySession:
         """Ends the session."""
         self._closed = True
         self.server.close(self.session_id)
+        self._link = self._told = ConnectionState.LOST
+
+    def abandon(self) -> None:
+        """Ends as a process that was killed: nothing is called back, and the session lives until its time-out."""
+        self._closed, self.on_state_thread = True, None
+        self.server.cut_off(self.session_id)
         self._link = self._told = ConnectionState.LOST
 
     @property
@@ -199,23 +206,34 @@ class MemorySession:
             raise ValueError(f"the path {path!r} does not begin with a slash")
         return (self.chroot + path if path != "/" else self.chroot) or "/"
 
-    async def _well(self, request: str, *, writes: bool) -> None:
-        """Raises the error that a test has the server reply instead."""
-        code = self.server.code_of(self.session_id)
+    @property
+    def _tree(self) -> Tree:
+        """The znodes as the session's server has them."""
+        return self.server.tree_of(self.session_id)
+
+    async def _arrive(self) -> Identity:
+        """Sends a request; other clients may act before it is carried out."""
+        self._admit()
+        await self.server.arrives(self.session_id)
+        return self._admit()
+
+    @staticmethod
+    async def _fail(code: Code, request: str, *, writes: bool) -> None:
+        """Raises the error for a code that a test has the server reply."""
         if code in TROUBLE:
             await asyncio.sleep(TROUBLE_PAUSE_S)
             raise trouble(code, request, writes=writes)
-        if code is not None:
-            raise ZkError(code, request)
+        raise ZkError(code, request)
 
     async def _read(self, read: Callable[[Identity], T]) -> T:
-        identity = self._admit()
-        await self._well("a read", writes=False)
+        identity = await self._arrive()
+        if (code := self.server.code_of(self.session_id)) is not None:
+            await self._fail(code, "a read", writes=False)
         try:
             found = read(identity)
         except ZkError as error:
             raise ZkError(error.code, error.path[len(self.chroot) :]) from None
-        zxid = self.server.tree.zxid
+        zxid = self._tree.zxid
         await self._turn()
         self.last_zxid = max(self.last_zxid, zxid)
         return found
@@ -226,8 +244,10 @@ class MemorySession:
         return await surrounded(self.hooks, ops, lambda: self._submit(ops, single))
 
     async def _submit(self, ops: Sequence[Write], single: bool) -> list[OpResult]:
-        self._admit()
-        await self._well("a write", writes=True)
+        await self._arrive()
+        code = self.server.code_of(self.session_id)
+        if code is not None and not self.server.carries_out(self.session_id):
+            await self._fail(code, "a write", writes=True)
         listed = [self._with_acl(op) for op in ops] if self.set_acl else ops
         rooted = [structs.replace(op, path=self._path(op.path)) for op in listed] if self.chroot else listed
         try:
@@ -237,9 +257,11 @@ class MemorySession:
         except ZkError as error:
             raise ZkError(error.code, ops[0].path) from None
         finally:
-            zxid = self.server.tree.zxid
+            zxid = self._tree.zxid
             await self._turn()
             self.last_zxid = max(self.last_zxid, zxid)
+        if code is not None:
+            await self._fail(code, "a write", writes=True)
         if results is None:
             raise OutcomeUnknown("connection lost before the reply")
         return [self._unrooted(result) for result in results]

@@ -6,6 +6,7 @@ Pure: no sessions, no watches, no clock. A transaction is all or nothing and ret
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
 from typing import NamedTuple
 
 from metadata_store.acl import ADMIN, CREATE, DELETE, OPEN, READ, WRITE, Acl
@@ -44,6 +45,11 @@ class _Znode:
         self.version = self.acl_version = self.created = 0
         self.children: dict[str, None] = {}
 
+    def copy(self) -> _Znode:
+        copied = copy(self)
+        copied.children = dict(self.children)
+        return copied
+
     def stat(self) -> Stat:
         return Stat(self.czxid, self.mzxid, self.version, self.owner, len(self.children), self.pzxid, self.acl_version)
 
@@ -71,7 +77,18 @@ class Tree:
         self._undo: list[Callable[[], object]] = []
         self._touched: list[Touched] = []
 
+    def copy(self) -> Tree:
+        """Returns the same znodes as a tree of its own."""
+        copied = Tree()
+        copied.zxid = self.zxid
+        copied._nodes = {path: node.copy() for path, node in self._nodes.items()}
+        return copied
+
     # -- reading
+
+    def every(self) -> dict[str, Node]:
+        """Returns all znodes by path, for any session."""
+        return {path: Node(found.data, found.stat()) for path, found in self._nodes.items()}
 
     def node(self, path: str, identity: Identity) -> Node | Code:
         """Returns a znode, or the code of its refusal."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 import pytest
 
 from metadata_store import paths
-from metadata_store.acl import READ, Acl, digest_acl
-from metadata_store.codecs.state import encode_state
+from metadata_store.acl import digest_acl
 from metadata_store.commits.topic_deletion import TopicToDelete, delete_topics, mark_topics
 from metadata_store.errors import Code
-from metadata_store.fencing.fenced import WRITES_MAX, confirm
-from metadata_store.fencing.outcome import Fenced
+from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.port import Delete
-from tests.contracts.kafka_support import NthWrite, World, kafka
-from tests.contracts.support import Backend
+from tests.contracts.kafka_support import World, kafka
+from tests.contracts.support import ALL_READ, Backend, NthWrite
 
 
 async def make(k: World, topics: int) -> list[TopicToDelete]:
@@ -31,20 +29,16 @@ async def make(k: World, topics: int) -> list[TopicToDelete]:
 
 
 async def left(k: World) -> list[str]:
-    """Children of the parents."""
-    found: list[str] = []
-    for parent in (paths.TOPICS, f"{paths.CONFIG}/topics", paths.DELETE_TOPICS):
-        listed = await k.zk.children(parent)
-        assert listed is not None
-        found += [f"{parent}/{child}" for child in sorted(listed[0])]
-    return found
+    """Lists topics, their configurations and markers."""
+    parents = (paths.TOPICS, f"{paths.CONFIG}/topics", paths.DELETE_TOPICS)
+    return [f"{parent}/{child}" for parent in parents for child in await k.s.names(parent)]
 
 
 class TopicDeletionContract:
     """Fenced, conditional deletes of everything that a topic has."""
 
     @pytest.mark.seed("S4-78")
-    async def test_everything_of_topics_goes_the_marker_last(self, backend: Backend) -> None:
+    async def test_all_znodes_of_topics_are_deleted_and_the_marker_last(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             topics_to_delete = await make(k, 60)
             hooks = k.zk.hooks = NthWrite(at=-1)
@@ -54,7 +48,7 @@ class TopicDeletionContract:
             assert len(await k.states(range(590, 600))) == 10
             deletes = [[op for op in ops if isinstance(op, Delete)] for ops in hooks.writes]
             assert max(map(len, deletes)) <= WRITES_MAX
-            assert len(deletes) == 4, "1,180 znodes of partitions in three, what remains in one"
+            assert len(deletes) == -(-1_180 // WRITES_MAX) + 1, "znodes of partitions, then the rest in one"
             assert [op.path for op in deletes[-1][-4:]] == [
                 paths.partitions("t58"), paths.topic("t58"), paths.topic_config("t58"), paths.deletion("t58"),
             ]  # fmt: skip
@@ -62,7 +56,7 @@ class TopicDeletionContract:
             assert len(again.applied) == 59, "what is gone counts as deleted"
 
     @pytest.mark.seed("S4-78")
-    async def test_what_nobody_expects_goes_too(self, backend: Backend) -> None:
+    async def test_unexpected_znodes_below_a_topic_are_deleted_too(self, backend: Backend) -> None:
         async with kafka(backend, per_topic=3) as k:
             topics_to_delete = await make(k, 3)
             for path in (
@@ -80,7 +74,7 @@ class TopicDeletionContract:
             assert await left(k) == []
 
     @pytest.mark.seed("S4-78")
-    async def test_another_incarnation_is_left_alone(self, backend: Backend) -> None:
+    async def test_another_incarnation_of_a_topic_is_a_conflict_and_stays(self, backend: Backend) -> None:
         async with kafka(backend, per_topic=2) as k:
             topics_to_delete = await make(k, 2)
             former = [topics_to_delete[0], topics_to_delete[1]._replace(czxid=topics_to_delete[1].czxid - 1)]
@@ -89,45 +83,17 @@ class TopicDeletionContract:
             assert await k.zk.exists(paths.state("t1", 0)) is not None
 
     @pytest.mark.seed("S4-78")
-    async def test_what_others_write_meanwhile_is_read_again(self, backend: Backend) -> None:
+    async def test_a_topic_without_permission_is_refused_and_the_others_are_deleted(self, backend: Backend) -> None:
         async with kafka(backend, per_topic=2) as k:
             topics_to_delete = await make(k, 3)
-            data = encode_state(2, 1, (2, 3), 1)
-            k.zk.hooks = NthWrite(at=0, before=lambda: k.zk.set(paths.state("t1", 1), data, 0))
-            outcome = await delete_topics(k.zk, topics_to_delete, k.fence)
-            assert sorted(outcome.applied) == ["t0", "t1", "t2"]
-            assert await left(k) == []
-
-    @pytest.mark.seed("S4-78")
-    async def test_what_may_not_be_deleted_is_told_and_holds_nothing_else_up(self, backend: Backend) -> None:
-        async with kafka(backend, per_topic=2) as k:
-            topics_to_delete = await make(k, 3)
-            acls, stat = await k.zk.get_acls(paths.partition("t1", 0))
-            assert acls
-            closed = [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")]
-            await k.zk.set_acls(paths.partition("t1", 0), closed, stat.acl_version)
+            _, stat = await k.zk.get_acls(paths.partition("t1", 0))
+            await k.zk.set_acls(paths.partition("t1", 0), [digest_acl("brokers", "other"), ALL_READ], stat.acl_version)
             outcome = await delete_topics(k.zk, topics_to_delete, k.fence)
             assert sorted(outcome.applied) == ["t0", "t2"]
             assert outcome.refused == [("t1", Code.NO_AUTH)]
 
-    @pytest.mark.kafka("KafkaZkClientTest.testDeleteRecursiveWithControllerEpochVersionCheck")
-    @pytest.mark.seed("S4-86")
-    async def test_nothing_is_deleted_or_marked_under_a_stale_epoch(self, backend: Backend) -> None:
-        async with kafka(backend, per_topic=2) as k:
-            topics_to_delete = await make(k, 2)
-            before = await left(k)
-            await confirm(k.zk, k.fence)
-            await k.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
-            with pytest.raises(Fenced):
-                await confirm(k.zk, k.fence)
-            with pytest.raises(Fenced):
-                await delete_topics(k.zk, topics_to_delete, k.fence)
-            with pytest.raises(Fenced):
-                await mark_topics(k.zk, ["t0"], k.fence)
-            assert await left(k) == before
-
     @pytest.mark.seed("S4-78")
-    async def test_markers_are_created_where_there_are_none(self, backend: Backend) -> None:
+    async def test_missing_markers_are_created(self, backend: Backend) -> None:
         async with kafka(backend) as k:
             names = [f"t{n}" for n in range(WRITES_MAX + 20)]
             await k.zk.create(paths.deletion("t7"), None)

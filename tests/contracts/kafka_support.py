@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,44 +13,12 @@ from metadata_store.errors import NotConnected
 from metadata_store.fencing.outcome import Fence, Fenced
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
-from metadata_store.port import Create, Node, Op, Write
+from metadata_store.port import Create, Op
 from state_machines.model.decision import Change
 from state_machines.model.types import Assignment, Leadership, PartitionRow, PartitionState
 from tests.contracts.support import Backend, Session, session
 
 ASSIGNMENT = Assignment((1, 2, 3))
-
-
-class NthWrite:
-    """Hooks that act at the n-th write (from 0), before or after it; counts how many are under way."""
-
-    def __init__(self, at: int, before: Callable[[], object] | None = None, after: BaseException | None = None) -> None:
-        self.at, self.acts, self.raises = at, before, after
-        self.count = self.under_way = self.most = 0
-        self.writes: list[Sequence[Write]] = []
-
-    async def before(self, ops: Sequence[Write]) -> None:
-        number, self.count = self.count, self.count + 1
-        self.writes.append(ops)
-        self.under_way += 1
-        self.most = max(self.most, self.under_way)
-        await asyncio.sleep(0)
-        if number == self.at and self.acts is not None:
-            done = self.acts()
-            if asyncio.iscoroutine(done):
-                await done
-
-    async def after(self, ops: Sequence[Write]) -> None:
-        self.under_way -= 1
-        if self.raises is not None and self.writes[self.at] is ops:
-            raise self.raises
-
-
-def raising(error: BaseException) -> Callable[[], object]:
-    def act() -> object:
-        raise error
-
-    return act
 
 
 class World:
@@ -124,11 +91,6 @@ def created(row: int) -> Change:
 
 def after_election(version: int = 1, leader: int = 2) -> Leadership:
     return Leadership(leader, 1, (2, 3), 1, version)
-
-
-def data_of(found: Node | None) -> bytes | None:
-    assert found is not None
-    return found.data
 
 
 def merged(outcomes: Iterable[StateOutcome]) -> StateOutcome:

@@ -6,36 +6,27 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from metadata_store.acl import ALL, Acl
-from metadata_store.errors import (
-    TROUBLE,
-    Code,
-    ConnectFailed,
-    NotConnected,
-    OutcomeUnknown,
-    SessionLost,
-)
-from metadata_store.port import (
-    ANY_VERSION,
-    SetData,
-)
+from metadata_store.errors import TROUBLE, Code, ConnectFailed, NotConnected, OutcomeUnknown, SessionLost
+from metadata_store.port import ANY_VERSION, SetData
 from tests.contracts.support import (
     CHILD,
     CONNECT_S,
     CONNECTED,
     DELETED,
     LOST,
+    OPEN,
     SUSPENDED,
     Backend,
     Session,
     session,
 )
+from tests.polling import eventually
 
 
 class SessionContract:
     """Connections, sessions and ephemerals."""
 
-    async def test_connect_and_close(self, backend: Backend) -> None:
+    async def test_connect_begins_one_session_and_close_ends_it(self, backend: Backend) -> None:
         s = Session(backend.client())
         assert (s.zk.state, s.zk.session_id, s.zk.peer) == (LOST, 0, "")
         with pytest.raises(SessionLost):
@@ -48,10 +39,9 @@ class SessionContract:
         await s.zk.connect(CONNECT_S)
         assert s.zk.session_id == first
         await s.zk.close()
-        await s.zk.close()
         assert (s.zk.state, s.states) == (LOST, [CONNECTED])
         with pytest.raises(SessionLost):
-            await s.zk.set("/", b"", ANY_VERSION)
+            await s.zk.get("/")
         await s.zk.connect(CONNECT_S)
         assert s.zk.session_id not in (0, first)
         await s.zk.close()
@@ -65,7 +55,7 @@ class SessionContract:
                 await watcher.zk.watch(data=["/e"], children=["/"], since_zxid=watcher.zk.last_zxid)
             await watcher.saw(("/e", DELETED), ("/", CHILD))
 
-    async def test_while_suspended_every_call_is_refused_and_nothing_is_queued(self, backend: Backend) -> None:
+    async def test_every_call_while_suspended_is_refused_and_never_sent_later(self, backend: Backend) -> None:
         async with session(backend) as s, session(backend) as other:
             await s.zk.create("/a", b"old")
             backend.suspend(s.zk)
@@ -79,7 +69,7 @@ class SessionContract:
                 s.zk.watch(data=["/a"], since_zxid=0),
                 s.zk.sync(),
                 s.zk.heartbeat(),
-                s.zk.set_acls("/a", [Acl(ALL, "world", "anyone")], 0),
+                s.zk.set_acls("/a", OPEN, 0),
             ]
             for call in calls:
                 with pytest.raises(NotConnected):
@@ -87,28 +77,23 @@ class SessionContract:
             backend.resume(s.zk)
             await s.reaches(CONNECTED)
             await s.zk.sync()
-            node = await other.zk.get("/a")
-            assert node is not None
+            node = await other.node("/a")
             assert (node.data, node.stat.acl_version) == (b"old", 0)
 
     async def test_a_blip_keeps_session_and_ephemerals(self, backend: Backend) -> None:
         async with session(backend) as s:
             await s.zk.create("/e", b"", ephemeral=True)
             before = s.zk.session_id
-            backend.suspend(s.zk)
-            backend.resume(s.zk)
-            await s.reaches(SUSPENDED, CONNECTED)
+            await s.blip(backend)
             assert (s.zk.session_id, s.zk.state) == (before, CONNECTED)
-            stat = await s.zk.exists("/e")
-            assert stat is not None
-            assert stat.ephemeral_owner == before
+            assert (await s.node("/e")).stat.ephemeral_owner == before
 
-    async def test_whoever_must_stop_at_once_is_told_first(self, backend: Backend) -> None:
+    async def test_a_lost_connection_is_flagged_on_the_thread_before_the_loop(self, backend: Backend) -> None:
         async with session(backend) as s:
-            s.told.clear()
+            s.calls.clear()
             backend.suspend(s.zk)
             await s.reaches(SUSPENDED)
-            assert s.told[:2] == [("thread", SUSPENDED), ("loop", SUSPENDED)]
+            assert s.calls[:2] == [("thread", SUSPENDED), ("loop", SUSPENDED)]
             backend.resume(s.zk)
             await s.reaches(CONNECTED)
 
@@ -128,9 +113,30 @@ class SessionContract:
             assert s.zk.session_id != first
             assert await s.zk.exists("/e") is None
 
+    async def test_a_session_cut_off_beyond_its_time_out_is_lost_once_it_reaches_a_server(
+        self, backend: Backend
+    ) -> None:
+        async with session(backend) as other, session(backend, session_timeout_ms=2_000) as s:
+            await s.zk.create("/e", b"", ephemeral=True)
+            backend.cut_off(s.zk)
+            await s.reaches(SUSPENDED)
+            assert await other.names("/") == ["e"], "its session lives on"
+
+            async def gone() -> bool:
+                return await other.names("/") == []
+
+            await eventually(gone, within_s=20)
+            assert (s.zk.state, s.states) == (SUSPENDED, [CONNECTED, SUSPENDED])
+            backend.resume(s.zk)
+            await s.reaches(SUSPENDED, LOST)
+            with pytest.raises(SessionLost):
+                await s.zk.exists("/e")
+            await s.zk.connect(CONNECT_S)
+            assert await s.zk.exists("/e") is None
+
     @pytest.mark.parametrize("code", sorted(TROUBLE))
     async def test_a_server_in_trouble_is_as_one_that_is_not_connected(self, backend: Backend, code: Code) -> None:
-        """Nothing is wrong with the request, and the connection stands: the same is tried again."""
+        """The request is fine and the connection stands, so the same request may succeed later."""
         async with session(backend) as s:
             made = await s.zk.create("/a", b"old")
             reads: list[Callable[[], Awaitable[object]]] = [
@@ -157,13 +163,11 @@ class SessionContract:
             with pytest.raises(OutcomeUnknown):
                 await s.zk.multi([SetData("/a", b"new", 0)])
             await s.reaches(SUSPENDED, CONNECTED)
-            await s.zk.sync()
             for reader in (s, other):
-                node = await reader.zk.get("/a")
-                assert node is not None
+                node = await reader.node("/a")
                 assert (node.data, node.stat.version) == (b"new", 1)
 
-    async def test_no_server_no_session(self, backend: Backend) -> None:
+    async def test_a_connect_without_a_server_fails(self, backend: Backend) -> None:
         zk = backend.client(down=True)
         with pytest.raises(ConnectFailed, match="no ZooKeeper"):
             await zk.connect(1.0)

@@ -163,7 +163,7 @@ async def test_twenty_terms_leave_nothing_behind() -> None:
             term = await d.serving()
             await term.channels.quiesced(5.0)
             await asyncio.sleep(1.0)
-            found = len(asyncio.all_tasks()), sum(map(len, (*w.server._data.values(), *w.server._children.values())))
+            found = len(asyncio.all_tasks()), len(w.server.watches)
             if number >= 2:
                 assert found == (tasks, armed)
             tasks, armed = found

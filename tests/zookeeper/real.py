@@ -50,6 +50,9 @@ class RealBackend:
     def suspend(self, zk: ZooKeeper) -> None:
         _proxy(zk).suspend()
 
+    def cut_off(self, zk: ZooKeeper) -> None:
+        _proxy(zk).suspend()
+
     def resume(self, zk: ZooKeeper) -> None:
         _proxy(zk).resume()
 
