@@ -1,30 +1,35 @@
-"""A small world for the shadow: znodes with zxids, and a controller that writes each step by itself, as Kafka's does.
+"""Simulates a cluster for the shadow: znodes with zxids, and a controller that writes each step alone, as Kafka's does.
 
-The controller here is written from what Kafka's is seen to do, not with the decide functions under test: one write per
-partition and step, from the state that it reads at that moment, events in the order of their arrival. It advances
-one write at a time, so that a test decides what the shadow reads in between.
+This controller shares no code with the decisions under test: it writes once per partition and step, from the state that
+it reads at that moment, with events in the order of their arrival. It advances one write at a time, so that a test
+chooses the reads of the shadow in between.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from controller.shadow.events import Kind
 from controller.shadow.judgement import Seen
 from controller.shadow.reading import RoleReading
-from controller.shadow.statistics import Statistics
+from controller.shadow.statistics import ShadowDifference, Statistics
 from controller.shadow.timeline import Timeline
 from controller.shadow.tracker import Tracker
 from state_machines.model.types import NO_LEADER, Assignment, Broker, Leadership, TopicAssignment
 from tests.core.model import broker
 
 WAIT_S = 10.0
+TRIPLES = ((1, 2, 3), (2, 3, 1), (3, 1, 2), (1, 3, 2))
+MIXED = (*TRIPLES, (1, 2), (2, 3), (3, 1), (1,), (2,), (3,))
 Name = tuple[str, int]
+Counts = Mapping[str, int]
+NONE: Counts = {}
 Tamper = Callable[[Name, Leadership], Leadership]
 
 
 class World:
-    """What ZooKeeper holds. ``holder`` has the role; broker 9 hosts nothing."""
+    """Holds the content of ZooKeeper. ``holder`` has the role; broker 9 hosts nothing."""
 
     def __init__(self, brokers: Sequence[int] = (1, 2, 3, 9), holder: int = 9) -> None:
         self.zxid = 100
@@ -53,7 +58,7 @@ class World:
         self.controller.post(self.controller.broker_change)
 
     def deregister(self, *gone: int) -> None:
-        """Sessions end one after the other; the role goes with its holder's."""
+        """Ends sessions one after the other; the role ends with its holder's session."""
         for b in gone:
             self.brokers_zxid = self.tick()
             del self.brokers[b]
@@ -64,7 +69,7 @@ class World:
         self.controller.post(self.controller.broker_change)
 
     def elect(self, b: int) -> None:
-        """A broker takes the role."""
+        """Gives the role to a broker."""
         self.epoch_zxid = self.tick()
         self.epoch += 1
         self.holder = b
@@ -82,7 +87,7 @@ class World:
         self.controller.post(self.controller.topic_change)
 
     def reassign(self, name: str, *replicas: tuple[int, ...], adding: tuple[int, ...] = ()) -> None:
-        """Other replicas, or more partitions; ``adding`` joins those of partition 0."""
+        """Changes replicas or adds partitions; ``adding`` joins the replicas of partition 0."""
         known = self.topics[name]
         partitions = {p: Assignment(r, () if p else adding) for p, r in enumerate(replicas)}
         self.topics[name] = TopicAssignment(name, None, partitions, known.version + 1, known.czxid)
@@ -109,13 +114,21 @@ class World:
         self.states[name] = Leadership(leader, epoch, tuple(isr), self.epoch, version), self.tick()
 
     def leader_sets_isr(self, name: Name, *isr: int) -> None:
-        """A leader's own change: the leader epoch stays."""
+        """Changes the ISR as a leader does: the leader epoch stays."""
         held = self.state(name)
         self.write(name, held.leader, held.leader_epoch, isr)
 
 
+def watched(*replicas: tuple[int, ...], holder: int = 9) -> tuple[World, Watcher]:
+    """Creates a cluster with topic ``t``, and a shadow that follows it."""
+    world = World(holder=holder)
+    world.create("t", *replicas)
+    world.controller.finish()
+    return world, Watcher(world)
+
+
 class KafkaLike:
-    """One term of a controller that writes step by step. ``tamper`` changes what it writes (a planted difference)."""
+    """Plays one term of a controller that writes step by step. ``tamper`` changes its writes, to plant a difference."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -132,7 +145,7 @@ class KafkaLike:
             self.events.append(event)
 
     def step(self) -> bool:
-        """Goes on until one write is done; False where there is nothing left to do."""
+        """Continues until one write is done; returns False where nothing is left to do."""
         while True:
             try:
                 next(self.doing)
@@ -151,7 +164,7 @@ class KafkaLike:
         return set(self.known) - self.shutting_down
 
     def assigned(self) -> list[tuple[Name, tuple[int, ...]]]:
-        """Of what it knows already: a topic is known once its creation was handled."""
+        """Returns the partitions of topics whose creation it has handled."""
         return [(name, replicas) for name, replicas in self.world.assigned() if name[0] in self.topics]
 
     # -- events
@@ -209,7 +222,7 @@ class KafkaLike:
         yield from self.shrink(b, [n for n, r in mine if (n, r) not in led])
 
     def preferred_election(self) -> Iterator[None]:
-        """Every partition whose preferred replica is in sync and live is led by it."""
+        """Gives every partition its preferred leader, where that replica is in sync and live."""
         for name, replicas in self.assigned():
             held = self.world.state(name) if name in self.world.states else None
             first = replicas[0]
@@ -249,7 +262,7 @@ class KafkaLike:
 
 
 class Watcher:
-    """The shadow without its loop: a test says when it reads, and what happens between the parts of a reading."""
+    """Runs the shadow without its loop: a test chooses its reads, and the events between the parts of a reading."""
 
     def __init__(self, world: World, *, settle: bool = True) -> None:
         self.world = world
@@ -259,25 +272,59 @@ class Watcher:
         self.timeline = Timeline(self.tracker)
         self.readings = 1
         self.timeline.begin(self._role_reading(), world.topics.values(), self.now)
-        list(self.timeline.take(self._role_reading(), self._states(), self.now))
+        list(self.timeline.take(self._role_reading(), self.states(), self.now))
         if settle:
             self.pass_time()
 
-    def read(self, between: Callable[[], object] = lambda: None, seconds: float = 0.01) -> None:
-        """One full reading; ``between`` happens before its topics, before its states, and amid them."""
+    def read(
+        self,
+        between: Callable[[], object] = lambda: None,
+        seconds: float = 0.01,
+        *,
+        late: bool = False,
+        deleting: Sequence[str] = (),
+    ) -> None:
+        """Reads everything; ``between`` runs before topics, before states, and amid them."""
         self.now += seconds
         self.readings += 1
         reading = self._role_reading()
         between()
         self._topics()
         between()
-        list(self.timeline.take(reading, self._states(between), self.now))
+        list(self.timeline.take(reading, self.states(between), self.now, late=late, deleting=deleting))
+
+    def read_during(self, seconds: float = 0.01) -> None:
+        """Reads everything while the controller finishes its work."""
+        self.read(self.world.controller.finish, seconds)
+
+    def kill(self, *brokers: int) -> None:
+        """Ends brokers' sessions, and reads while the controller handles that."""
+        self.world.deregister(*brokers)
+        self.read_during()
 
     def pass_time(self) -> None:
-        """Long enough for everything that waits to be judged."""
+        """Reads until the wait of every partition is over."""
         for _ in range(4):
             self.now += 3 * WAIT_S
             self.read()
+
+    def differences(self) -> list[ShadowDifference]:
+        """Returns the differences once nothing waits any more."""
+        self.pass_time()
+        assert not self.tracker.waiting
+        return self.statistics.differences
+
+    def agrees(
+        self,
+        compared: Mapping[Kind, int],
+        *,
+        uncomparable: Mapping[str, int] = NONE,
+        not_ours: Mapping[str, int] = NONE,
+    ) -> None:
+        """Asserts that nothing differs, and these counts: of decisions that agree by event, and of other writes."""
+        assert [str(found) for found in self.differences()] == []
+        assert {kind: count for kind in Kind if (count := self.agreed(kind))} == compared
+        assert (self.statistics.uncomparable, self.statistics.not_ours) == (uncomparable, not_ours)
 
     def _role_reading(self) -> RoleReading:
         world = self.world
@@ -298,7 +345,8 @@ class Watcher:
         for name in sorted(self.world.topics):
             self.timeline.topic(self.world.topics[name], self.world.topics[name].czxid)
 
-    def _states(self, between: Callable[[], object] = lambda: None) -> list[tuple[int, Seen]]:
+    def states(self, between: Callable[[], object] = lambda: None) -> list[tuple[int, Seen]]:
+        """Reads the state znodes; ``between`` runs in the middle."""
         model = self.tracker.model
         found: list[tuple[int, Seen]] = []
         for index in model.topic_index.values():
@@ -311,5 +359,5 @@ class Watcher:
         return found
 
     def agreed(self, event: str) -> int:
-        """Compared decisions of one kind of event that agree."""
+        """Counts the decisions of one kind of event that agree."""
         return sum(count for kind, count in self.statistics.compared.items() if kind.event == event)

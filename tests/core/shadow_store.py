@@ -1,13 +1,18 @@
-"""The shadow's small world on an in-memory ZooKeeper: every change of it is a write of znodes as Kafka makes them."""
+"""Keeps the shadow's simulated cluster in ZooKeeper's memory double: each change writes znodes as Kafka does."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from unittest import mock
 
 import anyio
+import pytest
 
 from controller.shadow.shadow import Shadow
+from controller.shadow.statistics import Report
 from metadata_store import paths
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.controller import ControllerZnode, encode_controller, encode_epoch
@@ -17,13 +22,14 @@ from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData, WatchE
 from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.znodes import PARENTS
 from tests.core.shadow_kit import Name, World
+from tests.polling import eventually
 
 POLL_S = 0.2
 WAIT_S = 1.0
 
 
-class _Nobody:
-    """The world's own connection: nothing happens to it."""
+class _NoEvents:
+    """Ignores the events of the world's own session."""
 
     def event(self, event: WatchEvent) -> None: ...
     def dropped(self) -> None: ...
@@ -32,11 +38,13 @@ class _Nobody:
 
 
 class StoredWorld(World):
-    """A world whose znodes are in :attr:`server`."""
+    """Holds a world whose znodes are in :attr:`server`."""
 
-    def __init__(self, brokers: Sequence[int] = (1, 2, 3, 9), holder: int = 9) -> None:
-        self.server = MemoryServer()
-        self.session = self.server.open(_Nobody(), None)
+    def __init__(
+        self, brokers: Sequence[int] = (1, 2, 3, 9), holder: int = 9, server: MemoryServer | None = None
+    ) -> None:
+        self.server = server or MemoryServer()
+        self.session = self.server.open(_NoEvents(), None)
         self._do(*(Create(path, None) for path in (*PARENTS, paths.CONTROLLER_EPOCH)))
         super().__init__(brokers, holder)
 
@@ -75,16 +83,16 @@ class StoredWorld(World):
         self._put(paths.topic(name), encode_topic(self.topics[name].partitions, None))
 
     def rewrite(self, name: str, *replicas: tuple[int, ...], adding: tuple[int, ...] = ()) -> None:
-        """The topic znode changes: more partitions, or other replicas (a reassignment while ``adding``)."""
+        """Rewrites the topic znode: more partitions, or other replicas (a reassignment while ``adding``)."""
         self.reassign(name, *replicas, adding=adding)
         self._put(paths.topic(name), encode_topic(self.topics[name].partitions, None))
 
     def mark_deleted(self, name: str) -> None:
-        """What a broker does that is asked to delete a topic."""
+        """Marks a topic for deletion, as a broker does."""
         self._do(Create(f"{paths.DELETE_TOPICS}/{name}", None))
 
     def spoil(self, name: Name) -> None:
-        """Somebody writes what is no JSON into a state znode."""
+        """Writes malformed data into a state znode."""
         self._put(paths.state(*name), b"\x00")
 
     def delete(self, name: str) -> None:
@@ -103,30 +111,48 @@ class StoredWorld(World):
 
 
 class NoWrites:
-    """Hooks of the shadow's session: what it writes is a failure of the test."""
-
-    def __init__(self) -> None:
-        self.written: list[Write] = []
+    """Refuses the writes of the shadow's session."""
 
     async def before(self, ops: Sequence[Write]) -> None:
-        self.written += ops
+        pytest.fail(f"the shadow writes {ops}")
 
     async def after(self, ops: Sequence[Write]) -> None: ...
 
 
 @asynccontextmanager
 async def shadowing(
-    world: StoredWorld, *, poll_s: float = POLL_S, wait_s: float = WAIT_S
+    server: MemoryServer, shadow: Shadow | None = None
 ) -> AsyncIterator[tuple[Shadow, MemoryZooKeeper]]:
-    """A shadow that follows ``world`` inside the block; at its end nothing was written by it."""
-    hooks = NoWrites()
-    zk = MemoryZooKeeper(world.server, hooks=hooks)
+    """Runs a shadow on the loop's clock and a session of its own inside the block; raises an error that ends it."""
+    zk = MemoryZooKeeper(server, hooks=NoWrites())
     await zk.connect(1)
-    shadow = Shadow(poll_s=poll_s, wait_s=wait_s)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(shadow.run, zk)
-        await shadow.following.wait()
-        yield shadow, zk
-        tasks.cancel_scope.cancel()
-    await zk.close()
-    assert hooks.written == []
+    shadow = shadow or Shadow(poll_s=POLL_S, wait_s=WAIT_S)
+    clock = SimpleNamespace(monotonic=asyncio.get_running_loop().time)
+    try:
+        with mock.patch("controller.shadow.shadow.time", clock):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(shadow.run, zk)
+                await shadow.following.wait()
+                yield shadow, zk
+                tasks.cancel_scope.cancel()
+    finally:
+        await zk.close()
+
+
+def stored(*replicas: tuple[int, ...], holder: int = 9) -> StoredWorld:
+    """Creates a cluster with topic ``t``."""
+    made = StoredWorld(holder=holder)
+    made.create("t", *replicas)
+    made.controller.finish()
+    return made
+
+
+async def reported(shadow: Shadow, check: Callable[[Report], bool]) -> Report:
+    """Waits for a report that meets a condition while no partition waits."""
+    await eventually(lambda: check(shadow.report()) and not shadow.tracker.waiting)
+    return shadow.report()
+
+
+def agreed(report: Report, event: str) -> int:
+    """Counts the decisions of one kind of event that agree."""
+    return sum(count for kind, count in report.compared.items() if kind.startswith(event))

@@ -1,17 +1,16 @@
-"""What one read state znode is to the last explained one and to our decisions since: pure functions of values."""
+"""Judges a read state znode against the last explained one and our decisions since: pure functions of values."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from controller.shadow import judgement as compare
-from controller.shadow.judgement import Judgement, Outcome, Step, hidden_isr_explains, judge
+from controller.shadow.judgement import HIDDEN_REPLICAS_MAX, Judgement, Outcome, Step, hidden_isr_explains, judge
 from controller.shadow.statistics import DIFFERENCES_MAX, SHOWN_MAX, Statistics, difference
 from state_machines.model.types import NO_LEADER, Leadership
 
-DEATH = 1
 REPLICAS = (1, 2, 3)
 
 
@@ -19,202 +18,215 @@ def state(leader: int, isr: Sequence[int], epoch: int = 0, version: int = 0, con
     return Leadership(leader, epoch, tuple(isr), controller, version)
 
 
-def step(leader: int, isr: Sequence[int], epochs: int = 1, number: int = DEATH, controller: int = 7) -> Step:
+def step(leader: int, isr: Sequence[int], epochs: int = 1, number: int = 1, controller: int = 7) -> Step:
     return Step(number, controller, 0, leader, tuple(isr), epochs, "a rule")
 
 
 BASE = state(1, REPLICAS, epoch=4, version=9)
+MOVED = step(2, (2, 3))
+TWICE = [MOVED, step(3, (3,), number=2)]
+BY_TWO = step(2, (2, 3), epochs=2)
+CREATED = step(1, REPLICAS)
+
+AGREES, DIFFERS, BEYOND = Outcome.AGREES, Outcome.DIFFERS, Outcome.BEYOND
+JUDGED: dict[str, list[tuple[Leadership | None, list[Step], Leadership, Judgement]]] = {
+    "the same znode": [(BASE, [MOVED], BASE, Judgement(Outcome.UNCHANGED))],
+    "writes without a new epoch are ISR changes of the leader": [
+        (BASE, [], state(1, (1, 2), 4, 10), Judgement(Outcome.ISR_CHANGES, 0, 1)),
+        (BASE, [], state(1, REPLICAS, 4, 12), Judgement(Outcome.ISR_CHANGES, 0, 3)),
+    ],
+    "without a new epoch the leader stays, in the ISR": [
+        (BASE, [], state(2, REPLICAS, 4, 10), Judgement(DIFFERS, 0, 1)),
+        (BASE, [], state(1, (2, 3), 4, 10), Judgement(DIFFERS, 0, 1)),
+        (BASE, [], state(-1, REPLICAS, 4, 10), Judgement(DIFFERS, 0, 1)),
+        (state(-1, (1,), 4, 9), [], state(-1, (1,), 4, 10), Judgement(DIFFERS, 0, 1)),
+    ],
+    "an equal decision agrees, in any order of the ISR": [
+        (BASE, [MOVED], state(2, (2, 3), 5, 10), Judgement(AGREES, 1, 0)),
+        (BASE, [MOVED], state(2, (3, 2), 5, 10), Judgement(AGREES, 1, 0)),
+        (BASE, [MOVED], state(2, (2, 3), 5, 12), Judgement(AGREES, 1, 2)),
+    ],
+    "another leader or ISR differs": [
+        (BASE, [MOVED], state(3, (2, 3), 5, 10), Judgement(DIFFERS, 1, 0)),
+        (BASE, [MOVED], state(2, (2,), 5, 10), Judgement(DIFFERS, 1, 0)),
+        (BASE, [MOVED], state(2, (2, 3, 1), 5, 10), Judgement(DIFFERS, 1, 0)),
+    ],
+    "more epochs than decided, in as many writes or one": [
+        (BASE, [MOVED], state(2, (2, 3), 6, 11), Judgement(BEYOND)),
+        (BASE, [MOVED], state(2, (2, 3), 6, 10), Judgement(BEYOND)),
+        (BASE, [], state(1, REPLICAS, 5, 10), Judgement(BEYOND)),
+    ],
+    "several decisions are compared at the epoch that was read": [
+        (BASE, TWICE, state(2, (2, 3), 5, 10), Judgement(AGREES, 1, 0)),
+        (BASE, TWICE, state(3, (3,), 6, 11), Judgement(AGREES, 2, 0)),
+        (BASE, TWICE, state(2, (2,), 6, 11), Judgement(DIFFERS, 2, 0)),
+    ],
+    "a decision of two epochs is under way after one": [
+        (BASE, [BY_TWO], state(NO_LEADER, (2, 3), 5, 10), Judgement(Outcome.UNDER_WAY)),
+        (BASE, [BY_TWO], state(2, (2, 3), 6, 11), Judgement(AGREES, 1, 0)),
+        (BASE, [BY_TWO], state(2, (2, 3), 6, 10), Judgement(AGREES, 1, 0)),
+    ],
+    "a creation is one epoch": [
+        (None, [CREATED], state(1, REPLICAS), Judgement(AGREES, 1, 0)),
+        (None, [CREATED], state(1, (1, 2), 0, 1), Judgement(DIFFERS, 1, 1)),
+        (None, [], state(1, REPLICAS), Judgement(BEYOND)),
+    ],
+    "neither epoch nor version goes back": [
+        (BASE, [step(1, (1,))], seen, Judgement(Outcome.WENT_BACK))
+        for seen in (state(1, REPLICAS, 3, 10), state(1, REPLICAS, 4, 8), state(1, (1,), 4, 9))
+    ],
+    "a controller before the event did not handle it": [
+        (BASE, [MOVED], state(2, (2, 3), 5, 10, controller=6), Judgement(DIFFERS, 1, 0)),
+        (BASE, [step(2, (2, 3), controller=6)], state(2, (2, 3), 5, 10, controller=6), Judgement(AGREES, 1, 0)),
+        (BASE, [MOVED], state(2, (2, 3), 5, 10, controller=8), Judgement(AGREES, 1, 0)),
+    ],
+}  # fmt: skip
 
 
-class TestJudge:
-    """Version and leader epoch tell how many writes of each sort lie between two reads."""
-
-    def test_the_same_znode_is_unchanged(self) -> None:
-        assert judge(BASE, [step(2, (2, 3))], BASE) == Judgement(Outcome.UNCHANGED)
-
-    def test_a_write_without_a_new_epoch_is_the_leaders(self) -> None:
-        found = judge(BASE, [], state(1, (1, 2), epoch=4, version=10))
-        assert found == Judgement(Outcome.ISR_CHANGES, 0, 1)
-
-    def test_several_of_them_are_counted(self) -> None:
-        assert judge(BASE, [], state(1, REPLICAS, epoch=4, version=12)).isr_changes == 3
-
-    @pytest.mark.parametrize("seen", [state(2, REPLICAS, 4, 10), state(1, (2, 3), 4, 10), state(-1, REPLICAS, 4, 10)])
-    def test_a_leader_is_not_changed_without_a_new_epoch_nor_outside_of_its_isr(self, seen: Leadership) -> None:
-        assert judge(BASE, [], seen).outcome is Outcome.DIFFERS
-
-    def test_our_decision_agrees(self) -> None:
-        found = judge(BASE, [step(2, (2, 3))], state(2, (2, 3), epoch=5, version=10))
-        assert found == Judgement(Outcome.AGREES, 1, 0)
-
-    def test_the_order_of_the_isr_means_nothing(self) -> None:
-        assert judge(BASE, [step(2, (2, 3))], state(2, (3, 2), 5, 10)).outcome is Outcome.AGREES
-
-    @pytest.mark.parametrize("seen", [state(3, (2, 3), 5, 10), state(2, (2,), 5, 10), state(2, (2, 3, 1), 5, 10)])
-    def test_another_leader_or_isr_differs(self, seen: Leadership) -> None:
-        assert judge(BASE, [step(2, (2, 3))], seen) == Judgement(Outcome.DIFFERS, 1, 0)
-
-    def test_more_epochs_than_we_decided_are_beyond(self) -> None:
-        assert judge(BASE, [step(2, (2, 3))], state(2, (2, 3), 6, 11)).outcome is Outcome.BEYOND
-        assert judge(BASE, [], state(1, REPLICAS, 5, 10)).outcome is Outcome.BEYOND
-        assert judge(BASE, [step(2, (2, 3))], state(2, (2, 3), 6, 10)).outcome is Outcome.BEYOND, (
-            "one write, two epochs"
-        )
-
-    def test_several_decisions_are_compared_at_the_epoch_that_was_read(self) -> None:
-        steps = [step(2, (2, 3)), step(3, (3,), number=2)]
-        assert judge(BASE, steps, state(2, (2, 3), 5, 10)) == Judgement(Outcome.AGREES, 1, 0)
-        assert judge(BASE, steps, state(3, (3,), 6, 11)) == Judgement(Outcome.AGREES, 2, 0)
-        assert judge(BASE, steps, state(2, (2,), 6, 11)) == Judgement(Outcome.DIFFERS, 2, 0)
-
-    def test_a_decision_of_two_epochs_has_no_middle_of_its_own(self) -> None:
-        steps = [step(2, (2, 3), epochs=2)]
-        assert judge(BASE, steps, state(NO_LEADER, (2, 3), 5, 10)).outcome is Outcome.UNDER_WAY
-        assert judge(BASE, steps, state(2, (2, 3), 6, 11)).outcome is Outcome.AGREES
-        assert judge(BASE, steps, state(2, (2, 3), 6, 10)).outcome is Outcome.AGREES, "as regent writes it: at once"
-
-    def test_a_creation_is_one_epoch(self) -> None:
-        assert judge(None, [step(1, REPLICAS)], state(1, REPLICAS)) == Judgement(Outcome.AGREES, 1, 0)
-        assert judge(None, [], state(1, REPLICAS)).outcome is Outcome.BEYOND
-        assert judge(None, [step(1, REPLICAS)], state(1, (1, 2), 0, 1)) == Judgement(Outcome.DIFFERS, 1, 1)
-
-    @pytest.mark.parametrize("seen", [state(1, REPLICAS, 3, 10), state(1, REPLICAS, 4, 8), state(1, (1,), 4, 9)])
-    def test_nothing_goes_back(self, seen: Leadership) -> None:
-        assert judge(BASE, [step(1, (1,))], seen).outcome is Outcome.WENT_BACK
-
-    def test_a_controller_before_the_event_cannot_have_answered_it(self) -> None:
-        seen = state(2, (2, 3), 5, 10, controller=6)
-        assert judge(BASE, [step(2, (2, 3), controller=7)], seen).outcome is Outcome.DIFFERS
-        assert judge(BASE, [step(2, (2, 3), controller=6)], seen).outcome is Outcome.AGREES
+@pytest.mark.parametrize("rule", JUDGED)
+def test_a_read_is_judged_by_its_version_and_leader_epoch(rule: str) -> None:
+    for base, steps, seen, expected in JUDGED[rule]:
+        assert judge(base, steps, seen) == expected, seen
 
 
-def dies(broker: int, among: Sequence[int] = REPLICAS) -> Callable[[Leadership | None], list[Step]]:
-    """Our rule for a death, on any base."""
-
-    def decide(base: Leadership | None) -> list[Step]:
-        if base is None or broker not in base.isr:
-            return []
-        isr = [r for r in base.isr if r != broker] or list(base.isr)
-        leader = (
-            next((r for r in among if r in isr and r != broker), NO_LEADER) if base.leader == broker else base.leader
-        )
-        return [step(leader, isr)]
-
-    return decide
+def death_of_1(base: Leadership | None) -> list[Step]:
+    """Decides the death of broker 1 on any base."""
+    if base is None or 1 not in base.isr:
+        return []
+    isr = [r for r in base.isr if r != 1] or list(base.isr)
+    leader = next((r for r in REPLICAS if r in isr and r != 1), NO_LEADER) if base.leader == 1 else base.leader
+    return [step(leader, isr)]
 
 
-class TestHiddenIsrChanges:
-    """A leader that changes its ISR between two reads hides what a decision stood on."""
-
-    def test_a_change_before_the_decision(self) -> None:
-        seen = state(3, (3,), epoch=5, version=11)
-        assert hidden_isr_explains(BASE, seen, REPLICAS, dies(1))
-
-    def test_a_change_after_the_decision(self) -> None:
-        assert hidden_isr_explains(BASE, state(2, (2,), 5, 11), REPLICAS, dies(1))
-
-    def test_it_takes_a_write_more_than_there_are_epochs(self) -> None:
-        assert not hidden_isr_explains(BASE, state(3, (3,), 5, 10), REPLICAS, dies(1))
-
-    def test_one_change_cannot_lie_before_and_after(self) -> None:
-        outcome = state(3, (3, 2), epoch=5, version=11)
-        assert not hidden_isr_explains(BASE, outcome, REPLICAS, dies(1))
-        assert hidden_isr_explains(BASE, state(3, (3, 2), 5, 12), REPLICAS, dies(1)), "two can"
-
-    def test_no_change_makes_a_dead_broker_lead(self) -> None:
-        assert not hidden_isr_explains(BASE, state(1, (1, 2), 5, 11), REPLICAS, dies(1))
-
-    def test_a_member_that_joined_unseen_and_died(self) -> None:
-        base = state(2, (2, 3), 4, 9)
-        assert hidden_isr_explains(base, state(2, (2, 3), 5, 11), REPLICAS, dies(1))
-        assert not hidden_isr_explains(base, state(2, (2, 3), 5, 11), REPLICAS, lambda _: [])
-
-    def test_the_middle_of_a_decision_only_where_that_is_asked_for(self) -> None:
-        def twice(_: Leadership | None) -> list[Step]:
-            return [step(2, (2,), epochs=2)]
-
-        seen = state(NO_LEADER, (2,), 5, 11)
-        assert not hidden_isr_explains(BASE, seen, REPLICAS, twice)
-        assert hidden_isr_explains(BASE, seen, REPLICAS, twice, within=True)
-
-    def test_a_partition_with_very_many_replicas_is_not_tried_out(self) -> None:
-        assert hidden_isr_explains(BASE, state(1, (1,), 5, 11), tuple(range(1, 9)), lambda _: [])
+def nothing(_: Leadership | None) -> list[Step]:
+    return []
 
 
-class TestOthersDecisions:
-    """Writes that regent does not decide by itself."""
+def by_two(_: Leadership | None) -> list[Step]:
+    return [step(2, (2,), epochs=2)]
 
-    @pytest.mark.parametrize(
-        ("seen", "is_one"),
-        [
-            (state(1, REPLICAS, 5, 10), True),
-            (state(1, (3, 2, 1), 5, 10), True),
-            (state(1, (1, 3), 5, 10), False),
-            (state(3, REPLICAS, 5, 10), False),
-            (state(1, REPLICAS, 6, 11), False),
-            (state(1, REPLICAS, 4, 10), False),
-            (state(1, REPLICAS, 5, 11), True),
-        ],
+
+LED_BY_2 = state(2, (2, 3), 4, 9)
+HIDDEN = {
+    "a change before the decision": (BASE, state(3, (3,), 5, 11), death_of_1, True),
+    "a change after it": (BASE, state(2, (2,), 5, 11), death_of_1, True),
+    "no write left for a change": (BASE, state(3, (3,), 5, 10), death_of_1, False),
+    "one change cannot lie before and after": (BASE, state(3, (3, 2), 5, 11), death_of_1, False),
+    "two changes can": (BASE, state(3, (3, 2), 5, 12), death_of_1, True),
+    "no change makes a dead broker lead": (BASE, state(1, (1, 2), 5, 11), death_of_1, False),
+    "a member that joined unseen and died": (LED_BY_2, state(2, (2, 3), 5, 11), death_of_1, True),
+    "no decision, no explanation": (LED_BY_2, state(2, (2, 3), 5, 11), nothing, False),
+    "no new epoch": (BASE, state(1, (1,), 4, 11), death_of_1, False),
+    "a state inside a decision": (BASE, state(NO_LEADER, (2,), 5, 11), by_two, False),
+}
+
+
+@pytest.mark.parametrize("case", HIDDEN)
+def test_unread_isr_changes_explain_a_state_that_one_of_their_orders_leads_to(case: str) -> None:
+    base, seen, decide, explained = HIDDEN[case]
+    assert hidden_isr_explains(base, seen, REPLICAS, decide) is explained
+
+
+def test_a_state_inside_a_decision_is_explained_on_request() -> None:
+    base, seen, decide, _ = HIDDEN["a state inside a decision"]
+    assert hidden_isr_explains(base, seen, REPLICAS, decide, within=True)
+    assert not hidden_isr_explains(base, state(2, (2,), 7, 13), REPLICAS, decide, within=True), "beyond its end"
+
+
+def test_too_many_replicas_count_as_explained_untried() -> None:
+    for count, explained in ((HIDDEN_REPLICAS_MAX, False), (HIDDEN_REPLICAS_MAX + 1, True)):
+        replicas = tuple(range(1, count + 1))
+        assert hidden_isr_explains(BASE, state(1, (1,), 5, 11), replicas, nothing) is explained
+
+
+@pytest.mark.parametrize(
+    ("base", "seen", "is_one"),
+    [
+        (state(2, REPLICAS, 4, 9), state(1, REPLICAS, 5, 10), True),
+        (state(2, REPLICAS, 4, 9), state(1, (3, 2, 1), 5, 10), True),
+        (state(2, REPLICAS, 4, 9), state(1, (1, 3), 5, 10), False),
+        (state(2, REPLICAS, 4, 9), state(1, (1, 3), 5, 11), False),
+        (state(2, REPLICAS, 4, 9), state(3, REPLICAS, 5, 10), False),
+        (state(2, REPLICAS, 4, 9), state(1, REPLICAS, 6, 11), False),
+        (state(2, REPLICAS, 4, 9), state(1, REPLICAS, 4, 10), False),
+        (state(2, REPLICAS, 4, 9), state(1, REPLICAS, 5, 9), False),
+        (state(2, REPLICAS, 4, 9), state(1, REPLICAS, 5, 11), True),
+        (state(1, REPLICAS, 4, 9), state(1, REPLICAS, 5, 10), False),
+        (state(2, (2, 3), 4, 9), state(1, REPLICAS, 5, 10), False),
+        (state(2, (2, 3), 4, 9), state(1, REPLICAS, 5, 11), True),
+        (None, state(1, REPLICAS), False),
+    ],
+)
+def test_a_preferred_election_keeps_the_isr_and_its_leader_joined_before(
+    base: Leadership | None, seen: Leadership, is_one: bool
+) -> None:
+    assert compare.is_preferred_election(base, seen, REPLICAS) is is_one
+
+
+OFFLINE = state(NO_LEADER, (1,), 4, 9)
+
+
+@pytest.mark.parametrize(
+    ("base", "steps", "seen", "count"),
+    [
+        (OFFLINE, [], state(NO_LEADER, (1,), 5, 10), 1),
+        (OFFLINE, [], OFFLINE, 0),
+        (BASE, [step(NO_LEADER, (1,))], state(NO_LEADER, (1,), 7, 12), 2),
+        (OFFLINE, [], state(1, (1,), 5, 10), 0),
+        (OFFLINE, [], state(NO_LEADER, (2,), 5, 10), 0),
+        (BASE, [], state(1, REPLICAS, 5, 10), 0),
+        (state(NO_LEADER, (1, 2), 4, 9), [], state(NO_LEADER, (1, 2), 5, 10), 0),
+        (None, [], OFFLINE, 0),
+    ],
+)
+def test_bare_epochs_are_those_of_an_offline_partition_with_one_member(
+    base: Leadership | None, steps: list[Step], seen: Leadership, count: int
+) -> None:
+    assert compare.bare_epochs(base, steps, seen) == count
+
+
+def test_lost_members_are_former_leaders_and_members() -> None:
+    assert compare.lost_members(BASE, state(2, (2, 3), 5, 10)) == {1}
+    assert compare.lost_members(state(1, (2,)), state(2, (2,), 1, 1)) == {1}
+    assert compare.lost_members(BASE, state(1, REPLICAS, 5, 10)) == frozenset()
+    assert compare.lost_members(state(NO_LEADER, (1,)), state(1, (1,), 1, 1)) == frozenset()
+    assert compare.lost_members(None, BASE) == frozenset()
+
+
+def test_steps_lead_to_the_last_leader_with_all_their_epochs() -> None:
+    assert compare.after(BASE, []) == BASE
+    assert compare.after(BASE, [MOVED, step(3, (3,), 2)]) == state(3, (3,), 7, 12)
+    assert compare.after(None, [CREATED]) == state(1, REPLICAS, controller=0)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "fields"),
+    [
+        (state(3, (3, 2), 5, 10), "leader"),
+        (state(2, (2,), 5, 10), "ISR"),
+        (state(2, (2, 3), 6, 10), "leader epoch"),
+        (state(3, (3,), 6, 10), "leader, ISR, leader epoch"),
+        (state(2, (2, 3), 5, 11), "version"),
+        (None, "the state znode exists on one side only"),
+    ],
+)
+def test_a_difference_names_the_differing_fields(theirs: Leadership | None, fields: str) -> None:
+    assert difference("/a", BASE, state(2, (2, 3), 5, 10), theirs, "an event", "a rule").fields == fields
+
+
+def test_a_difference_is_one_line() -> None:
+    found = difference("/a/state", BASE, None, state(2, (2,), 5, 10), "a death", "rule")
+    assert str(found) == (
+        "/a/state: the state znode exists on one side only; ours: none; theirs: leader 2, ISR [2], leader epoch 5; "
+        "before: leader 1, ISR [1, 2, 3], leader epoch 4; event: a death; our reason: rule"
     )
-    def test_a_preferred_election_keeps_the_isr_and_the_leader_before(self, seen: Leadership, is_one: bool) -> None:
-        base = state(2, REPLICAS, 4, 9)
-        assert compare.is_preferred_election(base, seen, REPLICAS) is is_one
-
-    def test_the_preferred_replica_must_have_been_in_sync(self) -> None:
-        base = state(2, (2, 3), 4, 9)
-        assert not compare.is_preferred_election(base, state(1, REPLICAS, 5, 10), REPLICAS)
-        assert compare.is_preferred_election(base, state(1, REPLICAS, 5, 11), REPLICAS), "it joined, then led"
-        assert not compare.is_preferred_election(None, state(1, REPLICAS), REPLICAS)
-
-    def test_bare_epochs_are_those_of_an_offline_partition_with_one_member(self) -> None:
-        offline = state(NO_LEADER, (1,), 4, 9)
-        assert compare.bare_epochs(offline, [], state(NO_LEADER, (1,), 5, 10)) == 1
-        assert compare.bare_epochs(BASE, [step(NO_LEADER, (1,))], state(NO_LEADER, (1,), 7, 12)) == 2
-        assert compare.bare_epochs(offline, [], state(1, (1,), 5, 10)) == 0
-        assert compare.bare_epochs(BASE, [], state(1, REPLICAS, 5, 10)) == 0
-        assert compare.bare_epochs(state(NO_LEADER, (1, 2), 4, 9), [], state(NO_LEADER, (1, 2), 5, 10)) == 0
-        assert compare.bare_epochs(None, [], offline) == 0
-
-    def test_lost_members_are_the_mark_of_a_broker_that_was_moved_off(self) -> None:
-        assert compare.lost_members(BASE, state(2, (2, 3), 5, 10)) == {1}
-        assert compare.lost_members(BASE, state(1, REPLICAS, 5, 10)) == frozenset()
-        assert compare.lost_members(state(NO_LEADER, (1,)), state(1, (1,), 1, 1)) == frozenset()
-        assert compare.lost_members(None, BASE) == frozenset()
-
-    def test_what_steps_lead_to(self) -> None:
-        assert compare.after(BASE, []) == BASE
-        assert compare.after(BASE, [step(2, (2, 3)), step(3, (3,), 2)]) == state(3, (3,), 7, 12)
-        assert compare.after(None, [step(1, REPLICAS)]) == state(1, REPLICAS, controller=0)
 
 
-class TestTally:
-    """Counts and the bounded list."""
-
-    def test_a_difference_names_the_fields_that_differ(self) -> None:
-        ours = state(2, (2, 3), 5, 10)
-        for theirs, fields in (
-            (state(3, (3, 2), 5, 10), "leader"),
-            (state(2, (2,), 5, 10), "ISR"),
-            (state(2, (2, 3), 6, 10), "leader epoch"),
-            (state(3, (3,), 6, 10), "leader, ISR, leader epoch"),
-            (state(2, (2, 3), 5, 11), "version"),
-        ):
-            assert difference("/a", BASE, ours, theirs, "an event", "a rule").fields == fields
-        assert difference("/a", None, ours, None, "an event", "a rule").fields == (
-            "the state znode exists on one side only"
-        )
-
-    def test_a_difference_reads_as_one_line_with_everything_in_it(self) -> None:
-        found = difference("/brokers/topics/t/partitions/0/state", BASE, None, state(2, (2,), 5, 10), "a death", "rule")
-        assert "\n" not in str(found)
-        for part in ("/brokers/topics/t/partitions/0/state", "ours: none", "theirs: leader 2, ISR [2]", "a death"):
-            assert part in str(found)
-
-    def test_differences_are_kept_up_to_their_bound_and_counted_beyond_it(self) -> None:
-        statistics = Statistics()
-        for number in range(DIFFERENCES_MAX + 5):
-            statistics.differs(difference(f"/{number}", BASE, BASE, None, "e", "w"))
-        assert (statistics.differing, len(statistics.differences)) == (DIFFERENCES_MAX + 5, DIFFERENCES_MAX)
-        assert [d.path for d in statistics.differences[:2]] == ["/0", "/1"]
-        assert len(statistics.news()) == SHOWN_MAX + 1
-        assert statistics.news() == []
+def test_differences_are_kept_up_to_their_bound_and_counted_beyond_it() -> None:
+    statistics = Statistics()
+    for number in range(DIFFERENCES_MAX + 5):
+        statistics.differs(difference(f"/{number}", BASE, BASE, None, "e", "w"))
+    assert (statistics.differing, len(statistics.differences)) == (DIFFERENCES_MAX + 5, DIFFERENCES_MAX)
+    assert [d.path for d in statistics.differences[:2]] == ["/0", "/1"]
+    assert len(statistics.news()) == SHOWN_MAX + 1
+    assert statistics.news() == []
