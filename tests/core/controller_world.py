@@ -1,19 +1,21 @@
-"""Terms of office on an in-memory ZooKeeper: brokers that register, leaders that write, and sockets that only record.
+"""Terms on an in-memory ZooKeeper: brokers that register, leaders that write, and sockets that only record.
 
-``async with world() as w`` boots brokers 1 to 3; ``await w.begin_term()`` begins a term in ``w.term``. Every word
-that is told is held against ZooKeeper (:class:`Witness`), and so is the whole model after every event; the journals of
-all terms are judged at the end.
+A test decorated with ``@in_world()`` gets brokers 1 to 3; ``await w.begin_term()`` begins a term in ``w.term``. Every
+change that is propagated is compared with ZooKeeper (:class:`Witness`), and so is the whole model after every event;
+the journals of all terms are judged at the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Concatenate, ParamSpec
 from unittest import mock
 
 from brokers.client import BrokerCallFailed, ClusterMetadata, TopicMetadata
@@ -44,7 +46,11 @@ from tests.core.controller_kafka import Kafka, id_of
 from tests.core.controller_parts import DAEMON, SECRET, SESSION_S, Clock, Script, Wires
 from tests.core.journal_kit import Book
 from tests.core.role_kit import settings_for
+from tests.core.virtual_time import in_virtual_time
 from tests.polling import eventually
+
+P = ParamSpec("P")
+Test = Callable[Concatenate["World", P], Coroutine[Any, Any, None]]
 
 
 class Witness(Channels):
@@ -213,6 +219,12 @@ class World(Kafka):
         await self.settle()
         return self.term
 
+    async def serve(self, ibp: str = "3.9", **options: Any) -> Term:
+        """Begins a term, and waits until brokers have acknowledged everything."""
+        term = await self.begin_term(ibp, **options)
+        await self.told()
+        return term
+
     @property
     def active(self) -> Seat:
         """The seat of the last daemon that began a term."""
@@ -346,3 +358,23 @@ async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> A
                 await seat.crash()
         found = [str(violation) for violation in w.book.violations()]
         assert not found, found
+
+
+def in_world(
+    *ids: int, before: Callable[[World], Awaitable[object]] | None = None, **changes: Any
+) -> Callable[[Test[P]], Callable[P, None]]:
+    """Runs a test in virtual time with a :func:`world` as its first argument; ``before`` prepares it."""
+
+    def decorate(test: Test[P]) -> Callable[P, None]:
+        @functools.wraps(test)
+        async def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            async with world(*ids, **changes) as w:
+                if before is not None:
+                    await before(w)
+                await test(w, *args, **kwargs)
+
+        _, *others = inspect.signature(test).parameters.values()
+        run.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]  # pytest reads it
+        return in_virtual_time(run)
+
+    return decorate

@@ -19,8 +19,7 @@ from metadata_store.port import SetData, Write
 from state_machines.model.cluster import READ as WAS_READ
 from state_machines.model.types import PartitionState
 from tests.core.controller_parts import LEADER_AND_ISR
-from tests.core.controller_world import World, world
-from tests.core.virtual_time import in_virtual_time
+from tests.core.controller_world import World, in_world
 from tests.polling import eventually
 
 STATE_0 = "t/partitions/0/state"
@@ -29,8 +28,7 @@ STATE_0 = "t/partitions/0/state"
 async def running(w: World, partitions: int = 4) -> None:
     """Topic t with equal partitions, led by broker 1, and a term that has told everything."""
     await w.topic("t", *[(1, 2, 3)] * partitions, leaders=True)
-    await w.begin_term()
-    await w.told()
+    await w.serve()
     w.witness.told.clear()
     w.active.script.writes.clear()
 
@@ -61,213 +59,185 @@ async def shrink_or_grow(w: World) -> None:
 
 
 @pytest.mark.seed("S4-9", "S4-45", "S4-46")
-@in_virtual_time
-async def test_what_was_applied_is_entered_and_told() -> None:
-    async with world() as w:
-        await running(w)
-        w.die(1)
-        await w.told()
-        assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
-        assert multis(w) == [{"0", "1", "2", "3"}], "one multi, whatever the number of partitions"
-        assert {change.entity for change in w.witness.told} == {0, 1, 2, 3}
-        assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
-        w.agreed()
+@in_world(before=running)
+async def test_what_was_applied_is_entered_and_told(w: World) -> None:
+    w.die(1)
+    await w.told()
+    assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
+    assert multis(w) == [{"0", "1", "2", "3"}], "one multi, whatever the number of partitions"
+    assert {change.entity for change in w.witness.told} == {0, 1, 2, 3}
+    assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
+    w.agreed()
 
 
-@in_virtual_time
-async def test_nothing_is_told_while_the_commit_is_under_way() -> None:
-    async with world() as w:
-        await running(w)
-        may_commit = asyncio.Event()
-        w.active.script.at(STATE_0, may_commit.wait)
-        w.die(1)
-        await eventually(lambda: multis(w))
-        await w.term.channels.quiesced(5.0)
-        assert w.witness.told == []
-        assert all(epoch == 3 for _, epoch in w.wires.last_word(2, LEADER_AND_ISR).values())
-        may_commit.set()
-        await w.told()
-        assert w.wires.last_word(2, LEADER_AND_ISR)["t", 0] == (2, 4)
+@in_world(before=running)
+async def test_nothing_is_told_while_the_commit_is_under_way(w: World) -> None:
+    may_commit = asyncio.Event()
+    w.active.script.at(STATE_0, may_commit.wait)
+    w.die(1)
+    await eventually(lambda: multis(w))
+    await w.term.channels.quiesced(5.0)
+    assert w.witness.told == []
+    assert all(epoch == 3 for _, epoch in w.wires.last_word(2, LEADER_AND_ISR).values())
+    may_commit.set()
+    await w.told()
+    assert w.wires.last_word(2, LEADER_AND_ISR)["t", 0] == (2, 4)
 
 
 @pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_a_leaders_own_write_among_many_is_read_told_and_decided_upon() -> None:
-    async with world() as w:
-        await running(w)
-        w.active.script.at(STATE_0, lambda: w.leader_writes("t", 0, (1, 2)))
-        w.die(1)
-        await w.told()
-        assert multis(w) == [{"0", "1", "2", "3"}] * 2, "all of a failed multi are decided again in one new multi"
-        read = [change for change in w.witness.told if change.why == WAS_READ]
-        assert [(change.entity, change.after.isr) for change in read] == [(0, (1, 2))]
-        assert w.led() == {("t", 0): (2, (2,))} | {("t", p): (2, (2, 3)) for p in (1, 2, 3)}
-        assert w.counters.conflicts == 4
-        w.agreed()
+@in_world(before=running)
+async def test_a_leaders_own_write_among_many_is_read_told_and_decided_upon(w: World) -> None:
+    w.active.script.at(STATE_0, lambda: w.leader_writes("t", 0, (1, 2)))
+    w.die(1)
+    await w.told()
+    assert multis(w) == [{"0", "1", "2", "3"}] * 2, "all of a failed multi are decided again in one new multi"
+    read = [change for change in w.witness.told if change.why == WAS_READ]
+    assert [(change.entity, change.after.isr) for change in read] == [(0, (1, 2))]
+    assert w.led() == {("t", 0): (2, (2,))} | {("t", p): (2, (2, 3)) for p in (1, 2, 3)}
+    assert w.counters.conflicts == 4
+    w.agreed()
 
 
-@in_virtual_time
-async def test_after_three_rounds_the_writes_go_singly() -> None:
-    async with world() as w:
-        await running(w)
-        again(w, STATE_0, lambda: shrink_or_grow(w), times=3)
-        w.die(1)
-        await w.told()
-        together, singly = multis(w)[:3], multis(w)[3:]
-        assert together == [{"0", "1", "2", "3"}] * 3
-        assert sorted(singly, key=min) == [{"0"}, {"1"}, {"2"}, {"3"}]
-        assert {leader for leader, _ in w.led().values()} == {2}
-        assert not w.counters.failures
-        w.agreed()
+@in_world(before=running)
+async def test_after_three_rounds_the_writes_go_singly(w: World) -> None:
+    again(w, STATE_0, lambda: shrink_or_grow(w), times=3)
+    w.die(1)
+    await w.told()
+    together, singly = multis(w)[:3], multis(w)[3:]
+    assert together == [{"0", "1", "2", "3"}] * 3
+    assert sorted(singly, key=min) == [{"0"}, {"1"}, {"2"}, {"3"}]
+    assert {leader for leader, _ in w.led().values()} == {2}
+    assert not w.counters.failures
+    w.agreed()
 
 
-@in_virtual_time
-async def test_a_partition_that_stays_contended_is_given_up_and_tried_again_at_the_next_event() -> None:
-    async with world() as w:
-        await running(w)
-        again(w, STATE_0, lambda: shrink_or_grow(w), times=6)
-        w.die(1)
-        await w.told()
-        assert not w.term.gate.ended, "it never resigns the role"
-        assert w.counters.failures[CONTENDED] == 1
-        assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
-        assert w.states["t", 0].leader == 1
-        assert w.term.cluster.rows[0].state is PartitionState.OFFLINE, "its leader is dead, whatever was written"
-        await w.boot(4)
-        await w.told()
-        assert w.led()["t", 0][0] == 2
-        w.agreed()
+@in_world(before=running)
+async def test_a_partition_that_stays_contended_is_given_up_and_tried_again_at_the_next_event(w: World) -> None:
+    again(w, STATE_0, lambda: shrink_or_grow(w), times=6)
+    w.die(1)
+    await w.told()
+    assert not w.term.gate.ended, "it never resigns the role"
+    assert w.counters.failures[CONTENDED] == 1
+    assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
+    assert w.states["t", 0].leader == 1
+    assert w.term.cluster.rows[0].state is PartitionState.OFFLINE, "its leader is dead, whatever was written"
+    await w.boot(4)
+    await w.told()
+    assert w.led()["t", 0][0] == 2
+    w.agreed()
 
 
 @pytest.mark.kafka("PartitionStateMachineTest.testOfflinePartitionToOnlinePartitionTransitionErrorCodeFromStateLookup")
-@in_virtual_time
-async def test_a_state_znode_that_vanished_is_given_up_alone() -> None:
-    async with world() as w:
-        await running(w)
-        await w.delete_state("t", 0)
+@in_world(before=running)
+async def test_a_state_znode_that_vanished_is_given_up_alone(w: World) -> None:
+    await w.delete_state("t", 0)
+    w.die(1)
+    await w.told()
+    assert not w.term.gate.ended
+    assert [why for why in w.counters.failures if "its znode is gone" in why]
+    assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
+    assert w.term.cluster.rows[0].state is PartitionState.OFFLINE
+
+
+@in_world(before=running)
+async def test_a_state_znode_without_permission_is_given_up_alone_with_the_remedy(w: World) -> None:
+    await w.operator.set_acls(paths.state("t", 0), [Acl(READ | 16, "world", "anyone")], 0)
+    w.die(1)
+    await w.told()
+    assert not w.term.gate.ended
+    assert w.counters.failures == {"ZooKeeper refused the write (NO_AUTH): check jute.maxbuffer and the znode's ACL": 1}
+    assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
+    await w.operator.set_acls(paths.state("t", 0), OPEN, 1)
+    await w.boot(4)
+    await w.told()
+    assert w.led()["t", 0] == (2, (2, 3))
+
+
+@in_world(before=running)
+async def test_a_write_beyond_what_zookeeper_takes_is_refused_before_it_is_sent(w: World) -> None:
+    def too_big() -> None:
+        raise ZkError(Code.TOO_BIG, paths.state("t", 0))
+
+    with mock.patch("controller.engine.conflict_rounds.WRITES_MAX", 1):
+        w.active.script.at(STATE_0, too_big)
         w.die(1)
         await w.told()
-        assert not w.term.gate.ended
-        assert [why for why in w.counters.failures if "its znode is gone" in why]
-        assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
-        assert w.term.cluster.rows[0].state is PartitionState.OFFLINE
-
-
-@in_virtual_time
-async def test_a_state_znode_without_permission_is_given_up_alone_with_the_remedy() -> None:
-    async with world() as w:
-        await running(w)
-        await w.operator.set_acls(paths.state("t", 0), [Acl(READ | 16, "world", "anyone")], 0)
-        w.die(1)
-        await w.told()
-        assert not w.term.gate.ended
-        assert w.counters.failures == {
-            "ZooKeeper refused the write (NO_AUTH): check jute.maxbuffer and the znode's ACL": 1
-        }
-        assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
-        await w.operator.set_acls(paths.state("t", 0), OPEN, 1)
-        await w.boot(4)
-        await w.told()
-        assert w.led()["t", 0] == (2, (2, 3))
-
-
-@in_virtual_time
-async def test_a_write_beyond_what_zookeeper_takes_is_refused_before_it_is_sent() -> None:
-    async with world() as w:
-        await running(w)
-
-        def too_big() -> None:
-            raise ZkError(Code.TOO_BIG, paths.state("t", 0))
-
-        with mock.patch("controller.engine.conflict_rounds.WRITES_MAX", 1):
-            w.active.script.at(STATE_0, too_big)
-            w.die(1)
-            await w.told()
-        assert [why for why in w.counters.failures if "TOO_BIG" in why and "jute.maxbuffer" in why]
-        assert {w.led()["t", p][0] for p in (1, 2, 3)} == {2}
-        await w.boot(4)
-        await w.told()
-        assert w.led()["t", 0] == (2, (2, 3))
+    assert [why for why in w.counters.failures if "TOO_BIG" in why and "jute.maxbuffer" in why]
+    assert {w.led()["t", p][0] for p in (1, 2, 3)} == {2}
+    await w.boot(4)
+    await w.told()
+    assert w.led()["t", 0] == (2, (2, 3))
 
 
 @pytest.mark.seed("S4-86")
-@in_virtual_time
-async def test_a_lost_reply_of_what_was_applied_is_told_all_the_same() -> None:
-    async with world() as w:
-        await running(w)
-        w.server.lose_replies(w.active.zk.session_id)
-        w.die(1)
-        await w.told()
-        assert multis(w) == [{"0", "1", "2", "3"}], "it is read back, not written again"
-        assert {change.entity for change in w.witness.told} == {0, 1, 2, 3}
-        assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
-        assert w.counters.unknown_outcomes == 4
-        w.agreed()
+@in_world(before=running)
+async def test_a_lost_reply_of_what_was_applied_is_told_all_the_same(w: World) -> None:
+    w.server.lose_replies(w.active.zk.session_id)
+    w.die(1)
+    await w.told()
+    assert multis(w) == [{"0", "1", "2", "3"}], "it is read back, not written again"
+    assert {change.entity for change in w.witness.told} == {0, 1, 2, 3}
+    assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
+    assert w.counters.unknown_outcomes == 4
+    w.agreed()
 
 
 @pytest.mark.kafka("PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransitionErrorCodeFromCreateStates")
-@in_virtual_time
-async def test_a_lost_reply_of_a_creation_starts_the_replicas_as_new() -> None:
-    async with world() as w:
-        await running(w)
-        w.active.script.at("fresh/partitions/0/state", lambda: w.server.lose_replies(w.active.zk.session_id))
-        await w.topic("fresh", (3, 1))
-        await w.told()
-        [started] = [change for change in w.witness.told if w.term.cluster.name(change.entity).topic == "fresh"]
-        assert started.is_new
-        assert w.wires.last_word(3, LEADER_AND_ISR)["fresh", 0] == (3, 0)
-        w.agreed()
+@in_world(before=running)
+async def test_a_lost_reply_of_a_creation_starts_the_replicas_as_new(w: World) -> None:
+    w.active.script.at("fresh/partitions/0/state", lambda: w.server.lose_replies(w.active.zk.session_id))
+    await w.topic("fresh", (3, 1))
+    await w.told()
+    [started] = [change for change in w.witness.told if w.term.cluster.name(change.entity).topic == "fresh"]
+    assert started.is_new
+    assert w.wires.last_word(3, LEADER_AND_ISR)["fresh", 0] == (3, 0)
+    w.agreed()
 
 
 @pytest.mark.kafka(
     "PartitionStateMachineTest.testOfflinePartitionToOnlinePartitionTransitionZooKeeperClientExceptionFromStateLookup"
 )
-@in_virtual_time
-async def test_a_request_that_never_arrived_is_decided_again() -> None:
-    async with world() as w:
-        await running(w)
-        w.server.lose_requests(w.active.zk.session_id)
+@in_world(before=running)
+async def test_a_request_that_never_arrived_is_decided_again(w: World) -> None:
+    w.server.lose_requests(w.active.zk.session_id)
+    w.die(1)
+    await w.told()
+    assert multis(w) == [{"0", "1", "2", "3"}] * 2
+    assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
+    assert {state.leader_epoch for state in w.states.values()} == {4}, "one election each"
+    w.agreed()
+
+
+@in_world()
+async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing_done_twice(w: World) -> None:
+    await running(w, partitions=12)
+    session = w.active.zk.session_id
+    with mock.patch("controller.engine.conflict_rounds.WRITES_MAX", 2):
+        w.active.script.at("t/partitions/6/state", lambda: w.server.suspend(session))
         w.die(1)
+        await eventually(lambda: not w.term.controller.ready.is_set())
+        assert 0 < sum(state.leader == 2 for state in w.states.values()) < 12
+        w.server.resume(session)
         await w.told()
-        assert multis(w) == [{"0", "1", "2", "3"}] * 2
-        assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
-        assert {state.leader_epoch for state in w.states.values()} == {4}, "one election each"
-        w.agreed()
+    assert w.led() == {("t", p): (2, (2, 3)) for p in range(12)}
+    assert {state.leader_epoch for state in w.states.values()} == {4}, "one election each"
+    w.agreed()
 
 
-@in_virtual_time
-async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing_done_twice() -> None:
-    async with world() as w:
-        await running(w, partitions=12)
-        session = w.active.zk.session_id
-        with mock.patch("controller.engine.conflict_rounds.WRITES_MAX", 2):
-            w.active.script.at("t/partitions/6/state", lambda: w.server.suspend(session))
-            w.die(1)
-            await eventually(lambda: not w.term.controller.ready.is_set())
-            assert 0 < sum(state.leader == 2 for state in w.states.values()) < 12
-            w.server.resume(session)
-            await w.told()
-        assert w.led() == {("t", p): (2, (2, 3)) for p in range(12)}
-        assert {state.leader_epoch for state in w.states.values()} == {4}, "one election each"
-        w.agreed()
+@in_world(before=running)
+async def test_many_lost_connections_are_no_reason_to_give_up(w: World) -> None:
+    session = w.active.zk.session_id
 
+    async def cut() -> None:
+        w.server.suspend(session)
+        asyncio.get_running_loop().call_later(0.5, w.server.resume, session)
 
-@in_virtual_time
-async def test_many_lost_connections_are_no_reason_to_give_up() -> None:
-    async with world() as w:
-        await running(w)
-        session = w.active.zk.session_id
-
-        async def cut() -> None:
-            w.server.suspend(session)
-            asyncio.get_running_loop().call_later(0.5, w.server.resume, session)
-
-        again(w, STATE_0, cut, times=20)
-        w.die(1)
-        await eventually(lambda: {leader for leader, _ in w.led().values()} == {2})
-        await w.told()
-        assert not w.counters.failures
-        w.agreed()
+    again(w, STATE_0, cut, times=20)
+    w.die(1)
+    await eventually(lambda: {leader for leader, _ in w.led().values()} == {2})
+    await w.told()
+    assert not w.counters.failures
+    w.agreed()
 
 
 class HangsUp:
@@ -283,15 +253,13 @@ class HangsUp:
     async def after(self, ops: list[Write]) -> None: ...
 
 
-@in_virtual_time
-async def test_a_server_that_hangs_up_at_large_requests_gets_small_ones() -> None:
-    async with world() as w:
-        await running(w)
-        w.active.zk.hooks = HangsUp(w, ops_max=1)  # type: ignore[assignment]
-        w.die(1)
-        await w.told()
-        assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
-        assert not w.counters.failures
+@in_world(before=running)
+async def test_a_server_that_hangs_up_at_large_requests_gets_small_ones(w: World) -> None:
+    w.active.zk.hooks = HangsUp(w, ops_max=1)  # type: ignore[assignment]
+    w.die(1)
+    await w.told()
+    assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
+    assert not w.counters.failures
 
 
 async def unseen(w: World) -> None:
@@ -301,34 +269,31 @@ async def unseen(w: World) -> None:
 
 
 @pytest.mark.seed("S4-86")
-@in_virtual_time
-async def test_fenced_ends_the_term_with_nothing_applied_or_told() -> None:
-    async with world() as w:
-        await running(w)
-        before, rows, written = w.led(), list(w.term.cluster.rows), w.counters.writes
-        w.active.script.at(STATE_0, lambda: unseen(w))
-        w.die(1)
-        why = await w.active.ended()
-        assert "/controller_epoch" in why
-        assert "another controller was elected" in why
-        assert w.led() == before
-        assert w.term.cluster.rows == rows
-        assert w.witness.told == []
-        assert (w.counters.fenced, w.counters.writes) == (1, written)
+@in_world(before=running)
+async def test_fenced_ends_the_term_with_nothing_applied_or_told(w: World) -> None:
+    before, rows, written = w.led(), list(w.term.cluster.rows), w.counters.writes
+    w.active.script.at(STATE_0, lambda: unseen(w))
+    w.die(1)
+    why = await w.active.ended()
+    assert "/controller_epoch" in why
+    assert "another controller was elected" in why
+    assert w.led() == before
+    assert w.term.cluster.rows == rows
+    assert w.witness.told == []
+    assert (w.counters.fenced, w.counters.writes) == (1, written)
 
 
-@in_virtual_time
-async def test_what_is_committed_while_the_term_ends_is_neither_applied_nor_told_but_the_next_term_tells_it() -> None:
-    async with world() as w:
-        await running(w)
-        w.active.script.at(STATE_0, lambda: w.term.gate.end("a test"), when="after")
-        w.die(1)
-        assert await w.active.ended() == "a test"
-        assert {leader for leader, _ in w.led().values()} == {2}, "ZooKeeper has it"
-        assert [change for change in w.witness.told if change.writes] == []
-        assert {row.leader for row in w.term.cluster.rows} == {1}
-        await w.active.crash()
-        await w.begin_term()
-        await w.told()
-        assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
-        w.agreed()
+@in_world(before=running)
+async def test_what_is_committed_while_the_term_ends_is_neither_applied_nor_told_but_the_next_term_tells_it(
+    w: World,
+) -> None:
+    w.active.script.at(STATE_0, lambda: w.term.gate.end("a test"), when="after")
+    w.die(1)
+    assert await w.active.ended() == "a test"
+    assert {leader for leader, _ in w.led().values()} == {2}, "ZooKeeper has it"
+    assert [change for change in w.witness.told if change.writes] == []
+    assert {row.leader for row in w.term.cluster.rows} == {1}
+    await w.active.crash()
+    await w.serve()
+    assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
+    w.agreed()

@@ -21,7 +21,7 @@ from metadata_store.hooks import Kill
 from state_machines.model.types import TopicPartition
 from tests.core.carried_kit import create, created, grow, topic
 from tests.core.controller_parts import DAEMON
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.virtual_time import in_virtual_time
 
 Act = Callable[[World], Awaitable[None]]
@@ -315,16 +315,14 @@ async def test_a_block_of_producer_ids_is_never_handed_out_twice() -> None:
             assert sorted(blocks) == [0, *range(1000 + 1000 * skipped, 4000 + 1000 * skipped, 1000)]
 
 
-@in_virtual_time
-async def test_a_term_that_dies_answers_nobody() -> None:
+@in_world(before=three_topics)
+async def test_a_term_that_dies_answers_nobody(w: World) -> None:
     """An answer means that it is durable: who was not answered asks the next controller."""
-    async with world() as w:
-        await three_topics(w)
-        await w.begin_term()
-        w.active.script.kill_at(1, "before")
-        with pytest.raises(NotController):
-            await w.alter_partition(1, w.proposal("t", 0, (1, 2)))
-        assert w.states["t", 0].isr == (1, 2, 3)
-        passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        w.term.queue.post(Event(EventKind.SETTLED, passed, preempt=lambda: passed.set_result(None)))
-        assert passed.done()
+    await w.begin_term()
+    w.active.script.kill_at(1, "before")
+    with pytest.raises(NotController):
+        await w.alter_partition(1, w.proposal("t", 0, (1, 2)))
+    assert w.states["t", 0].isr == (1, 2, 3)
+    passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    w.term.queue.post(Event(EventKind.SETTLED, passed, preempt=lambda: passed.set_result(None)))
+    assert passed.done()

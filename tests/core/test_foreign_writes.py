@@ -101,8 +101,7 @@ async def prepared(w: World) -> None:
     await w.topic("u", (3, 1), leaders=True)
     await w.topic("v", (1, 3), leaders=True, led_by=3)
     w.tasks = []  # type: ignore[attr-defined]
-    await w.begin_term()
-    await w.told()
+    await w.serve()
 
 
 async def rested(w: World) -> End:

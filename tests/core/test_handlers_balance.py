@@ -9,9 +9,8 @@ import pytest
 
 from controller.engine.leader_balance import LeaderBalance
 from controller.term.dispatch import controller_state
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import ask_by_znode, written
-from tests.core.virtual_time import in_virtual_time
 
 
 async def unbalanced(w: World, not_led: int, led: int = 0) -> None:
@@ -19,8 +18,7 @@ async def unbalanced(w: World, not_led: int, led: int = 0) -> None:
     await w.topic("t", *[(1, 2, 3)] * not_led, leaders=True, led_by=2)
     if led:
         await w.topic("u", *[(1, 2, 3)] * led, leaders=True)
-    await w.begin_term()
-    await w.told()
+    await w.serve()
 
 
 def moved(w: World) -> int:
@@ -36,100 +34,91 @@ async def after(w: World, seconds: float) -> int:
 
 @pytest.mark.kafka("ControllerIntegrationTest.testAutoPreferredReplicaLeaderElection")
 @pytest.mark.seed("S4-83")
-@in_virtual_time
-async def test_it_looks_soon_after_a_failover_and_then_every_interval() -> None:
+@in_world()
+async def test_it_looks_soon_after_a_failover_and_then_every_interval(w: World) -> None:
     """testAutoPreferredReplicaLeaderElection; what is out of balance later waits for the next look."""
-    async with world() as w:
-        await unbalanced(w, 4)
-        assert await after(w, 4.0) == 0
-        assert await after(w, 2.0) == 4
-        await w.bounce(1)
-        await w.told()
-        for partition in range(4):
-            await w.alter_partition(2, w.proposal("t", partition, (2, 3, 1)))
-        assert await after(w, 290.0) == 0
-        assert await after(w, 10.0) == 4
-        w.agreed()
+    await unbalanced(w, 4)
+    assert await after(w, 4.0) == 0
+    assert await after(w, 2.0) == 4
+    await w.bounce(1)
+    await w.told()
+    for partition in range(4):
+        await w.alter_partition(2, w.proposal("t", partition, (2, 3, 1)))
+    assert await after(w, 290.0) == 0
+    assert await after(w, 10.0) == 4
+    w.agreed()
 
 
 @pytest.mark.seed("S4-83")
 @pytest.mark.parametrize(("led", "expected"), [(9, 0), (8, 1)])
-@in_virtual_time
-async def test_only_above_the_ratio(led: int, expected: int) -> None:
-    async with world() as w:
-        await unbalanced(w, 1, led)
-        assert await after(w, 6.0) == expected
+@in_world()
+async def test_only_above_the_ratio(w: World, led: int, expected: int) -> None:
+    await unbalanced(w, 1, led)
+    assert await after(w, 6.0) == expected
 
 
 @pytest.mark.seed("S4-83")
-@in_virtual_time
-async def test_the_ratio_and_the_interval_are_settings() -> None:
-    async with world(leader_imbalance_per_broker_percentage=50, leader_imbalance_check_interval_seconds=20) as w:
-        await unbalanced(w, 1, 1)
-        assert await after(w, 6.0) == 0
-        await w.topic("v", (1, 2), leaders=True, led_by=2)
-        await w.told()
-        assert await after(w, 10.0) == 0
-        assert await after(w, 10.0) == 1
+@in_world(leader_imbalance_per_broker_percentage=50, leader_imbalance_check_interval_seconds=20)
+async def test_the_ratio_and_the_interval_are_settings(w: World) -> None:
+    await unbalanced(w, 1, 1)
+    assert await after(w, 6.0) == 0
+    await w.topic("v", (1, 2), leaders=True, led_by=2)
+    await w.told()
+    assert await after(w, 10.0) == 0
+    assert await after(w, 10.0) == 1
 
 
 @pytest.mark.seed("S4-83")
-@in_virtual_time
-async def test_no_more_leaders_move_in_a_minute_than_allowed() -> None:
-    async with world(leader_rebalance_moves_per_minute=3) as w:
-        await unbalanced(w, 8)
-        assert await after(w, 6.0) == 3
-        assert await after(w, 58.0) == 3
-        assert await after(w, 2.0) == 6
-        assert await after(w, 61.0) == 8
+@in_world(leader_rebalance_moves_per_minute=3)
+async def test_no_more_leaders_move_in_a_minute_than_allowed(w: World) -> None:
+    await unbalanced(w, 8)
+    assert await after(w, 6.0) == 3
+    assert await after(w, 58.0) == 3
+    assert await after(w, 2.0) == 6
+    assert await after(w, 61.0) == 8
 
 
 @pytest.mark.seed("S4-83")
-@in_virtual_time
-async def test_a_short_interval_does_not_widen_the_budget() -> None:
-    async with world(leader_rebalance_moves_per_minute=3, leader_imbalance_check_interval_seconds=1) as w:
-        await unbalanced(w, 8)
-        assert await after(w, 60.0) == 3
-        assert await after(w, 10.0) == 6
+@in_world(leader_rebalance_moves_per_minute=3, leader_imbalance_check_interval_seconds=1)
+async def test_a_short_interval_does_not_widen_the_budget(w: World) -> None:
+    await unbalanced(w, 8)
+    assert await after(w, 60.0) == 3
+    assert await after(w, 10.0) == 6
 
 
 @pytest.mark.seed("S4-83")
-@in_virtual_time
-async def test_it_can_be_switched_off() -> None:
-    async with world(auto_leader_rebalance_enable=False) as w:
-        await unbalanced(w, 4)
-        assert await after(w, 1_000.0) == 0
+@in_world(auto_leader_rebalance_enable=False)
+async def test_it_can_be_switched_off(w: World) -> None:
+    await unbalanced(w, 4)
+    assert await after(w, 1_000.0) == 0
 
 
 @pytest.mark.seed("S4-83")
-@in_virtual_time
-async def test_where_nothing_is_to_be_done_nothing_is_written() -> None:
+@in_world()
+async def test_where_nothing_is_to_be_done_nothing_is_written(w: World) -> None:
     """A preferred replica that is behind is not asked for (KAFKA-9866)."""
-    async with world() as w:
-        await w.topic("t", (1, 2), leaders=True, led_by=2, isr=(2,))
-        await w.begin_term()
-        await w.told()
-        zxid = w.server.tree.zxid
-        await after(w, 1_000.0)
-        assert w.server.tree.zxid == zxid
-        assert w.counters.events["auto_balance"].count == 4
+    await w.topic("t", (1, 2), leaders=True, led_by=2, isr=(2,))
+    await w.serve()
+    zxid = w.server.tree.zxid
+    await after(w, 1_000.0)
+    assert w.server.tree.zxid == zxid
+    assert w.counters.events["auto_balance"].count == 4
 
 
 @pytest.mark.seed("S4-83")
-@in_virtual_time
-async def test_a_look_waits_for_the_connection_and_ends_with_the_term() -> None:
-    async with world() as w:
-        await unbalanced(w, 4)
-        w.server.suspend(w.active.zk.session_id)
-        await asyncio.sleep(10.0)
-        assert moved(w) == 0
-        w.server.resume(w.active.zk.session_id)
-        await w.told()
-        assert moved(w) == 4
-        await w.seize()
-        await w.active.ended()
-        await asyncio.sleep(1_000.0)
-        assert w.counters.events["auto_balance"].count == 1
+@in_world()
+async def test_a_look_waits_for_the_connection_and_ends_with_the_term(w: World) -> None:
+    await unbalanced(w, 4)
+    w.server.suspend(w.active.zk.session_id)
+    await asyncio.sleep(10.0)
+    assert moved(w) == 0
+    w.server.resume(w.active.zk.session_id)
+    await w.told()
+    assert moved(w) == 4
+    await w.seize()
+    await w.active.ended()
+    await asyncio.sleep(1_000.0)
+    assert w.counters.events["auto_balance"].count == 1
 
 
 @pytest.mark.kafka(
@@ -138,26 +127,24 @@ async def test_a_look_waits_for_the_connection_and_ends_with_the_term() -> None:
     "ControllerEventManagerTest.testSuccessfulEvent",
 )
 @pytest.mark.seed("S4-83")
-@in_virtual_time
-async def test_a_reassignment_that_is_stuck_holds_no_partition_up() -> None:
-    async with world() as w:
-        await unbalanced(w, 3)
-        await ask_by_znode(w, {("t", 0): (1, 9)})
-        assert written(w, "t", 0).moving
-        states: list[int] = []
-        w.active.script.at("t/partitions/2/state", lambda: states.append(controller_state(w.term.handling)))
-        assert await after(w, 6.0) == 3
-        assert written(w, "t", 0).moving, "broker 9 is not there"
-        assert (states, w.counters.events["auto_balance"].count) == ([6], 1)
-        assert controller_state(w.term.handling) == 0
+@in_world()
+async def test_a_reassignment_that_is_stuck_holds_no_partition_up(w: World) -> None:
+    await unbalanced(w, 3)
+    await ask_by_znode(w, {("t", 0): (1, 9)})
+    assert written(w, "t", 0).moving
+    states: list[int] = []
+    w.active.script.at("t/partitions/2/state", lambda: states.append(controller_state(w.term.handling)))
+    assert await after(w, 6.0) == 3
+    assert written(w, "t", 0).moving, "broker 9 is not there"
+    assert (states, w.counters.events["auto_balance"].count) == ([6], 1)
+    assert controller_state(w.term.handling) == 0
 
 
-@in_virtual_time
-async def test_a_large_model_is_counted_in_turns() -> None:
-    async with world() as w:
-        with mock.patch("controller.handlers.auto_balance.TURN_ROWS", 3):
-            await unbalanced(w, 10)
-            assert await after(w, 6.0) == 10
+@in_world()
+async def test_a_large_model_is_counted_in_turns(w: World) -> None:
+    with mock.patch("controller.handlers.auto_balance.TURN_ROWS", 3):
+        await unbalanced(w, 10)
+        assert await after(w, 6.0) == 10
 
 
 def test_the_budget_is_that_of_the_last_minute() -> None:

@@ -22,7 +22,7 @@ from state_machines.admin_rules.create_topics import TopicError
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.model.types import Broker
 from tests.core.carried_kit import call, create, topic
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.virtual_time import in_virtual_time
 from tests.polling import eventually
 
@@ -78,221 +78,204 @@ async def served(w: World, body: Any) -> Any:
     return await Calls(w.term.queue, w.term.authorizer).carried(call(body))
 
 
-@in_virtual_time
-async def test_defaults_of_the_brokers_are_those_of_topics_that_clients_create() -> None:
-    async with world() as w:
-        asking(w, every=GUARDED)
-        await w.begin_term()
-        [made] = (await served(w, create(topic("t")))).topics
-        assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 4, 3)
+@in_world()
+async def test_defaults_of_the_brokers_are_those_of_topics_that_clients_create(w: World) -> None:
+    asking(w, every=GUARDED)
+    await w.begin_term()
+    [made] = (await served(w, create(topic("t")))).topics
+    assert (made.error_code, made.num_partitions, made.replication_factor) == (0, 4, 3)
 
 
-@in_virtual_time
-async def test_deletion_that_brokers_forbid_is_refused_and_a_marker_is_removed() -> None:
-    async with world() as w:
-        asking(w, broker_2=GUARDED)
-        await w.topic("t", (1, 2), leaders=True)
-        await w.begin_term()
-        await settled(w)
-        [refused] = (await w.delete_topics("t")).topics
-        assert refused.error is Error.TOPIC_DELETION_DISABLED
-        await w.mark("t")
-        await w.told()
-        assert w.node(paths.deletion("t")) is None
-        assert ("t", 0) in w.led()
+@in_world()
+async def test_deletion_that_brokers_forbid_is_refused_and_a_marker_is_removed(w: World) -> None:
+    asking(w, broker_2=GUARDED)
+    await w.topic("t", (1, 2), leaders=True)
+    await w.begin_term()
+    await settled(w)
+    [refused] = (await w.delete_topics("t")).topics
+    assert refused.error is Error.TOPIC_DELETION_DISABLED
+    await w.mark("t")
+    await w.told()
+    assert w.node(paths.deletion("t")) is None
+    assert ("t", 0) in w.led()
 
 
-@in_virtual_time
-async def test_before_a_broker_has_said_that_deletion_is_allowed_markers_wait_and_nothing_is_deleted() -> None:
-    async with world() as w:
-        brokers = asking(w)
-        brokers.silent = {1, 2, 3}
-        await w.topic("t", (1, 2), leaders=True)
-        await w.mark("t", "never-was")
-        await w.begin_term()
-        await w.told()
-        assert held(w, DELETE) is None
-        assert w.node(paths.deletion("t")) is not None
-        assert w.node(paths.deletion("never-was")) is None, "what it names does not exist"
-        assert all(w.wires.deleted(b) == [] for b in (1, 2, 3))
-        [refused] = (await w.delete_topics("t")).topics
-        assert refused.error is Error.REQUEST_TIMED_OUT, "it may be allowed, which will be known"
-        assert "controller.delete_topic_enable" in (refused.why or "")
-        [answered] = (await served(w, t.DeleteTopicsRequest(1_000, ("t",)))).responses
-        assert (answered.error_code, answered.error_message) == (Error.REQUEST_TIMED_OUT, refused.why)
-        brokers.silent = {1}
-        await eventually(lambda: bool(w.wires.deleted(1)), 60.0)
-        assert held(w, DELETE) is True
+@in_world()
+async def test_before_a_broker_has_said_that_deletion_is_allowed_markers_wait_and_nothing_is_deleted(w: World) -> None:
+    brokers = asking(w)
+    brokers.silent = {1, 2, 3}
+    await w.topic("t", (1, 2), leaders=True)
+    await w.mark("t", "never-was")
+    await w.serve()
+    assert held(w, DELETE) is None
+    assert w.node(paths.deletion("t")) is not None
+    assert w.node(paths.deletion("never-was")) is None, "what it names does not exist"
+    assert all(w.wires.deleted(b) == [] for b in (1, 2, 3))
+    [refused] = (await w.delete_topics("t")).topics
+    assert refused.error is Error.REQUEST_TIMED_OUT, "it may be allowed, which will be known"
+    assert "controller.delete_topic_enable" in (refused.why or "")
+    [answered] = (await served(w, t.DeleteTopicsRequest(1_000, ("t",)))).responses
+    assert (answered.error_code, answered.error_message) == (Error.REQUEST_TIMED_OUT, refused.why)
+    brokers.silent = {1}
+    await eventually(lambda: bool(w.wires.deleted(1)), 60.0)
+    assert held(w, DELETE) is True
 
 
-@in_virtual_time
-async def test_numbers_that_no_broker_has_said_yet_are_not_made_up() -> None:
-    async with world() as w:
-        asking(w).silent = {1, 2, 3}
-        await w.begin_term()
-        await w.told()
-        wanted = create(topic("a"), topic("b", 1))
-        first, second = (await served(w, wanted)).topics
-        assert (first.error_code, second.error_code) == (TopicError.REQUEST_TIMED_OUT,) * 2
-        assert "num.partitions" in (first.error_message or "")
-        assert "controller.default_replication_factor" in (second.error_message or "")
-        wanted = create(
-            topic("c", 1, 1), topic("d", 1, 1, remote_storage_enable="true"), topic("e", 1, 1, nonsense="1")
-        )
-        third, fourth, fifth = (await served(w, wanted)).topics
-        assert (third.error_code, fourth.error_code) == (TopicError.REQUEST_TIMED_OUT,) * 2
-        assert "ignore_create_topic_policy" in third.error_message, "nor is it known whether brokers have a policy"
-        assert "remote_log_storage_system_enable" in fourth.error_message
-        assert fifth.error_code == TopicError.INVALID_CONFIG, "which will not become right"
+@in_world()
+async def test_numbers_that_no_broker_has_said_yet_are_not_made_up(w: World) -> None:
+    asking(w).silent = {1, 2, 3}
+    await w.serve()
+    wanted = create(topic("a"), topic("b", 1))
+    first, second = (await served(w, wanted)).topics
+    assert (first.error_code, second.error_code) == (TopicError.REQUEST_TIMED_OUT,) * 2
+    assert "num.partitions" in (first.error_message or "")
+    assert "controller.default_replication_factor" in (second.error_message or "")
+    wanted = create(topic("c", 1, 1), topic("d", 1, 1, remote_storage_enable="true"), topic("e", 1, 1, nonsense="1"))
+    third, fourth, fifth = (await served(w, wanted)).topics
+    assert (third.error_code, fourth.error_code) == (TopicError.REQUEST_TIMED_OUT,) * 2
+    assert "ignore_create_topic_policy" in third.error_message, "nor is it known whether brokers have a policy"
+    assert "remote_log_storage_system_enable" in fourth.error_message
+    assert fifth.error_code == TopicError.INVALID_CONFIG, "which will not become right"
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@in_virtual_time
-async def test_what_brokers_said_while_zookeeper_went_away_is_kept_once_it_is_back(when: str) -> None:
-    async with world() as w:
-        brokers = asking(w, every=GUARDED)
-        brokers.silent = {1, 2, 3}
-        await w.begin_term()
-        w.active.script.at(BROKER_SETTINGS, lambda: w.server.suspend(w.active.zk.session_id), when=when)
-        brokers.silent.clear()
-        await eventually(lambda: not w.term.controller.ready.is_set(), 60.0)
-        asked = brokers.asked
-        w.server.resume(w.active.zk.session_id)
-        await eventually(lambda: not w.term.controller.adoption.unkept, 60.0)
-        assert w.node(BROKER_SETTINGS) is not None
-        assert brokers.asked == asked, "they need not say it again"
-        assert not w.term.gate.ended
+@in_world()
+async def test_what_brokers_said_while_zookeeper_went_away_is_kept_once_it_is_back(w: World, when: str) -> None:
+    brokers = asking(w, every=GUARDED)
+    brokers.silent = {1, 2, 3}
+    await w.begin_term()
+    w.active.script.at(BROKER_SETTINGS, lambda: w.server.suspend(w.active.zk.session_id), when=when)
+    brokers.silent.clear()
+    await eventually(lambda: not w.term.controller.ready.is_set(), 60.0)
+    asked = brokers.asked
+    w.server.resume(w.active.zk.session_id)
+    await eventually(lambda: not w.term.controller.adoption.unkept, 60.0)
+    assert w.node(BROKER_SETTINGS) is not None
+    assert brokers.asked == asked, "they need not say it again"
+    assert not w.term.gate.ended
 
 
-@in_virtual_time
+@in_world()
 async def test_a_broker_that_does_not_say_its_settings_is_named_with_the_permission_that_it_wants(
+    w: World,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with world() as w:
-        asking(w, every=GUARDED).silent = {3}
-        await w.begin_term()
-        await asyncio.sleep(60.0)
-        [said] = [line for line in caplog.messages if line.startswith("broker 3 does not report its settings")]
-        assert "DescribeConfigs on the cluster" in said
-        assert "controller.* keys" in said
+    asking(w, every=GUARDED).silent = {3}
+    await w.begin_term()
+    await asyncio.sleep(60.0)
+    [said] = [line for line in caplog.messages if line.startswith("broker 3 does not report its settings")]
+    assert "DescribeConfigs on the cluster" in said
+    assert "controller.* keys" in said
 
 
-@in_virtual_time
-async def test_clients_wait_for_the_answers_of_brokers_and_brokers_calls_do_not() -> None:
-    async with world() as w:
-        asking(w, every=GUARDED).slow_s = 2.0
-        await w.topic("u", (1, 2, 3), leaders=True)
-        await w.begin_term()
-        started_s = asyncio.get_running_loop().time()
-        waiting = asyncio.create_task(served(w, create(topic("t"))))
-        answer = await w.alter_partition(1, w.proposal("u", 0, (1, 2)))
-        assert answer.error == 0
-        assert asyncio.get_running_loop().time() - started_s < 1.0
-        assert not waiting.done()
-        [made] = (await waiting).topics
-        assert made.num_partitions == 4
+@in_world()
+async def test_clients_wait_for_the_answers_of_brokers_and_brokers_calls_do_not(w: World) -> None:
+    asking(w, every=GUARDED).slow_s = 2.0
+    await w.topic("u", (1, 2, 3), leaders=True)
+    await w.begin_term()
+    started_s = asyncio.get_running_loop().time()
+    waiting = asyncio.create_task(served(w, create(topic("t"))))
+    answer = await w.alter_partition(1, w.proposal("u", 0, (1, 2)))
+    assert answer.error == 0
+    assert asyncio.get_running_loop().time() - started_s < 1.0
+    assert not waiting.done()
+    [made] = (await waiting).topics
+    assert made.num_partitions == 4
 
 
-@in_virtual_time
-async def test_clients_do_not_wait_for_ever_for_a_broker_that_says_nothing() -> None:
-    async with world() as w:
-        asking(w, every=GUARDED).silent = {3}
-        await w.begin_term()
-        started_s = asyncio.get_running_loop().time()
-        [made] = (await served(w, create(topic("t")))).topics
-        assert made.num_partitions == 4
-        assert asyncio.get_running_loop().time() - started_s <= 6.0
+@in_world()
+async def test_clients_do_not_wait_for_ever_for_a_broker_that_says_nothing(w: World) -> None:
+    asking(w, every=GUARDED).silent = {3}
+    await w.begin_term()
+    started_s = asyncio.get_running_loop().time()
+    [made] = (await served(w, create(topic("t")))).topics
+    assert made.num_partitions == 4
+    assert asyncio.get_running_loop().time() - started_s <= 6.0
 
 
-@in_virtual_time
-async def test_what_brokers_said_is_kept_for_a_daemon_that_takes_over_while_none_answers() -> None:
-    async with world() as w:
-        brokers = asking(w, every=GUARDED)
-        await w.begin_term()
-        await settled(w)
-        await eventually(lambda: w.node(BROKER_SETTINGS) is not None)
-        await w.active.crash()
-        brokers.silent = {1, 2, 3}
-        await w.begin_term()
-        started_s = asyncio.get_running_loop().time()
-        [made] = (await served(w, create(topic("t")))).topics
-        assert (made.num_partitions, made.replication_factor) == (4, 3)
-        assert asyncio.get_running_loop().time() - started_s < 1.0, "they said it since they registered: nobody waits"
-        assert held(w, DELETE) is False
+@in_world()
+async def test_what_brokers_said_is_kept_for_a_daemon_that_takes_over_while_none_answers(w: World) -> None:
+    brokers = asking(w, every=GUARDED)
+    await w.begin_term()
+    await settled(w)
+    await eventually(lambda: w.node(BROKER_SETTINGS) is not None)
+    await w.active.crash()
+    brokers.silent = {1, 2, 3}
+    await w.begin_term()
+    started_s = asyncio.get_running_loop().time()
+    [made] = (await served(w, create(topic("t")))).topics
+    assert (made.num_partitions, made.replication_factor) == (4, 3)
+    assert asyncio.get_running_loop().time() - started_s < 1.0, "they said it since they registered: nobody waits"
+    assert held(w, DELETE) is False
 
 
 @pytest.mark.parametrize("kept", [b"{", b"", b'{"names":["a"],"values":[],"brokers":{"1":[1,4]}}', b"[]"])
-@in_virtual_time
-async def test_kept_settings_that_cannot_be_understood_are_asked_for_anew(kept: bytes) -> None:
-    async with world() as w:
-        asking(w, every=GUARDED)
-        await w.seat()
-        await w.operator.create(BROKER_SETTINGS, kept)
-        await w.begin_term()
-        await settled(w)
-        assert held(w, DELETE) is False
-        await eventually(lambda: json.loads((w.node(BROKER_SETTINGS)).data)["version"] == 1)  # type: ignore[union-attr, arg-type]
+@in_world()
+async def test_kept_settings_that_cannot_be_understood_are_asked_for_anew(w: World, kept: bytes) -> None:
+    asking(w, every=GUARDED)
+    await w.seat()
+    await w.operator.create(BROKER_SETTINGS, kept)
+    await w.begin_term()
+    await settled(w)
+    assert held(w, DELETE) is False
+    await eventually(lambda: json.loads((w.node(BROKER_SETTINGS)).data)["version"] == 1)  # type: ignore[union-attr, arg-type]
 
 
-@in_virtual_time
-async def test_settings_that_cannot_be_kept_hold_all_the_same() -> None:
-    async with world() as w:
-        asking(w, every=GUARDED)
-        await w.seat()
-        created = await w.operator.create(BROKER_SETTINGS, b"{}")
-        closed = [digest_acl("other", "one"), Acl(READ, "world", "anyone")]
-        await w.operator.set_acls(BROKER_SETTINGS, closed, created.stat.acl_version)
-        await w.begin_term()
-        await settled(w)
-        assert held(w, DELETE) is False
-        assert sum(w.counters.failures.values()) == 1
+@in_world()
+async def test_settings_that_cannot_be_kept_hold_all_the_same(w: World) -> None:
+    asking(w, every=GUARDED)
+    await w.seat()
+    created = await w.operator.create(BROKER_SETTINGS, b"{}")
+    closed = [digest_acl("other", "one"), Acl(READ, "world", "anyone")]
+    await w.operator.set_acls(BROKER_SETTINGS, closed, created.stat.acl_version)
+    await w.begin_term()
+    await settled(w)
+    assert held(w, DELETE) is False
+    assert sum(w.counters.failures.values()) == 1
 
 
-@in_virtual_time
-async def test_a_broker_that_joins_with_a_stricter_value_is_followed_and_so_is_its_end() -> None:
-    async with world() as w:
-        asking(w, broker_4=GUARDED)
-        await w.begin_term()
-        await settled(w)
-        assert held(w, DELETE) is True
-        await w.boot(4)
-        await eventually(lambda: held(w, DELETE) is False, 60.0)
-        w.die(4)
-        await w.told()
-        assert held(w, DELETE) is True
+@in_world()
+async def test_a_broker_that_joins_with_a_stricter_value_is_followed_and_so_is_its_end(w: World) -> None:
+    asking(w, broker_4=GUARDED)
+    await w.begin_term()
+    await settled(w)
+    assert held(w, DELETE) is True
+    await w.boot(4)
+    await eventually(lambda: held(w, DELETE) is False, 60.0)
+    w.die(4)
+    await w.told()
+    assert held(w, DELETE) is True
 
 
-@in_virtual_time
-async def test_a_deletion_that_has_begun_goes_on_when_a_broker_joins_that_forbids_it() -> None:
-    async with world() as w:
-        asking(w, broker_4=GUARDED)
-        await w.topic("t", (1, 2), leaders=True)
-        await w.topic("u", (1, 2), leaders=True)
-        await w.begin_term()
-        await settled(w)
-        w.die(2)
-        await w.mark("t")
-        await w.told()
-        await w.boot(4)
-        await eventually(lambda: held(w, DELETE) is False, 60.0)
-        await w.mark("u")
-        await w.told()
-        assert w.node(paths.deletion("t")) is not None, "broker 1 has deleted its log already"
-        assert w.node(paths.deletion("u")) is None
-        await w.boot(2)
-        await w.told()
-        await eventually(lambda: w.znodes_of("t") == [], 60.0)
-        assert ("u", 0) in w.led()
+@in_world()
+async def test_a_deletion_that_has_begun_goes_on_when_a_broker_joins_that_forbids_it(w: World) -> None:
+    asking(w, broker_4=GUARDED)
+    await w.topic("t", (1, 2), leaders=True)
+    await w.topic("u", (1, 2), leaders=True)
+    await w.begin_term()
+    await settled(w)
+    w.die(2)
+    await w.mark("t")
+    await w.told()
+    await w.boot(4)
+    await eventually(lambda: held(w, DELETE) is False, 60.0)
+    await w.mark("u")
+    await w.told()
+    assert w.node(paths.deletion("t")) is not None, "broker 1 has deleted its log already"
+    assert w.node(paths.deletion("u")) is None
+    await w.boot(2)
+    await w.told()
+    await eventually(lambda: w.znodes_of("t") == [], 60.0)
+    assert ("u", 0) in w.led()
 
 
-@in_virtual_time
-async def test_a_value_of_ours_comes_before_the_brokers() -> None:
-    async with world(num_partitions=2, delete_topic_enable=True) as w:
-        asking(w, every=GUARDED)
-        await w.begin_term()
-        [made] = (await served(w, create(topic("t")))).topics
-        assert (made.num_partitions, made.replication_factor) == (2, 3)
-        assert held(w, DELETE) is True
+@in_world(num_partitions=2, delete_topic_enable=True)
+async def test_a_value_of_ours_comes_before_the_brokers(w: World) -> None:
+    asking(w, every=GUARDED)
+    await w.begin_term()
+    [made] = (await served(w, create(topic("t")))).topics
+    assert (made.num_partitions, made.replication_factor) == (2, 3)
+    assert held(w, DELETE) is True
 
 
 @in_virtual_time
@@ -310,95 +293,88 @@ async def test_a_policy_of_a_broker_refuses_every_creation_unless_it_is_ignored(
 
 
 @pytest.mark.parametrize("static", ["true", "false"])
-@in_virtual_time
-async def test_a_topic_gets_tiered_storage_only_where_brokers_have_it(static: str) -> None:
-    async with world() as w:
-        asking(w, every={"remote.log.storage.system.enable": static})
-        await w.begin_term()
-        [made] = (await served(w, create(topic("t", 1, 1, remote_storage_enable="true")))).topics
-        assert made.error_code == (0 if static == "true" else TopicError.INVALID_CONFIG)
-        compacted = create(topic("u", 1, 1, remote_storage_enable="true", cleanup_policy="delete,compact"))
-        [refused] = (await served(w, compacted)).topics
-        assert refused.error_code == TopicError.INVALID_CONFIG
+@in_world()
+async def test_a_topic_gets_tiered_storage_only_where_brokers_have_it(w: World, static: str) -> None:
+    asking(w, every={"remote.log.storage.system.enable": static})
+    await w.begin_term()
+    [made] = (await served(w, create(topic("t", 1, 1, remote_storage_enable="true")))).topics
+    assert made.error_code == (0 if static == "true" else TopicError.INVALID_CONFIG)
+    compacted = create(topic("u", 1, 1, remote_storage_enable="true", cleanup_policy="delete,compact"))
+    [refused] = (await served(w, compacted)).topics
+    assert refused.error_code == TopicError.INVALID_CONFIG
 
 
 @pytest.mark.parametrize("static", ["true", "false"])
-@in_virtual_time
-async def test_unclean_elections_follow_the_brokers_file_as_soon_as_it_is_known(static: str) -> None:
+@in_world()
+async def test_unclean_elections_follow_the_brokers_file_as_soon_as_it_is_known(w: World, static: str) -> None:
     """At the take-over itself the strict value holds; what waits for a leader is elected once it is known."""
-    async with world() as w:
-        asking(w, every={"unclean.leader.election.enable": static})
-        await w.topic("t", (1, 2), leaders=True, isr=(1,))
-        w.die(1)
-        await w.begin_term()
-        await settled(w)
-        await w.told()
-        assert held(w, UNCLEAN) is (static == "true")
-        assert w.led()["t", 0][0] == (2 if static == "true" else -1)
+    asking(w, every={"unclean.leader.election.enable": static})
+    await w.topic("t", (1, 2), leaders=True, isr=(1,))
+    w.die(1)
+    await w.begin_term()
+    await settled(w)
+    await w.told()
+    assert held(w, UNCLEAN) is (static == "true")
+    assert w.led()["t", 0][0] == (2 if static == "true" else -1)
 
 
 @pytest.mark.parametrize("own", ["false", "true"])
-@in_virtual_time
-async def test_a_live_broker_whose_own_dynamic_setting_forbids_unclean_elections_forbids_the_default(own: str) -> None:
-    async with world() as w:
-        asking(w, every={"unclean.leader.election.enable": "true"})
-        await w.configure("brokers", "3", unclean_leader_election_enable=own)
-        await w.topic("t", (1, 2), leaders=True, isr=(1,))
-        await w.begin_term()
-        await settled(w)
-        w.die(1)
-        await w.told()
-        assert w.led()["t", 0][0] == (2 if own == "true" else -1)
+@in_world()
+async def test_a_live_broker_whose_own_dynamic_setting_forbids_unclean_elections_forbids_the_default(
+    w: World, own: str
+) -> None:
+    asking(w, every={"unclean.leader.election.enable": "true"})
+    await w.configure("brokers", "3", unclean_leader_election_enable=own)
+    await w.topic("t", (1, 2), leaders=True, isr=(1,))
+    await w.begin_term()
+    await settled(w)
+    w.die(1)
+    await w.told()
+    assert w.led()["t", 0][0] == (2 if own == "true" else -1)
 
 
 @pytest.mark.parametrize("allowed", ["true", "false"])
-@in_virtual_time
-async def test_leaders_go_back_by_themselves_only_where_brokers_let_them(allowed: str) -> None:
-    async with world() as w:
-        asking(w, every={"auto.leader.rebalance.enable": allowed})
-        await w.topic("t", (1, 2, 3), leaders=True, led_by=2)
-        await w.begin_term()
-        await asyncio.sleep(400.0)
-        await w.told()
-        assert w.led()["t", 0][0] == (1 if allowed == "true" else 2)
+@in_world()
+async def test_leaders_go_back_by_themselves_only_where_brokers_let_them(w: World, allowed: str) -> None:
+    asking(w, every={"auto.leader.rebalance.enable": allowed})
+    await w.topic("t", (1, 2, 3), leaders=True, led_by=2)
+    await w.begin_term()
+    await asyncio.sleep(400.0)
+    await w.told()
+    assert w.led()["t", 0][0] == (1 if allowed == "true" else 2)
 
 
-@in_virtual_time
-async def test_brokers_windows_are_those_of_quotas() -> None:
-    async with world() as w:
-        asking(w, every={"controller.quota.window.num": "5", "controller.quota.window.size.seconds": "2"})
-        await w.begin_term()
-        await settled(w)
-        assert w.term.controller.quotas.window_s == 10
+@in_world()
+async def test_brokers_windows_are_those_of_quotas(w: World) -> None:
+    asking(w, every={"controller.quota.window.num": "5", "controller.quota.window.size.seconds": "2"})
+    await w.begin_term()
+    await settled(w)
+    assert w.term.controller.quotas.window_s == 10
 
 
-@in_virtual_time
-async def test_brokers_that_differ_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as w:
-        asking(w, broker_2=GUARDED)
-        await w.begin_term()
-        await settled(w)
-        w.die(3)
-        await w.told()
-        lines = [record.getMessage() for record in caplog.records]
-        told = [line for line in lines if line.startswith("delete.topic.enable is")]
-        assert told[0] == (
-            "delete.topic.enable is true on brokers 1,3: give every broker the same value; the stricter one holds"
-        )
-        assert len(told) == len(set(told))
+@in_world()
+async def test_brokers_that_differ_are_told_once(w: World, caplog: pytest.LogCaptureFixture) -> None:
+    asking(w, broker_2=GUARDED)
+    await w.begin_term()
+    await settled(w)
+    w.die(3)
+    await w.told()
+    lines = [record.getMessage() for record in caplog.records]
+    told = [line for line in lines if line.startswith("delete.topic.enable is")]
+    assert told[0] == (
+        "delete.topic.enable is true on brokers 1,3: give every broker the same value; the stricter one holds"
+    )
+    assert len(told) == len(set(told))
 
 
-@in_virtual_time
-async def test_a_guard_outlives_the_broker_that_has_it_while_replicas_are_assigned_to_it() -> None:
-    async with world() as w:
-        asking(
-            w, every={"unclean.leader.election.enable": "true"}, broker_1={"unclean.leader.election.enable": "false"}
-        )
-        await w.topic("t", (1, 2), leaders=True)
-        await w.begin_term()
-        await settled(w)
-        await w.alter_partition(1, w.proposal("t", 0, (1,)))
-        w.die(1)
-        await w.told()
-        assert w.led()["t", 0] == (-1, (1,)), "broker 1 forbids unclean elections, and may come back"
-        assert w.term.controller.unclean.default is False
+@in_world()
+async def test_a_guard_outlives_the_broker_that_has_it_while_replicas_are_assigned_to_it(w: World) -> None:
+    asking(w, every={"unclean.leader.election.enable": "true"}, broker_1={"unclean.leader.election.enable": "false"})
+    await w.topic("t", (1, 2), leaders=True)
+    await w.begin_term()
+    await settled(w)
+    await w.alter_partition(1, w.proposal("t", 0, (1,)))
+    w.die(1)
+    await w.told()
+    assert w.led()["t", 0] == (-1, (1,)), "broker 1 forbids unclean elections, and may come back"
+    assert w.term.controller.unclean.default is False

@@ -14,8 +14,7 @@ from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from metadata_store import paths
 from metadata_store.codecs.cluster import ProducerIdBlock, encode_producer_ids
 from tests.core.controller_parts import LEADER_AND_ISR
-from tests.core.controller_world import World, world
-from tests.core.virtual_time import in_virtual_time
+from tests.core.controller_world import World, in_world
 from tests.polling import eventually
 
 
@@ -23,8 +22,7 @@ async def running(w: World, ibp: str = "3.9") -> None:
     """t-0 led by 1, t-1 by 2, both in sync on 1, 2, 3; u-0 has one replica."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("u", (1,), leaders=True)
-    await w.begin_term(ibp)
-    await w.told()
+    await w.serve(ibp)
     w.wires.frames.clear()
     w.witness.told.clear()
     w.active.script.writes.clear()
@@ -38,152 +36,132 @@ def only(reply: AlterPartitionReply) -> PartitionReply:
 
 @pytest.mark.kafka("ControllerChannelManagerTest.testLeaderAndIsrRequestSentToLiveOrShuttingDownBrokers")
 @pytest.mark.seed("S4-72", "S4-73", "S4-74", "S4-86")
-@in_virtual_time
-async def test_a_broker_that_stops_leads_nothing_and_follows_nothing() -> None:
-    async with world() as w:
-        await running(w)
-        reply = await w.controlled_shutdown(1)
-        assert (reply.error, reply.remaining) == (Error.NONE, [])
-        assert w.led() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("u", 0): (1, (1,))}
-        assert w.wires.last_word(2, LEADER_AND_ISR)["t", 0] == (2, 4), "the new leader knows before the broker goes"
-        await w.told()
-        assert w.wires.stopped(1) == {("t", 1)}
-        assert w.wires.last_word(1, LEADER_AND_ISR)["t", 0] == (2, 4), "it still hears of its leader (KAFKA-7482)"
-        zxid = w.server.tree.zxid
-        assert (await w.controlled_shutdown(1)).remaining == []
-        assert w.server.tree.zxid == zxid, "asking again changes nothing"
+@in_world(before=running)
+async def test_a_broker_that_stops_leads_nothing_and_follows_nothing(w: World) -> None:
+    reply = await w.controlled_shutdown(1)
+    assert (reply.error, reply.remaining) == (Error.NONE, [])
+    assert w.led() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("u", 0): (1, (1,))}
+    assert w.wires.last_word(2, LEADER_AND_ISR)["t", 0] == (2, 4), "the new leader knows before the broker goes"
+    await w.told()
+    assert w.wires.stopped(1) == {("t", 1)}
+    assert w.wires.last_word(1, LEADER_AND_ISR)["t", 0] == (2, 4), "it still hears of its leader (KAFKA-7482)"
+    zxid = w.server.tree.zxid
+    assert (await w.controlled_shutdown(1)).remaining == []
+    assert w.server.tree.zxid == zxid, "asking again changes nothing"
 
 
 @pytest.mark.seed("S4-72", "S4-73")
-@in_virtual_time
-async def test_new_leaders_are_committed_before_followers_are_stopped() -> None:
-    async with world() as w:
-        await running(w)
+@in_world(before=running)
+async def test_new_leaders_are_committed_before_followers_are_stopped(w: World) -> None:
+    await w.controlled_shutdown(1)
+    written = [[p for p in paths_ if p.endswith("/state")] for paths_ in w.active.script.writes]
+    assert [p for p in written if p] == [[paths.state("t", 0)], [paths.state("t", 1)]]
+
+
+@pytest.mark.seed("S4-72")
+@in_world()
+async def test_the_answer_waits_for_new_leaders_and_not_for_those_that_lose_a_follower(w: World) -> None:
+    await w.topic("v", (1, 3), (2, 1), leaders=True)
+    await running(w)
+    rows, waited = w.term.cluster.rows, list[list[int]]()
+
+    async def waits(wanted: Any, _timeout_s: float) -> frozenset[int]:
+        waited.append([*wanted])
+        return frozenset()
+
+    with mock.patch.object(w.term.channels, "leaders_acknowledged", waits):
         await w.controlled_shutdown(1)
-        written = [[p for p in paths_ if p.endswith("/state")] for paths_ in w.active.script.writes]
-        assert [p for p in written if p] == [[paths.state("t", 0)], [paths.state("t", 1)]]
+        await w.controlled_shutdown(1)
+    moved, again = [{w.term.cluster.name(i) for i in wanted} for wanted in waited]
+    assert moved == {("t", 0), ("v", 0)}
+    assert again == {("t", 0), ("t", 1), ("v", 0), ("v", 1), ("u", 0)}, "asked again: it may still be under way"
+    assert {rows[i].leader for i in waited[0]} == {2, 3}
 
 
 @pytest.mark.seed("S4-72")
-@in_virtual_time
-async def test_the_answer_waits_for_new_leaders_and_not_for_those_that_lose_a_follower() -> None:
-    async with world() as w:
-        await w.topic("v", (1, 3), (2, 1), leaders=True)
-        await running(w)
-        rows, waited = w.term.cluster.rows, list[list[int]]()
-
-        async def waits(wanted: Any, _timeout_s: float) -> frozenset[int]:
-            waited.append([*wanted])
-            return frozenset()
-
-        with mock.patch.object(w.term.channels, "leaders_acknowledged", waits):
-            await w.controlled_shutdown(1)
-            await w.controlled_shutdown(1)
-        moved, again = [{w.term.cluster.name(i) for i in wanted} for wanted in waited]
-        assert moved == {("t", 0), ("v", 0)}
-        assert again == {("t", 0), ("t", 1), ("v", 0), ("v", 1), ("u", 0)}, "asked again: it may still be under way"
-        assert {rows[i].leader for i in waited[0]} == {2, 3}
-
-
-@pytest.mark.seed("S4-72")
-@in_virtual_time
-async def test_what_nobody_else_can_lead_is_the_answer() -> None:
-    async with world() as w:
-        await w.topic("alone", (1, 2), (1, 3), leaders=True, isr=(1,))
-        await running(w)
-        reply = await w.controlled_shutdown(1)
-        assert reply.error == Error.NONE
-        assert sorted(reply.remaining) == [("alone", 0), ("alone", 1)]
-        assert w.led()["alone", 0] == (1, (1,)), "it leads on until it is gone"
+@in_world()
+async def test_what_nobody_else_can_lead_is_the_answer(w: World) -> None:
+    await w.topic("alone", (1, 2), (1, 3), leaders=True, isr=(1,))
+    await running(w)
+    reply = await w.controlled_shutdown(1)
+    assert reply.error == Error.NONE
+    assert sorted(reply.remaining) == [("alone", 0), ("alone", 1)]
+    assert w.led()["alone", 0] == (1, (1,)), "it leads on until it is gone"
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testControllerRejectControlledShutdownRequestWithStaleBrokerEpoch")
 @pytest.mark.seed("S4-72", "S4-86")
-@in_virtual_time
-async def test_a_former_life_and_a_stranger_may_not_stop_anything() -> None:
-    async with world() as w:
-        await running(w)
-        former = w.broker_epoch(1)
-        await w.bounce(1)
-        await w.settle()
-        before = w.led()
-        assert (await w.controlled_shutdown(1, epoch=former)).error == Error.STALE_BROKER_EPOCH
-        assert (await w.controlled_shutdown(9, epoch=1)).error == Error.BROKER_NOT_AVAILABLE
-        assert (await w.controlled_shutdown(2, epoch=-1)).error == Error.STALE_BROKER_EPOCH, "it must know its epoch"
-        assert w.led() == before
+@in_world(before=running)
+async def test_a_former_life_and_a_stranger_may_not_stop_anything(w: World) -> None:
+    former = w.broker_epoch(1)
+    await w.bounce(1)
+    await w.settle()
+    before = w.led()
+    assert (await w.controlled_shutdown(1, epoch=former)).error == Error.STALE_BROKER_EPOCH
+    assert (await w.controlled_shutdown(9, epoch=1)).error == Error.BROKER_NOT_AVAILABLE
+    assert (await w.controlled_shutdown(2, epoch=-1)).error == Error.STALE_BROKER_EPOCH, "it must know its epoch"
+    assert w.led() == before
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testShutdownBrokerNotAddedToIsr")
-@in_virtual_time
-async def test_a_broker_that_stopped_and_came_back_is_live_again() -> None:
-    async with world() as w:
-        await running(w)
-        await w.controlled_shutdown(1)
-        w.die(1)
-        await w.told()
-        await w.boot(1)
-        await w.told()
-        assert 1 in w.term.cluster.live
-        assert w.led()["u", 0][0] == 1
-        assert only(await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))).error == 0
+@in_world(before=running)
+async def test_a_broker_that_stopped_and_came_back_is_live_again(w: World) -> None:
+    await w.controlled_shutdown(1)
+    w.die(1)
+    await w.told()
+    await w.boot(1)
+    await w.told()
+    assert 1 in w.term.cluster.live
+    assert w.led()["u", 0][0] == 1
+    assert only(await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))).error == 0
 
 
-@in_virtual_time
-async def test_a_broker_that_cannot_be_told_does_not_hold_the_answer_back_for_long() -> None:
-    async with world() as w:
-        await running(w)
+@in_world(before=running)
+async def test_a_broker_that_cannot_be_told_does_not_hold_the_answer_back_for_long(w: World) -> None:
+    async def unreachable(*_: Any) -> Any:
+        await asyncio.sleep(3_600)
 
-        async def unreachable(*_: Any) -> Any:
-            await asyncio.sleep(3_600)
-
-        with mock.patch("tests.core.controller_parts.Wire.exchange", unreachable):
-            asked = asyncio.create_task(w.controlled_shutdown(1))
-            other = asyncio.create_task(w.producer_ids(2))
-            assert (await other).error == Error.NONE, "the queue goes on meanwhile"
-            assert not asked.done()
-            assert (await asyncio.wait_for(asked, 5.0)).remaining == []
+    with mock.patch("tests.core.controller_parts.Wire.exchange", unreachable):
+        asked = asyncio.create_task(w.controlled_shutdown(1))
+        other = asyncio.create_task(w.producer_ids(2))
+        assert (await other).error == Error.NONE, "the queue goes on meanwhile"
+        assert not asked.done()
+        assert (await asyncio.wait_for(asked, 5.0)).remaining == []
 
 
-@in_virtual_time
-async def test_a_term_that_ends_before_the_new_leaders_know_answers_nobody() -> None:
-    async with world() as w:
-        await running(w)
+@in_world(before=running)
+async def test_a_term_that_ends_before_the_new_leaders_know_answers_nobody(w: World) -> None:
+    async def never(*_: Any) -> None:
+        await asyncio.sleep(3_600)
 
-        async def never(*_: Any) -> None:
-            await asyncio.sleep(3_600)
-
-        with mock.patch.object(w.term.channels, "leaders_acknowledged", never):
-            asked = asyncio.create_task(w.controlled_shutdown(1))
-            await eventually(lambda: w.led()["t", 0][0] == 2)
-            w.term.gate.end("a test")
-            with pytest.raises(NotController):
-                await asked
+    with mock.patch.object(w.term.channels, "leaders_acknowledged", never):
+        asked = asyncio.create_task(w.controlled_shutdown(1))
+        await eventually(lambda: w.led()["t", 0][0] == 2)
+        w.term.gate.end("a test")
+        with pytest.raises(NotController):
+            await asked
 
 
 @pytest.mark.seed("S4-87")
-@in_virtual_time
-async def test_blocks_of_producer_ids_follow_each_other() -> None:
-    async with world() as w:
-        await running(w)
-        found = [await w.producer_ids(broker) for broker in (1, 2, 3, 1)]
-        assert [(reply.error, reply.start, reply.length) for reply in found] == [
-            (0, start, 1000) for start in range(0, 4000, 1000)
-        ]
-        await w.operator.set(paths.PRODUCER_IDS, encode_producer_ids(ProducerIdBlock(2, 9_000, 9_999)), -1)
-        assert (await w.producer_ids(2)).start == 10_000, "a broker below IBP 3.0 took one by itself"
+@in_world(before=running)
+async def test_blocks_of_producer_ids_follow_each_other(w: World) -> None:
+    found = [await w.producer_ids(broker) for broker in (1, 2, 3, 1)]
+    assert [(reply.error, reply.start, reply.length) for reply in found] == [
+        (0, start, 1000) for start in range(0, 4000, 1000)
+    ]
+    await w.operator.set(paths.PRODUCER_IDS, encode_producer_ids(ProducerIdBlock(2, 9_000, 9_999)), -1)
+    assert (await w.producer_ids(2)).start == 10_000, "a broker below IBP 3.0 took one by itself"
 
 
 @pytest.mark.seed("S4-87", "S4-86")
-@in_virtual_time
-async def test_producer_ids_only_for_the_present_life_of_a_registered_broker() -> None:
-    async with world() as w:
-        await running(w)
-        former = w.broker_epoch(1)
-        await w.bounce(1)
-        await w.settle()
-        assert (await w.producer_ids(1, epoch=former)).error == Error.STALE_BROKER_EPOCH
-        assert (await w.producer_ids(9, epoch=1)).error == Error.BROKER_ID_NOT_REGISTERED
-        assert (await w.producer_ids(1)).start == 0
+@in_world(before=running)
+async def test_producer_ids_only_for_the_present_life_of_a_registered_broker(w: World) -> None:
+    former = w.broker_epoch(1)
+    await w.bounce(1)
+    await w.settle()
+    assert (await w.producer_ids(1, epoch=former)).error == Error.STALE_BROKER_EPOCH
+    assert (await w.producer_ids(9, epoch=1)).error == Error.BROKER_ID_NOT_REGISTERED
+    assert (await w.producer_ids(1)).start == 0
 
 
 @pytest.mark.seed("S4-87")
@@ -195,42 +173,35 @@ async def test_producer_ids_only_for_the_present_life_of_a_registered_broker() -
     ],
     ids=["broken", "used up"],
 )
-@in_virtual_time
-async def test_producer_ids_that_cannot_be_given_end_no_term(data: bytes, error: Error) -> None:
-    async with world() as w:
-        await running(w)
-        await w.operator.set(paths.PRODUCER_IDS, data, -1)
-        assert (await w.producer_ids(1)).error == error
-        await w.settle()
-        assert not w.term.gate.ended
-        node = w.node(paths.PRODUCER_IDS)
-        assert node is not None
-        assert node.data == data
+@in_world(before=running)
+async def test_producer_ids_that_cannot_be_given_end_no_term(w: World, data: bytes, error: Error) -> None:
+    await w.operator.set(paths.PRODUCER_IDS, data, -1)
+    assert (await w.producer_ids(1)).error == error
+    await w.settle()
+    assert not w.term.gate.ended
+    node = w.node(paths.PRODUCER_IDS)
+    assert node is not None
+    assert node.data == data
 
 
 @pytest.mark.seed("S4-87")
-@in_virtual_time
-async def test_a_block_whose_outcome_is_unknown_is_skipped() -> None:
-    async with world() as w:
-        await running(w)
-        w.server.lose_replies(w.active.zk.session_id)
-        with pytest.raises(NotController):
-            await w.producer_ids(1)
-        await w.settle()
-        assert (await w.producer_ids(1)).start == 1_000
+@in_world(before=running)
+async def test_a_block_whose_outcome_is_unknown_is_skipped(w: World) -> None:
+    w.server.lose_replies(w.active.zk.session_id)
+    with pytest.raises(NotController):
+        await w.producer_ids(1)
+    await w.settle()
+    assert (await w.producer_ids(1)).start == 1_000
 
 
-@in_virtual_time
-async def test_producer_ids_that_others_take_all_the_time_are_tried_later() -> None:
-    async with world() as w:
-        await running(w)
-
-        async def foreign() -> None:
-            node = w.node(paths.PRODUCER_IDS)
-            assert node is not None
-            await w.operator.set(paths.PRODUCER_IDS, node.data, -1)
-            w.active.script.at(paths.PRODUCER_IDS, foreign)
-
+@in_world(before=running)
+async def test_producer_ids_that_others_take_all_the_time_are_tried_later(w: World) -> None:
+    async def foreign() -> None:
+        node = w.node(paths.PRODUCER_IDS)
+        assert node is not None
+        await w.operator.set(paths.PRODUCER_IDS, node.data, -1)
         w.active.script.at(paths.PRODUCER_IDS, foreign)
-        assert (await w.producer_ids(1)).error == Error.REQUEST_TIMED_OUT
-        assert not w.term.gate.ended
+
+    w.active.script.at(paths.PRODUCER_IDS, foreign)
+    assert (await w.producer_ids(1)).error == Error.REQUEST_TIMED_OUT
+    assert not w.term.gate.ended

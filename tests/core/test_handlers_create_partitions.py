@@ -13,7 +13,7 @@ from metadata_store.errors import OutcomeUnknown
 from state_machines.model.types import Assignment
 from tests.core.carried_kit import carried, create, created, grow, topic
 from tests.core.controller_parts import UPDATE_METADATA
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.reassignment_kit import alter
 from tests.core.virtual_time import in_virtual_time
 from tests.polling import eventually
@@ -21,94 +21,82 @@ from tests.polling import eventually
 
 async def running(w: World) -> None:
     await w.topic("t", (1, 2), (2, 3), leaders=True)
-    await w.begin_term()
-    await w.told()
+    await w.serve()
 
 
 @pytest.mark.kafka("AddPartitionsTest.testIncrementPartitions")
-@in_virtual_time
-async def test_a_topic_grows_and_its_new_partitions_are_led() -> None:
-    async with world() as w:
-        await running(w)
-        before = w.assignment("t")
-        assert await created(w, grow("t", 5)) == {"t": 0}
-        found = w.assignment("t")
-        assert found.topic_id == before.topic_id
-        assert sorted(found.partitions) == [0, 1, 2, 3, 4]
-        assert {p: found.partitions[p] for p in (0, 1)} == before.partitions
-        assert all(w.led()["t", p][0] == found.partitions[p].replicas[0] for p in (2, 3, 4))
-        assert {p for _, p in w.wires.last_word(1, UPDATE_METADATA)} >= {2, 3, 4}
-        w.agreed()
+@in_world(before=running)
+async def test_a_topic_grows_and_its_new_partitions_are_led(w: World) -> None:
+    before = w.assignment("t")
+    assert await created(w, grow("t", 5)) == {"t": 0}
+    found = w.assignment("t")
+    assert found.topic_id == before.topic_id
+    assert sorted(found.partitions) == [0, 1, 2, 3, 4]
+    assert {p: found.partitions[p] for p in (0, 1)} == before.partitions
+    assert all(w.led()["t", p][0] == found.partitions[p].replicas[0] for p in (2, 3, 4))
+    assert {p for _, p in w.wires.last_word(1, UPDATE_METADATA)} >= {2, 3, 4}
+    w.agreed()
 
 
 @pytest.mark.kafka("TopicCommandTest.testAlter*")
 @pytest.mark.kafka("AddPartitionsTest.testManualAssignmentOfReplicas")
-@in_virtual_time
-async def test_given_replicas_are_taken_and_validation_writes_nothing() -> None:
-    async with world() as w:
-        await running(w)
-        zxid = w.server.tree.zxid
-        assert await created(w, grow("t", 3, (3, 1), validate_only=True)) == {"t": 0}
-        assert w.server.tree.zxid == zxid
-        assert await created(w, grow("t", 3, (3, 1))) == {"t": 0}
-        assert w.assignment("t").partitions[2].replicas == (3, 1)
+@in_world(before=running)
+async def test_given_replicas_are_taken_and_validation_writes_nothing(w: World) -> None:
+    zxid = w.server.tree.zxid
+    assert await created(w, grow("t", 3, (3, 1), validate_only=True)) == {"t": 0}
+    assert w.server.tree.zxid == zxid
+    assert await created(w, grow("t", 3, (3, 1))) == {"t": 0}
+    assert w.assignment("t").partitions[2].replicas == (3, 1)
 
 
-@in_virtual_time
-async def test_what_cannot_grow_is_told_why() -> None:
-    async with world(1, 2, 3, 4) as w:
-        await w.topic("going", (1, 4), leaders=True)
-        w.die(4)
-        await w.mark("going")
-        await running(w)
-        assert await created(w, grow("t", 2)) == {"t": 37}
-        assert await created(w, grow("u", 2)) == {"u": 3}
-        assert await created(w, grow("no/slash", 2)) == {"no/slash": 3}
-        assert await created(w, grow("going", 2)) == {"going": 17}
-        assert await created(w, grow("t", 3, (9, 1))) == {"t": 39}
-        twice = grow("t", 3)
-        answer = await carried(w, type(twice)(twice.topics * 2, 1_000, False))
-        assert [(r.name, int(r.error_code)) for r in answer.results] == [("t", 42)]
-        assert sorted(w.assignment("t").partitions) == [0, 1]
+@in_world(1, 2, 3, 4)
+async def test_what_cannot_grow_is_told_why(w: World) -> None:
+    await w.topic("going", (1, 4), leaders=True)
+    w.die(4)
+    await w.mark("going")
+    await running(w)
+    assert await created(w, grow("t", 2)) == {"t": 37}
+    assert await created(w, grow("u", 2)) == {"u": 3}
+    assert await created(w, grow("no/slash", 2)) == {"no/slash": 3}
+    assert await created(w, grow("going", 2)) == {"going": 17}
+    assert await created(w, grow("t", 3, (9, 1))) == {"t": 39}
+    twice = grow("t", 3)
+    answer = await carried(w, type(twice)(twice.topics * 2, 1_000, False))
+    assert [(r.name, int(r.error_code)) for r in answer.results] == [("t", 42)]
+    assert sorted(w.assignment("t").partitions) == [0, 1]
 
 
-@in_virtual_time
-async def test_a_reassignment_under_way_holds_it_up() -> None:
-    async with world() as w:
-        await running(w)
-        found = w.assignment("t")
-        moving = {**found.partitions, 0: Assignment((1, 2, 3), (3,), (2,))}
-        await w.operator.set(paths.topic("t"), encode_topic(moving, found.topic_id), found.version)
-        assert await created(w, grow("t", 3)) == {"t": 60}
+@in_world(before=running)
+async def test_a_reassignment_under_way_holds_it_up(w: World) -> None:
+    found = w.assignment("t")
+    moving = {**found.partitions, 0: Assignment((1, 2, 3), (3,), (2,))}
+    await w.operator.set(paths.topic("t"), encode_topic(moving, found.topic_id), found.version)
+    assert await created(w, grow("t", 3)) == {"t": 60}
 
 
-@in_virtual_time
-async def test_a_reassignment_that_is_done_but_for_a_log_that_goes_holds_nobody_up() -> None:
+@in_world(before=running)
+async def test_a_reassignment_that_is_done_but_for_a_log_that_goes_holds_nobody_up(w: World) -> None:
     """Who lists reassignments does not see it any more; the topic znode names the replica until it has stopped."""
-    async with world() as w:
-        await running(w)
-        await alter(w, {("t", 0): (1, 3)})
-        w.wires.silent.add(3)
-        await alter(w, {("t", 0): None})
-        assert w.assignment("t").partitions[0] == Assignment((1, 2, 3), (3,), (3,))
-        assert await created(w, grow("t", 3)) == {"t": 0}
-        w.wires.speak(3)
-        await w.told()
-        await eventually(lambda: w.assignment("t").partitions[0] == Assignment((1, 2)))
-        assert len(w.assignment("t").partitions) == 3
-        w.agreed()
+    await alter(w, {("t", 0): (1, 3)})
+    w.wires.silent.add(3)
+    await alter(w, {("t", 0): None})
+    assert w.assignment("t").partitions[0] == Assignment((1, 2, 3), (3,), (3,))
+    assert await created(w, grow("t", 3)) == {"t": 0}
+    w.wires.speak(3)
+    await w.told()
+    await eventually(lambda: w.assignment("t").partitions[0] == Assignment((1, 2)))
+    assert len(w.assignment("t").partitions) == 3
+    w.agreed()
 
 
-@in_virtual_time
-async def test_somebody_else_grows_it_in_between() -> None:
-    async with world() as w:
-        await running(w)
-        w.active.script.at(paths.topic("t"), lambda: w.expand("t", (3, 1)))
-        assert await created(w, grow("t", 4)) == {"t": 0}
-        await w.told()
-        assert sorted(w.assignment("t").partitions) == [0, 1, 2, 3]
-        assert w.assignment("t").partitions[2].replicas == (3, 1)
-        w.agreed()
+@in_world(before=running)
+async def test_somebody_else_grows_it_in_between(w: World) -> None:
+    w.active.script.at(paths.topic("t"), lambda: w.expand("t", (3, 1)))
+    assert await created(w, grow("t", 4)) == {"t": 0}
+    await w.told()
+    assert sorted(w.assignment("t").partitions) == [0, 1, 2, 3]
+    assert w.assignment("t").partitions[2].replicas == (3, 1)
+    w.agreed()
 
 
 @in_virtual_time
@@ -124,54 +112,47 @@ async def test_a_write_whose_reply_is_lost_is_found_again() -> None:
         assert all(("t", p) in w.led() for p in range(4))
 
 
-@in_virtual_time
-async def test_partitions_that_were_written_and_are_not_known_yet_are_waited_for() -> None:
+@in_world(before=running)
+async def test_partitions_that_were_written_and_are_not_known_yet_are_waited_for(w: World) -> None:
     """The connection is lost between the znode and the model: those that were there before are led."""
-    async with world() as w:
-        await running(w)
-        session = w.active.zk.session_id
-        w.active.script.at(paths.topic("t"), lambda: w.server.suspend(session), when="after")
-        waiting = asyncio.create_task(created(w, grow("t", 4)))
-        await asyncio.sleep(0.2)
-        assert len(w.assignment("t").partitions) == 4
-        assert w.term.cluster.find("t", 3) is None
-        assert not waiting.done()
-        w.server.resume(session)
-        assert await waiting == {"t": 0}
-        assert all(("t", p) in w.led() for p in range(4))
+    session = w.active.zk.session_id
+    w.active.script.at(paths.topic("t"), lambda: w.server.suspend(session), when="after")
+    waiting = asyncio.create_task(created(w, grow("t", 4)))
+    await asyncio.sleep(0.2)
+    assert len(w.assignment("t").partitions) == 4
+    assert w.term.cluster.find("t", 3) is None
+    assert not waiting.done()
+    w.server.resume(session)
+    assert await waiting == {"t": 0}
+    assert all(("t", p) in w.led() for p in range(4))
 
 
-@in_virtual_time
-async def test_a_call_that_is_tried_again_finds_what_it_did() -> None:
-    async with world() as w:
-        await running(w)
-        assert await created(w, grow("t", 4)) == {"t": 0}
-        assert await created(w, grow("t", 4), attempt=1) == {"t": 0}
-        assert await created(w, grow("t", 4)) == {"t": 37}
+@in_world(before=running)
+async def test_a_call_that_is_tried_again_finds_what_it_did(w: World) -> None:
+    assert await created(w, grow("t", 4)) == {"t": 0}
+    assert await created(w, grow("t", 4), attempt=1) == {"t": 0}
+    assert await created(w, grow("t", 4)) == {"t": 37}
 
 
-@in_virtual_time
-async def test_a_topic_grows_right_after_it_was_created() -> None:
-    async with world() as w:
-        await w.begin_term()
-        first = asyncio.create_task(created(w, create(topic("t", 1, 1))))
-        second = asyncio.create_task(created(w, grow("t", 3)))
-        assert (await first, await second) == ({"t": 0}, {"t": 0})
-        await w.told()
-        w.agreed()
+@in_world()
+async def test_a_topic_grows_right_after_it_was_created(w: World) -> None:
+    await w.begin_term()
+    first = asyncio.create_task(created(w, create(topic("t", 1, 1))))
+    second = asyncio.create_task(created(w, grow("t", 3)))
+    assert (await first, await second) == ({"t": 0}, {"t": 0})
+    await w.told()
+    w.agreed()
 
 
-@in_virtual_time
-async def test_who_waits_when_the_term_ends_is_told() -> None:
-    async with world() as w:
-        await running(w)
-        w.die(1, 2, 3)
-        await w.settle()
-        await w.boot(9)
-        await w.topic("dark", (8,))
-        await w.settle()
-        waiting = asyncio.create_task(created(w, grow("dark", 2, (9,))))
-        await eventually(lambda: w.term.cluster.find("dark", 1) is not None)
-        w.term.gate.end("a test")
-        with pytest.raises(NotController):
-            await waiting
+@in_world(before=running)
+async def test_who_waits_when_the_term_ends_is_told(w: World) -> None:
+    w.die(1, 2, 3)
+    await w.settle()
+    await w.boot(9)
+    await w.topic("dark", (8,))
+    await w.settle()
+    waiting = asyncio.create_task(created(w, grow("dark", 2, (9,))))
+    await eventually(lambda: w.term.cluster.find("dark", 1) is not None)
+    w.term.gate.end("a test")
+    with pytest.raises(NotController):
+        await waiting

@@ -17,8 +17,7 @@ from metadata_store.errors import OutcomeUnknown
 from state_machines.model.types import PartitionState
 from tests.core.carried_kit import CALL, call, carried, create, created, grow, topic
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.core.controller_world import World, world
-from tests.core.virtual_time import in_virtual_time
+from tests.core.controller_world import World, in_world
 from tests.polling import eventually
 
 
@@ -36,219 +35,195 @@ def notified(w: World) -> list[str]:
     return [json.loads(node.data or b"")["entity_path"] for node in nodes if node is not None]
 
 
-@in_virtual_time
-async def test_a_topic_is_created_started_told_and_answered() -> None:
-    async with world() as w:
-        await w.begin_term()
-        answer = await carried(w, create(topic("t", 6, 2, retention_ms="1000")))
-        [made] = answer.topics
-        found = w.assignment("t")
-        assert (made.name, made.error_code, made.num_partitions, made.replication_factor) == ("t", 0, 6, 2)
-        assert made.topic_id == found.topic_id
-        assert (made.topic_config_error_code, made.configs) == (8, ()), "there is nobody to ask for all of them"
-        assert [len(found.partitions[p].replicas) for p in range(6)] == [2] * 6
-        assert config(w, "t") == {"retention.ms": "1000"}
-        assert notified(w) == ["topics/t"]
-        for p, assigned in found.partitions.items():
-            assert w.led()["t", p] == (assigned.replicas[0], assigned.replicas)
-            assert w.wires.last_word(assigned.replicas[0], LEADER_AND_ISR)["t", p] == (assigned.replicas[0], 0)
-        for broker in (1, 2, 3):
-            assert len(w.wires.last_word(broker, UPDATE_METADATA)) == 6
-        w.agreed()
+@in_world()
+async def test_a_topic_is_created_started_told_and_answered(w: World) -> None:
+    await w.begin_term()
+    answer = await carried(w, create(topic("t", 6, 2, retention_ms="1000")))
+    [made] = answer.topics
+    found = w.assignment("t")
+    assert (made.name, made.error_code, made.num_partitions, made.replication_factor) == ("t", 0, 6, 2)
+    assert made.topic_id == found.topic_id
+    assert (made.topic_config_error_code, made.configs) == (8, ()), "there is nobody to ask for all of them"
+    assert [len(found.partitions[p].replicas) for p in range(6)] == [2] * 6
+    assert config(w, "t") == {"retention.ms": "1000"}
+    assert notified(w) == ["topics/t"]
+    for p, assigned in found.partitions.items():
+        assert w.led()["t", p] == (assigned.replicas[0], assigned.replicas)
+        assert w.wires.last_word(assigned.replicas[0], LEADER_AND_ISR)["t", p] == (assigned.replicas[0], 0)
+    for broker in (1, 2, 3):
+        assert len(w.wires.last_word(broker, UPDATE_METADATA)) == 6
+    w.agreed()
 
 
-@in_virtual_time
-async def test_validation_changes_nothing_and_tells_what_would_be() -> None:
-    async with world() as w:
-        await w.begin_term()
-        zxid = w.server.tree.zxid
-        answer = await carried(w, create(topic("t", 3, 2), topic("u", 1, 9), validate_only=True))
-        assert [(t.name, t.error_code, t.num_partitions) for t in answer.topics] == [("t", 0, 3), ("u", 38, -1)]
-        assert answer.topics[0].topic_id == bytes(16)
-        assert w.server.tree.zxid == zxid
+@in_world()
+async def test_validation_changes_nothing_and_tells_what_would_be(w: World) -> None:
+    await w.begin_term()
+    zxid = w.server.tree.zxid
+    answer = await carried(w, create(topic("t", 3, 2), topic("u", 1, 9), validate_only=True))
+    assert [(t.name, t.error_code, t.num_partitions) for t in answer.topics] == [("t", 0, 3), ("u", 38, -1)]
+    assert answer.topics[0].topic_id == bytes(16)
+    assert w.server.tree.zxid == zxid
 
 
-@in_virtual_time
-async def test_a_leader_that_does_not_answer_is_waited_for_a_second() -> None:
-    async with world() as w:
-        await w.begin_term()
-        await w.told()
-        w.wires.silent_to = None
-        w.wires.silent.add(2)
-        before_s = asyncio.get_running_loop().time()
-        assert await created(w, create(topic("t", -1, -1, (2, 1), (1, 2)), timeout_ms=30_000)) == {"t": 0}
-        assert asyncio.get_running_loop().time() - before_s < 2.5
-        assert await created(w, grow("t", 3, (2, 1), timeout_ms=30_000)) == {"t": 0}
-        assert asyncio.get_running_loop().time() - before_s < 5.0
+@in_world()
+async def test_a_leader_that_does_not_answer_is_waited_for_a_second(w: World) -> None:
+    await w.serve()
+    w.wires.silent_to = None
+    w.wires.silent.add(2)
+    before_s = asyncio.get_running_loop().time()
+    assert await created(w, create(topic("t", -1, -1, (2, 1), (1, 2)), timeout_ms=30_000)) == {"t": 0}
+    assert asyncio.get_running_loop().time() - before_s < 2.5
+    assert await created(w, grow("t", 3, (2, 1), timeout_ms=30_000)) == {"t": 0}
+    assert asyncio.get_running_loop().time() - before_s < 5.0
 
 
-@in_virtual_time
-async def test_what_no_broker_shows_is_late() -> None:
-    async with world() as w:
-        await w.begin_term()
-        await w.told()
-        w.wires.silent_to = UPDATE_METADATA
-        w.wires.silent.update((1, 2, 3))
-        assert await created(w, create(topic("t", 1, 1), timeout_ms=2_000)) == {"t": 7}
+@in_world()
+async def test_what_no_broker_shows_is_late(w: World) -> None:
+    await w.serve()
+    w.wires.silent_to = UPDATE_METADATA
+    w.wires.silent.update((1, 2, 3))
+    assert await created(w, create(topic("t", 1, 1), timeout_ms=2_000)) == {"t": 7}
 
 
-@in_virtual_time
-async def test_a_topic_that_waits_for_its_deletion_is_marked_for_it() -> None:
-    async with world() as w:
-        await w.topic("t", (1, 3), leaders=True)
-        await w.begin_term()
-        w.die(3)
-        await w.mark("t")
-        await w.told()
-        [refused] = (await carried(w, create(topic("t", 1, 1)))).topics
-        assert (refused.error_code, refused.error_message) == (36, "Topic 't' is marked for deletion.")
-        [refused] = (await carried(w, create(topic("t", 0, 1)))).topics
-        assert refused.error_code == 37, "judged before, as by Kafka, whose metadata has forgotten the topic"
+@in_world()
+async def test_a_topic_that_waits_for_its_deletion_is_marked_for_it(w: World) -> None:
+    await w.topic("t", (1, 3), leaders=True)
+    await w.begin_term()
+    w.die(3)
+    await w.mark("t")
+    await w.told()
+    [refused] = (await carried(w, create(topic("t", 1, 1)))).topics
+    assert (refused.error_code, refused.error_message) == (36, "Topic 't' is marked for deletion.")
+    [refused] = (await carried(w, create(topic("t", 0, 1)))).topics
+    assert refused.error_code == 37, "judged before, as by Kafka, whose metadata has forgotten the topic"
 
 
-@in_virtual_time
-async def test_a_topic_that_never_had_a_leader_exists_for_zookeeper_alone() -> None:
+@in_world()
+async def test_a_topic_that_never_had_a_leader_exists_for_zookeeper_alone(w: World) -> None:
     """No broker shows it, so other reasons come first, as with Kafka's controller."""
-    async with world() as w:
-        await w.begin_term()
-        w.die(3)
-        await w.settle()
-        assert await created(w, create(topic("t", -1, -1, (3,)), timeout_ms=200)) == {"t": 7}
-        assert await created(w, create(topic("t", 0, 1))) == {"t": 37}
-        assert await created(w, create(topic("t", 1, 1))) == {"t": 36}
+    await w.begin_term()
+    w.die(3)
+    await w.settle()
+    assert await created(w, create(topic("t", -1, -1, (3,)), timeout_ms=200)) == {"t": 7}
+    assert await created(w, create(topic("t", 0, 1))) == {"t": 37}
+    assert await created(w, create(topic("t", 1, 1))) == {"t": 36}
 
 
-@in_virtual_time
-async def test_each_topic_of_a_request_is_on_its_own() -> None:
-    async with world() as w:
-        await w.topic("there", (1,), leaders=True)
-        await w.begin_term()
-        asked = create(
-            topic("t", 1, 1), topic("there", 1, 1), topic("no/slash"), topic("two", 1, 1), topic("two", 2, 1)
-        )
-        answer = await carried(w, asked)
-        assert [(t.name, int(t.error_code)) for t in answer.topics] == [
-            ("t", 0), ("there", 36), ("no/slash", 17), ("two", 42), ("two", 42),
-        ]  # fmt: skip
-        assert set(w.assignments()) == {"there", "t"}
+@in_world()
+async def test_each_topic_of_a_request_is_on_its_own(w: World) -> None:
+    await w.topic("there", (1,), leaders=True)
+    await w.begin_term()
+    asked = create(topic("t", 1, 1), topic("there", 1, 1), topic("no/slash"), topic("two", 1, 1), topic("two", 2, 1))
+    answer = await carried(w, asked)
+    assert [(t.name, int(t.error_code)) for t in answer.topics] == [
+        ("t", 0), ("there", 36), ("no/slash", 17), ("two", 42), ("two", 42),
+    ]  # fmt: skip
+    assert set(w.assignments()) == {"there", "t"}
 
 
-@in_virtual_time
-async def test_a_time_out_of_nothing_creates_and_does_not_wait() -> None:
-    async with world() as w:
-        await w.begin_term()
-        assert await created(w, create(topic("t", 1, 1), timeout_ms=0)) == {"t": 7}
-        await w.told()
-        assert ("t", 0) in w.led()
+@in_world()
+async def test_a_time_out_of_nothing_creates_and_does_not_wait(w: World) -> None:
+    await w.begin_term()
+    assert await created(w, create(topic("t", 1, 1), timeout_ms=0)) == {"t": 7}
+    await w.told()
+    assert ("t", 0) in w.led()
 
 
-@in_virtual_time
-async def test_without_a_live_replica_the_answer_waits_for_one() -> None:
-    async with world() as w:
-        await w.begin_term()
-        waiting = asyncio.create_task(created(w, create(topic("t", -1, -1, (9,)), topic("u", 1, 1))))
-        await eventually(lambda: w.term.cluster.topic("t") is not None)
-        assert not waiting.done()
-        await w.boot(9)
-        assert await waiting == {"t": 0, "u": 0}
+@in_world()
+async def test_without_a_live_replica_the_answer_waits_for_one(w: World) -> None:
+    await w.begin_term()
+    waiting = asyncio.create_task(created(w, create(topic("t", -1, -1, (9,)), topic("u", 1, 1))))
+    await eventually(lambda: w.term.cluster.topic("t") is not None)
+    assert not waiting.done()
+    await w.boot(9)
+    assert await waiting == {"t": 0, "u": 0}
 
 
-@in_virtual_time
-async def test_without_a_live_replica_in_time_that_topic_alone_timed_out() -> None:
-    async with world() as w:
-        await w.begin_term()
-        assert await created(w, create(topic("t", -1, -1, (9,)), topic("u", 1, 1))) == {"t": 7, "u": 0}
-        row = w.term.cluster.find("t", 0)
-        assert row is not None
-        assert w.term.cluster.rows[row].state is PartitionState.NEW
+@in_world()
+async def test_without_a_live_replica_in_time_that_topic_alone_timed_out(w: World) -> None:
+    await w.begin_term()
+    assert await created(w, create(topic("t", -1, -1, (9,)), topic("u", 1, 1))) == {"t": 7, "u": 0}
+    row = w.term.cluster.find("t", 0)
+    assert row is not None
+    assert w.term.cluster.rows[row].state is PartitionState.NEW
 
 
-@in_virtual_time
-async def test_a_configuration_from_before_is_replaced_and_brokers_notice() -> None:
-    async with world() as w:
-        await w.operator.create(paths.topic_config("t"), b'{"version":1,"config":{"retention.ms":"1"}}')
-        await w.begin_term()
-        assert await created(w, create(topic("t", 1, 1))) == {"t": 0}
-        assert config(w, "t") == {}
-        assert notified(w) == ["topics/t"]
+@in_world()
+async def test_a_configuration_from_before_is_replaced_and_brokers_notice(w: World) -> None:
+    await w.operator.create(paths.topic_config("t"), b'{"version":1,"config":{"retention.ms":"1"}}')
+    await w.begin_term()
+    assert await created(w, create(topic("t", 1, 1))) == {"t": 0}
+    assert config(w, "t") == {}
+    assert notified(w) == ["topics/t"]
 
 
-@in_virtual_time
-async def test_a_topic_that_waits_for_its_deletion_is_not_created() -> None:
-    async with world() as w:
-        await w.topic("t", (1, 3), leaders=True)
-        w.die(3)
-        await w.mark("t")
-        await w.begin_term()
-        await w.told()
-        assert await created(w, create(topic("t", 1, 1))) == {"t": 36}
+@in_world()
+async def test_a_topic_that_waits_for_its_deletion_is_not_created(w: World) -> None:
+    await w.topic("t", (1, 3), leaders=True)
+    w.die(3)
+    await w.mark("t")
+    await w.serve()
+    assert await created(w, create(topic("t", 1, 1))) == {"t": 36}
 
 
-@in_virtual_time
-async def test_below_ibp_2_8_there_is_no_topic_id() -> None:
-    async with world() as w:
-        await w.begin_term("2.7-IV1")
-        answer = await carried(w, create(topic("t", 1, 1)))
-        assert (answer.topics[0].error_code, answer.topics[0].topic_id) == (0, bytes(16))
-        assert w.assignment("t").topic_id is None
+@in_world()
+async def test_below_ibp_2_8_there_is_no_topic_id(w: World) -> None:
+    await w.begin_term("2.7-IV1")
+    answer = await carried(w, create(topic("t", 1, 1)))
+    assert (answer.topics[0].error_code, answer.topics[0].topic_id) == (0, bytes(16))
+    assert w.assignment("t").topic_id is None
 
 
-@in_virtual_time
-async def test_racks_of_brokers_count() -> None:
-    async with world() as w:
-        await w.begin_term()
-        for broker, rack in ((1, "a"), (2, "a"), (3, "b")):
-            node = w.node(paths.broker(broker))
-            assert node is not None
-            data = json.loads(node.data or b"") | {"rack": rack}
-            await w.operator.set(paths.broker(broker), json.dumps(data).encode(), -1)
-        await w.told()
-        assert await created(w, create(topic("t", 9, 2))) == {"t": 0}
-        assert all(3 in a.replicas for a in w.assignment("t").partitions.values())
+@in_world()
+async def test_racks_of_brokers_count(w: World) -> None:
+    await w.begin_term()
+    for broker, rack in ((1, "a"), (2, "a"), (3, "b")):
+        node = w.node(paths.broker(broker))
+        assert node is not None
+        data = json.loads(node.data or b"") | {"rack": rack}
+        await w.operator.set(paths.broker(broker), json.dumps(data).encode(), -1)
+    await w.told()
+    assert await created(w, create(topic("t", 9, 2))) == {"t": 0}
+    assert all(3 in a.replicas for a in w.assignment("t").partitions.values())
 
 
 # -- many, and others
 
 
-@in_virtual_time
-async def test_calls_that_wait_together_are_written_together() -> None:
-    async with world() as w:
-        await w.begin_term()
-        await w.told()
-        w.active.script.writes.clear()
-        calls = [created(w, create(topic(f"t{n}", 2, 2)), call_id=b"%16d" % n) for n in range(50)]
-        answers = await asyncio.gather(*calls)
-        assert answers == [{f"t{n}": 0} for n in range(50)]
-        assert len(w.active.script.writes) <= 4, "one multi for the topics, one for their states, or a few"
+@in_world()
+async def test_calls_that_wait_together_are_written_together(w: World) -> None:
+    await w.serve()
+    w.active.script.writes.clear()
+    calls = [created(w, create(topic(f"t{n}", 2, 2)), call_id=b"%16d" % n) for n in range(50)]
+    answers = await asyncio.gather(*calls)
+    assert answers == [{f"t{n}": 0} for n in range(50)]
+    assert len(w.active.script.writes) <= 4, "one multi for the topics, one for their states, or a few"
 
 
-@in_virtual_time
-async def test_of_two_calls_for_one_name_the_first_creates() -> None:
-    async with world() as w:
-        await w.begin_term()
-        calls = [created(w, create(topic("t", n, 1)), call_id=b"%16d" % n) for n in (1, 2)]
-        assert await asyncio.gather(*calls) == [{"t": 0}, {"t": 36}]
-        assert len(w.assignment("t").partitions) == 1
+@in_world()
+async def test_of_two_calls_for_one_name_the_first_creates(w: World) -> None:
+    await w.begin_term()
+    calls = [created(w, create(topic("t", n, 1)), call_id=b"%16d" % n) for n in (1, 2)]
+    assert await asyncio.gather(*calls) == [{"t": 0}, {"t": 36}]
+    assert len(w.assignment("t").partitions) == 1
 
 
-@in_virtual_time
-async def test_somebody_else_creates_it_first() -> None:
-    async with world() as w:
-        await w.begin_term()
-        w.active.script.at(paths.topic("t"), lambda: w.topic("t", (2,)))
-        assert await created(w, create(topic("t", 3, 1), topic("u", 1, 1))) == {"t": 36, "u": 0}
-        await w.told()
-        assert w.led()["t", 0] == (2, (2,))
-        assert len(w.assignment("t").partitions) == 1
+@in_world()
+async def test_somebody_else_creates_it_first(w: World) -> None:
+    await w.begin_term()
+    w.active.script.at(paths.topic("t"), lambda: w.topic("t", (2,)))
+    assert await created(w, create(topic("t", 3, 1), topic("u", 1, 1))) == {"t": 36, "u": 0}
+    await w.told()
+    assert w.led()["t", 0] == (2, (2,))
+    assert len(w.assignment("t").partitions) == 1
 
 
-@in_virtual_time
-async def test_a_topic_that_does_not_fit_into_a_znode_is_refused_by_itself() -> None:
-    async with world() as w:
-        await w.begin_term()
-        many = topic("many", 90_000, 3)
-        assert await created(w, create(many, topic("t", 1, 1))) == {"many": 37, "t": 0}
-        assert set(w.assignments()) == {"t"}
+@in_world()
+async def test_a_topic_that_does_not_fit_into_a_znode_is_refused_by_itself(w: World) -> None:
+    await w.begin_term()
+    many = topic("many", 90_000, 3)
+    assert await created(w, create(many, topic("t", 1, 1))) == {"many": 37, "t": 0}
+    assert set(w.assignments()) == {"t"}
 
 
 def lost() -> None:
@@ -256,68 +231,63 @@ def lost() -> None:
 
 
 @pytest.mark.parametrize("ibp", ["3.9", "2.7-IV1"])
-@in_virtual_time
-async def test_a_write_whose_reply_is_lost_is_found_again(ibp: str) -> None:
-    async with world() as w:
-        await w.begin_term(ibp)
-        w.active.script.at(paths.topic("t"), lost, when="after")
-        assert await created(w, create(topic("t", 3, 2))) == {"t": 0}
-        await w.told()
-        w.agreed()
+@in_world()
+async def test_a_write_whose_reply_is_lost_is_found_again(w: World, ibp: str) -> None:
+    await w.begin_term(ibp)
+    w.active.script.at(paths.topic("t"), lost, when="after")
+    assert await created(w, create(topic("t", 3, 2))) == {"t": 0}
+    await w.told()
+    w.agreed()
 
 
-@in_virtual_time
-async def test_a_call_that_is_tried_again_finds_what_it_did() -> None:
-    async with world() as w:
-        await w.begin_term()
-        asked = create(topic("t", 3, 2), topic("u", 1, 1))
-        first = await carried(w, asked)
-        zxid = w.server.tree.zxid
-        again = await carried(w, asked, attempt=1)
-        assert again == first
-        assert w.server.tree.zxid == zxid
-        assert await created(w, asked, attempt=1, call_id=CALL[::-1]) == {"t": 36, "u": 36}
-        assert await created(w, asked) == {"t": 36, "u": 36}
+@in_world()
+async def test_a_call_that_is_tried_again_finds_what_it_did(w: World) -> None:
+    await w.begin_term()
+    asked = create(topic("t", 3, 2), topic("u", 1, 1))
+    first = await carried(w, asked)
+    zxid = w.server.tree.zxid
+    again = await carried(w, asked, attempt=1)
+    assert again == first
+    assert w.server.tree.zxid == zxid
+    assert await created(w, asked, attempt=1, call_id=CALL[::-1]) == {"t": 36, "u": 36}
+    assert await created(w, asked) == {"t": 36, "u": 36}
 
 
 # -- the end of a term
 
 
-@in_virtual_time
-async def test_who_waits_when_the_term_ends_is_told() -> None:
-    async with world() as w:
-        await w.begin_term()
-        waiting = asyncio.create_task(carried(w, create(topic("t", -1, -1, (9,)))))
-        await eventually(lambda: w.term.cluster.topic("t") is not None)
-        w.term.gate.end("a test")
-        with pytest.raises(NotController):
-            await waiting
+@in_world()
+async def test_who_waits_when_the_term_ends_is_told(w: World) -> None:
+    await w.begin_term()
+    waiting = asyncio.create_task(carried(w, create(topic("t", -1, -1, (9,)))))
+    await eventually(lambda: w.term.cluster.topic("t") is not None)
+    w.term.gate.end("a test")
+    with pytest.raises(NotController):
+        await waiting
 
 
-@in_virtual_time
-async def test_a_fenced_term_creates_nothing() -> None:
-    async with world() as w:
-        await w.begin_term()
-        w.active.script.at(paths.topic("t"), w.seize)
-        with pytest.raises(NotController):
-            await carried(w, create(topic("t", 1, 1)))
-        assert w.node(paths.topic("t")) is None
-        assert w.node(paths.topic_config("t")) is None
+@in_world()
+async def test_a_fenced_term_creates_nothing(w: World) -> None:
+    await w.begin_term()
+    w.active.script.at(paths.topic("t"), w.seize)
+    with pytest.raises(NotController):
+        await carried(w, create(topic("t", 1, 1)))
+    assert w.node(paths.topic("t")) is None
+    assert w.node(paths.topic_config("t")) is None
 
 
 # -- who may
 
 
-@in_virtual_time
-async def test_who_is_not_named_may_change_nothing() -> None:
-    async with world() as w:
-        await w.begin_term()
-        calls = Calls(w.term.queue, Authorizer(principals("User:root; User:ops")))
-        asked: Any = call(create(topic("t", 1, 1)))
-        for principal, code in (("User:alice", 29), ("User:ops", 0)):
-            named = type(asked)(**{f: getattr(asked, f) for f in asked.__struct_fields__} | {"principal": principal})
-            answer: Any = await calls.carried(named)
-            assert answer.topics[0].error_code == code
+@in_world()
+async def test_who_is_not_named_may_change_nothing(w: World) -> None:
+    await w.begin_term()
+    calls = Calls(w.term.queue, Authorizer(principals("User:root; User:ops")))
+    asked: Any = call(create(topic("t", 1, 1)))
+    for principal, code in (("User:alice", 29), ("User:ops", 0)):
+        named = type(asked)(**{f: getattr(asked, f) for f in asked.__struct_fields__} | {"principal": principal})
+        answer: Any = await calls.carried(named)
+        assert answer.topics[0].error_code == code
 
 
 def test_super_users_are_named_one_by_one_as_in_kafka() -> None:
@@ -328,13 +298,12 @@ def test_super_users_are_named_one_by_one_as_in_kafka() -> None:
     assert not principals("alice").may("User:alice")
 
 
-@in_virtual_time
-async def test_more_topics_than_the_loop_has_time_for_are_refused_at_once() -> None:
-    async with world() as w:
-        await w.begin_term()
-        many = [topic(f"t{number}", 1, 1) for number in range(TOPICS_MAX + 1)]
-        found = await created(w, create(*many))
-        assert set(found.values()) == {42}
-        assert len(found) == TOPICS_MAX + 1
-        assert w.node(paths.topic("t0")) is None
-        assert await created(w, create(*many[:2])) == {"t0": 0, "t1": 0}
+@in_world()
+async def test_more_topics_than_the_loop_has_time_for_are_refused_at_once(w: World) -> None:
+    await w.begin_term()
+    many = [topic(f"t{number}", 1, 1) for number in range(TOPICS_MAX + 1)]
+    found = await created(w, create(*many))
+    assert set(found.values()) == {42}
+    assert len(found) == TOPICS_MAX + 1
+    assert w.node(paths.topic("t0")) is None
+    assert await created(w, create(*many[:2])) == {"t0": 0, "t1": 0}

@@ -15,8 +15,7 @@ from controller.handlers.endpoint_change import GONE_S
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, SECRET, UPDATE_METADATA
-from tests.core.controller_world import World, world
-from tests.core.virtual_time import in_virtual_time
+from tests.core.controller_world import World, in_world
 
 AT = AdminEndpoint("CLIENT", "regent1", 9096)
 SEALS = Seals(SECRET, "")
@@ -52,133 +51,122 @@ INTERNAL = {"INTERNAL": ("127.0.0.1", 9095)}
 BOTH = INTERNAL | {"CLIENT": ("regent1", 9096)}
 
 
-@in_virtual_time
-async def test_it_is_shown_from_the_terms_beginning_and_not_much_longer_than_it_lives() -> None:
-    async with world() as w:
-        zk = await endpoint(w)
-        await w.begin_term()
-        await w.told()
-        assert listed(w) == BOTH
-        assert shown(w) == "regent1:9096 on listener CLIENT"
-        w.server.expire(zk.session_id)
-        await asyncio.sleep(GONE_S + 0.1)
-        await w.told()
-        assert listed(w) == INTERNAL
-        assert shown(w) is None
-        await endpoint(w)
-        await w.told()
-        assert listed(w) == BOTH
+@in_world()
+async def test_it_is_shown_from_the_terms_beginning_and_not_much_longer_than_it_lives(w: World) -> None:
+    zk = await endpoint(w)
+    await w.serve()
+    assert listed(w) == BOTH
+    assert shown(w) == "regent1:9096 on listener CLIENT"
+    w.server.expire(zk.session_id)
+    await asyncio.sleep(GONE_S + 0.1)
+    await w.told()
+    assert listed(w) == INTERNAL
+    assert shown(w) is None
+    await endpoint(w)
+    await w.told()
+    assert listed(w) == BOTH
 
 
-@in_virtual_time
-async def test_it_comes_in_a_term_and_a_second_life_replaces_the_first() -> None:
-    async with world() as w:
-        await w.begin_term()
-        await w.told()
-        assert listed(w) == INTERNAL
-        first = await endpoint(w)
-        await w.told()
-        assert listed(w) == BOTH
-        second = await endpoint(w)
-        w.server.expire(first.session_id)
-        await w.told()
-        assert listed(w) == BOTH
-        w.server.expire(second.session_id)
-        await w.told()
-        await endpoint(w, at=AdminEndpoint("CLIENT", "regent1", 9999))
-        await w.told()
-        assert listed(w)["CLIENT"] == ("regent1", 9999)
-        told = {tuple(sorted(e.listener for e in entry.endpoints)) for entry in entries(w)}
-        assert told == {("INTERNAL",), ("CLIENT", "INTERNAL")}
+@in_world()
+async def test_it_comes_in_a_term_and_a_second_life_replaces_the_first(w: World) -> None:
+    await w.serve()
+    assert listed(w) == INTERNAL
+    first = await endpoint(w)
+    await w.told()
+    assert listed(w) == BOTH
+    second = await endpoint(w)
+    w.server.expire(first.session_id)
+    await w.told()
+    assert listed(w) == BOTH
+    w.server.expire(second.session_id)
+    await w.told()
+    await endpoint(w, at=AdminEndpoint("CLIENT", "regent1", 9999))
+    await w.told()
+    assert listed(w)["CLIENT"] == ("regent1", 9999)
+    told = {tuple(sorted(e.listener for e in entry.endpoints)) for entry in entries(w)}
+    assert told == {("INTERNAL",), ("CLIENT", "INTERNAL")}
 
 
-@in_virtual_time
-async def test_an_endpoint_that_restarts_is_listed_all_the_time() -> None:
+@in_world()
+async def test_an_endpoint_that_restarts_is_listed_all_the_time(w: World) -> None:
     """Brokers log an error at each UpdateMetadata that lists a node without one of the others' listeners."""
-    async with world() as w:
+    zk = await endpoint(w)
+    await w.begin_term()
+    for _ in range(3):
+        w.server.expire(zk.session_id)
+        await asyncio.sleep(GONE_S - 1.0)
+        w.die(3)
+        await w.told()
+        await w.boot(3)
         zk = await endpoint(w)
-        await w.begin_term()
-        for _ in range(3):
-            w.server.expire(zk.session_id)
-            await asyncio.sleep(GONE_S - 1.0)
-            w.die(3)
-            await w.told()
-            await w.boot(3)
-            zk = await endpoint(w)
-            await asyncio.sleep(2.0)
-            await w.told()
-        assert len(entries(w)) > 3, "brokers were sent a list meanwhile"
-        assert {tuple(sorted(e.listener for e in entry.endpoints)) for entry in entries(w)} == {("CLIENT", "INTERNAL")}
-        assert shown(w) == "regent1:9096 on listener CLIENT"
+        await asyncio.sleep(2.0)
+        await w.told()
+    assert len(entries(w)) > 3, "brokers were sent a list meanwhile"
+    assert {tuple(sorted(e.listener for e in entry.endpoints)) for entry in entries(w)} == {("CLIENT", "INTERNAL")}
+    assert shown(w) == "regent1:9096 on listener CLIENT"
 
 
-@in_virtual_time
-async def test_another_daemons_endpoint_and_a_scribble_are_not_shown() -> None:
-    async with world() as w:
-        await w.begin_term()
-        await endpoint(w, DAEMON + 1)
-        await w.told()
-        assert listed(w) == INTERNAL
-        await w.operator.create(endpoint_path(DAEMON), b"scribble")
-        await w.told()
-        assert listed(w) == INTERNAL
+@in_world()
+async def test_another_daemons_endpoint_and_a_scribble_are_not_shown(w: World) -> None:
+    await w.begin_term()
+    await endpoint(w, DAEMON + 1)
+    await w.told()
+    assert listed(w) == INTERNAL
+    await w.operator.create(endpoint_path(DAEMON), b"scribble")
+    await w.told()
+    assert listed(w) == INTERNAL
 
 
 @pytest.mark.parametrize("how", ["unsealed", "other secret", "other cluster", "other daemon", "copied", "moved"])
-@in_virtual_time
+@in_world()
 async def test_an_address_that_no_endpoint_of_ours_has_sealed_is_not_shown(
-    how: str, caplog: pytest.LogCaptureFixture
+    w: World, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with world() as w:
-        await w.begin_term()
-        zk = MemoryZooKeeper(w.server)
-        await zk.connect(1.0)
-        session = zk.session_id + (how == "copied")
-        seals = Seals(b"x" * 32 if how == "other secret" else SECRET, "another" if how == "other cluster" else "")
-        sealed = seals.announced(DAEMON + (how == "other daemon"), session, AT)
-        if how in ("unsealed", "moved"):
-            sealed = structs.replace(sealed, **({"seal": ""} if how == "unsealed" else {"host": "stranger"}))
-        assert await announce(zk, DAEMON, sealed) is None
-        await w.told()
-        assert listed(w) == INTERNAL
-        assert "is not sealed with this daemon's secret" in caplog.text
-        await zk.close()
-        await endpoint(w)
-        await w.told()
-        assert listed(w) == BOTH
+    await w.begin_term()
+    zk = MemoryZooKeeper(w.server)
+    await zk.connect(1.0)
+    session = zk.session_id + (how == "copied")
+    seals = Seals(b"x" * 32 if how == "other secret" else SECRET, "another" if how == "other cluster" else "")
+    sealed = seals.announced(DAEMON + (how == "other daemon"), session, AT)
+    if how in ("unsealed", "moved"):
+        sealed = structs.replace(sealed, **({"seal": ""} if how == "unsealed" else {"host": "stranger"}))
+    assert await announce(zk, DAEMON, sealed) is None
+    await w.told()
+    assert listed(w) == INTERNAL
+    assert "is not sealed with this daemon's secret" in caplog.text
+    await zk.close()
+    await endpoint(w)
+    await w.told()
+    assert listed(w) == BOTH
 
 
-@in_virtual_time
-async def test_a_listener_that_no_broker_has_is_complained_of(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as w:
-        await w.begin_term()
-        await endpoint(w, at=AdminEndpoint("OUTSIDE", "regent1", 9096))
-        await w.told()
-        assert "no broker has a listener OUTSIDE" in caplog.text
+@in_world()
+async def test_a_listener_that_no_broker_has_is_complained_of(w: World, caplog: pytest.LogCaptureFixture) -> None:
+    await w.begin_term()
+    await endpoint(w, at=AdminEndpoint("OUTSIDE", "regent1", 9096))
+    await w.told()
+    assert "no broker has a listener OUTSIDE" in caplog.text
 
 
-@in_virtual_time
-async def test_on_a_listener_that_brokers_share_with_clients_it_stands_for_the_daemon() -> None:
+@in_world()
+async def test_on_a_listener_that_brokers_share_with_clients_it_stands_for_the_daemon(w: World) -> None:
     """It passes brokers' calls on; without it brokers find the daemon itself."""
-    async with world() as w:
-        await w.begin_term()
-        zk = await endpoint(w, at=AdminEndpoint("INTERNAL", "regent1", 9096))
-        await w.told()
-        assert listed(w) == {"INTERNAL": ("regent1", 9096)}
-        w.server.expire(zk.session_id)
-        await w.told()
-        assert listed(w) == INTERNAL
+    await w.begin_term()
+    zk = await endpoint(w, at=AdminEndpoint("INTERNAL", "regent1", 9096))
+    await w.told()
+    assert listed(w) == {"INTERNAL": ("regent1", 9096)}
+    w.server.expire(zk.session_id)
+    await w.told()
+    assert listed(w) == INTERNAL
 
 
-@in_virtual_time
-async def test_what_was_missed_while_the_connection_was_away_is_read_again() -> None:
-    async with world() as w:
-        await w.begin_term()
-        await w.told()
-        w.term.queue.signal(EventKind.RECONNECTED)
-        await endpoint(w)
-        await w.told()
-        assert listed(w) == BOTH
+@in_world()
+async def test_what_was_missed_while_the_connection_was_away_is_read_again(w: World) -> None:
+    await w.serve()
+    w.term.queue.signal(EventKind.RECONNECTED)
+    await endpoint(w)
+    await w.told()
+    assert listed(w) == BOTH
 
 
 def test_only_what_can_be_connected_to_is_understood() -> None:

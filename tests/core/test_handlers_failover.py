@@ -13,8 +13,7 @@ from metadata_store.codecs.features import decode_features
 from metadata_store.nodes.cluster_nodes import Contended
 from state_machines.model.types import TopicPartition
 from tests.core.controller_parts import DAEMON, LEADER_AND_ISR, UPDATE_METADATA
-from tests.core.controller_world import World, world
-from tests.core.virtual_time import in_virtual_time
+from tests.core.controller_world import World, in_world
 
 
 def led(w: World) -> dict[tuple[str, int], tuple[int, int]]:
@@ -22,198 +21,183 @@ def led(w: World) -> dict[tuple[str, int], tuple[int, int]]:
 
 
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68")
-@in_virtual_time
-async def test_what_was_left_undone_is_decided_and_everybody_hears_everything() -> None:
-    async with world() as w:
-        await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
-        await w.topic("single", (1,), leaders=True)
-        await w.topic("new", (3, 2))
-        w.die(1)
-        await w.begin_term()
-        await w.told()
-        assert w.led() == {
-            ("t", 0): (2, (2, 3)),
-            ("t", 1): (2, (2, 3)),
-            ("single", 0): (-1, (1,)),
-            ("new", 0): (3, (3, 2)),
-        }
-        for broker in (2, 3):
-            assert w.wires.last_word(broker, UPDATE_METADATA) == led(w)
-            hosted = {name: found for name, found in led(w).items() if name[0] != "single"}
-            assert w.wires.last_word(broker, LEADER_AND_ISR) == hosted
-        w.agreed()
+@in_world()
+async def test_what_was_left_undone_is_decided_and_everybody_hears_everything(w: World) -> None:
+    await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
+    await w.topic("single", (1,), leaders=True)
+    await w.topic("new", (3, 2))
+    w.die(1)
+    await w.serve()
+    assert w.led() == {
+        ("t", 0): (2, (2, 3)),
+        ("t", 1): (2, (2, 3)),
+        ("single", 0): (-1, (1,)),
+        ("new", 0): (3, (3, 2)),
+    }
+    for broker in (2, 3):
+        assert w.wires.last_word(broker, UPDATE_METADATA) == led(w)
+        hosted = {name: found for name, found in led(w).items() if name[0] != "single"}
+        assert w.wires.last_word(broker, LEADER_AND_ISR) == hosted
+    w.agreed()
 
 
 @pytest.mark.seed("S4-66")
-@in_virtual_time
-async def test_what_the_controller_before_us_committed_without_telling_is_told() -> None:
-    async with world() as w:
-        await w.topic("t", (1, 2, 3), leaders=True)
-        await w.begin_term()
-        await w.told()
-        w.active.script.at("t/partitions/0/state", lambda: w.term.gate.end("dies now"), when="after")
-        w.die(1)
-        await w.active.ended()
-        await w.active.crash()
-        w.wires.frames.clear()
-        zxid = w.server.tree.zxid
-        await w.begin_term()
-        await w.told()
-        assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", 0): (2, 4)}
-        assert w.states["t", 0].leader_epoch == 4, "nothing left to decide"
-        assert w.server.tree.zxid > zxid
+@in_world()
+async def test_what_the_controller_before_us_committed_without_telling_is_told(w: World) -> None:
+    await w.topic("t", (1, 2, 3), leaders=True)
+    await w.serve()
+    w.active.script.at("t/partitions/0/state", lambda: w.term.gate.end("dies now"), when="after")
+    w.die(1)
+    await w.active.ended()
+    await w.active.crash()
+    w.wires.frames.clear()
+    zxid = w.server.tree.zxid
+    await w.serve()
+    assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", 0): (2, 4)}
+    assert w.states["t", 0].leader_epoch == 4, "nothing left to decide"
+    assert w.server.tree.zxid > zxid
 
 
-@in_virtual_time
-async def test_update_metadata_comes_before_the_first_leader_and_isr() -> None:
+@in_world()
+async def test_update_metadata_comes_before_the_first_leader_and_isr(w: World) -> None:
     """A follower that hears of a leader outside of its live list ignores it for good (KAFKA-4443)."""
-    async with world() as w:
-        await w.topic("t", (1, 2, 3), leaders=True)
-        await w.begin_term()
-        await w.told()
-        for broker in (1, 2, 3):
-            first = next(frame for to, frame in w.wires.frames if to == broker)
-            assert int.from_bytes(first[:2], "big") == UPDATE_METADATA
-            live = {b.id_ for b in w.wires.heard(broker, UPDATE_METADATA)[0].live_brokers}
-            assert live == {1, 2, 3, DAEMON}
+    await w.topic("t", (1, 2, 3), leaders=True)
+    await w.serve()
+    for broker in (1, 2, 3):
+        first = next(frame for to, frame in w.wires.frames if to == broker)
+        assert int.from_bytes(first[:2], "big") == UPDATE_METADATA
+        live = {b.id_ for b in w.wires.heard(broker, UPDATE_METADATA)[0].live_brokers}
+        assert live == {1, 2, 3, DAEMON}
 
 
 @pytest.mark.seed("S4-85")
 @pytest.mark.parametrize(
     ("ibp", "version", "enabled"), [("2.6", 1, False), ("2.7-IV1", 1, True), ("3.2", 1, True), ("3.9", 2, True)]
 )
-@in_virtual_time
-async def test_the_feature_znode_follows_the_ibp(ibp: str, version: int, enabled: bool) -> None:
-    async with world() as w:
-        await w.begin_term(ibp)
-        node = w.node(paths.FEATURE)
-        assert node is not None
-        found = decode_features(paths.FEATURE, node.data)
-        assert (found.version, found.enabled) == (version, enabled)  # type: ignore[union-attr]
-        await w.active.crash()
-        await w.begin_term(ibp)
-        again = w.node(paths.FEATURE)
-        assert again is not None
-        assert again.stat.version == node.stat.version, "nothing to change the next time"
+@in_world()
+async def test_the_feature_znode_follows_the_ibp(w: World, ibp: str, version: int, enabled: bool) -> None:
+    await w.begin_term(ibp)
+    node = w.node(paths.FEATURE)
+    assert node is not None
+    found = decode_features(paths.FEATURE, node.data)
+    assert (found.version, found.enabled) == (version, enabled)  # type: ignore[union-attr]
+    await w.active.crash()
+    await w.begin_term(ibp)
+    again = w.node(paths.FEATURE)
+    assert again is not None
+    assert again.stat.version == node.stat.version, "nothing to change the next time"
 
 
-@in_virtual_time
-async def test_a_feature_znode_that_cannot_be_understood_is_reported_and_left() -> None:
-    async with world() as w:
-        await w.operator.create(paths.FEATURE, b"broken")
+@in_world()
+async def test_a_feature_znode_that_cannot_be_understood_is_reported_and_left(w: World) -> None:
+    await w.operator.create(paths.FEATURE, b"broken")
+    await w.begin_term()
+    assert w.term.serving.is_set()
+    assert paths.FEATURE in w.counters.malformed
+    node = w.node(paths.FEATURE)
+    assert node is not None
+    assert node.data == b"broken"
+
+
+@in_world()
+async def test_what_others_rewrite_all_the_time_keeps_nobody_from_the_office(w: World) -> None:
+    await w.operator.set_acls(paths.LOG_DIR_EVENTS, [Acl(READ | 4 | 16, "world", "anyone")], 0)
+    await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
+    contended = mock.AsyncMock(side_effect=Contended("/feature was changed by others"))
+    with mock.patch("metadata_store.nodes.cluster_nodes.set_up_features", contended):
         await w.begin_term()
-        assert w.term.serving.is_set()
-        assert paths.FEATURE in w.counters.malformed
-        node = w.node(paths.FEATURE)
-        assert node is not None
-        assert node.data == b"broken"
-
-
-@in_virtual_time
-async def test_what_others_rewrite_all_the_time_keeps_nobody_from_the_office() -> None:
-    async with world() as w:
-        await w.operator.set_acls(paths.LOG_DIR_EVENTS, [Acl(READ | 4 | 16, "world", "anyone")], 0)
-        await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
-        contended = mock.AsyncMock(side_effect=Contended("/feature was changed by others"))
-        with mock.patch("metadata_store.nodes.cluster_nodes.set_up_features", contended):
-            await w.begin_term()
-        assert w.term.serving.is_set()
-        assert not w.term.gate.ended
+    assert w.term.serving.is_set()
+    assert not w.term.gate.ended
 
 
 @pytest.mark.kafka(
     "KafkaZkClientTest.testIsrChangeNotificationsDeletion", "KafkaZkClientTest.testLogDirEventNotificationsDeletion"
 )
-@in_virtual_time
-async def test_notes_of_brokers_for_the_controller_before_us_are_discarded() -> None:
-    async with world() as w:
-        await w.topic("t", (1, 2, 3), leaders=True)
-        await w.leader_writes("t", 0, (1, 2), notify=True)
-        await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
-        await w.begin_term("2.7-IV1")
-        assert w.server.tree._nodes[paths.ISR_CHANGES].children == {}
-        assert w.server.tree._nodes[paths.LOG_DIR_EVENTS].children == {}
-        w.agreed()
+@in_world()
+async def test_notes_of_brokers_for_the_controller_before_us_are_discarded(w: World) -> None:
+    await w.topic("t", (1, 2, 3), leaders=True)
+    await w.leader_writes("t", 0, (1, 2), notify=True)
+    await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
+    await w.begin_term("2.7-IV1")
+    assert w.server.tree._nodes[paths.ISR_CHANGES].children == {}
+    assert w.server.tree._nodes[paths.LOG_DIR_EVENTS].children == {}
+    w.agreed()
 
 
-@in_virtual_time
-async def test_an_empty_ensemble_gets_what_every_broker_creates() -> None:
-    async with world() as w:
-        w.die(1, 2, 3)
-        await w.operator.delete(paths.ISR_CHANGES, -1)
-        await w.operator.delete(paths.LOG_DIR_EVENTS, -1)
-        await w.begin_term()
-        assert all(w.node(path) is not None for path in paths.PERSISTENT)
-        await w.boot(1)
-        await w.topic("first", (1,))
-        await w.told()
-        assert w.led()["first", 0] == (1, (1,))
+@in_world()
+async def test_an_empty_ensemble_gets_what_every_broker_creates(w: World) -> None:
+    w.die(1, 2, 3)
+    await w.operator.delete(paths.ISR_CHANGES, -1)
+    await w.operator.delete(paths.LOG_DIR_EVENTS, -1)
+    await w.begin_term()
+    assert all(w.node(path) is not None for path in paths.PERSISTENT)
+    await w.boot(1)
+    await w.topic("first", (1,))
+    await w.told()
+    assert w.led()["first", 0] == (1, (1,))
 
 
 @pytest.mark.seed("S4-67")
-@in_virtual_time
-async def test_events_that_come_while_taking_office_are_handled_after_it() -> None:
+@in_world()
+async def test_events_that_come_while_taking_office_are_handled_after_it(w: World) -> None:
     """Watches are armed before anything is read: nothing falls between the two."""
-    async with world() as w:
-        await w.topic("t", (1, 2, 3), leaders=True)
-        seat = await w.seat()
+    await w.topic("t", (1, 2, 3), leaders=True)
+    seat = await w.seat()
 
-        async def meanwhile() -> None:
-            w.die(1)
-            await w.topic("new", (2, 3))
-            await w.expand("t", (3, 2))
-            await w.leader_writes("t", 0, (1, 2))
-            await w.notify(TopicPartition("t", 0))
-
-        seat.script.at(paths.FEATURE, meanwhile)
-        seat.script.at("t/partitions/0/state", lambda: w.boot(4))
-        await seat.begin("2.7-IV1")
-        await w.told()
-        assert w.led() == {("t", 0): (2, (2,)), ("t", 1): (3, (3, 2)), ("new", 0): (2, (2, 3))}
-        assert set(w.term.cluster.brokers) == {2, 3, 4}
-        w.agreed()
-
-
-@in_virtual_time
-async def test_the_events_between_two_reads_of_the_start_are_not_lost_either() -> None:
-    async with world() as w:
-        await w.topic("t", (1, 2, 3), leaders=True)
-        seat = await w.seat()
-        claim = await seat.role.claim()
-        term = seat.term_now(claim, "3.9", frozenset({DAEMON}))
-        store, number = term.controller.store, 0
-        really = {name: getattr(store, name) for name in ("load_brokers", "load_topics", "load_states")}
-
-        def after(name: str):  # type: ignore[no-untyped-def]
-            async def read(*args: object, **options: object) -> object:
-                nonlocal number
-                setattr(store, name, really[name])
-                found = await really[name](*args, **options)
-                number += 1
-                await w.topic(f"after-{number}", (2, 3))
-                await w.boot(10 + number)
-                return found
-
-            return read
-
-        for name in really:
-            setattr(store, name, after(name))
-        await w.told()
-        assert number == 3
-        assert {f"after-{n}" for n in range(1, number + 1)} <= {topic for topic, _ in w.led()}
-        assert {10 + n for n in range(1, number + 1)} <= set(w.term.cluster.brokers)
-        w.agreed()
-
-
-@in_virtual_time
-async def test_a_term_that_ends_while_reading_decides_and_tells_nothing() -> None:
-    async with world() as w:
-        await w.topic("t", (1, 2, 3), leaders=True)
+    async def meanwhile() -> None:
         w.die(1)
-        seat = await w.seat()
-        seat.script.at(paths.FEATURE, lambda: w.term.gate.end("a test"), when="after")
-        await seat.begin()
-        assert await seat.ended() == "a test"
-        await asyncio.sleep(0.1)
-        assert w.led()["t", 0] == (1, (1, 2, 3))
-        assert w.wires.frames == []
+        await w.topic("new", (2, 3))
+        await w.expand("t", (3, 2))
+        await w.leader_writes("t", 0, (1, 2))
+        await w.notify(TopicPartition("t", 0))
+
+    seat.script.at(paths.FEATURE, meanwhile)
+    seat.script.at("t/partitions/0/state", lambda: w.boot(4))
+    await seat.begin("2.7-IV1")
+    await w.told()
+    assert w.led() == {("t", 0): (2, (2,)), ("t", 1): (3, (3, 2)), ("new", 0): (2, (2, 3))}
+    assert set(w.term.cluster.brokers) == {2, 3, 4}
+    w.agreed()
+
+
+@in_world()
+async def test_the_events_between_two_reads_of_the_start_are_not_lost_either(w: World) -> None:
+    await w.topic("t", (1, 2, 3), leaders=True)
+    seat = await w.seat()
+    claim = await seat.role.claim()
+    term = seat.term_now(claim, "3.9", frozenset({DAEMON}))
+    store, number = term.controller.store, 0
+    really = {name: getattr(store, name) for name in ("load_brokers", "load_topics", "load_states")}
+
+    def after(name: str):  # type: ignore[no-untyped-def]
+        async def read(*args: object, **options: object) -> object:
+            nonlocal number
+            setattr(store, name, really[name])
+            found = await really[name](*args, **options)
+            number += 1
+            await w.topic(f"after-{number}", (2, 3))
+            await w.boot(10 + number)
+            return found
+
+        return read
+
+    for name in really:
+        setattr(store, name, after(name))
+    await w.told()
+    assert number == 3
+    assert {f"after-{n}" for n in range(1, number + 1)} <= {topic for topic, _ in w.led()}
+    assert {10 + n for n in range(1, number + 1)} <= set(w.term.cluster.brokers)
+    w.agreed()
+
+
+@in_world()
+async def test_a_term_that_ends_while_reading_decides_and_tells_nothing(w: World) -> None:
+    await w.topic("t", (1, 2, 3), leaders=True)
+    w.die(1)
+    seat = await w.seat()
+    seat.script.at(paths.FEATURE, lambda: w.term.gate.end("a test"), when="after")
+    await seat.begin()
+    assert await seat.ended() == "a test"
+    await asyncio.sleep(0.1)
+    assert w.led()["t", 0] == (1, (1, 2, 3))
+    assert w.wires.frames == []

@@ -11,8 +11,7 @@ from brokers.wire.messages.security import FeatureUpdate, UpdateFeaturesRequest
 from metadata_store import paths
 from metadata_store.codecs.features import FeatureRange, Features, decode_features, encode_features
 from tests.core.carried_kit import carried
-from tests.core.controller_world import World, world
-from tests.core.virtual_time import in_virtual_time
+from tests.core.controller_world import World, in_world
 
 OLD = Features(2, True, {"old": FeatureRange(3), "other": FeatureRange(1)}, {"note": "kept"})
 
@@ -33,29 +32,25 @@ async def asked(w: World, *updates: FeatureUpdate, attempt: int = 0, validate_on
     return await carried(w, UpdateFeaturesRequest(10_000, updates, validate_only), attempt=attempt)
 
 
-@in_virtual_time
-async def test_a_finalised_feature_is_deleted_and_everything_else_kept() -> None:
-    async with world() as w:
-        await finalised(w)
-        await w.begin_term()
-        answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
-        assert (answer.error_code, [(r.feature, r.error_code) for r in answer.results]) == (0, [("old", 0)])
-        assert (found(w).features, found(w).unknown) == ({"other": FeatureRange(1)}, {"note": "kept"})
-        again = await asked(w, FeatureUpdate("old", 0, upgrade_type=2), attempt=1)
-        assert [r.error_code for r in again.results] == [0]
-        late = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
-        assert [r.error_code for r in late.results] == [Error.INVALID_REQUEST]
+@in_world(before=finalised)
+async def test_a_finalised_feature_is_deleted_and_everything_else_kept(w: World) -> None:
+    await w.begin_term()
+    answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
+    assert (answer.error_code, [(r.feature, r.error_code) for r in answer.results]) == (0, [("old", 0)])
+    assert (found(w).features, found(w).unknown) == ({"other": FeatureRange(1)}, {"note": "kept"})
+    again = await asked(w, FeatureUpdate("old", 0, upgrade_type=2), attempt=1)
+    assert [r.error_code for r in again.results] == [0]
+    late = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
+    assert [r.error_code for r in late.results] == [Error.INVALID_REQUEST]
 
 
-@in_virtual_time
-async def test_validation_writes_nothing() -> None:
-    async with world() as w:
-        await finalised(w)
-        await w.begin_term()
-        zxid = w.server.tree.zxid
-        answer = await asked(w, FeatureUpdate("old", 0, allow_downgrade=True), validate_only=True)
-        assert [r.error_code for r in answer.results] == [0]
-        assert w.server.tree.zxid == zxid
+@in_world(before=finalised)
+async def test_validation_writes_nothing(w: World) -> None:
+    await w.begin_term()
+    zxid = w.server.tree.zxid
+    answer = await asked(w, FeatureUpdate("old", 0, allow_downgrade=True), validate_only=True)
+    assert [r.error_code for r in answer.results] == [0]
+    assert w.server.tree.zxid == zxid
 
 
 @pytest.mark.parametrize(
@@ -68,43 +63,37 @@ async def test_validation_writes_nothing() -> None:
         (FeatureUpdate("metadata.version", 7), "not supported"),
     ],
 )
-@in_virtual_time
-async def test_what_may_not_change_is_told_why(update: FeatureUpdate, why: str) -> None:
-    async with world() as w:
-        await finalised(w)
-        await w.begin_term()
-        [result] = (await asked(w, update)).results
-        assert (result.error_code, why in result.error_message) == (Error.INVALID_REQUEST, True)
-        assert found(w).features == OLD.features
+@in_world(before=finalised)
+async def test_what_may_not_change_is_told_why(w: World, update: FeatureUpdate, why: str) -> None:
+    await w.begin_term()
+    [result] = (await asked(w, update)).results
+    assert (result.error_code, why in result.error_message) == (Error.INVALID_REQUEST, True)
+    assert found(w).features == OLD.features
 
 
-@in_virtual_time
-async def test_somebody_else_changes_it_in_between() -> None:
-    async with world() as w:
-        await finalised(w)
-        await w.begin_term()
+@in_world(before=finalised)
+async def test_somebody_else_changes_it_in_between(w: World) -> None:
+    await w.begin_term()
 
-        async def meanwhile() -> None:
-            more = Features(2, True, {**OLD.features, "new": FeatureRange(1)}, OLD.unknown)
-            await w.operator.set(paths.FEATURE, encode_features(more), -1)
+    async def meanwhile() -> None:
+        more = Features(2, True, {**OLD.features, "new": FeatureRange(1)}, OLD.unknown)
+        await w.operator.set(paths.FEATURE, encode_features(more), -1)
 
-        w.active.script.at(paths.FEATURE, meanwhile)
-        await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
-        assert found(w).features.keys() == {"other", "new"}
+    w.active.script.at(paths.FEATURE, meanwhile)
+    await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
+    assert found(w).features.keys() == {"other", "new"}
 
 
-@in_virtual_time
-async def test_below_ibp_2_7_there_are_no_features() -> None:
-    async with world() as w:
-        await w.begin_term("2.6-IV0")
-        answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
-        assert (answer.error_code, answer.results) == (Error.INVALID_REQUEST, ())
+@in_world()
+async def test_below_ibp_2_7_there_are_no_features(w: World) -> None:
+    await w.begin_term("2.6-IV0")
+    answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
+    assert (answer.error_code, answer.results) == (Error.INVALID_REQUEST, ())
 
 
-@in_virtual_time
-async def test_a_znode_that_cannot_be_understood_is_left() -> None:
-    async with world() as w:
-        await w.operator.create(paths.FEATURE, b"{")
-        await w.begin_term()
-        answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
-        assert (answer.error_code, paths.FEATURE in answer.error_message) == (Error.FEATURE_UPDATE_FAILED, True)
+@in_world()
+async def test_a_znode_that_cannot_be_understood_is_left(w: World) -> None:
+    await w.operator.create(paths.FEATURE, b"{")
+    await w.begin_term()
+    answer = await asked(w, FeatureUpdate("old", 0, upgrade_type=2))
+    assert (answer.error_code, paths.FEATURE in answer.error_message) == (Error.FEATURE_UPDATE_FAILED, True)

@@ -18,7 +18,7 @@ from metadata_store.acl import READ, Acl
 from state_machines.model.types import TopicPartition
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.virtual_time import in_virtual_time
 from tests.core.wire_kit import part, read_response, to_uuid, write_request
 
@@ -27,8 +27,7 @@ async def running(w: World, ibp: str = "3.9") -> None:
     """t-0 led by 1, t-1 by 2, both in sync on 1, 2, 3; u-0 has one replica."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("u", (1,), leaders=True)
-    await w.begin_term(ibp)
-    await w.told()
+    await w.serve(ibp)
     w.wires.frames.clear()
     w.witness.told.clear()
     w.active.script.writes.clear()
@@ -41,31 +40,27 @@ def only(reply: AlterPartitionReply) -> PartitionReply:
 
 
 @pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_an_isr_change_is_durable_answered_and_told_without_a_new_leader_epoch() -> None:
-    async with world() as w:
-        await running(w)
-        found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 3))))
-        assert (found.error, found.leader, found.leader_epoch, found.isr, found.partition_epoch) == (0, 1, 3, (1, 3), 1)
-        assert (w.states["t", 0].isr, w.states["t", 0].leader_epoch, w.states["t", 0].version) == ((1, 3), 3, 1)
-        await w.told()
-        [told] = [p for e in w.wires.heard(2, UPDATE_METADATA) for t in e.topic_states for p in t.partition_states]
-        assert (told.isr, told.zk_version) == ((1, 3), 1)
-        assert not w.wires.heard(3, LEADER_AND_ISR), "brokers ignore a leader epoch that they know"
+@in_world(before=running)
+async def test_an_isr_change_is_durable_answered_and_told_without_a_new_leader_epoch(w: World) -> None:
+    found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 3))))
+    assert (found.error, found.leader, found.leader_epoch, found.isr, found.partition_epoch) == (0, 1, 3, (1, 3), 1)
+    assert (w.states["t", 0].isr, w.states["t", 0].leader_epoch, w.states["t", 0].version) == ((1, 3), 3, 1)
+    await w.told()
+    [told] = [p for e in w.wires.heard(2, UPDATE_METADATA) for t in e.topic_states for p in t.partition_states]
+    assert (told.isr, told.zk_version) == ((1, 3), 1)
+    assert not w.wires.heard(3, LEADER_AND_ISR), "brokers ignore a leader epoch that they know"
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testIdempotentAlterPartition")
 @pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_the_same_request_again_is_a_success_with_what_holds() -> None:
-    async with world() as w:
-        await running(w)
-        asked = w.proposal("t", 0, (1, 3))
-        await w.alter_partition(1, asked)
-        zxid = w.server.tree.zxid
-        again = only(await w.alter_partition(1, asked))
-        assert (again.error, again.partition_epoch, again.isr) == (0, 1, (1, 3))
-        assert w.server.tree.zxid == zxid
+@in_world(before=running)
+async def test_the_same_request_again_is_a_success_with_what_holds(w: World) -> None:
+    asked = w.proposal("t", 0, (1, 3))
+    await w.alter_partition(1, asked)
+    zxid = w.server.tree.zxid
+    again = only(await w.alter_partition(1, asked))
+    assert (again.error, again.partition_epoch, again.isr) == (0, 1, (1, 3))
+    assert w.server.tree.zxid == zxid
 
 
 REFUSED: dict[str, tuple[dict[str, Any], Error, Error]] = {
@@ -106,159 +101,143 @@ async def test_what_is_refused_is_refused_with_kafkas_error_and_changes_nothing(
 
 @pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
 @pytest.mark.seed("S4-80", "S4-86")
-@in_virtual_time
-async def test_a_former_life_of_a_broker_is_refused_as_a_whole() -> None:
-    async with world() as w:
-        await running(w)
-        former = w.broker_epoch(1)
-        await w.bounce(1)
-        await w.settle()
-        asked = w.proposal("t", 1, (2,))
-        assert (await w.alter_partition(1, asked, epoch=former)).error == Error.STALE_BROKER_EPOCH
-        assert (await w.alter_partition(77, asked, epoch=1)).error == Error.STALE_BROKER_EPOCH
+@in_world(before=running)
+async def test_a_former_life_of_a_broker_is_refused_as_a_whole(w: World) -> None:
+    former = w.broker_epoch(1)
+    await w.bounce(1)
+    await w.settle()
+    asked = w.proposal("t", 1, (2,))
+    assert (await w.alter_partition(1, asked, epoch=former)).error == Error.STALE_BROKER_EPOCH
+    assert (await w.alter_partition(77, asked, epoch=1)).error == Error.STALE_BROKER_EPOCH
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
 @pytest.mark.seed("S4-80")
 @pytest.mark.parametrize(("version", "ineligible"), [(1, Error.OPERATION_NOT_ATTEMPTED), (3, Error.INELIGIBLE_REPLICA)])
-@in_virtual_time
-async def test_a_leader_that_shuts_down_is_answered_partition_by_partition(version: int, ineligible: Error) -> None:
-    async with world() as w:
-        await w.topic("alone", (1, 2), leaders=True, isr=(1,))
-        await running(w)
-        names: list[dict[str, Any]] = [{"topic": name} if version < 2 else {} for name in ("alone", "t")]
-        asked = [w.proposal("alone", 0, isr, **names[0]) for isr in ((1,), (1, 2))]
-        moved = w.proposal("t", 0, (1,), **names[1])
-        await w.controlled_shutdown(1)
-        replies = [await w.alter_partition(1, one, moved, version=version) for one in asked]
-        assert [reply.error for reply in replies] == [Error.NONE] * 2
-        errors = [[partition.error for partition in reply.partitions] for reply in replies]
-        assert errors == [[Error.NONE, Error.FENCED_LEADER_EPOCH], [ineligible, Error.FENCED_LEADER_EPOCH]]
+@in_world()
+async def test_a_leader_that_shuts_down_is_answered_partition_by_partition(
+    w: World, version: int, ineligible: Error
+) -> None:
+    await w.topic("alone", (1, 2), leaders=True, isr=(1,))
+    await running(w)
+    names: list[dict[str, Any]] = [{"topic": name} if version < 2 else {} for name in ("alone", "t")]
+    asked = [w.proposal("alone", 0, isr, **names[0]) for isr in ((1,), (1, 2))]
+    moved = w.proposal("t", 0, (1,), **names[1])
+    await w.controlled_shutdown(1)
+    replies = [await w.alter_partition(1, one, moved, version=version) for one in asked]
+    assert [reply.error for reply in replies] == [Error.NONE] * 2
+    errors = [[partition.error for partition in reply.partitions] for reply in replies]
+    assert errors == [[Error.NONE, Error.FENCED_LEADER_EPOCH], [ineligible, Error.FENCED_LEADER_EPOCH]]
 
 
 @pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_calls_that_wait_are_drained_into_one_commit_and_each_is_answered() -> None:
-    async with world() as w:
-        await w.topic("wide", *[(1, 2, 3)] * 300, leaders=True)
-        await running(w)
-        calls = [w.alter_partition(1, w.proposal("wide", p, (1, 2))) for p in range(CALLS_MAX + 50)]
-        calls.append(w.alter_partition(2, w.proposal("t", 1, (2, 1)), w.proposal("t", 0, (1,), topic=bytes(16))))
-        replies = await asyncio.gather(*calls)
-        assert [only(reply).isr for reply in replies[:-1]] == [(1, 2)] * (CALLS_MAX + 50)
-        assert [p.error for p in replies[-1].partitions] == [0, Error.UNKNOWN_TOPIC_ID]
-        assert len(w.active.script.writes) == 2, f"{CALLS_MAX} calls in the first commit, the rest in the second"
+@in_world()
+async def test_calls_that_wait_are_drained_into_one_commit_and_each_is_answered(w: World) -> None:
+    await w.topic("wide", *[(1, 2, 3)] * 300, leaders=True)
+    await running(w)
+    calls = [w.alter_partition(1, w.proposal("wide", p, (1, 2))) for p in range(CALLS_MAX + 50)]
+    calls.append(w.alter_partition(2, w.proposal("t", 1, (2, 1)), w.proposal("t", 0, (1,), topic=bytes(16))))
+    replies = await asyncio.gather(*calls)
+    assert [only(reply).isr for reply in replies[:-1]] == [(1, 2)] * (CALLS_MAX + 50)
+    assert [p.error for p in replies[-1].partitions] == [0, Error.UNKNOWN_TOPIC_ID]
+    assert len(w.active.script.writes) == 2, f"{CALLS_MAX} calls in the first commit, the rest in the second"
 
 
-@in_virtual_time
-async def test_of_two_requests_for_one_partition_the_second_hears_of_the_first() -> None:
-    async with world() as w:
-        await running(w)
-        first, second = w.proposal("t", 0, (1, 2)), w.proposal("t", 0, (1, 3))
-        replies = await asyncio.gather(w.alter_partition(1, first), w.alter_partition(1, second))
-        assert [Error(only(reply).error) for reply in replies] == [Error.NONE, Error.INVALID_UPDATE_VERSION]
-        assert w.states["t", 0].isr == (1, 2)
+@in_world(before=running)
+async def test_of_two_requests_for_one_partition_the_second_hears_of_the_first(w: World) -> None:
+    first, second = w.proposal("t", 0, (1, 2)), w.proposal("t", 0, (1, 3))
+    replies = await asyncio.gather(w.alter_partition(1, first), w.alter_partition(1, second))
+    assert [Error(only(reply).error) for reply in replies] == [Error.NONE, Error.INVALID_UPDATE_VERSION]
+    assert w.states["t", 0].isr == (1, 2)
 
 
-@in_virtual_time
-async def test_a_foreign_write_in_between_is_an_invalid_version_for_the_leader() -> None:
-    async with world() as w:
-        await running(w)
-        w.active.script.at("t/partitions/0/state", lambda: w.leader_writes("t", 0, (1,)))
-        found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
-        assert Error(found.error) is Error.INVALID_UPDATE_VERSION
-        assert w.states["t", 0].isr == (1,)
-        w.agreed()
+@in_world(before=running)
+async def test_a_foreign_write_in_between_is_an_invalid_version_for_the_leader(w: World) -> None:
+    w.active.script.at("t/partitions/0/state", lambda: w.leader_writes("t", 0, (1,)))
+    found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
+    assert Error(found.error) is Error.INVALID_UPDATE_VERSION
+    assert w.states["t", 0].isr == (1,)
+    w.agreed()
 
 
-@in_virtual_time
-async def test_a_znode_that_may_not_be_written_is_no_success() -> None:
-    async with world() as w:
-        await running(w)
-        await w.operator.set_acls(paths.state("t", 0), [Acl(READ, "world", "anyone")], 0)
-        found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
-        assert Error(found.error) is Error.OPERATION_NOT_ATTEMPTED
-        assert not w.term.gate.ended
+@in_world(before=running)
+async def test_a_znode_that_may_not_be_written_is_no_success(w: World) -> None:
+    await w.operator.set_acls(paths.state("t", 0), [Acl(READ, "world", "anyone")], 0)
+    found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
+    assert Error(found.error) is Error.OPERATION_NOT_ATTEMPTED
+    assert not w.term.gate.ended
 
 
 @pytest.mark.parametrize("fault", ["lose_replies", "lose_requests", "suspend"])
-@in_virtual_time
-async def test_a_call_survives_a_lost_connection(fault: str) -> None:
-    async with world() as w:
-        await running(w)
-        session = w.active.zk.session_id
-        w.active.script.at("t/partitions/0/state", lambda: getattr(w.server, fault)(session))
-        asked = asyncio.create_task(w.alter_partition(1, w.proposal("t", 0, (1, 2))))
-        await asyncio.sleep(0.5)
-        w.server.resume(session)
-        assert only(await asked).isr == (1, 2)
-        assert w.states["t", 0].version == 1, "written once"
+@in_world(before=running)
+async def test_a_call_survives_a_lost_connection(w: World, fault: str) -> None:
+    session = w.active.zk.session_id
+    w.active.script.at("t/partitions/0/state", lambda: getattr(w.server, fault)(session))
+    asked = asyncio.create_task(w.alter_partition(1, w.proposal("t", 0, (1, 2))))
+    await asyncio.sleep(0.5)
+    w.server.resume(session)
+    assert only(await asked).isr == (1, 2)
+    assert w.states["t", 0].version == 1, "written once"
 
 
-@in_virtual_time
-async def test_a_term_that_ends_answers_not_controller() -> None:
-    async with world() as w:
-        await running(w)
-        w.active.script.at("t/partitions/0/state", lambda: w.term.gate.end("a test"), when="after")
-        calls = [w.alter_partition(1, w.proposal("t", 0, (1, 2))), w.alter_partition(2, w.proposal("t", 1, (2,)))]
-        found = await asyncio.gather(*calls, return_exceptions=True)
-        assert [type(answer) for answer in found] == [NotController, NotController]
+@in_world(before=running)
+async def test_a_term_that_ends_answers_not_controller(w: World) -> None:
+    w.active.script.at("t/partitions/0/state", lambda: w.term.gate.end("a test"), when="after")
+    calls = [w.alter_partition(1, w.proposal("t", 0, (1, 2))), w.alter_partition(2, w.proposal("t", 1, (2,)))]
+    found = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(answer) for answer in found] == [NotController, NotController]
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testAlterPartition")
 @pytest.mark.seed("S4-80")
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-@in_virtual_time
-async def test_over_the_wire_in_every_version(version: int) -> None:
+@in_world(before=running)
+async def test_over_the_wire_in_every_version(w: World, version: int) -> None:
     """kio writes the request and reads the answer, as a broker would."""
-    async with world() as w:
-        await running(w)
-        members = (
-            {"new_isr_with_epochs": tuple(part(56, 3, "BrokerState", broker_id=b) for b in (1, 2))}
-            if version == 3
-            else {"new_isr": (1, 2)}
-        )
-        asked = part(56, version, "PartitionData", partition_index=0, leader_epoch=3, partition_epoch=0, **members)
-        topic = part(56, version, "TopicData", topic_name="t", topic_id=to_uuid(id_of("t")), partitions=(asked,))
-        frame = write_request(56, version, 7, broker_id=1, broker_epoch=w.broker_epoch(1), topics=(topic,))
-        reader = Reader(frame)
-        call = read_call(read_header(reader), reader)
-        assert isinstance(call, AlterPartitionCall)
-        reply = await w.alter_partition(1, *call.proposals, version=call.version)
-        correlation, entity = read_response(56, version, encode_reply(call, 7, reply)[4:])
-        assert correlation == 7
-        [found] = entity.topics[0].partitions
-        assert (found.error_code, found.leader_id, found.isr, found.partition_epoch) == (0, 1, (1, 2), 1)
+    members = (
+        {"new_isr_with_epochs": tuple(part(56, 3, "BrokerState", broker_id=b) for b in (1, 2))}
+        if version == 3
+        else {"new_isr": (1, 2)}
+    )
+    asked = part(56, version, "PartitionData", partition_index=0, leader_epoch=3, partition_epoch=0, **members)
+    topic = part(56, version, "TopicData", topic_name="t", topic_id=to_uuid(id_of("t")), partitions=(asked,))
+    frame = write_request(56, version, 7, broker_id=1, broker_epoch=w.broker_epoch(1), topics=(topic,))
+    reader = Reader(frame)
+    call = read_call(read_header(reader), reader)
+    assert isinstance(call, AlterPartitionCall)
+    reply = await w.alter_partition(1, *call.proposals, version=call.version)
+    correlation, entity = read_response(56, version, encode_reply(call, 7, reply)[4:])
+    assert correlation == 7
+    [found] = entity.topics[0].partitions
+    assert (found.error_code, found.leader_id, found.isr, found.partition_epoch) == (0, 1, (1, 2), 1)
 
 
 @pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_isr_changes_in_zookeeper_are_observed_told_and_their_notes_deleted() -> None:
-    async with world() as w:
-        await running(w, "2.7-IV1")
-        await w.leader_writes("t", 0, (1, 2))
-        await w.leader_writes("t", 1, (2,))
-        await w.notify(TopicPartition("t", 0), TopicPartition("gone", 3))
-        await w.operator.create(f"{paths.ISR_CHANGES}/isr_change_", b"broken", sequential=True)
-        await w.notify(TopicPartition("t", 1))
-        await w.told()
-        w.agreed()
-        assert w.server.tree._nodes[paths.ISR_CHANGES].children == {}
-        told = {p.isr for e in w.wires.heard(3, UPDATE_METADATA) for t in e.topic_states for p in t.partition_states}
-        assert told == {(1, 2), (2,)}
-        assert not w.counters.malformed, "the broken note is gone, too"
-        w.die(2)
-        await w.told()
-        assert w.led()["t", 1] == (-1, (2,)), "decided on what the leader wrote"
+@in_world()
+async def test_isr_changes_in_zookeeper_are_observed_told_and_their_notes_deleted(w: World) -> None:
+    await running(w, "2.7-IV1")
+    await w.leader_writes("t", 0, (1, 2))
+    await w.leader_writes("t", 1, (2,))
+    await w.notify(TopicPartition("t", 0), TopicPartition("gone", 3))
+    await w.operator.create(f"{paths.ISR_CHANGES}/isr_change_", b"broken", sequential=True)
+    await w.notify(TopicPartition("t", 1))
+    await w.told()
+    w.agreed()
+    assert w.server.tree._nodes[paths.ISR_CHANGES].children == {}
+    told = {p.isr for e in w.wires.heard(3, UPDATE_METADATA) for t in e.topic_states for p in t.partition_states}
+    assert told == {(1, 2), (2,)}
+    assert not w.counters.malformed, "the broken note is gone, too"
+    w.die(2)
+    await w.told()
+    assert w.led()["t", 1] == (-1, (2,)), "decided on what the leader wrote"
 
 
-@in_virtual_time
-async def test_a_note_that_cannot_be_deleted_ends_no_term() -> None:
-    async with world() as w:
-        await w.operator.set_acls(paths.ISR_CHANGES, [Acl(READ | 4 | 16, "world", "anyone")], 0)
-        await w.notify(TopicPartition("t", 0))
-        await running(w, "2.7-IV1")
-        await w.leader_writes("t", 0, (1, 2), notify=True)
-        await w.told()
-        assert not w.term.gate.ended
-        w.agreed()
+@in_world()
+async def test_a_note_that_cannot_be_deleted_ends_no_term(w: World) -> None:
+    await w.operator.set_acls(paths.ISR_CHANGES, [Acl(READ | 4 | 16, "world", "anyone")], 0)
+    await w.notify(TopicPartition("t", 0))
+    await running(w, "2.7-IV1")
+    await w.leader_writes("t", 0, (1, 2), notify=True)
+    await w.told()
+    assert not w.term.gate.ended
+    w.agreed()

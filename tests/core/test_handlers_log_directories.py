@@ -12,7 +12,7 @@ from controller.handlers.log_directories import Failed
 from metadata_store import paths
 from state_machines.model.types import ReplicaState
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.virtual_time import in_virtual_time
 
 
@@ -20,8 +20,7 @@ async def running(w: World) -> None:
     """t-0 and t-2 are led by 1, t-1 by 2; u has one replica, on 1."""
     await w.topic("t", (1, 2, 3), (2, 1, 3), (1, 3, 2), leaders=True)
     await w.topic("u", (1,), leaders=True)
-    await w.begin_term()
-    await w.told()
+    await w.serve()
     w.wires.frames.clear()
     w.active.script.writes.clear()
 
@@ -50,66 +49,59 @@ def offline(w: World, broker: int) -> dict[tuple[str, int], tuple[int, ...]]:
 
 @pytest.mark.kafka("LogDirFailureTest.testProduceErrorFromFailureOn*", "LogDirFailureTest.testIOExceptionDuring*")
 @pytest.mark.seed("S4-29", "S4-81")
-@in_virtual_time
-async def test_leaders_move_replicas_leave_the_isr_and_everybody_hears_it() -> None:
-    async with world() as w:
-        await running(w)
-        await fail(w, 1, ("t", 0), ("t", 1), ("u", 0))
-        assert w.led() == {
-            ("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("t", 2): (1, (1, 3, 2)), ("u", 0): (-1, (1,)),
-        }  # fmt: skip
-        assert notes(w) == {}
-        assert offline(w, 3) == {("t", 0): (1,), ("t", 1): (1,), ("u", 0): (1,)}
-        assert w.wires.stopped(1) == {("t", 0), ("t", 1), ("u", 0)}
-        row = w.term.cluster.find("t", 0)
-        assert row is not None
-        assert w.term.cluster.replica_state(row, 1) is ReplicaState.OFFLINE
-        w.agreed()
+@in_world(before=running)
+async def test_leaders_move_replicas_leave_the_isr_and_everybody_hears_it(w: World) -> None:
+    await fail(w, 1, ("t", 0), ("t", 1), ("u", 0))
+    assert w.led() == {
+        ("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("t", 2): (1, (1, 3, 2)), ("u", 0): (-1, (1,)),
+    }  # fmt: skip
+    assert notes(w) == {}
+    assert offline(w, 3) == {("t", 0): (1,), ("t", 1): (1,), ("u", 0): (1,)}
+    assert w.wires.stopped(1) == {("t", 0), ("t", 1), ("u", 0)}
+    row = w.term.cluster.find("t", 0)
+    assert row is not None
+    assert w.term.cluster.replica_state(row, 1) is ReplicaState.OFFLINE
+    w.agreed()
 
 
 @pytest.mark.seed("S4-81")
-@in_virtual_time
-async def test_the_broker_is_asked_for_all_that_it_hosts_and_nobody_else_is() -> None:
-    async with world() as w:
-        await w.topic("elsewhere", (2, 3), leaders=True)
-        await running(w)
-        await fail(w, 1)
-        assert w.wires.last_word(1, LEADER_AND_ISR).keys() == {("t", 0), ("t", 1), ("t", 2), ("u", 0)}
-        assert not w.wires.heard(2, LEADER_AND_ISR)
-        assert not w.wires.heard(3, LEADER_AND_ISR)
-        assert [multi for multi in w.active.script.writes if "/state" in str(multi)] == [], "all is well after all"
+@in_world()
+async def test_the_broker_is_asked_for_all_that_it_hosts_and_nobody_else_is(w: World) -> None:
+    await w.topic("elsewhere", (2, 3), leaders=True)
+    await running(w)
+    await fail(w, 1)
+    assert w.wires.last_word(1, LEADER_AND_ISR).keys() == {("t", 0), ("t", 1), ("t", 2), ("u", 0)}
+    assert not w.wires.heard(2, LEADER_AND_ISR)
+    assert not w.wires.heard(3, LEADER_AND_ISR)
+    assert [multi for multi in w.active.script.writes if "/state" in str(multi)] == [], "all is well after all"
 
 
 @pytest.mark.seed("S4-29", "S4-81")
-@in_virtual_time
-async def test_a_restart_brings_the_replicas_back() -> None:
-    async with world() as w:
-        await running(w)
-        await fail(w, 1, ("t", 0), ("u", 0))
-        w.wires.lost.clear()
-        w.wires.frames.clear()
-        await w.bounce(1)
-        await w.told()
-        assert w.led()["u", 0] == (1, (1,))
-        assert w.led()["t", 0] == (2, (2, 3))
-        assert w.wires.last_word(1, LEADER_AND_ISR)["t", 0][0] == 2, "it follows, and may join the ISR"
-        assert offline(w, 3)["t", 0] == ()
-        found = await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))
-        assert [one.error for one in found.partitions] == [0]
+@in_world(before=running)
+async def test_a_restart_brings_the_replicas_back(w: World) -> None:
+    await fail(w, 1, ("t", 0), ("u", 0))
+    w.wires.lost.clear()
+    w.wires.frames.clear()
+    await w.bounce(1)
+    await w.told()
+    assert w.led()["u", 0] == (1, (1,))
+    assert w.led()["t", 0] == (2, (2, 3))
+    assert w.wires.last_word(1, LEADER_AND_ISR)["t", 0][0] == 2, "it follows, and may join the ISR"
+    assert offline(w, 3)["t", 0] == ()
+    found = await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))
+    assert [one.error for one in found.partitions] == [0]
 
 
 @pytest.mark.seed("S4-81")
-@in_virtual_time
-async def test_a_restart_with_the_directory_still_broken_says_so_again() -> None:
-    async with world() as w:
-        await running(w)
-        await fail(w, 1, ("t", 0), ("u", 0))
-        await w.bounce(1)
-        await w.told()
-        await w.told()
-        assert w.led()["u", 0] == (-1, (1,))
-        assert w.led()["t", 0] == (2, (2, 3))
-        assert w.led()["t", 2][0] == 3, "led elsewhere since its restart"
+@in_world(before=running)
+async def test_a_restart_with_the_directory_still_broken_says_so_again(w: World) -> None:
+    await fail(w, 1, ("t", 0), ("u", 0))
+    await w.bounce(1)
+    await w.told()
+    await w.told()
+    assert w.led()["u", 0] == (-1, (1,))
+    assert w.led()["t", 0] == (2, (2, 3))
+    assert w.led()["t", 2][0] == 3, "led elsewhere since its restart"
 
 
 @pytest.mark.seed("S4-81")
@@ -122,8 +114,7 @@ async def test_a_controller_that_takes_over_finds_it_out_by_its_snapshot() -> No
             w.wires.lost[1] = {("t", 0)}
             if noted:
                 await w.log_directory_fails(1)
-            await w.begin_term()
-            await w.told()
+            await w.serve()
             await w.told()
             assert w.led() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 1, 3))}
             assert notes(w) == {}
@@ -131,34 +122,30 @@ async def test_a_controller_that_takes_over_finds_it_out_by_its_snapshot() -> No
 
 @pytest.mark.kafka("KafkaZkClientTest.testLogDirEventNotificationsDeletion")
 @pytest.mark.seed("S4-81")
-@in_virtual_time
-async def test_notes_that_name_nobody_are_deleted() -> None:
-    async with world() as w:
-        await running(w)
-        for data in (b"", b"{}", b'{"version":1,"broker":2,"event":7}', b'{"version":1,"broker":9,"event":1}'):
-            await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", data, sequential=True)
-        await w.told()
-        assert notes(w) == {}
-        assert not w.wires.heard(2, LEADER_AND_ISR)
-        assert not w.counters.malformed
-        assert not w.term.gate.ended
+@in_world(before=running)
+async def test_notes_that_name_nobody_are_deleted(w: World) -> None:
+    for data in (b"", b"{}", b'{"version":1,"broker":2,"event":7}', b'{"version":1,"broker":9,"event":1}'):
+        await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", data, sequential=True)
+    await w.told()
+    assert notes(w) == {}
+    assert not w.wires.heard(2, LEADER_AND_ISR)
+    assert not w.counters.malformed
+    assert not w.term.gate.ended
 
 
 @pytest.mark.seed("S4-81")
-@in_virtual_time
-async def test_answers_of_a_former_life_mean_nothing() -> None:
-    async with world() as w:
-        await running(w)
-        former = w.broker_epoch(1)
-        row = w.term.cluster.find("t", 0)
-        assert row is not None
-        await w.bounce(1)
-        await w.told()
-        before = w.led()
-        w.term.queue.signal(EventKind.REPLICAS_FAILED, _failed(1, former, row))
-        w.term.queue.signal(EventKind.REPLICAS_FAILED, _failed(9, 1, row))
-        await w.told()
-        assert (w.led(), w.term.cluster.failed_dirs) == (before, {})
+@in_world(before=running)
+async def test_answers_of_a_former_life_mean_nothing(w: World) -> None:
+    former = w.broker_epoch(1)
+    row = w.term.cluster.find("t", 0)
+    assert row is not None
+    await w.bounce(1)
+    await w.told()
+    before = w.led()
+    w.term.queue.signal(EventKind.REPLICAS_FAILED, _failed(1, former, row))
+    w.term.queue.signal(EventKind.REPLICAS_FAILED, _failed(9, 1, row))
+    await w.told()
+    assert (w.led(), w.term.cluster.failed_dirs) == (before, {})
 
 
 def _failed(broker: int, epoch: int, *rows: int) -> Failed:
@@ -166,68 +153,59 @@ def _failed(broker: int, epoch: int, *rows: int) -> Failed:
 
 
 @pytest.mark.seed("S4-81")
-@in_virtual_time
-async def test_answers_of_several_brokers_are_one_decision() -> None:
-    async with world() as w:
-        await running(w)
-        rows = [w.term.cluster.find("t", partition) for partition in (0, 1)]
-        for broker, row in zip((1, 2), rows, strict=True):
-            assert row is not None
-            w.term.queue.signal(EventKind.REPLICAS_FAILED, _failed(broker, w.broker_epoch(broker), row))
-        await w.told()
-        assert [len(multi) for multi in w.active.script.writes] == [3], "the check of the epoch, and both partitions"
-        assert w.led()["t", 0] == (2, (2, 3))
-        assert w.led()["t", 1] == (1, (1, 3))
+@in_world(before=running)
+async def test_answers_of_several_brokers_are_one_decision(w: World) -> None:
+    rows = [w.term.cluster.find("t", partition) for partition in (0, 1)]
+    for broker, row in zip((1, 2), rows, strict=True):
+        assert row is not None
+        w.term.queue.signal(EventKind.REPLICAS_FAILED, _failed(broker, w.broker_epoch(broker), row))
+    await w.told()
+    assert [len(multi) for multi in w.active.script.writes] == [3], "the check of the epoch, and both partitions"
+    assert w.led()["t", 0] == (2, (2, 3))
+    assert w.led()["t", 1] == (1, (1, 3))
 
 
 @pytest.mark.seed("S4-81", "S4-82")
-@in_virtual_time
-async def test_an_unclean_election_follows_where_the_topic_allows_it() -> None:
-    async with world() as w:
-        await w.topic("lagging", (1, 2), leaders=True, isr=(1,))
-        await w.configure("topics", "lagging", unclean_leader_election_enable="true")
-        await running(w)
-        await fail(w, 1, ("lagging", 0))
-        assert w.led()["lagging", 0] == (2, (2,))
-        assert w.counters.unclean_elections == 1
+@in_world()
+async def test_an_unclean_election_follows_where_the_topic_allows_it(w: World) -> None:
+    await w.topic("lagging", (1, 2), leaders=True, isr=(1,))
+    await w.configure("topics", "lagging", unclean_leader_election_enable="true")
+    await running(w)
+    await fail(w, 1, ("lagging", 0))
+    assert w.led()["lagging", 0] == (2, (2,))
+    assert w.counters.unclean_elections == 1
 
 
 @pytest.mark.seed("S4-81")
-@in_virtual_time
-async def test_a_broker_that_shuts_down_is_not_started_anew() -> None:
+@in_world(before=running)
+async def test_a_broker_that_shuts_down_is_not_started_anew(w: World) -> None:
     """What it was told to stop stays stopped."""
-    async with world() as w:
-        await running(w)
-        await w.controlled_shutdown(1)
-        await w.told()
-        w.wires.frames.clear()
-        await fail(w, 1)
-        assert ("t", 1) not in w.wires.last_word(1, LEADER_AND_ISR)
+    await w.controlled_shutdown(1)
+    await w.told()
+    w.wires.frames.clear()
+    await fail(w, 1)
+    assert ("t", 1) not in w.wires.last_word(1, LEADER_AND_ISR)
 
 
 @pytest.mark.seed("S4-81")
-@in_virtual_time
-async def test_a_note_while_suspended_is_read_afterwards() -> None:
-    async with world() as w:
-        await running(w)
-        w.server.suspend(w.active.zk.session_id)
-        w.wires.lost[1] = {("t", 0)}
-        await w.log_directory_fails(1)
-        await asyncio.sleep(1.0)
-        w.server.resume(w.active.zk.session_id)
-        await w.told()
-        await w.told()
-        assert w.led()["t", 0] == (2, (2, 3))
-        assert notes(w) == {}
+@in_world(before=running)
+async def test_a_note_while_suspended_is_read_afterwards(w: World) -> None:
+    w.server.suspend(w.active.zk.session_id)
+    w.wires.lost[1] = {("t", 0)}
+    await w.log_directory_fails(1)
+    await asyncio.sleep(1.0)
+    w.server.resume(w.active.zk.session_id)
+    await w.told()
+    await w.told()
+    assert w.led()["t", 0] == (2, (2, 3))
+    assert notes(w) == {}
 
 
-@in_virtual_time
-async def test_it_is_said_once_with_the_remedy(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as w:
-        await running(w)
-        with caplog.at_level(logging.WARNING):
-            await fail(w, 1, ("t", 0), ("t", 2))
-        [line] = [r.getMessage() for r in caplog.records if "replicas with a log directory" in r.getMessage()]
-        assert line == (
-            "broker 1 lost 2 replicas with a log directory, the first is t-0: they are offline until it is restarted"
-        )
+@in_world(before=running)
+async def test_it_is_said_once_with_the_remedy(w: World, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        await fail(w, 1, ("t", 0), ("t", 2))
+    [line] = [r.getMessage() for r in caplog.records if "replicas with a log directory" in r.getMessage()]
+    assert line == (
+        "broker 1 lost 2 replicas with a log directory, the first is t-0: they are offline until it is restarted"
+    )

@@ -14,7 +14,7 @@ from metadata_store.codecs.config import Config, decode_config
 from metadata_store.errors import OutcomeUnknown
 from state_machines.admin_rules.scram_credentials import Salted, credential
 from tests.core.carried_kit import carried
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.virtual_time import in_virtual_time
 
 SHA_256, SHA_512 = 1, 2
@@ -60,19 +60,18 @@ def test_credentials_are_those_of_the_rfc() -> None:
     )
 
 
-@in_virtual_time
-async def test_credentials_are_set_kept_beside_quotas_and_deleted() -> None:
-    async with world() as w:
-        await w.configure("users", "bob", producer_byte_rate="1024")
-        await w.begin_term()
-        told = len(notes(w))
-        assert await altered(w, upsert("al ice"), upsert("bob", SHA_512)) == {"al ice": 0, "bob": 0}
-        assert settings(w, "al%20ice").keys() == {"SCRAM-SHA-256"}
-        assert settings(w, "bob").keys() == {"producer.byte.rate", "SCRAM-SHA-512"}
-        new = notes(w)[told:]
-        assert [b"users/al%20ice" in new[0], b"users/bob" in new[1], len(new)] == [True, True, 2]
-        assert await altered(w, ScramDeletion("bob", SHA_512)) == {"bob": 0}
-        assert settings(w, "bob") == {"producer.byte.rate": "1024"}
+@in_world()
+async def test_credentials_are_set_kept_beside_quotas_and_deleted(w: World) -> None:
+    await w.configure("users", "bob", producer_byte_rate="1024")
+    await w.begin_term()
+    told = len(notes(w))
+    assert await altered(w, upsert("al ice"), upsert("bob", SHA_512)) == {"al ice": 0, "bob": 0}
+    assert settings(w, "al%20ice").keys() == {"SCRAM-SHA-256"}
+    assert settings(w, "bob").keys() == {"producer.byte.rate", "SCRAM-SHA-512"}
+    new = notes(w)[told:]
+    assert [b"users/al%20ice" in new[0], b"users/bob" in new[1], len(new)] == [True, True, 2]
+    assert await altered(w, ScramDeletion("bob", SHA_512)) == {"bob": 0}
+    assert settings(w, "bob") == {"producer.byte.rate": "1024"}
 
 
 @pytest.mark.parametrize(
@@ -89,14 +88,13 @@ async def test_credentials_are_set_kept_beside_quotas_and_deleted() -> None:
         ([upsert("u", SHA_512), ScramDeletion("u", SHA_256)], 91),
     ],
 )
-@in_virtual_time
-async def test_one_wrong_credential_refuses_the_user_and_nobody_else(wanted: list[Any], error: int) -> None:
-    async with world() as w:
-        await w.begin_term()
-        user = wanted[0].name
-        assert await altered(w, *wanted, upsert("good")) == {user: error, "good": 0}
-        assert w.node(paths.config("users", "u")) is None
-        assert settings(w, "good")
+@in_world()
+async def test_one_wrong_credential_refuses_the_user_and_nobody_else(w: World, wanted: list[Any], error: int) -> None:
+    await w.begin_term()
+    user = wanted[0].name
+    assert await altered(w, *wanted, upsert("good")) == {user: error, "good": 0}
+    assert w.node(paths.config("users", "u")) is None
+    assert settings(w, "good")
 
 
 @in_virtual_time
@@ -114,22 +112,20 @@ async def test_a_write_whose_reply_is_lost_is_found_again() -> None:
         assert len(notes(w)) == told + 1
 
 
-@in_virtual_time
-async def test_a_call_that_is_tried_again_is_not_refused_for_what_it_did() -> None:
-    async with world() as w:
-        await w.begin_term()
-        await altered(w, upsert("u"))
-        assert await altered(w, ScramDeletion("u", SHA_256)) == {"u": 0}
-        assert await altered(w, ScramDeletion("u", SHA_256), attempt=1) == {"u": 0}
-        assert await altered(w, ScramDeletion("u", SHA_256)) == {"u": 91}
+@in_world()
+async def test_a_call_that_is_tried_again_is_not_refused_for_what_it_did(w: World) -> None:
+    await w.begin_term()
+    await altered(w, upsert("u"))
+    assert await altered(w, ScramDeletion("u", SHA_256)) == {"u": 0}
+    assert await altered(w, ScramDeletion("u", SHA_256), attempt=1) == {"u": 0}
+    assert await altered(w, ScramDeletion("u", SHA_256)) == {"u": 91}
 
 
-@in_virtual_time
-async def test_settings_that_cannot_be_understood_are_left() -> None:
-    async with world() as w:
-        await w.operator.create(paths.config("users", "u"), b"{")
-        await w.begin_term()
-        assert await altered(w, upsert("u")) == {"u": -1}
-        node = w.node(paths.config("users", "u"))
-        assert node is not None
-        assert node.data == b"{"
+@in_world()
+async def test_settings_that_cannot_be_understood_are_left(w: World) -> None:
+    await w.operator.create(paths.config("users", "u"), b"{")
+    await w.begin_term()
+    assert await altered(w, upsert("u")) == {"u": -1}
+    node = w.node(paths.config("users", "u"))
+    assert node is not None
+    assert node.data == b"{"

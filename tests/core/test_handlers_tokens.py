@@ -14,7 +14,7 @@ import pytest
 from metadata_store import paths
 from metadata_store.errors import OutcomeUnknown
 from state_machines.admin_rules.delegation_tokens import Token, expired
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.virtual_time import in_virtual_time
 
 NOW_MS = 1_700_000_000_000
@@ -77,73 +77,68 @@ def test_a_token_ends_when_either_of_its_ends_has_passed(expiry: int, latest: in
     assert expired(Token("t", 0, NOW_MS + expiry, NOW_MS + latest), NOW_MS) == (-1 in (expiry, latest))
 
 
-@in_virtual_time
-async def test_what_has_expired_is_deleted_and_noted_and_the_rest_stays() -> None:
-    async with world(**SETTINGS) as w:
-        await tokens(w, young=EVERY_MS, old=-1, older=-5, now=0)
-        await w.operator.create(paths.delegation_token("spent"), znode(9, -1, version=1))
-        await w.begin_term()
-        assert await noted(w) == []
-        await looked(w)
-        assert await left(w) == ["now", "young"]
-        assert await noted(w) == ["old", "older", "spent"]
-        w.agreed()
+@in_world(**SETTINGS)
+async def test_what_has_expired_is_deleted_and_noted_and_the_rest_stays(w: World) -> None:
+    await tokens(w, young=EVERY_MS, old=-1, older=-5, now=0)
+    await w.operator.create(paths.delegation_token("spent"), znode(9, -1, version=1))
+    await w.begin_term()
+    assert await noted(w) == []
+    await looked(w)
+    assert await left(w) == ["now", "young"]
+    assert await noted(w) == ["old", "older", "spent"]
+    w.agreed()
 
 
-@in_virtual_time
-async def test_it_looks_again_every_interval(clock: mock.Mock) -> None:
-    async with world(**SETTINGS) as w:
-        await tokens(w, t=10)
-        await w.begin_term()
-        await looked(w)
-        clock.return_value = NOW_MS + 11
-        await looked(w, 50.0)
-        assert await left(w) == ["t"]
-        await looked(w, 10.0)
-        assert (await left(w), await noted(w)) == ([], ["t"])
+@in_world(**SETTINGS)
+async def test_it_looks_again_every_interval(w: World, clock: mock.Mock) -> None:
+    await tokens(w, t=10)
+    await w.begin_term()
+    await looked(w)
+    clock.return_value = NOW_MS + 11
+    await looked(w, 50.0)
+    assert await left(w) == ["t"]
+    await looked(w, 10.0)
+    assert (await left(w), await noted(w)) == ([], ["t"])
 
 
 @pytest.mark.parametrize("ever", [False, True])
-@in_virtual_time
-async def test_without_tokens_the_parent_alone_is_looked_at(ever: bool) -> None:
-    async with world(**SETTINGS) as w:
-        if ever:
-            await tokens(w)
-        await w.begin_term()
-        zxid = w.server.tree.zxid
-        zk = w.term.zk
-        with (
-            mock.patch.object(zk, "read_many", side_effect=zk.read_many) as reads,
-            mock.patch.object(zk, "children", side_effect=zk.children) as listed,
-        ):
-            await looked(w, 66.0)
-        assert [call.args for call in listed.call_args_list] == [(paths.DELEGATION_TOKENS,)] * 2
-        assert not reads.called
-        assert w.server.tree.zxid == zxid
+@in_world(**SETTINGS)
+async def test_without_tokens_the_parent_alone_is_looked_at(w: World, ever: bool) -> None:
+    if ever:
+        await tokens(w)
+    await w.begin_term()
+    zxid = w.server.tree.zxid
+    zk = w.term.zk
+    with (
+        mock.patch.object(zk, "read_many", side_effect=zk.read_many) as reads,
+        mock.patch.object(zk, "children", side_effect=zk.children) as listed,
+    ):
+        await looked(w, 66.0)
+    assert [call.args for call in listed.call_args_list] == [(paths.DELEGATION_TOKENS,)] * 2
+    assert not reads.called
+    assert w.server.tree.zxid == zxid
 
 
-@in_virtual_time
-async def test_it_can_be_switched_off() -> None:
-    async with world(delegation_token_expiry_check_interval_ms=0) as w:
-        await tokens(w, old=-1)
-        await w.begin_term()
-        await looked(w, 10_000.0)
-        assert await left(w) == ["old"]
+@in_world(delegation_token_expiry_check_interval_ms=0)
+async def test_it_can_be_switched_off(w: World) -> None:
+    await tokens(w, old=-1)
+    await w.begin_term()
+    await looked(w, 10_000.0)
+    assert await left(w) == ["old"]
 
 
-@in_virtual_time
-async def test_a_token_that_is_renewed_meanwhile_stays_and_holds_no_other_up() -> None:
-    async with world(**SETTINGS) as w:
-        await tokens(w, a=-1, b=-1, c=-1, d=-1)
-        await w.begin_term()
+@in_world(**SETTINGS)
+async def test_a_token_that_is_renewed_meanwhile_stays_and_holds_no_other_up(w: World) -> None:
+    await tokens(w, a=-1, b=-1, c=-1, d=-1)
+    await w.begin_term()
 
-        async def renew() -> None:
-            await w.operator.set(paths.delegation_token("b"), znode(EVERY_MS), 0)
-            await w.operator.delete(paths.delegation_token("d"), 0)
+    async def renew() -> None:
+        await w.operator.set(paths.delegation_token("b"), znode(EVERY_MS), 0)
+        await w.operator.delete(paths.delegation_token("d"), 0)
 
-        w.active.script.at(paths.delegation_token("a"), renew)
-        await looked(w)
-        assert (await left(w), await noted(w)) == (["b"], ["a", "c"])
+    w.active.script.at(paths.delegation_token("a"), renew)
+    await looked(w)
+    assert (await left(w), await noted(w)) == (["b"], ["a", "c"])
 
 
 @in_virtual_time
@@ -160,32 +155,30 @@ async def test_a_write_whose_reply_is_lost_is_not_noted_twice() -> None:
         assert not w.term.gate.ended
 
 
-@in_virtual_time
-async def test_who_is_no_longer_controller_deletes_nothing() -> None:
-    async with world(**SETTINGS) as w:
-        await tokens(w, a=-1)
-        await w.begin_term()
-        w.active.script.at(paths.delegation_token("a"), w.seize)
-        await asyncio.sleep(6.0)
-        await w.active.ended()
-        assert (await left(w), await noted(w)) == (["a"], [])
+@in_world(**SETTINGS)
+async def test_who_is_no_longer_controller_deletes_nothing(w: World) -> None:
+    await tokens(w, a=-1)
+    await w.begin_term()
+    w.active.script.at(paths.delegation_token("a"), w.seize)
+    await asyncio.sleep(6.0)
+    await w.active.ended()
+    assert (await left(w), await noted(w)) == (["a"], [])
 
 
-@in_virtual_time
-async def test_a_token_that_cannot_be_understood_is_reported_and_stays() -> None:
-    async with world(**SETTINGS) as w:
-        await tokens(w, a=-1)
-        for name, data in (("bad", b"{"), ("empty", None), ("new", znode(-1, version=4))):
-            await w.operator.create(paths.delegation_token(name), data)
-        await w.begin_term()
-        await looked(w)
-        assert await left(w) == ["bad", "empty", "new"]
-        assert sorted(w.counters.malformed) == [paths.delegation_token(name) for name in ("bad", "empty", "new")]
-        await w.operator.set(paths.delegation_token("bad"), znode(-1), 0)
-        await w.operator.delete(paths.delegation_token("empty"), 0)
-        await looked(w, 60.0)
-        assert await left(w) == ["new"]
-        assert sorted(w.counters.malformed) == [paths.delegation_token("new")]
+@in_world(**SETTINGS)
+async def test_a_token_that_cannot_be_understood_is_reported_and_stays(w: World) -> None:
+    await tokens(w, a=-1)
+    for name, data in (("bad", b"{"), ("empty", None), ("new", znode(-1, version=4))):
+        await w.operator.create(paths.delegation_token(name), data)
+    await w.begin_term()
+    await looked(w)
+    assert await left(w) == ["bad", "empty", "new"]
+    assert sorted(w.counters.malformed) == [paths.delegation_token(name) for name in ("bad", "empty", "new")]
+    await w.operator.set(paths.delegation_token("bad"), znode(-1), 0)
+    await w.operator.delete(paths.delegation_token("empty"), 0)
+    await looked(w, 60.0)
+    assert await left(w) == ["new"]
+    assert sorted(w.counters.malformed) == [paths.delegation_token("new")]
 
 
 @in_virtual_time
@@ -198,17 +191,16 @@ async def test_more_than_fit_into_a_turn_are_deleted_in_several() -> None:
             assert (await left(w), await noted(w)) == (["young"], [f"t{n}" for n in range(8)])
 
 
-@in_virtual_time
-async def test_a_lost_connection_puts_it_off() -> None:
-    async with world(**SETTINGS) as w:
-        await tokens(w, a=-1)
-        await w.begin_term()
-        await asyncio.sleep(4.0)
-        w.server.suspend(w.active.zk.session_id)
-        await asyncio.sleep(2.0)
-        w.server.resume(w.active.zk.session_id)
-        w.active.renew()
-        await w.settle()
-        assert await left(w) == ["a"]
-        await looked(w, 30.0)
-        assert (await left(w), await noted(w)) == ([], ["a"])
+@in_world(**SETTINGS)
+async def test_a_lost_connection_puts_it_off(w: World) -> None:
+    await tokens(w, a=-1)
+    await w.begin_term()
+    await asyncio.sleep(4.0)
+    w.server.suspend(w.active.zk.session_id)
+    await asyncio.sleep(2.0)
+    w.server.resume(w.active.zk.session_id)
+    w.active.renew()
+    await w.settle()
+    assert await left(w) == ["a"]
+    await looked(w, 30.0)
+    assert (await left(w), await noted(w)) == ([], ["a"])

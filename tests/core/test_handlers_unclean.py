@@ -9,7 +9,7 @@ import pytest
 
 from metadata_store import paths
 from metadata_store.kafka_store import KafkaStore
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.virtual_time import in_virtual_time
 
 LOST, ELECTED = (-1, (1,)), (2, (2,))
@@ -73,136 +73,121 @@ async def test_the_topic_comes_before_the_default_and_that_before_the_setting(
 
 
 @pytest.mark.seed("S4-82", "S4-85")
-@in_virtual_time
-async def test_it_is_one_election_marked_as_recovering() -> None:
+@in_world(before=behind)
+async def test_it_is_one_election_marked_as_recovering(w: World) -> None:
     """No epoch is spent on the way: the permission is known before anything is written."""
-    async with world() as w:
-        await behind(w)
-        await allow(w, "t")
-        await w.begin_term()
-        w.die(1)
-        await w.told()
-        assert (w.states["t", 0].leader_epoch, w.states["t", 0].recovering) == (4, True)
+    await allow(w, "t")
+    await w.begin_term()
+    w.die(1)
+    await w.told()
+    assert (w.states["t", 0].leader_epoch, w.states["t", 0].recovering) == (4, True)
 
 
 @pytest.mark.seed("S4-82")
-@in_virtual_time
-async def test_a_controller_that_takes_over_asks_too() -> None:
-    async with world() as w:
-        await behind(w)
-        await allow(w, "t")
-        w.die(1)
-        await w.begin_term()
-        assert led(w) == {"t": ELECTED, "u": (-1, (1,))}
-        assert w.counters.unclean_elections == 1
+@in_world(before=behind)
+async def test_a_controller_that_takes_over_asks_too(w: World) -> None:
+    await allow(w, "t")
+    w.die(1)
+    await w.begin_term()
+    assert led(w) == {"t": ELECTED, "u": (-1, (1,))}
+    assert w.counters.unclean_elections == 1
 
 
 @pytest.mark.kafka("UncleanLeaderElectionTest.testTopicUncleanLeaderElectionEnableWithAlterTopicConfigs")
 @pytest.mark.seed("S4-82")
-@in_virtual_time
-async def test_switched_on_at_run_time_it_elects_at_once() -> None:
+@in_world(before=without_leader)
+async def test_switched_on_at_run_time_it_elects_at_once(w: World) -> None:
     """UncleanLeaderElectionTest: by AlterConfigs on the topic, and on the brokers' default."""
-    async with world() as w:
-        await without_leader(w)
-        assert led(w) == {"t": LOST, "u": LOST}
-        await allow(w, "t")
-        await w.told()
-        assert led(w) == {"t": ELECTED, "u": LOST}
-        await w.configure("clients", "somebody", producer_byte_rate="1")
-        await w.told()
-        assert led(w) == {"t": ELECTED, "u": LOST}
-        await allow_by_default(w)
-        await w.told()
-        assert led(w) == {"t": ELECTED, "u": ELECTED}
-        assert w.counters.unclean_elections == 2
+    assert led(w) == {"t": LOST, "u": LOST}
+    await allow(w, "t")
+    await w.told()
+    assert led(w) == {"t": ELECTED, "u": LOST}
+    await w.configure("clients", "somebody", producer_byte_rate="1")
+    await w.told()
+    assert led(w) == {"t": ELECTED, "u": LOST}
+    await allow_by_default(w)
+    await w.told()
+    assert led(w) == {"t": ELECTED, "u": ELECTED}
+    assert w.counters.unclean_elections == 2
 
 
 @pytest.mark.seed("S4-82")
-@in_virtual_time
-async def test_a_permission_that_was_taken_back_is_not_remembered() -> None:
-    async with world() as w:
-        await behind(w)
-        await allow(w, "t")
-        await w.begin_term()
-        w.die(1)
-        await w.told()
-        assert led(w)["t"] == ELECTED
-        w.server.hold_watches(w.active.zk.session_id)
-        await allow(w, "t", "false")
-        await w.boot(1)
-        w.die(2)
-        w.server.release_watches(w.active.zk.session_id)
-        await w.told()
-        assert led(w)["t"] == (-1, (2,))
+@in_world(before=behind)
+async def test_a_permission_that_was_taken_back_is_not_remembered(w: World) -> None:
+    await allow(w, "t")
+    await w.begin_term()
+    w.die(1)
+    await w.told()
+    assert led(w)["t"] == ELECTED
+    w.server.hold_watches(w.active.zk.session_id)
+    await allow(w, "t", "false")
+    await w.boot(1)
+    w.die(2)
+    w.server.release_watches(w.active.zk.session_id)
+    await w.told()
+    assert led(w)["t"] == (-1, (2,))
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testLeaderAndIsrWhenEntireIsrOfflineAndUncleanLeaderElectionEnabled")
 @pytest.mark.seed("S4-82")
-@in_virtual_time
-async def test_where_a_clean_election_is_possible_nobody_asks() -> None:
-    async with world(unclean_leader_election_enable=True) as w:
-        await w.topic("t", (1, 2), (2, 1), leaders=True)
-        await w.topic("alone", (1,), leaders=True)
-        with mock.patch.object(KafkaStore, "load_topic_configs", side_effect=AssertionError("asked")):
-            await w.begin_term()
-            w.die(1)
-            await w.told()
-            await w.bounce(2)
-            await w.told()
-        assert not w.term.gate.ended
-        assert w.led() == {("t", 0): ELECTED, ("t", 1): ELECTED, ("alone", 0): (-1, (1,))}
-
-
-@pytest.mark.seed("S4-82")
-@in_virtual_time
-async def test_a_configuration_that_cannot_be_used_allows_nothing_until_it_is_mended() -> None:
-    async with world(unclean_leader_election_enable=True) as w:
-        await behind(w)
-        await w.operator.set(paths.topic_config("t"), b"{", -1)
+@in_world(unclean_leader_election_enable=True)
+async def test_where_a_clean_election_is_possible_nobody_asks(w: World) -> None:
+    await w.topic("t", (1, 2), (2, 1), leaders=True)
+    await w.topic("alone", (1,), leaders=True)
+    with mock.patch.object(KafkaStore, "load_topic_configs", side_effect=AssertionError("asked")):
         await w.begin_term()
         w.die(1)
         await w.told()
-        assert led(w) == {"t": LOST, "u": ELECTED}
-        assert list(w.counters.malformed) == [paths.topic_config("t")]
-        await w.operator.set(paths.topic_config("t"), b'{"version":1,"config":{}}', -1)
+        await w.bounce(2)
         await w.told()
-        assert led(w)["t"] == ELECTED, "it is watched"
-        assert not w.counters.malformed
+    assert not w.term.gate.ended
+    assert w.led() == {("t", 0): ELECTED, ("t", 1): ELECTED, ("alone", 0): (-1, (1,))}
 
 
 @pytest.mark.seed("S4-82")
-@in_virtual_time
-async def test_a_connection_that_is_lost_while_asking_is_waited_for() -> None:
-    async with world() as w:
-        await behind(w)
-        await allow(w, "t")
-        await w.begin_term()
-        really, asked = KafkaStore.load_topic_configs, 0
-
-        async def cut(store: KafkaStore, names: list[str]) -> object:
-            nonlocal asked
-            asked += 1
-            if asked == 1:
-                w.server.blip(w.active.zk.session_id)
-            return await really(store, names)
-
-        with mock.patch.object(KafkaStore, "load_topic_configs", cut):
-            w.die(1)
-            await w.told()
-        assert asked == 3, "again as it was cut off, and once more because connections bring news"
-        assert led(w) == {"t": ELECTED, "u": LOST}
-        w.agreed()
+@in_world(unclean_leader_election_enable=True, before=behind)
+async def test_a_configuration_that_cannot_be_used_allows_nothing_until_it_is_mended(w: World) -> None:
+    await w.operator.set(paths.topic_config("t"), b"{", -1)
+    await w.begin_term()
+    w.die(1)
+    await w.told()
+    assert led(w) == {"t": LOST, "u": ELECTED}
+    assert list(w.counters.malformed) == [paths.topic_config("t")]
+    await w.operator.set(paths.topic_config("t"), b'{"version":1,"config":{}}', -1)
+    await w.told()
+    assert led(w)["t"] == ELECTED, "it is watched"
+    assert not w.counters.malformed
 
 
 @pytest.mark.seed("S4-82")
-@in_virtual_time
-async def test_what_was_switched_on_while_suspended_is_noticed() -> None:
-    async with world() as w:
-        await without_leader(w)
-        w.server.suspend(w.active.zk.session_id)
-        await allow(w, "t")
-        await asyncio.sleep(1.0)
-        assert led(w)["t"] == LOST
-        w.server.resume(w.active.zk.session_id)
+@in_world(before=behind)
+async def test_a_connection_that_is_lost_while_asking_is_waited_for(w: World) -> None:
+    await allow(w, "t")
+    await w.begin_term()
+    really, asked = KafkaStore.load_topic_configs, 0
+
+    async def cut(store: KafkaStore, names: list[str]) -> object:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            w.server.blip(w.active.zk.session_id)
+        return await really(store, names)
+
+    with mock.patch.object(KafkaStore, "load_topic_configs", cut):
+        w.die(1)
         await w.told()
-        assert led(w) == {"t": ELECTED, "u": LOST}
+    assert asked == 3, "again as it was cut off, and once more because connections bring news"
+    assert led(w) == {"t": ELECTED, "u": LOST}
+    w.agreed()
+
+
+@pytest.mark.seed("S4-82")
+@in_world(before=without_leader)
+async def test_what_was_switched_on_while_suspended_is_noticed(w: World) -> None:
+    w.server.suspend(w.active.zk.session_id)
+    await allow(w, "t")
+    await asyncio.sleep(1.0)
+    assert led(w)["t"] == LOST
+    w.server.resume(w.active.zk.session_id)
+    await w.told()
+    assert led(w) == {"t": ELECTED, "u": LOST}

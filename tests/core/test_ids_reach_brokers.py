@@ -15,11 +15,10 @@ from state_machines.model.types import Assignment
 from tests.core import channel_world
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import alter, caught_up
 from tests.core.test_lost_ids import Silence, upgraded
 from tests.core.test_topic_rewritten import OTHER_ID, ids_told, lost, rewrite
-from tests.core.virtual_time import in_virtual_time
 from tests.polling import eventually
 
 SLOW = pytest.mark.parametrize("slow", [LEADER_AND_ISR, UPDATE_METADATA])
@@ -36,8 +35,7 @@ async def led_without_an_id(w: World) -> None:
     """Topic t, whose id no broker knows; ``other`` has its own."""
     await lost(w)
     w.knows = {broker: {"other": id_of("other")} for broker in w.brokers}
-    await w.begin_term()
-    await w.told()
+    await w.serve()
 
 
 async def thaws(w: World, *brokers: int) -> None:
@@ -48,36 +46,33 @@ async def thaws(w: World, *brokers: int) -> None:
 
 
 @SLOW
-@in_virtual_time
-async def test_ids_that_are_made_up_while_a_first_request_is_under_way_reach_its_broker(slow: int) -> None:
-    async with world() as w:
-        await upgraded(w, "a")
-        w.wires.silent_to, w.wires.silent = slow, {2}
-        await w.begin_term()
-        await thaws(w, 2)
-        topic_id = w.assignment("a").topic_id
-        assert topic_id is not None
-        for broker in (1, 2, 3):
-            assert last_id(w, broker, UPDATE_METADATA, "a") == topic_id
-            assert last_id(w, broker, LEADER_AND_ISR, "a") == topic_id
+@in_world()
+async def test_ids_that_are_made_up_while_a_first_request_is_under_way_reach_its_broker(w: World, slow: int) -> None:
+    await upgraded(w, "a")
+    w.wires.silent_to, w.wires.silent = slow, {2}
+    await w.begin_term()
+    await thaws(w, 2)
+    topic_id = w.assignment("a").topic_id
+    assert topic_id is not None
+    for broker in (1, 2, 3):
+        assert last_id(w, broker, UPDATE_METADATA, "a") == topic_id
+        assert last_id(w, broker, LEADER_AND_ISR, "a") == topic_id
 
 
 @SLOW
-@in_virtual_time
-async def test_a_broker_that_comes_back_is_sent_a_topic_that_stays_without_an_id(slow: int) -> None:
-    async with world() as w:
-        await w.topic("t", (2, 3), leaders=True)
-        await rewrite(w, "t", {0: (2, 3)})
-        await w.topic("other", (3, 1), leaders=True)
-        w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3)}
-        await w.begin_term()
-        await w.told()
-        w.wires.frames.clear()
-        w.wires.silent_to, w.wires.silent = slow, {1}
-        await w.bounce(1)
-        await thaws(w, 1)
-        assert last_id(w, 1, UPDATE_METADATA, "t") is None
-        assert last_id(w, 1, UPDATE_METADATA, "other") == id_of("other")
+@in_world()
+async def test_a_broker_that_comes_back_is_sent_a_topic_that_stays_without_an_id(w: World, slow: int) -> None:
+    await w.topic("t", (2, 3), leaders=True)
+    await rewrite(w, "t", {0: (2, 3)})
+    await w.topic("other", (3, 1), leaders=True)
+    w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3)}
+    await w.serve()
+    w.wires.frames.clear()
+    w.wires.silent_to, w.wires.silent = slow, {1}
+    await w.bounce(1)
+    await thaws(w, 1)
+    assert last_id(w, 1, UPDATE_METADATA, "t") is None
+    assert last_id(w, 1, UPDATE_METADATA, "other") == id_of("other")
 
 
 def without_ids(w: channel_world.World, *names: str) -> list[int]:
@@ -128,120 +123,110 @@ async def test_a_body_that_was_encoded_before_an_id_was_given_serves_no_other_br
         assert [OTHER_ID in body for body in (before, after)] == [False, True]
 
 
-@in_virtual_time
-async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_register_later() -> None:
+@in_world(1, 2, 3, 4, before=led_without_an_id)
+async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_register_later(w: World) -> None:
     """The operator writes it just before a reassignment rewrites the znode."""
-    async with world(1, 2, 3, 4) as w:
-        await led_without_an_id(w)
-        store = w.term.controller.store
-        commit = store.commit_topics
+    store = w.term.controller.store
+    commit = store.commit_topics
 
-        async def after_the_operator(*args: Any, **how: Any) -> Any:
-            store.commit_topics = commit  # type: ignore[method-assign]
-            await rewrite(w, "t", {0: (1, 2, 3)}, OTHER_ID)
-            return await commit(*args, **how)
+    async def after_the_operator(*args: Any, **how: Any) -> Any:
+        store.commit_topics = commit  # type: ignore[method-assign]
+        await rewrite(w, "t", {0: (1, 2, 3)}, OTHER_ID)
+        return await commit(*args, **how)
 
-        store.commit_topics = after_the_operator  # type: ignore[method-assign]
-        assert not await alter(w, {("t", 0): (2, 3, 4)})
-        await caught_up(w)
-        assert w.assignment("t").topic_id == OTHER_ID
-        assert not w.term.controller.lost_ids.topics
-        for broker in (2, 3, 4):
-            assert last_id(w, broker, UPDATE_METADATA, "t") == OTHER_ID
-            assert last_id(w, broker, LEADER_AND_ISR, "t") == OTHER_ID
-        w.wires.frames.clear()
-        await w.bounce(1)
-        await w.told()
-        assert last_id(w, 1, UPDATE_METADATA, "t") == OTHER_ID
+    store.commit_topics = after_the_operator  # type: ignore[method-assign]
+    assert not await alter(w, {("t", 0): (2, 3, 4)})
+    await caught_up(w)
+    assert w.assignment("t").topic_id == OTHER_ID
+    assert not w.term.controller.lost_ids.topics
+    for broker in (2, 3, 4):
+        assert last_id(w, broker, UPDATE_METADATA, "t") == OTHER_ID
+        assert last_id(w, broker, LEADER_AND_ISR, "t") == OTHER_ID
+    w.wires.frames.clear()
+    await w.bounce(1)
+    await w.told()
+    assert last_id(w, 1, UPDATE_METADATA, "t") == OTHER_ID
 
 
-@in_virtual_time
-async def test_an_id_written_while_a_deletion_waits_for_a_reassignment_lets_both_end() -> None:
+@in_world(1, 2, 3, 4, before=led_without_an_id)
+async def test_an_id_written_while_a_deletion_waits_for_a_reassignment_lets_both_end(w: World) -> None:
     """Brokers name topics by their ids when they change an ISR: without it the new replica would never be in sync."""
-    async with world(1, 2, 3, 4) as w:
-        await led_without_an_id(w)
-        assert not await alter(w, {("t", 0): (2, 3, 4)})
-        await w.told()
-        await w.operator.create(f"{paths.DELETE_TOPICS}/t", b"")
-        await w.told()
-        w.wires.frames.clear()
-        held = w.assignment("t")
-        data = encode_topic(held.partitions, OTHER_ID, held.unknown)
-        await w.operator.set(paths.topic("t"), data, held.version)
-        await w.told()
-        assert last_id(w, 4, LEADER_AND_ISR, "t") == OTHER_ID
+    assert not await alter(w, {("t", 0): (2, 3, 4)})
+    await w.told()
+    await w.operator.create(f"{paths.DELETE_TOPICS}/t", b"")
+    await w.told()
+    w.wires.frames.clear()
+    held = w.assignment("t")
+    data = encode_topic(held.partitions, OTHER_ID, held.unknown)
+    await w.operator.set(paths.topic("t"), data, held.version)
+    await w.told()
+    assert last_id(w, 4, LEADER_AND_ISR, "t") == OTHER_ID
 
 
-@in_virtual_time
-async def test_all_partitions_of_a_topic_whose_deletion_waits_are_sent_with_the_id_that_a_broker_knows() -> None:
-    async with world(1, 2, 3, 4) as w:
-        await w.topic("t", (1, 2), (2, 3), leaders=True)
-        await rewrite(w, "t", {0: (1, 2), 1: (2, 3)})
-        w.knows = {broker: {"t": id_of("t")} for broker in (1, 2)}
-        held = w.assignment("t")
-        moved = {**held.partitions, 0: Assignment((4, 1, 2), adding=(4,), removing=(1, 2))}
-        await w.operator.set(paths.topic("t"), encode_topic(moved, None), held.version)
-        await w.operator.create(f"{paths.DELETE_TOPICS}/t", b"")
-        await w.begin_term()
-        await w.told()
-        assert w.assignment("t").topic_id == id_of("t")
-        for broker in (1, 2, 3, 4):
-            sent = [t for request in w.wires.heard(broker, UPDATE_METADATA) for t in request.topic_states]
-            partitions = {p.partition_index for t in sent if t.topic_name == "t" for p in t.partition_states}
-            assert partitions == {0, 1}
-            assert last_id(w, broker, UPDATE_METADATA, "t") == id_of("t")
+@in_world(1, 2, 3, 4)
+async def test_all_partitions_of_a_topic_whose_deletion_waits_are_sent_with_the_id_that_a_broker_knows(
+    w: World,
+) -> None:
+    await w.topic("t", (1, 2), (2, 3), leaders=True)
+    await rewrite(w, "t", {0: (1, 2), 1: (2, 3)})
+    w.knows = {broker: {"t": id_of("t")} for broker in (1, 2)}
+    held = w.assignment("t")
+    moved = {**held.partitions, 0: Assignment((4, 1, 2), adding=(4,), removing=(1, 2))}
+    await w.operator.set(paths.topic("t"), encode_topic(moved, None), held.version)
+    await w.operator.create(f"{paths.DELETE_TOPICS}/t", b"")
+    await w.serve()
+    assert w.assignment("t").topic_id == id_of("t")
+    for broker in (1, 2, 3, 4):
+        sent = [t for request in w.wires.heard(broker, UPDATE_METADATA) for t in request.topic_states]
+        partitions = {p.partition_index for t in sent if t.topic_name == "t" for p in t.partition_states}
+        assert partitions == {0, 1}
+        assert last_id(w, broker, UPDATE_METADATA, "t") == id_of("t")
 
 
-@in_virtual_time
-async def test_no_id_is_made_up_where_other_topics_got_theirs_back_between_two_terms() -> None:
+@in_world()
+async def test_no_id_is_made_up_where_other_topics_got_theirs_back_between_two_terms(w: World) -> None:
     """The first term sent them all without ids, so that brokers say so, of those too that have one since."""
-    async with world() as w:
-        names = [f"a{number:02}" for number in range(25)]
-        for name in names:
-            await w.topic(name, (1, 2, 3), leaders=True)
-            await rewrite(w, name, {0: (1, 2, 3)})
-        await w.topic("z", (3, 1), leaders=True)
-        w.knows = {broker: {"z": id_of("z")} for broker in (1, 2, 3)}
-        await w.begin_term()
-        await w.told()
-        await w.active.crash()
-        for name in names[:22]:
-            await rewrite(w, name, {0: (1, 2, 3)}, id_of(name))
-        w.knows = {broker: {**dict.fromkeys(names), "z": id_of("z")} for broker in (1, 2, 3)}
-        await w.begin_term()
-        await w.told()
-        assert [w.assignment(name).topic_id for name in names[22:]] == [None] * 3
+    names = [f"a{number:02}" for number in range(25)]
+    for name in names:
+        await w.topic(name, (1, 2, 3), leaders=True)
+        await rewrite(w, name, {0: (1, 2, 3)})
+    await w.topic("z", (3, 1), leaders=True)
+    w.knows = {broker: {"z": id_of("z")} for broker in (1, 2, 3)}
+    await w.serve()
+    await w.active.crash()
+    for name in names[:22]:
+        await rewrite(w, name, {0: (1, 2, 3)}, id_of(name))
+    w.knows = {broker: {**dict.fromkeys(names), "z": id_of("z")} for broker in (1, 2, 3)}
+    await w.serve()
+    assert [w.assignment(name).topic_id for name in names[22:]] == [None] * 3
 
 
-@in_virtual_time
-async def test_a_frozen_broker_is_waited_for_to_the_end_of_the_last_try() -> None:
-    async with world() as w:
-        await lost(w)
-        w.knows = {broker: {"other": id_of("other")} for broker in (1, 2)}
-        w.knows[3] = {"t": id_of("t")}
-        Silence(w, 3)
-        await w.begin_term()
-        lost_ids = w.term.controller.lost_ids
-        await eventually(lambda: not lost_ids.tries_left, 60.0)
-        assert lost_ids.asking
-        w.term.controller.queue.signal(EventKind.LOST_IDS)  # a busy queue, or a repeated event
-        await asyncio.sleep(1.0)
-        assert lost_ids.asking
-        assert not ids_told(w, "t", UPDATE_METADATA, (3,))
-        await eventually(lambda: ids_told(w, "t", UPDATE_METADATA, (3,)) == {None}, 60.0)
+@in_world()
+async def test_a_frozen_broker_is_waited_for_to_the_end_of_the_last_try(w: World) -> None:
+    await lost(w)
+    w.knows = {broker: {"other": id_of("other")} for broker in (1, 2)}
+    w.knows[3] = {"t": id_of("t")}
+    Silence(w, 3)
+    await w.begin_term()
+    lost_ids = w.term.controller.lost_ids
+    await eventually(lambda: not lost_ids.tries_left, 60.0)
+    assert lost_ids.asking
+    w.term.controller.queue.signal(EventKind.LOST_IDS)  # a busy queue, or a repeated event
+    await asyncio.sleep(1.0)
+    assert lost_ids.asking
+    assert not ids_told(w, "t", UPDATE_METADATA, (3,))
+    await eventually(lambda: ids_told(w, "t", UPDATE_METADATA, (3,)) == {None}, 60.0)
 
 
-@in_virtual_time
-async def test_an_id_that_is_known_already_is_no_news() -> None:
+@in_world()
+async def test_an_id_that_is_known_already_is_no_news(w: World) -> None:
     """A conflict shows it again: nothing is written or sent for it, and what brokers refused stays refused."""
-    async with world() as w:
-        await w.topic("t", (1, 2), leaders=True)
-        await w.begin_term()
-        await w.told()
-        c, known = w.term.controller, w.assignment("t").topic_id
-        c.cluster.observe_id_refused([0])
-        c.learn_id("t", known)
-        assert not c.late
-        assert c.cluster.ids_refused == {0}
-        c.learn_id("t", OTHER_ID)
-        assert c.late == {0}
+    await w.topic("t", (1, 2), leaders=True)
+    await w.serve()
+    c, known = w.term.controller, w.assignment("t").topic_id
+    c.cluster.observe_id_refused([0])
+    c.learn_id("t", known)
+    assert not c.late
+    assert c.cluster.ids_refused == {0}
+    c.learn_id("t", OTHER_ID)
+    assert c.late == {0}

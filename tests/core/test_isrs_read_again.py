@@ -14,7 +14,7 @@ from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.reassignment import LAST_IN_SYNC
 from state_machines.model.types import Assignment
 from tests.core.controller_parts import UPDATE_METADATA
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.reassignment_kit import alter, caught_up, told, written
 from tests.core.virtual_time import in_virtual_time
 
@@ -26,8 +26,7 @@ async def running(w: World, *, ibp: str = IBP, isr: tuple[int, ...] = (2, 3)) ->
     """t-0 and t-1 prefer broker 1 and are led by 2; as far as anybody knows, t-0 has not caught up there."""
     await w.topic("t", (1, 2, 3), leaders=True, led_by=2, isr=isr)
     await w.topic("u", (1, 2, 3), leaders=True, led_by=2)
-    await w.begin_term(ibp)
-    await w.told()
+    await w.serve(ibp)
     w.active.script.writes.clear()
 
 
@@ -46,60 +45,51 @@ def rereads(w: World) -> Iterator[list[list[tuple[str, int]]]]:
 
 
 @pytest.mark.seed("S4-70", "S4-80")
-@in_virtual_time
-async def test_a_preferred_replica_that_rejoined_without_a_notification_leads() -> None:
-    async with world() as w:
-        await running(w)
-        await w.leader_writes("t", 0, (2, 3, 1))
-        with rereads(w) as found:
-            assert await w.elect(PREFERRED, ("t", 0), ("u", 0)) == {("t", 0): 0, ("u", 0): 0}
-        assert found == [[("t", 0)]]
-        assert w.led() == {("t", 0): (1, (2, 3, 1)), ("u", 0): (1, (1, 2, 3))}
-        assert [len(multi) for multi in w.active.script.writes] == [2, 2], "nobody waits for what is read again"
-        w.agreed()
+@in_world(before=running)
+async def test_a_preferred_replica_that_rejoined_without_a_notification_leads(w: World) -> None:
+    await w.leader_writes("t", 0, (2, 3, 1))
+    with rereads(w) as found:
+        assert await w.elect(PREFERRED, ("t", 0), ("u", 0)) == {("t", 0): 0, ("u", 0): 0}
+    assert found == [[("t", 0)]]
+    assert w.led() == {("t", 0): (1, (2, 3, 1)), ("u", 0): (1, (1, 2, 3))}
+    assert [len(multi) for multi in w.active.script.writes] == [2, 2], "nobody waits for what is read again"
+    w.agreed()
 
 
 @pytest.mark.seed("S4-71", "S4-80")
-@in_virtual_time
-async def test_by_znode_it_leads_too() -> None:
-    async with world() as w:
-        await running(w)
-        await w.leader_writes("t", 0, (2, 3, 1))
-        await w.ask_for_preferred(("t", 0))
-        await w.told()
-        assert w.led()["t", 0] == (1, (2, 3, 1))
+@in_world(before=running)
+async def test_by_znode_it_leads_too(w: World) -> None:
+    await w.leader_writes("t", 0, (2, 3, 1))
+    await w.ask_for_preferred(("t", 0))
+    await w.told()
+    assert w.led()["t", 0] == (1, (2, 3, 1))
 
 
 @pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_what_is_still_not_in_sync_is_refused_after_one_look() -> None:
-    async with world() as w:
-        await running(w)
-        with rereads(w) as found:
-            assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 80}
-        assert found == [[("t", 0)]]
-        assert w.active.script.writes == []
+@in_world(before=running)
+async def test_what_is_still_not_in_sync_is_refused_after_one_look(w: World) -> None:
+    with rereads(w) as found:
+        assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 80}
+    assert found == [[("t", 0)]]
+    assert w.active.script.writes == []
 
 
 @pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_where_nobody_but_the_controller_writes_isrs_nothing_is_read_again() -> None:
-    async with world() as w:
-        await running(w, ibp="3.9")
-        with rereads(w) as found:
-            assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 80}
-        assert found == []
+@in_world()
+async def test_where_nobody_but_the_controller_writes_isrs_nothing_is_read_again(w: World) -> None:
+    await running(w, ibp="3.9")
+    with rereads(w) as found:
+        assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 80}
+    assert found == []
 
 
-@in_virtual_time
-async def test_a_replica_that_is_down_is_refused_without_a_look() -> None:
-    async with world() as w:
-        await running(w)
-        w.die(1)
-        await w.told()
-        with rereads(w) as found:
-            assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 80}
-        assert found == []
+@in_world(before=running)
+async def test_a_replica_that_is_down_is_refused_without_a_look(w: World) -> None:
+    w.die(1)
+    await w.told()
+    with rereads(w) as found:
+        assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 80}
+    assert found == []
 
 
 @in_virtual_time
@@ -107,8 +97,7 @@ async def test_a_bounded_number_is_read_again(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("controller.engine.controller.DOUBTED_MAX", 2)
     async with world() as w:
         await w.topic("t", *[(1, 2)] * 5, leaders=True, led_by=2, isr=(2,))
-        await w.begin_term(IBP)
-        await w.told()
+        await w.serve(IBP)
         for partition in range(5):
             await w.leader_writes("t", partition, (2, 1))
         with rereads(w) as found:
@@ -118,63 +107,57 @@ async def test_a_bounded_number_is_read_again(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.seed("S4-83", "S4-80")
-@in_virtual_time
-async def test_the_automatic_balance_moves_what_has_caught_up() -> None:
-    async with world() as w:
-        await running(w)
-        await w.leader_writes("t", 0, (2, 3, 1))
-        await asyncio.sleep(6.0)
-        await w.told()
-        assert w.led() == {("t", 0): (1, (2, 3, 1)), ("u", 0): (1, (1, 2, 3))}
+@in_world(before=running)
+async def test_the_automatic_balance_moves_what_has_caught_up(w: World) -> None:
+    await w.leader_writes("t", 0, (2, 3, 1))
+    await asyncio.sleep(6.0)
+    await w.told()
+    assert w.led() == {("t", 0): (1, (2, 3, 1)), ("u", 0): (1, (1, 2, 3))}
 
 
 @pytest.mark.seed("S4-72", "S4-80")
-@in_virtual_time
-async def test_a_controlled_shutdown_finds_the_replica_that_has_caught_up() -> None:
-    async with world() as w:
-        await running(w, isr=(2,))
-        await w.leader_writes("t", 0, (2, 3))
-        reply = await w.controlled_shutdown(2)
-        assert list(reply.remaining) == []
-        assert w.led()["t", 0] == (3, (3,))
+@in_world()
+async def test_a_controlled_shutdown_finds_the_replica_that_has_caught_up(w: World) -> None:
+    await running(w, isr=(2,))
+    await w.leader_writes("t", 0, (2, 3))
+    reply = await w.controlled_shutdown(2)
+    assert list(reply.remaining) == []
+    assert w.led()["t", 0] == (3, (3,))
 
 
 @pytest.mark.seed("S4-44", "S4-80")
-@in_virtual_time
-async def test_a_follower_that_rejoined_and_died_leaves_the_isr() -> None:
-    async with world() as w:
-        await running(w)
-        await w.leader_writes("t", 0, (2, 3, 1))
-        w.die(1)
-        await w.told()
-        assert w.led() == {("t", 0): (2, (2, 3)), ("u", 0): (2, (2, 3))}
-        [entry] = [
-            p for p in w.wires.heard(3, UPDATE_METADATA)[-1].topic_states[0].partition_states if p.partition_index == 0
-        ]
-        assert tuple(entry.offline_replicas) == (1,)
-        w.agreed()
+@in_world(before=running)
+async def test_a_follower_that_rejoined_and_died_leaves_the_isr(w: World) -> None:
+    await w.leader_writes("t", 0, (2, 3, 1))
+    w.die(1)
+    await w.told()
+    assert w.led() == {("t", 0): (2, (2, 3)), ("u", 0): (2, (2, 3))}
+    [entry] = [
+        p for p in w.wires.heard(3, UPDATE_METADATA)[-1].topic_states[0].partition_states if p.partition_index == 0
+    ]
+    assert tuple(entry.offline_replicas) == (1,)
+    w.agreed()
 
 
 @pytest.mark.seed("S4-84", "S4-80")
-@in_virtual_time
-async def test_a_cancel_that_only_the_known_isr_forbids_is_done() -> None:
-    async with world() as w:
-        await w.topic("t", (1,), leaders=True)
-        await w.begin_term(IBP)
-        await alter(w, {("t", 0): (2, 3)})
-        await told(w)
-        await w.leader_writes("t", 0, (1, 2))
-        await told(w)
-        w.die(1)
-        await told(w)
-        assert w.led() == {("t", 0): (2, (2,))}
-        await w.boot(1)
-        await told(w)
-        found = await alter(w, {("t", 0): None})
-        assert [why.why for why in found.values()] == [LAST_IN_SYNC]
-        w.server.hold_watches(w.active.zk.session_id)
-        await w.leader_writes("t", 0, (2, 1))
-        assert await alter(w, {("t", 0): None}) == {}
-        w.server.release_watches(w.active.zk.session_id)
-        await caught_up(w)
-        assert (written(w, "t"), w.led()) == (Assignment((1,)), {("t", 0): (1, (1,))})
+@in_world()
+async def test_a_cancel_that_only_the_known_isr_forbids_is_done(w: World) -> None:
+    await w.topic("t", (1,), leaders=True)
+    await w.begin_term(IBP)
+    await alter(w, {("t", 0): (2, 3)})
+    await told(w)
+    await w.leader_writes("t", 0, (1, 2))
+    await told(w)
+    w.die(1)
+    await told(w)
+    assert w.led() == {("t", 0): (2, (2,))}
+    await w.boot(1)
+    await told(w)
+    found = await alter(w, {("t", 0): None})
+    assert [why.why for why in found.values()] == [LAST_IN_SYNC]
+    w.server.hold_watches(w.active.zk.session_id)
+    await w.leader_writes("t", 0, (2, 1))
+    assert await alter(w, {("t", 0): None}) == {}
+    w.server.release_watches(w.active.zk.session_id)
+    await caught_up(w)
+    assert (written(w, "t"), w.led()) == (Assignment((1,)), {("t", 0): (1, (1,))})

@@ -17,8 +17,7 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, Leadership, TopicAssignment
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR
-from tests.core.controller_world import World, world
-from tests.core.virtual_time import in_virtual_time
+from tests.core.controller_world import World, in_world
 
 
 def heard(w: World, broker: int, topic: str) -> list[tuple[int, int, bool]]:
@@ -34,116 +33,107 @@ def heard(w: World, broker: int, topic: str) -> list[tuple[int, int, bool]]:
 
 async def running(w: World) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
-    await w.begin_term()
-    await w.told()
+    await w.serve()
     w.wires.frames.clear()
 
 
 @pytest.mark.seed("S4-39", "S4-67")
 @pytest.mark.parametrize("epoch", [0, 7])
-@in_virtual_time
-async def test_a_topic_that_appears_with_states_is_led_on_with_another_leader_epoch(epoch: int) -> None:
-    async with world() as w:
-        await running(w)
-        w.server.hold_watches(w.active.zk.session_id)
-        await w.topic("late", (2, 3), (7, 1), leaders=True, epoch=epoch)
-        w.server.release_watches(w.active.zk.session_id)
-        await w.told()
-        assert {p: (s.leader, s.leader_epoch, s.isr) for (t, p), s in w.states.items() if t == "late"} == {
-            0: (2, epoch + 1, (2, 3)),
-            1: (1, epoch + 2, (1,)),
-        }
-        assert [heard(w, b, "late") for b in (1, 2, 3)] == [
-            [(1, epoch + 2, False)],
-            [(0, epoch + 1, False)],
-            [(0, epoch + 1, False)],
-        ]
-        w.agreed()
+@in_world(before=running)
+async def test_a_topic_that_appears_with_states_is_led_on_with_another_leader_epoch(w: World, epoch: int) -> None:
+    w.server.hold_watches(w.active.zk.session_id)
+    await w.topic("late", (2, 3), (7, 1), leaders=True, epoch=epoch)
+    w.server.release_watches(w.active.zk.session_id)
+    await w.told()
+    assert {p: (s.leader, s.leader_epoch, s.isr) for (t, p), s in w.states.items() if t == "late"} == {
+        0: (2, epoch + 1, (2, 3)),
+        1: (1, epoch + 2, (1,)),
+    }
+    assert [heard(w, b, "late") for b in (1, 2, 3)] == [
+        [(1, epoch + 2, False)],
+        [(0, epoch + 1, False)],
+        [(0, epoch + 1, False)],
+    ]
+    w.agreed()
 
 
-@in_virtual_time
-async def test_a_topic_znode_that_could_not_be_read_at_the_begin_of_the_term_is_taken_up_with_its_history() -> None:
-    async with world() as w:
-        await w.topic("late", (1, 2), leaders=True)
-        await w.operator.set(paths.topic("late"), b"broken", -1)
-        await running(w)
-        await w.operator.set(paths.topic("late"), encode_topic({0: Assignment((1, 2))}, id_of("late")), -1)
-        await w.told()
-        assert w.led()["late", 0] == (1, (1, 2))
-        assert heard(w, 1, "late") == heard(w, 2, "late") == [(0, 4, False)]
-        w.agreed()
+@in_world()
+async def test_a_topic_znode_that_could_not_be_read_at_the_begin_of_the_term_is_taken_up_with_its_history(
+    w: World,
+) -> None:
+    await w.topic("late", (1, 2), leaders=True)
+    await w.operator.set(paths.topic("late"), b"broken", -1)
+    await running(w)
+    await w.operator.set(paths.topic("late"), encode_topic({0: Assignment((1, 2))}, id_of("late")), -1)
+    await w.told()
+    assert w.led()["late", 0] == (1, (1, 2))
+    assert heard(w, 1, "late") == heard(w, 2, "late") == [(0, 4, False)]
+    w.agreed()
 
 
 @pytest.mark.parametrize("known", [False, True])
-@in_virtual_time
-async def test_a_state_that_was_mended_is_led_on_with_another_leader_epoch(known: bool) -> None:
+@in_world()
+async def test_a_state_that_was_mended_is_led_on_with_another_leader_epoch(w: World, known: bool) -> None:
     """Whether the term knew it before or not: its leader knows an older partition epoch."""
-    async with world() as w:
-        await w.topic("late", (1, 2), leaders=True)
-        path, repaired = paths.state("late", 0), encode_state(1, 3, (1, 2), 0)
-        await w.operator.set(path, repaired if known else b"{", 0)
-        await running(w)
-        await w.operator.set(path, repaired, 1)
-        if known:
-            w.term.queue.signal(EventKind.REPAIRED_STATE, path)
-        await w.told()
-        assert w.states["late", 0] == Leadership(1, 4, (1, 2), w.term.cluster.epoch, 3)
-        assert heard(w, 1, "late")[-1] == (0, 4, False)
-        w.agreed()
+    await w.topic("late", (1, 2), leaders=True)
+    path, repaired = paths.state("late", 0), encode_state(1, 3, (1, 2), 0)
+    await w.operator.set(path, repaired if known else b"{", 0)
+    await running(w)
+    await w.operator.set(path, repaired, 1)
+    if known:
+        w.term.queue.signal(EventKind.REPAIRED_STATE, path)
+    await w.told()
+    assert w.states["late", 0] == Leadership(1, 4, (1, 2), w.term.cluster.epoch, 3)
+    assert heard(w, 1, "late")[-1] == (0, 4, False)
+    w.agreed()
 
 
-@in_virtual_time
-async def test_a_state_znode_of_somebody_else_in_place_of_ours_is_no_creation_of_ours() -> None:
-    async with world() as w:
-        await running(w)
+@in_world(before=running)
+async def test_a_state_znode_of_somebody_else_in_place_of_ours_is_no_creation_of_ours(w: World) -> None:
+    async def foreign() -> None:
+        for path in (paths.partitions("late"), paths.partition("late", 0)):
+            await w.operator.create(path, None)
+        await w.operator.create(paths.state("late", 0), encode_state(3, 0, (3, 1), 0))
 
-        async def foreign() -> None:
-            for path in (paths.partitions("late"), paths.partition("late", 0)):
-                await w.operator.create(path, None)
-            await w.operator.create(paths.state("late", 0), encode_state(3, 0, (3, 1), 0))
-
-        w.active.script.at("late/partitions/0/state", foreign)
-        await w.topic("late", (1, 3))
-        await w.told()
-        assert w.led()["late", 0] == (3, (3, 1))
-        assert heard(w, 1, "late") == heard(w, 3, "late") == [(0, 1, False)]
-        w.agreed()
+    w.active.script.at("late/partitions/0/state", foreign)
+    await w.topic("late", (1, 3))
+    await w.told()
+    assert w.led()["late", 0] == (3, (3, 1))
+    assert heard(w, 1, "late") == heard(w, 3, "late") == [(0, 1, False)]
+    w.agreed()
 
 
-@in_virtual_time
-async def test_a_term_that_ends_before_it_took_a_partition_up_leaves_it_to_the_next_one() -> None:
-    async with world() as w:
-        await running(w)
-        w.active.script.kill_at(1, "before")
-        w.server.hold_watches(w.active.zk.session_id)
-        await w.topic("late", (2, 3), leaders=True)
-        w.server.release_watches(w.active.zk.session_id)
-        await w.settle()
-        assert heard(w, 2, "late") == [], "nothing is told before it is written"
-        await w.active.crash()
-        await w.begin_term()
-        await w.told()
-        assert w.led()["late", 0] == (2, (2, 3))
-        w.agreed()
+@in_world(before=running)
+async def test_a_term_that_ends_before_it_took_a_partition_up_leaves_it_to_the_next_one(w: World) -> None:
+    w.active.script.kill_at(1, "before")
+    w.server.hold_watches(w.active.zk.session_id)
+    await w.topic("late", (2, 3), leaders=True)
+    w.server.release_watches(w.active.zk.session_id)
+    await w.settle()
+    assert heard(w, 2, "late") == [], "nothing is told before it is written"
+    await w.active.crash()
+    await w.serve()
+    assert w.led()["late", 0] == (2, (2, 3))
+    w.agreed()
 
 
 @pytest.mark.seed("S4-80")
-@in_virtual_time
-async def test_a_leader_whose_state_somebody_else_wrote_hears_another_leader_epoch_and_may_shrink_its_isr() -> None:
+@in_world(before=running)
+async def test_a_leader_whose_state_somebody_else_wrote_hears_another_leader_epoch_and_may_shrink_its_isr(
+    w: World,
+) -> None:
     """A broker whose partition epoch is refused waits for the next leader epoch, for ever."""
-    async with world() as w:
-        await running(w)
-        held = w.states["t", 0]
-        for data in (b"{", encode_state(held.leader, held.leader_epoch, held.isr, held.controller_epoch)):
-            await w.operator.set(paths.state("t", 0), data, ANY_VERSION)
-        stale = w.proposal("t", 0, (1, 2), partition_epoch=held.version)
-        [refused] = (await w.alter_partition(1, stale)).partitions
-        assert refused.error == Error.INVALID_UPDATE_VERSION
-        await w.told()
-        assert heard(w, 1, "t")[-1] == (0, held.leader_epoch + 1, False)
-        [granted] = (await w.alter_partition(1, w.proposal("t", 0, (1, 2)))).partitions
-        assert (granted.error, granted.isr) == (0, (1, 2))
-        w.agreed()
+    held = w.states["t", 0]
+    for data in (b"{", encode_state(held.leader, held.leader_epoch, held.isr, held.controller_epoch)):
+        await w.operator.set(paths.state("t", 0), data, ANY_VERSION)
+    stale = w.proposal("t", 0, (1, 2), partition_epoch=held.version)
+    [refused] = (await w.alter_partition(1, stale)).partitions
+    assert refused.error == Error.INVALID_UPDATE_VERSION
+    await w.told()
+    assert heard(w, 1, "t")[-1] == (0, held.leader_epoch + 1, False)
+    [granted] = (await w.alter_partition(1, w.proposal("t", 0, (1, 2)))).partitions
+    assert (granted.error, granted.isr) == (0, (1, 2))
+    w.agreed()
 
 
 def test_what_is_being_deleted_and_what_has_no_state_is_not_taken_up() -> None:

@@ -19,7 +19,7 @@ from state_machines.decisions.topic_ids import LOST_SAMPLE_MAX, Evidence, Verdic
 from state_machines.model.types import Broker
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.test_topic_rewritten import OTHER_ID, ids_told, lost, metadata_ids, rewrite
 from tests.core.virtual_time import in_virtual_time
 from tests.polling import eventually
@@ -75,198 +75,177 @@ async def tries_over(w: World) -> None:
 # -- after an upgrade
 
 
-@in_virtual_time
-async def test_after_an_upgrade_all_topics_get_ids_by_the_leader_epochs_that_brokers_know() -> None:
-    async with world() as w:
-        await upgraded(w)
-        await w.begin_term()
-        await w.told()
-        assert given(w) == {True}
-        assert {state.leader_epoch for state in w.states.values()} == {3}
-        for name in OLD:
-            assert w.assignment(name).topic_id in ids_told(w, name)
-            assert metadata_ids(w, name) == {w.assignment(name).topic_id}
-        assert w.node(TOPIC_IDS_BEGIN) is None
-        w.agreed()
+@in_world(before=upgraded)
+async def test_after_an_upgrade_all_topics_get_ids_by_the_leader_epochs_that_brokers_know(w: World) -> None:
+    await w.serve()
+    assert given(w) == {True}
+    assert {state.leader_epoch for state in w.states.values()} == {3}
+    for name in OLD:
+        assert w.assignment(name).topic_id in ids_told(w, name)
+        assert metadata_ids(w, name) == {w.assignment(name).topic_id}
+    assert w.node(TOPIC_IDS_BEGIN) is None
+    w.agreed()
 
 
-@in_virtual_time
+@in_world(before=upgraded)
 async def test_a_broker_that_is_frozen_after_an_upgrade_is_waited_for_and_named(
+    w: World,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """It might know ids; once it thaws and knows none, all topics get theirs without anybody's help."""
-    async with world() as w:
-        await upgraded(w)
-        silence = Silence(w, 3)
-        await w.begin_term()
-        await eventually(lambda: "do not respond" in caplog.text, 30.0)
-        assert given(w) == {False}
-        assert "broker 3 (no response within 5.0 s)" in caplog.text
-        assert "partition.metadata" not in caplog.text
-        silence.frozen.clear()
-        await w.told()
-        assert given(w) == {True}
-        assert silence.queries == [1, 2, 3, 3], "answers are remembered"
-        assert metadata_ids(w, "a") >= {w.assignment("a").topic_id}
-        w.agreed()
+    silence = Silence(w, 3)
+    await w.begin_term()
+    await eventually(lambda: "do not respond" in caplog.text, 30.0)
+    assert given(w) == {False}
+    assert "broker 3 (no response within 5.0 s)" in caplog.text
+    assert "partition.metadata" not in caplog.text
+    silence.frozen.clear()
+    await w.told()
+    assert given(w) == {True}
+    assert silence.queries == [1, 2, 3, 3], "answers are remembered"
+    assert metadata_ids(w, "a") >= {w.assignment("a").topic_id}
+    w.agreed()
 
 
-@in_virtual_time
-async def test_a_frozen_broker_whose_session_ends_is_waited_for_no_more() -> None:
-    async with world() as w:
-        await upgraded(w)
-        Silence(w, 3)
-        await w.begin_term()
-        await tries_over(w)
-        assert given(w) == {False}
-        w.die(3)
-        await w.told()
-        assert given(w) == {True}
+@in_world(before=upgraded)
+async def test_a_frozen_broker_whose_session_ends_is_waited_for_no_more(w: World) -> None:
+    Silence(w, 3)
+    await w.begin_term()
+    await tries_over(w)
+    assert given(w) == {False}
+    w.die(3)
+    await w.told()
+    assert given(w) == {True}
 
 
-@in_virtual_time
-async def test_a_frozen_broker_that_knows_ids_after_all_is_believed() -> None:
-    async with world() as w:
-        await upgraded(w)
-        w.knows[3] = {name: id_of(name) for name in OLD}
-        silence = Silence(w, 3)
-        await w.begin_term()
-        await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
-        assert ids_told(w, "a", UPDATE_METADATA, (3,)) == set(), "it would forget what it knows"
-        assert ids_told(w, "a", UPDATE_METADATA, (1, 2)) == {None}, "the others are not held up"
-        assert ids_told(w, "a", LEADER_AND_ISR) == {None}, "brokers do not forget by that"
-        silence.frozen.clear()
-        await w.told()
-        assert [w.assignment(name).topic_id for name in OLD] == [id_of(name) for name in OLD]
-        assert ids_told(w, "a", UPDATE_METADATA, (3,)) == {id_of("a")}
-        w.agreed()
+@in_world(before=upgraded)
+async def test_a_frozen_broker_that_knows_ids_after_all_is_believed(w: World) -> None:
+    w.knows[3] = {name: id_of(name) for name in OLD}
+    silence = Silence(w, 3)
+    await w.begin_term()
+    await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
+    assert ids_told(w, "a", UPDATE_METADATA, (3,)) == set(), "it would forget what it knows"
+    assert ids_told(w, "a", UPDATE_METADATA, (1, 2)) == {None}, "the others are not held up"
+    assert ids_told(w, "a", LEADER_AND_ISR) == {None}, "brokers do not forget by that"
+    silence.frozen.clear()
+    await w.told()
+    assert [w.assignment(name).topic_id for name in OLD] == [id_of(name) for name in OLD]
+    assert ids_told(w, "a", UPDATE_METADATA, (3,)) == {id_of("a")}
+    w.agreed()
 
 
-@in_virtual_time
-async def test_a_broker_that_obeys_a_higher_epoch_is_not_believed(caplog: pytest.LogCaptureFixture) -> None:
+@in_world()
+async def test_a_broker_that_obeys_a_higher_epoch_is_not_believed(w: World, caplog: pytest.LogCaptureFixture) -> None:
     """Its topics may be former ones of these names, or another cluster's: brokers would refuse such an id."""
-    async with world() as w:
-        await lost(w)
-        w.knows = {1: {}, 2: {}, 3: {"t": OTHER_ID}}
-        w.wires.errors[3] = Error.STALE_CONTROLLER_EPOCH
-        silence = Silence(w, 3)
-        await w.begin_term()
-        await eventually(lambda: 3 in w.term.cluster.outranked)
-        silence.frozen.clear()
-        await tries_over(w)
-        await w.told()
-        assert w.assignment("t").topic_id is None
-        assert f"broker 3 ({lost_ids.OUTRANKED})" in caplog.text
-        w.wires.errors.clear()
-        w.die(3)
-        w.knows[3] = {"t": id_of("t")}
-        await w.boot(3)
-        await w.told()
-        assert w.assignment("t").topic_id == id_of("t")
+    await lost(w)
+    w.knows = {1: {}, 2: {}, 3: {"t": OTHER_ID}}
+    w.wires.errors[3] = Error.STALE_CONTROLLER_EPOCH
+    silence = Silence(w, 3)
+    await w.begin_term()
+    await eventually(lambda: 3 in w.term.cluster.outranked)
+    silence.frozen.clear()
+    await tries_over(w)
+    await w.told()
+    assert w.assignment("t").topic_id is None
+    assert f"broker 3 ({lost_ids.OUTRANKED})" in caplog.text
+    w.wires.errors.clear()
+    w.die(3)
+    w.knows[3] = {"t": id_of("t")}
+    await w.boot(3)
+    await w.told()
+    assert w.assignment("t").topic_id == id_of("t")
 
 
-@in_virtual_time
-async def test_what_a_broker_says_after_it_was_told_none_is_no_proof() -> None:
-    async with world() as w:
-        await upgraded(w)
-        silence = Silence(w, 3)
-        await w.begin_term()
-        await tries_over(w)
-        assert silence.queries.count(3) == TRIES_MAX
-        await w.told()
-        assert ids_told(w, "a", UPDATE_METADATA, (3,)) == {None}, "it is not left without metadata for ever"
-        silence.frozen.clear()
-        await w.bounce(2)
-        await w.told()
-        assert given(w) == {False}
-        w.knows[3] = dict.fromkeys(OLD)
-        await w.bounce(3)
-        await w.told()
-        assert given(w) == {False}, "its session ended, its process goes on"
-        w.knows[3] = {}
-        await w.bounce(3)
-        await w.told()
-        assert given(w) == {True}
-        w.agreed()
+@in_world(before=upgraded)
+async def test_what_a_broker_says_after_it_was_told_none_is_no_proof(w: World) -> None:
+    silence = Silence(w, 3)
+    await w.begin_term()
+    await tries_over(w)
+    assert silence.queries.count(3) == TRIES_MAX
+    await w.told()
+    assert ids_told(w, "a", UPDATE_METADATA, (3,)) == {None}, "it is not left without metadata for ever"
+    silence.frozen.clear()
+    await w.bounce(2)
+    await w.told()
+    assert given(w) == {False}
+    w.knows[3] = dict.fromkeys(OLD)
+    await w.bounce(3)
+    await w.told()
+    assert given(w) == {False}, "its session ended, its process goes on"
+    w.knows[3] = {}
+    await w.bounce(3)
+    await w.told()
+    assert given(w) == {True}
+    w.agreed()
 
 
-@in_virtual_time
+@in_world(before=upgraded)
 async def test_brokers_that_all_restarted_prove_nothing_not_even_to_the_next_term(
+    w: World,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """A tool rewrote all topics, and every broker that knew ids restarted."""
-    async with world() as w:
-        await upgraded(w)
-        w.knows = {broker: {} for broker in (1, 2, 3)}
-        await w.begin_term()
-        await w.told()
-        assert given(w) == {False}
-        w.knows = {broker: dict.fromkeys(OLD) for broker in (1, 2, 3)}
-        await w.bounce(2)
-        await w.told()
-        await w.active.crash()
-        await w.begin_term()
-        await w.told()
-        assert given(w) == {False}, "this daemon told them none"
-        assert f"delete {TOPIC_IDS_BEGIN} and restart the daemon" in caplog.text
-        await w.active.crash()
-        await w.operator.delete(TOPIC_IDS_BEGIN, -1)
-        await w.begin_term()
-        await w.told()
-        assert given(w) == {True}
+    w.knows = {broker: {} for broker in (1, 2, 3)}
+    await w.serve()
+    assert given(w) == {False}
+    w.knows = {broker: dict.fromkeys(OLD) for broker in (1, 2, 3)}
+    await w.bounce(2)
+    await w.told()
+    await w.active.crash()
+    await w.serve()
+    assert given(w) == {False}, "this daemon told them none"
+    assert f"delete {TOPIC_IDS_BEGIN} and restart the daemon" in caplog.text
+    await w.active.crash()
+    await w.operator.delete(TOPIC_IDS_BEGIN, -1)
+    await w.serve()
+    assert given(w) == {True}
 
 
-@in_virtual_time
-async def test_a_term_that_ends_while_a_broker_is_frozen_leaves_its_proof_to_the_next() -> None:
-    async with world() as w:
-        await upgraded(w)
-        silence = Silence(w, 3)
-        await w.begin_term()
-        await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
-        await w.active.crash()
-        silence.frozen.clear()
-        await w.begin_term()
-        await w.told()
-        assert given(w) == {True}
+@in_world(before=upgraded)
+async def test_a_term_that_ends_while_a_broker_is_frozen_leaves_its_proof_to_the_next(w: World) -> None:
+    silence = Silence(w, 3)
+    await w.begin_term()
+    await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
+    await w.active.crash()
+    silence.frozen.clear()
+    await w.serve()
+    assert given(w) == {True}
 
 
-@in_virtual_time
-async def test_a_note_whose_reply_was_lost_is_brought_up_to_date() -> None:
-    async with world() as w:
-        await upgraded(w)
-        Silence(w, 3)
-        await w.begin_term()
-        found = await w.operator.get(TOPIC_IDS_BEGIN)
-        assert found is not None
-        assert found.data == lost_ids.ASKED
-        c = w.term.controller
-        c.lost_ids.noted, c.lost_ids.evidence.sent_none = None, True
-        await lost_ids._note(c)
-        await lost_ids._note(c)
-        found = await w.operator.get(TOPIC_IDS_BEGIN)
-        assert found is not None
-        assert found.data == lost_ids.TOLD_NONE
+@in_world(before=upgraded)
+async def test_a_note_whose_reply_was_lost_is_brought_up_to_date(w: World) -> None:
+    Silence(w, 3)
+    await w.begin_term()
+    found = await w.operator.get(TOPIC_IDS_BEGIN)
+    assert found is not None
+    assert found.data == lost_ids.ASKED
+    c = w.term.controller
+    c.lost_ids.noted, c.lost_ids.evidence.sent_none = None, True
+    await lost_ids._note(c)
+    await lost_ids._note(c)
+    found = await w.operator.get(TOPIC_IDS_BEGIN)
+    assert found is not None
+    assert found.data == lost_ids.TOLD_NONE
 
 
-@in_virtual_time
-async def test_new_topics_and_elections_do_not_wait_for_the_question() -> None:
-    async with world() as w:
-        await upgraded(w, dead_leader=1)
-        Silence(w, 3)
-        await w.begin_term()
-        assert {w.led()[name, 0] for name in OLD} == {(2, (2, 3))}, "the take-over elects"
-        await w.topic("new", (2, 3), topic_id=None)
-        await w.settle()
-        assert w.assignment("new").topic_id is not None
-        await w.boot(1)
-        await w.settle()
-        w.die(2)
-        await w.settle()
-        assert {w.led()[name, 0] for name in OLD} == {(3, (3,))}
-        assert w.term.controller.lost_ids.asking
-        assert given(w) == {False}
-        epoch = w.states["a", 0].leader_epoch
-        await eventually(lambda: w.wires.last_word(3, LEADER_AND_ISR)["a", 0] == (3, epoch))
+@in_world()
+async def test_new_topics_and_elections_do_not_wait_for_the_question(w: World) -> None:
+    await upgraded(w, dead_leader=1)
+    Silence(w, 3)
+    await w.begin_term()
+    assert {w.led()[name, 0] for name in OLD} == {(2, (2, 3))}, "the take-over elects"
+    await w.topic("new", (2, 3), topic_id=None)
+    await w.settle()
+    assert w.assignment("new").topic_id is not None
+    await w.boot(1)
+    await w.settle()
+    w.die(2)
+    await w.settle()
+    assert {w.led()[name, 0] for name in OLD} == {(3, (3,))}
+    assert w.term.controller.lost_ids.asking
+    assert given(w) == {False}
+    epoch = w.states["a", 0].leader_epoch
+    await eventually(lambda: w.wires.last_word(3, LEADER_AND_ISR)["a", 0] == (3, epoch))
 
 
 @in_virtual_time
@@ -286,8 +265,7 @@ async def test_a_term_that_ends_while_ids_are_given_leaves_the_rest_to_the_next(
         assert w.node(TOPIC_IDS_BEGIN) is not None
         for known in w.knows.values():
             known["a"] = first
-        await w.begin_term()
-        await w.told()
+        await w.serve()
         assert (w.assignment("a").topic_id, given(w)) == (first, {True})
         assert w.node(TOPIC_IDS_BEGIN) is None
 
@@ -298,16 +276,14 @@ async def test_of_many_topics_a_sample_is_asked_for_and_of_all_where_one_is_know
     async with world() as w:
         await upgraded(w, *many)
         silence = Silence(w)
-        await w.begin_term()
-        await w.told()
+        await w.serve()
         assert given(w, *many) == {True}
         assert max(silence.names) == LOST_SAMPLE_MAX
     async with world() as w:
         await upgraded(w, *many)
         w.knows[2] = {name: id_of(name) for name in many[1:]} | {many[0]: None}
         silence = Silence(w)
-        await w.begin_term()
-        await w.told()
+        await w.serve()
         assert [w.assignment(name).topic_id for name in many[1:]] == [id_of(name) for name in many[1:]]
         assert w.assignment(many[0]).topic_id is None, "a controller that knows ids told brokers none of it"
         assert max(silence.names) == len(many)
@@ -317,114 +293,110 @@ async def test_of_many_topics_a_sample_is_asked_for_and_of_all_where_one_is_know
 
 
 @pytest.mark.parametrize("how", ["another controller", "the session"])
-@in_virtual_time
-async def test_a_daemon_that_loses_its_office_meanwhile_writes_nothing(how: str) -> None:
-    async with world() as w:
-        await lost(w)
-        w.knows = {1: {}, 2: {"other": id_of("other")}, 3: {"t": id_of("t")}}
-        silence = Silence(w, 3)
-        await w.begin_term()
-        await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
-        if how == "the session":
-            w.server.expire(w.active.zk.session_id)
-        else:
-            await w.seize(2)
-        silence.frozen.clear()
-        queries = len(silence.queries)
-        await w.active.ended()
-        await asyncio.sleep(30.0)
-        assert w.assignment("t").topic_id is None
-        assert len(silence.queries) == queries
+@in_world()
+async def test_a_daemon_that_loses_its_office_meanwhile_writes_nothing(w: World, how: str) -> None:
+    await lost(w)
+    w.knows = {1: {}, 2: {"other": id_of("other")}, 3: {"t": id_of("t")}}
+    silence = Silence(w, 3)
+    await w.begin_term()
+    await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
+    if how == "the session":
+        w.server.expire(w.active.zk.session_id)
+    else:
+        await w.seize(2)
+    silence.frozen.clear()
+    queries = len(silence.queries)
+    await w.active.ended()
+    await asyncio.sleep(30.0)
+    assert w.assignment("t").topic_id is None
+    assert len(silence.queries) == queries
 
 
 @pytest.mark.parametrize("how", ["gone", "recreated", "mended"])
-@in_virtual_time
-async def test_a_topic_that_is_another_one_meanwhile_keeps_what_it_has(how: str) -> None:
-    async with world() as w:
-        await lost(w)
-        w.knows = {3: {"t": id_of("t")}}
-        silence = Silence(w, 3)
-        await w.begin_term()
-        if how == "mended":
-            await rewrite(w, "t", {0: (1, 2, 3)}, OTHER_ID)
-        else:
-            await w.delete_topic("t")
-            await w.settle()
-        if how == "recreated":
-            await w.topic("t", (1, 2), topic_id=OTHER_ID)
+@in_world()
+async def test_a_topic_that_is_another_one_meanwhile_keeps_what_it_has(w: World, how: str) -> None:
+    await lost(w)
+    w.knows = {3: {"t": id_of("t")}}
+    silence = Silence(w, 3)
+    await w.begin_term()
+    if how == "mended":
+        await rewrite(w, "t", {0: (1, 2, 3)}, OTHER_ID)
+    else:
+        await w.delete_topic("t")
         await w.settle()
-        silence.frozen.clear()
-        await w.told()
-        cluster = w.term.cluster
-        assert cluster.topic_by_id(id_of("t")) is None
-        assert not w.term.controller.lost_ids.topics
-        if how != "gone":
-            assert w.assignment("t").topic_id == OTHER_ID
-            assert metadata_ids(w) == {OTHER_ID}
+    if how == "recreated":
+        await w.topic("t", (1, 2), topic_id=OTHER_ID)
+    await w.settle()
+    silence.frozen.clear()
+    await w.told()
+    cluster = w.term.cluster
+    assert cluster.topic_by_id(id_of("t")) is None
+    assert not w.term.controller.lost_ids.topics
+    if how != "gone":
+        assert w.assignment("t").topic_id == OTHER_ID
+        assert metadata_ids(w) == {OTHER_ID}
 
 
-@in_virtual_time
-async def test_the_verdict_is_remembered_until_a_broker_registers() -> None:
-    async with world() as w:
-        await lost(w)
-        w.knows = {broker: {"other": id_of("other")} for broker in (1, 2)}
-        silence = Silence(w, 3)
-        await w.begin_term()
-        await tries_over(w)
-        queries = len(silence.queries)
-        await w.expand("t", (2, 3))
-        await w.told()
-        await asyncio.sleep(120.0)
-        assert len(silence.queries) == queries
-        silence.frozen.clear()
-        w.knows[3] = {"t": id_of("t")}
-        w.wires.frames.clear()
-        await w.bounce(3)
-        await w.told()
-        assert w.assignment("t").topic_id == id_of("t")
-        assert silence.queries[queries:] == [3]
-        assert ids_told(w, "t", UPDATE_METADATA, (3,)) == {id_of("t")}, "it is asked before it is told"
-        w.agreed()
+@in_world()
+async def test_the_verdict_is_remembered_until_a_broker_registers(w: World) -> None:
+    await lost(w)
+    w.knows = {broker: {"other": id_of("other")} for broker in (1, 2)}
+    silence = Silence(w, 3)
+    await w.begin_term()
+    await tries_over(w)
+    queries = len(silence.queries)
+    await w.expand("t", (2, 3))
+    await w.told()
+    await asyncio.sleep(120.0)
+    assert len(silence.queries) == queries
+    silence.frozen.clear()
+    w.knows[3] = {"t": id_of("t")}
+    w.wires.frames.clear()
+    await w.bounce(3)
+    await w.told()
+    assert w.assignment("t").topic_id == id_of("t")
+    assert silence.queries[queries:] == [3]
+    assert ids_told(w, "t", UPDATE_METADATA, (3,)) == {id_of("t")}, "it is asked before it is told"
+    w.agreed()
 
 
-@in_virtual_time
-async def test_many_silent_brokers_are_asked_a_bounded_number_of_times() -> None:
-    async with world(*range(1, 40)) as w:
-        await lost(w)
-        silence = Silence(w, *range(1, 40))
-        began_s = asyncio.get_running_loop().time()
-        await w.begin_term()
-        assert asyncio.get_running_loop().time() - began_s < lost_ids.ANSWER_S_MAX, "the take-over does not wait"
-        await tries_over(w)
-        taken_s = asyncio.get_running_loop().time() - began_s
-        assert taken_s < TRIES_MAX * (lost_ids.ASK_S_MAX + lost_ids.ANSWER_S_MAX + lost_ids.PAUSE_S)
-        assert len(silence.queries) <= TRIES_MAX * 39
-        assert w.assignment("t").topic_id is None
+@in_world(*range(1, 40))
+async def test_many_silent_brokers_are_asked_a_bounded_number_of_times(w: World) -> None:
+    await lost(w)
+    silence = Silence(w, *range(1, 40))
+    began_s = asyncio.get_running_loop().time()
+    await w.begin_term()
+    assert asyncio.get_running_loop().time() - began_s < lost_ids.ANSWER_S_MAX, "the take-over does not wait"
+    await tries_over(w)
+    taken_s = asyncio.get_running_loop().time() - began_s
+    assert taken_s < TRIES_MAX * (lost_ids.ASK_S_MAX + lost_ids.ANSWER_S_MAX + lost_ids.PAUSE_S)
+    assert len(silence.queries) <= TRIES_MAX * 39
+    assert w.assignment("t").topic_id is None
 
 
-@in_virtual_time
-async def test_a_broker_that_may_not_say_what_it_knows_has_not_answered(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as w:
-        await upgraded(w, "t")
-        denied = 29
-        answer = w.dial
+@in_world()
+async def test_a_broker_that_may_not_say_what_it_knows_has_not_answered(
+    w: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await upgraded(w, "t")
+    denied = 29
+    answer = w.dial
 
-        @asynccontextmanager
-        async def dial(broker: Broker) -> AsyncIterator[Any]:
-            async with answer(broker) as queries:
-                if broker.id == 3:
+    @asynccontextmanager
+    async def dial(broker: Broker) -> AsyncIterator[Any]:
+        async with answer(broker) as queries:
+            if broker.id == 3:
 
-                    async def metadata(names: Iterable[str]) -> ClusterMetadata:
-                        return ClusterMetadata(None, 0, (), {name: TopicMetadata(denied, None, {}) for name in names})
+                async def metadata(names: Iterable[str]) -> ClusterMetadata:
+                    return ClusterMetadata(None, 0, (), {name: TopicMetadata(denied, None, {}) for name in names})
 
-                    queries.metadata = metadata
-                yield queries
+                queries.metadata = metadata
+            yield queries
 
-        w.dial = dial  # type: ignore[method-assign]
-        await w.begin_term()
-        await w.told()
-        assert given(w, "t") == {False}
-        assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
+    w.dial = dial  # type: ignore[method-assign]
+    await w.serve()
+    assert given(w, "t") == {False}
+    assert "TOPIC_AUTHORIZATION_FAILED" in caplog.text
 
 
 # -- the judgement

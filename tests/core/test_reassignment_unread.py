@@ -11,9 +11,8 @@ from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, STOP_REPLICA
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import caught_up, told, written
-from tests.core.virtual_time import in_virtual_time
 
 OVERRIDDEN = Assignment((2, 4, 1, 3), (4, 3), (1, 3))
 """To 2 and 3 first, then to 2 and 4: 3 is dropped."""
@@ -35,19 +34,16 @@ def words(w: World, broker: int, api: int) -> int:
 
 
 @pytest.mark.parametrize("moved", [OVERRIDDEN, BEGUN])
-@in_virtual_time
-async def test_nothing_is_dropped_of_a_partition_before_its_isr_is_known(moved: Assignment) -> None:
-    async with world(1, 2, 3, 4) as w:
-        await serving(w, moved, b"{")
-        assert written(w, "t") == moved
-        assert [words(w, broker, LEADER_AND_ISR) for broker in (1, 2, 3, 4)] == [0, 0, 0, 0]
-        await w.operator.set(paths.state("t", 0), encode_state(1, 3, (1, 2), 0), ANY_VERSION)
-        await told(w)
-        assert written(w, "t") == BEGUN
-        assert any(
-            p.is_new for r in w.wires.heard(4, LEADER_AND_ISR) for t in r.topic_states for p in t.partition_states
-        )
-        assert words(w, 3, STOP_REPLICA) == (1 if moved is OVERRIDDEN else 0)
-        await caught_up(w)
-        assert (written(w, "t"), w.led()) == (Assignment((2, 4)), {("t", 0): (2, (2, 4))})
-        w.agreed()
+@in_world(1, 2, 3, 4)
+async def test_nothing_is_dropped_of_a_partition_before_its_isr_is_known(w: World, moved: Assignment) -> None:
+    await serving(w, moved, b"{")
+    assert written(w, "t") == moved
+    assert [words(w, broker, LEADER_AND_ISR) for broker in (1, 2, 3, 4)] == [0, 0, 0, 0]
+    await w.operator.set(paths.state("t", 0), encode_state(1, 3, (1, 2), 0), ANY_VERSION)
+    await told(w)
+    assert written(w, "t") == BEGUN
+    assert any(p.is_new for r in w.wires.heard(4, LEADER_AND_ISR) for t in r.topic_states for p in t.partition_states)
+    assert words(w, 3, STOP_REPLICA) == (1 if moved is OVERRIDDEN else 0)
+    await caught_up(w)
+    assert (written(w, "t"), w.led()) == (Assignment((2, 4)), {("t", 0): (2, (2, 4))})
+    w.agreed()

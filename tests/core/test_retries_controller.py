@@ -75,8 +75,7 @@ def signals(w: World, kind: EventKind) -> list[float]:
 async def running(w: World, *names: str) -> None:
     for name in names:
         await w.topic(name, (1, 2), leaders=True)
-    await w.begin_term()
-    await w.told()
+    await w.serve()
 
 
 # -- handlers of the queue

@@ -17,9 +17,8 @@ from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import alter, caught_up, told, written
-from tests.core.virtual_time import in_virtual_time
 
 OTHER_ID = b"another topic id"
 
@@ -35,8 +34,7 @@ async def rewrite(w: World, name: str, replicas: Mapping[int, tuple[int, ...]], 
 async def running(w: World, *replicas: tuple[int, ...]) -> None:
     await w.topic("t", *(replicas or ((1, 2, 3), (2, 3, 1))), leaders=True)
     await w.topic("other", (3, 1), leaders=True)
-    await w.begin_term()
-    await w.told()
+    await w.serve()
     w.wires.frames.clear()
     w.questioned.clear()
 
@@ -64,128 +62,118 @@ def metadata_ids(w: World, name: str = "t") -> set[bytes | None]:
 
 @pytest.mark.seed("S4-85")
 @pytest.mark.parametrize("topic_id", [None, OTHER_ID])
-@in_virtual_time
+@in_world(before=running)
 async def test_a_topic_rewritten_without_its_id_keeps_it(
-    topic_id: bytes | None, caplog: pytest.LogCaptureFixture
+    w: World, topic_id: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with world() as w:
-        await running(w)
-        await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, topic_id)
-        await w.told()
-        assert w.assignment("t").topic_id == id_of("t")
-        assert "without its topic id" in caplog.text
-        w.die(1)
-        await w.told()
-        assert w.led()["t", 0] == (2, (2, 3))
-        assert ids_told(w) == {id_of("t")}
-        assert w.questioned == []
-        await w.active.crash()
-        await w.begin_term()
-        await w.told()
-        assert ids_told(w) == {id_of("t")}
-        w.agreed()
+    await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, topic_id)
+    await w.told()
+    assert w.assignment("t").topic_id == id_of("t")
+    assert "without its topic id" in caplog.text
+    w.die(1)
+    await w.told()
+    assert w.led()["t", 0] == (2, (2, 3))
+    assert ids_told(w) == {id_of("t")}
+    assert w.questioned == []
+    await w.active.crash()
+    await w.serve()
+    assert ids_told(w) == {id_of("t")}
+    w.agreed()
 
 
 @pytest.mark.seed("S4-85")
-@in_virtual_time
-async def test_another_id_is_believed_where_brokers_refused_the_known_one(caplog: pytest.LogCaptureFixture) -> None:
+@in_world(before=running)
+async def test_another_id_is_believed_where_brokers_refused_the_known_one(
+    w: World, caplog: pytest.LogCaptureFixture
+) -> None:
     """Kafka's controller gave a topic another id than its logs have (KAFKA-14190), and an operator mends it."""
-    async with world() as w:
-        await running(w)
-        broker, row = w.term.cluster.brokers[2], w.term.cluster.find("t", 1)
-        assert row is not None
-        failed = ((row, int(Error.INCONSISTENT_TOPIC_ID)),)
-        w.witness._shared.on_event(BrokerResponse(2, broker.epoch, Api.LEADER_AND_ISR, 0, failed, {row: False}))
-        assert "put topic_id from partition.metadata" in caplog.text
-        await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, OTHER_ID)
-        await w.told()
-        assert w.assignment("t").topic_id == OTHER_ID
-        assert ids_told(w) == {OTHER_ID}
-        assert {w.states["t", p].leader_epoch for p in (0, 1)} == {4}, "brokers take no notice of an epoch they know"
-        assert w.term.cluster.topic_by_id(id_of("t")) is None
-        await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, id_of("t"))
-        await w.told()
-        assert w.assignment("t").topic_id == OTHER_ID, "nobody refused that"
+    broker, row = w.term.cluster.brokers[2], w.term.cluster.find("t", 1)
+    assert row is not None
+    failed = ((row, int(Error.INCONSISTENT_TOPIC_ID)),)
+    w.witness._shared.on_event(BrokerResponse(2, broker.epoch, Api.LEADER_AND_ISR, 0, failed, {row: False}))
+    assert "put topic_id from partition.metadata" in caplog.text
+    await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, OTHER_ID)
+    await w.told()
+    assert w.assignment("t").topic_id == OTHER_ID
+    assert ids_told(w) == {OTHER_ID}
+    assert {w.states["t", p].leader_epoch for p in (0, 1)} == {4}, "brokers take no notice of an epoch they know"
+    assert w.term.cluster.topic_by_id(id_of("t")) is None
+    await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, id_of("t"))
+    await w.told()
+    assert w.assignment("t").topic_id == OTHER_ID, "nobody refused that"
 
 
-@in_virtual_time
-async def test_the_id_of_a_topic_of_which_nothing_was_told_is_the_one_in_the_znode() -> None:
+@in_world()
+async def test_the_id_of_a_topic_of_which_nothing_was_told_is_the_one_in_the_znode(w: World) -> None:
     """Kafka's controller writes a znode without partitions, and another id, where it cannot read a topic."""
-    async with world() as w:
-        await w.topic("t", (1, 2), leaders=True)
-        await rewrite(w, "t", {}, OTHER_ID)
-        await w.begin_term()
-        await rewrite(w, "t", {0: (1, 2)}, id_of("t"))
-        await w.told()
-        assert (w.assignment("t").topic_id, w.led()) == (id_of("t"), {("t", 0): (1, (1, 2))})
-        assert ids_told(w) == {id_of("t")}
+    await w.topic("t", (1, 2), leaders=True)
+    await rewrite(w, "t", {}, OTHER_ID)
+    await w.begin_term()
+    await rewrite(w, "t", {0: (1, 2)}, id_of("t"))
+    await w.told()
+    assert (w.assignment("t").topic_id, w.led()) == (id_of("t"), {("t", 0): (1, (1, 2))})
+    assert ids_told(w) == {id_of("t")}
 
 
-@in_virtual_time
-async def test_below_ibp_2_8_a_known_id_is_kept_too() -> None:
-    async with world() as w:
-        await w.topic("t", (1, 2), leaders=True)
-        await w.begin_term("2.7-IV1")
-        await rewrite(w, "t", {0: (1, 2)})
-        await w.told()
-        assert w.assignment("t").topic_id == id_of("t")
+@in_world()
+async def test_below_ibp_2_8_a_known_id_is_kept_too(w: World) -> None:
+    await w.topic("t", (1, 2), leaders=True)
+    await w.begin_term("2.7-IV1")
+    await rewrite(w, "t", {0: (1, 2)})
+    await w.told()
+    assert w.assignment("t").topic_id == id_of("t")
 
 
 @pytest.mark.seed("S4-79")
-@in_virtual_time
-async def test_partitions_that_were_cut_are_written_back_and_added_ones_start() -> None:
+@in_world(before=running)
+async def test_partitions_that_were_cut_are_written_back_and_added_ones_start(w: World) -> None:
     """Somebody adds a partition to what was there before others were added."""
-    async with world() as w:
-        await running(w)
-        before = w.led()
-        await rewrite(w, "t", {0: (1, 2, 3), 2: (3, 2)})
-        await w.told()
-        assert w.assignments()["t"] == {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 2)}
-        assert w.led() == before | {("t", 2): (3, (3, 2))}
-        w.agreed()
+    before = w.led()
+    await rewrite(w, "t", {0: (1, 2, 3), 2: (3, 2)})
+    await w.told()
+    assert w.assignments()["t"] == {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 2)}
+    assert w.led() == before | {("t", 2): (3, (3, 2))}
+    w.agreed()
 
 
 @pytest.mark.seed("S4-51", "S4-60")
-@in_virtual_time
-async def test_a_reassignment_that_was_cut_goes_on_to_its_target(caplog: pytest.LogCaptureFixture) -> None:
-    async with world(1, 2, 3) as w:
-        await running(w, (1, 2))
-        await alter(w, {("t", 0): (2, 3)})
-        await told(w)
-        await rewrite(w, "t", {0: w.assignments()["t"][0]})
-        await told(w)
-        assert written(w, "t") == Assignment((2, 3, 1), (3,), (1,))
-        assert "the reassignment of 1 partitions" in caplog.text
-        await w.active.crash()
-        await w.begin_term()
-        await caught_up(w)
-        assert (written(w, "t"), w.led()["t", 0]) == (Assignment((2, 3)), (2, (2, 3)))
-        w.agreed()
+@in_world(1, 2, 3)
+async def test_a_reassignment_that_was_cut_goes_on_to_its_target(w: World, caplog: pytest.LogCaptureFixture) -> None:
+    await running(w, (1, 2))
+    await alter(w, {("t", 0): (2, 3)})
+    await told(w)
+    await rewrite(w, "t", {0: w.assignments()["t"][0]})
+    await told(w)
+    assert written(w, "t") == Assignment((2, 3, 1), (3,), (1,))
+    assert "the reassignment of 1 partitions" in caplog.text
+    await w.active.crash()
+    await w.begin_term()
+    await caught_up(w)
+    assert (written(w, "t"), w.led()["t", 0]) == (Assignment((2, 3)), (2, (2, 3)))
+    w.agreed()
 
 
-@in_virtual_time
-async def test_a_reassignment_that_is_cut_right_before_its_last_rewrite_ends_at_its_target() -> None:
-    async with world(1, 2, 3) as w:
-        await running(w, (1, 2))
-        await alter(w, {("t", 0): (2, 3)})
-        await told(w)
-        w.active.script.at(paths.topic("t"), lambda: rewrite(w, "t", {0: (2, 3, 1)}))
-        await caught_up(w)
-        await told(w)
-        assert (written(w, "t"), w.led()["t", 0]) == (Assignment((2, 3)), (2, (2, 3)))
-        assert w.assignment("t").topic_id == id_of("t")
-        w.agreed()
+@in_world(1, 2, 3)
+async def test_a_reassignment_that_is_cut_right_before_its_last_rewrite_ends_at_its_target(w: World) -> None:
+    await running(w, (1, 2))
+    await alter(w, {("t", 0): (2, 3)})
+    await told(w)
+    w.active.script.at(paths.topic("t"), lambda: rewrite(w, "t", {0: (2, 3, 1)}))
+    await caught_up(w)
+    await told(w)
+    assert (written(w, "t"), w.led()["t", 0]) == (Assignment((2, 3)), (2, (2, 3)))
+    assert w.assignment("t").topic_id == id_of("t")
+    w.agreed()
 
 
-@in_virtual_time
-async def test_other_replicas_in_the_znode_are_left_alone() -> None:
+@in_world()
+async def test_other_replicas_in_the_znode_are_left_alone(w: World) -> None:
     """What runs is only changed by a reassignment; whoever writes it there means the next controller."""
-    async with world() as w:
-        await running(w, (1, 2))
-        await rewrite(w, "t", {0: (3, 2)}, id_of("t"))
-        await w.told()
-        assert w.assignments()["t"] == {0: (3, 2)}
-        assert w.led()["t", 0] == (1, (1, 2))
+    await running(w, (1, 2))
+    await rewrite(w, "t", {0: (3, 2)}, id_of("t"))
+    await w.told()
+    assert w.assignments()["t"] == {0: (3, 2)}
+    assert w.led()["t", 0] == (1, (1, 2))
 
 
 # -- when a term begins
@@ -201,91 +189,76 @@ async def lost(w: World, *names: str) -> None:
 
 @pytest.mark.seed("S4-85")
 @pytest.mark.parametrize("knowing", [1, 3])
-@in_virtual_time
-async def test_a_new_term_has_the_id_from_the_broker_that_knows_it(knowing: int) -> None:
-    async with world() as w:
-        await lost(w)
-        w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3)}
-        w.knows[knowing]["t"] = id_of("t")
-        await w.begin_term()
-        await w.told()
-        assert w.assignment("t").topic_id == id_of("t")
-        assert metadata_ids(w) == {id_of("t")}, "brokers would forget it"
-        w.wires.frames.clear()
-        w.die(1)
-        await w.told()
-        assert w.led()["t", 0] == (2, (2, 3))
-        assert ids_told(w) == {id_of("t")}
-        w.agreed()
+@in_world(before=lost)
+async def test_a_new_term_has_the_id_from_the_broker_that_knows_it(w: World, knowing: int) -> None:
+    w.knows = {broker: {"other": id_of("other")} for broker in (1, 2, 3)}
+    w.knows[knowing]["t"] = id_of("t")
+    await w.serve()
+    assert w.assignment("t").topic_id == id_of("t")
+    assert metadata_ids(w) == {id_of("t")}, "brokers would forget it"
+    w.wires.frames.clear()
+    w.die(1)
+    await w.told()
+    assert w.led()["t", 0] == (2, (2, 3))
+    assert ids_told(w) == {id_of("t")}
+    w.agreed()
 
 
 @pytest.mark.seed("S4-85")
-@in_virtual_time
-async def test_an_id_that_nobody_knows_is_not_made_up(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as w:
-        await lost(w)
-        w.knows = {1: {}, 2: {"other": id_of("other"), "t": None}, 3: {}}
-        await w.begin_term()
-        await w.told()
-        assert w.assignment("t").topic_id is None
-        assert ids_told(w) == {None}
-        assert "put topic_id from partition.metadata" in caplog.text
-        w.die(1)
-        await w.told()
-        assert w.led()["t", 0] == (2, (2, 3)), "it is led all the same"
-        await rewrite(w, "t", {0: (1, 2, 3)}, id_of("t"))
-        await w.told()
-        assert ids_told(w) == {None, id_of("t")}
-        assert w.states["t", 0].leader_epoch == 5, "a leader whose ISR change was refused hears a new epoch"
-        assert (await w.alter_partition(2, w.proposal("t", 0, (2,)))).partitions[0].error == 0
-        w.agreed()
+@in_world(before=lost)
+async def test_an_id_that_nobody_knows_is_not_made_up(w: World, caplog: pytest.LogCaptureFixture) -> None:
+    w.knows = {1: {}, 2: {"other": id_of("other"), "t": None}, 3: {}}
+    await w.serve()
+    assert w.assignment("t").topic_id is None
+    assert ids_told(w) == {None}
+    assert "put topic_id from partition.metadata" in caplog.text
+    w.die(1)
+    await w.told()
+    assert w.led()["t", 0] == (2, (2, 3)), "it is led all the same"
+    await rewrite(w, "t", {0: (1, 2, 3)}, id_of("t"))
+    await w.told()
+    assert ids_told(w) == {None, id_of("t")}
+    assert w.states["t", 0].leader_epoch == 5, "a leader whose ISR change was refused hears a new epoch"
+    assert (await w.alter_partition(2, w.proposal("t", 0, (2,)))).partitions[0].error == 0
+    w.agreed()
 
 
-@in_virtual_time
-async def test_ids_that_contradict_each_other_are_not_believed() -> None:
-    async with world() as w:
-        await lost(w)
-        w.knows = {1: {"t": id_of("t")}, 2: {"t": OTHER_ID}}
-        await w.begin_term()
-        await w.told()
-        assert w.assignment("t").topic_id is None
+@in_world(before=lost)
+async def test_ids_that_contradict_each_other_are_not_believed(w: World) -> None:
+    w.knows = {1: {"t": id_of("t")}, 2: {"t": OTHER_ID}}
+    await w.serve()
+    assert w.assignment("t").topic_id is None
 
 
-@in_virtual_time
-async def test_the_id_of_another_topic_is_not_believed() -> None:
-    async with world() as w:
-        await lost(w)
-        w.knows = {1: {"t": id_of("other")}}
-        await w.begin_term()
-        await w.told()
-        assert w.assignment("t").topic_id is None
+@in_world(before=lost)
+async def test_the_id_of_another_topic_is_not_believed(w: World) -> None:
+    w.knows = {1: {"t": id_of("other")}}
+    await w.serve()
+    assert w.assignment("t").topic_id is None
 
 
-@in_virtual_time
-async def test_where_no_id_is_lost_nobody_is_asked() -> None:
-    async with world() as w:
-        await w.topic("fresh", (1, 2), topic_id=None)
-        await running(w)
-        await w.expand("t", (2, 3))
-        await w.topic("new", (2, 3), topic_id=None)
-        await w.told()
-        assert w.questioned == []
-        assert None not in {w.assignment(name).topic_id for name in ("fresh", "new", "t")}
+@in_world()
+async def test_where_no_id_is_lost_nobody_is_asked(w: World) -> None:
+    await w.topic("fresh", (1, 2), topic_id=None)
+    await running(w)
+    await w.expand("t", (2, 3))
+    await w.topic("new", (2, 3), topic_id=None)
+    await w.told()
+    assert w.questioned == []
+    assert None not in {w.assignment(name).topic_id for name in ("fresh", "new", "t")}
 
 
 @pytest.mark.parametrize("fault", ["blip", "lose_replies", "lose_requests"])
-@in_virtual_time
-async def test_a_topic_that_appears_without_its_id_is_not_forgotten_with_the_connection(fault: str) -> None:
-    async with world() as w:
-        await running(w)
-        w.knows = {2: {"late": id_of("late"), "t": id_of("t")}}
-        session = w.active.zk.session_id
-        w.active.script.at(paths.topic("late"), lambda: getattr(w.server, fault)(session))
-        w.server.hold_watches(session)
-        await w.topic("late", (1, 2), leaders=True)
-        await rewrite(w, "late", {0: (1, 2)})
-        w.server.release_watches(session)
-        await w.told()
-        assert w.assignment("late").topic_id == id_of("late")
-        assert metadata_ids(w, "late") == {id_of("late")}
-        w.agreed()
+@in_world(before=running)
+async def test_a_topic_that_appears_without_its_id_is_not_forgotten_with_the_connection(w: World, fault: str) -> None:
+    w.knows = {2: {"late": id_of("late"), "t": id_of("t")}}
+    session = w.active.zk.session_id
+    w.active.script.at(paths.topic("late"), lambda: getattr(w.server, fault)(session))
+    w.server.hold_watches(session)
+    await w.topic("late", (1, 2), leaders=True)
+    await rewrite(w, "late", {0: (1, 2)})
+    w.server.release_watches(session)
+    await w.told()
+    assert w.assignment("late").topic_id == id_of("late")
+    assert metadata_ids(w, "late") == {id_of("late")}
+    w.agreed()
