@@ -1,4 +1,4 @@
-"""Daemons in the queue for the role, without the daemon around them."""
+"""Creates daemons in the queue for the role, without terms around them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import msgspec
 
 from controller.role.claim import Claim
 from controller.role.own_znodes import Process, this_process
-from metadata_store.port import Op, Write
+from metadata_store import paths
+from metadata_store.port import Node, Op, Write
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import Seat, World, world
 
@@ -19,23 +20,35 @@ DIGEST = "regent:secret"
 
 
 def process(**changes: Any) -> Process:
-    """A daemon of this machine; by default one that still runs."""
+    """Returns a daemon process of this machine; by default it still runs."""
     return msgspec.structs.replace(this_process(DAEMON), **changes)
 
 
 def dead_pid() -> int:
-    """A process id that was in use and is not any more."""
+    """Returns the id of a process that has ended."""
     child = subprocess.Popen(["true"])
     child.wait()
     return child.pid
 
 
 @asynccontextmanager
-async def queued(number: int = 1, **options: Any) -> AsyncIterator[tuple[World, list[Seat]]]:
-    """``number`` daemons with ids of their own in the queue, the role regent's."""
+async def queued(number: int = 1) -> AsyncIterator[tuple[World, list[Seat]]]:
+    """Queues ``number`` daemons with ids of their own; the role is regent's."""
     async with world() as w:
-        seats = [await w.seat(me=process(id=DAEMON + n), **options) for n in range(number)]
-        yield w, seats
+        yield w, [await w.seat(me=process(id=DAEMON + n)) for n in range(number)]
+
+
+def unseated(w: World, **options: Any) -> Seat:
+    """Creates a daemon that has not queued yet."""
+    w.seats.append(Seat(w, **options))
+    return w.seats[-1]
+
+
+def controller(w: World) -> Node:
+    """Returns the znode ``/controller``."""
+    node = w.node(paths.CONTROLLER)
+    assert node is not None
+    return node
 
 
 class Recorder:
@@ -51,7 +64,7 @@ class Recorder:
 
 
 async def claimed(seat: Seat) -> tuple[Claim, list[Op]]:
-    """A won claim, and the operations of its multi."""
+    """Claims the role; returns the claim and the operations of its multi."""
     recorder = seat.zk.hooks = Recorder()
     claim = await seat.role.claim()
     seat.zk.hooks = seat.script

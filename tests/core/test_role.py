@@ -1,4 +1,4 @@
-"""The queue of daemons and the role flag, on a ZooKeeper in memory."""
+"""Queues daemons for the role, and reads and writes the role flag."""
 
 from __future__ import annotations
 
@@ -10,142 +10,77 @@ import pytest
 
 from controller.role import own_znodes as own
 from controller.role.claim import Role
-from controller.role.errors import ClaimRefused, PositionLost
+from controller.role.errors import ClaimRefused
 from controller.role.own_znodes import started_ticks, this_process
 from metadata_store import paths
 from metadata_store.acl import ADMIN, ALL, READ, Acl, digest_acl
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.nodes.endpoint_znode import ENDPOINTS
-from tests.core.claim_kit import dead_pid, process, queued
+from tests.core.claim_kit import dead_pid, process, queued, unseated
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import Seat, world
 from tests.core.virtual_time import in_virtual_time
 
 
 async def before_of(seat: Seat) -> str | None:
-    """The lock node before a daemon's own."""
-    place = await seat.role.predecessor()
-    return place.path if place is not None else None
+    """Returns the lock node right before a daemon's own."""
+    position = await seat.role.predecessor()
+    return position.path if position is not None else None
 
 
 @in_virtual_time
-async def test_daemons_stand_in_the_order_in_which_they_came() -> None:
+async def test_each_daemon_waits_for_its_own_predecessor() -> None:
     async with queued(3) as (w, [first, second, third]):
         assert await first.role.predecessor() is None
         assert await before_of(second) == first.role.position_path
-        assert await before_of(third) == second.role.position_path, "only its own predecessor wakes it"
+        assert await before_of(third) == second.role.position_path
         assert await first.role.daemons() == {DAEMON, DAEMON + 1, DAEMON + 2}
         w.server.expire(second.zk.session_id)
         assert await before_of(third) == first.role.position_path
-        await first.role.leave_queue()
-        assert await third.role.predecessor() is None
-        await first.role.leave_queue()
+        for _ in range(2):
+            await first.role.leave_queue()
+            assert await third.role.predecessor() is None
 
 
-@in_virtual_time
-async def test_a_restart_on_the_same_machine_does_not_wait_for_its_own_dead_process() -> None:
-    async with world() as w:
-        died = await w.seat(me=process(pid=dead_pid()))
-        again = await w.seat(me=process(nonce="a new life"))
-        assert died.role.position_path != again.role.position_path
-        assert await again.role.predecessor() is None
-
-
-OTHERS = {
-    "alive": {},
-    "another id": {"id": DAEMON + 5, "pid": 0},
-    "another machine": {"host": "elsewhere", "pid": 0},
-    "another boot": {"boot_id": "before", "pid": 0},
-    "another container": {"pid_namespace": "pid:[1]", "pid": 0},
+OWN_AND_OTHER: dict[str, tuple[dict[str, Any], bool]] = {
+    "an ended process": ({"pid": "dead"}, False),
+    "a former session of this process": ({"nonce": ""}, False),
+    "a live process": ({}, True),
+    "another id": ({"id": DAEMON + 5, "pid": "dead"}, True),
+    "another machine": ({"host": "elsewhere", "pid": "dead"}, True),
+    "another boot": ({"boot_id": "before", "pid": "dead"}, True),
+    "another container": ({"pid_namespace": "pid:[1]", "pid": "dead"}, True),
 }
 
 
-@pytest.mark.parametrize("other", OTHERS.values(), ids=OTHERS)
+@pytest.mark.parametrize("other", OWN_AND_OTHER)
 @in_virtual_time
-async def test_only_a_certainly_dead_process_of_its_own_is_not_waited_for(other: dict[str, Any]) -> None:
+async def test_a_daemon_waits_for_all_but_its_own_dead_processes_and_sessions(other: str) -> None:
+    changes, waits = OWN_AND_OTHER[other]
+    me = process()
+    values = {name: {"dead": dead_pid(), "": me.nonce}.get(value, value) for name, value in changes.items()}
     async with world() as w:
-        before = await w.seat(
-            me=process(
-                nonce="the other",
-                **({"pid": dead_pid()} if "pid" in other else {})
-                | {name: value for name, value in other.items() if name != "pid"},
-            )
-        )
-        again = await w.seat(me=process())
-        assert await before_of(again) == before.role.position_path
+        before = await w.seat(me=process(**({"nonce": "another"} | values)))
+        again = await w.seat(me=me)
+        assert await before_of(again) == (before.role.position_path if waits else None)
+        assert len(await again.role.queue()) == (2 if waits else 1)
 
 
-@in_virtual_time
-async def test_a_name_that_is_no_id_is_nobodys() -> None:
-    async with queued(1) as (w, [first]):
-        for name in ("²", "٣", "007", "-1", "+1", "1_0", str(2**31), "9" * 5_000, "x"):
-            await w.operator.create(f"{own.DAEMONS}/{name}", b"")
-        assert await first.role.daemons() == {DAEMON}
-        assert (await first.role.claim()).epoch == 1
-
-
-@in_virtual_time
-async def test_what_was_created_while_the_cluster_was_open_is_closed_at_the_next_place_in_the_queue() -> None:
-    async with world() as w:
-        await w.seat()
-        await w.operator.create(ENDPOINTS, b"")
-        await w.operator.create(own.BROKER_SETTINGS, b"{}")
-        lone = Acl(READ, "world", "anyone")
-        stat = await w.operator.set_acls(own.FORMAT, [lone, Acl(ADMIN, "world", "anyone")], 0)
-        secured = Seat(w, me=process(nonce="another"), credentials="kafka:secret")
-        secured.zk.set_acl = True
-        await secured.sit()
-        closed = [digest_acl("kafka", "secret"), lone]
-        made = (own.ROOT, own.ROLE, own.DAEMONS, f"{own.DAEMONS}/{DAEMON}", own.LOCKS, ENDPOINTS, own.BROKER_SETTINGS)
-        for path in made:
-            assert (await w.operator.get_acls(path))[0] == [Acl(ALL, "digest", "kafka:x"), lone], path
-            assert (await secured.zk.get_acls(path))[0] == closed, path
-        assert (await w.operator.get_acls(own.FORMAT))[1].acl_version == stat.acl_version, "somebody's own list stays"
-
-
-@in_virtual_time
-async def test_seals_are_made_anew_once_the_cluster_has_an_id() -> None:
-    async with world() as w:
-        role = Role(w.operator, process(), hold=False, digest=None, secret=b"s" * 32)
-        before = await role.seals()
-        await w.operator.create("/cluster", b"")
-        await w.operator.create(paths.CLUSTER_ID, b'{"version":"1","id":"abc"}')
-        after = await role.seals()
-        assert before is not None
-        assert after is not None
-        assert (before.cluster_id, after.cluster_id) == ("", "abc")
-
-
-@in_virtual_time
-async def test_who_is_not_whom_the_brokers_are_creates_nothing() -> None:
-    async with world() as w:
-        owned = [digest_acl("kafka", "secret"), Acl(READ, "world", "anyone")]
-        await w.operator.set_acls(paths.TOPICS, owned, 0)
-        seat = Seat(w, credentials="somebody:else")
-        seat.zk.set_acl = True
-        with pytest.raises(ClaimRefused, match=r"does not name this daemon's identity: set zookeeper\.sasl_file"):
-            await seat.sit()
-        assert w.node(own.ROOT) is None
-
-
-def test_a_process_is_told_by_its_start_time() -> None:
+def test_a_process_is_identified_by_pid_and_start_time() -> None:
     me = this_process(DAEMON)
     assert started_ticks(me.pid) == me.started
     assert not own.is_dead(me, process())
     assert own.is_dead(msgspec.structs.replace(me, started=me.started - 1), process()), "the pid was given again"
     assert started_ticks(dead_pid()) is None
-    child = subprocess.Popen(["true"])
-    while started_ticks(child.pid) is not None:
-        pass
-    child.wait()
+    with subprocess.Popen(["true"]) as child:
+        while started_ticks(child.pid) is not None:  # a zombie has ended, too
+            pass
 
 
 @in_virtual_time
-async def test_a_place_whose_creation_was_not_answered_is_kept() -> None:
-    """Otherwise the daemon would wait for itself for ever."""
+async def test_a_position_whose_creation_had_no_reply_is_kept() -> None:
     async with world() as w:
-        seat = Seat(w)
-        w.seats.append(seat)
+        seat = unseated(w)
         await seat.zk.connect(1.0)
         seat.script.at(f"{own.LOCKS}/lock-", lambda: w.server.lose_replies(seat.zk.session_id))
         with pytest.raises(OutcomeUnknown):
@@ -158,72 +93,86 @@ async def test_a_place_whose_creation_was_not_answered_is_kept() -> None:
 
 
 @in_virtual_time
-async def test_a_former_session_of_the_same_process_is_not_waited_for() -> None:
-    async with world() as w:
-        former = await w.seat()
-        now = await w.seat(me=former.me)
-        assert await now.role.predecessor() is None
-        assert len(await now.role.queue()) == 1
-
-
-@in_virtual_time
-async def test_what_no_session_will_end_is_nobodys_place() -> None:
+async def test_persistent_nodes_are_no_positions_and_other_names_are_no_ids() -> None:
     async with queued() as (w, [seat]):
         await w.operator.create(f"{own.LOCKS}/lock-", b"by hand", sequential=True)
         await w.operator.create(f"{own.LOCKS}/a-note", b"")
+        for name in ("²", "٣", "007", "-1", "+1", "1_0", str(2**31), "9" * 5_000, "x"):
+            await w.operator.create(f"{own.DAEMONS}/{name}", b"")
+        assert await seat.role.daemons() == {DAEMON}
         later = await w.seat(me=process(id=DAEMON + 1))
         assert await before_of(later) == seat.role.position_path
         assert [p is not None for _, p in await later.role.queue()] == [True, True]
+        assert (await seat.role.claim()).epoch == 1
 
 
 @in_virtual_time
-async def test_a_place_that_somebody_removed_is_lost() -> None:
-    async with queued() as (w, [seat]):
-        assert seat.role.position_path is not None
-        await w.operator.delete(seat.role.position_path, -1)
-        with pytest.raises(PositionLost, match="is gone"):
-            await seat.role.predecessor()
-        with pytest.raises(PositionLost, match="is gone"):
-            await seat.role.claim()
+async def test_open_znodes_of_regent_are_closed_at_the_next_queue_position() -> None:
+    async with world() as w:
+        await w.seat()
+        await w.operator.create(ENDPOINTS, b"")
+        await w.operator.create(own.BROKER_SETTINGS, b"{}")
+        lone = Acl(READ, "world", "anyone")
+        stat = await w.operator.set_acls(own.FORMAT, [lone, Acl(ADMIN, "world", "anyone")], 0)
+        secured = unseated(w, me=process(nonce="another"), credentials="kafka:secret")
+        secured.zk.set_acl = True
+        await secured.sit()
+        made = (own.ROOT, own.ROLE, own.DAEMONS, f"{own.DAEMONS}/{DAEMON}", own.LOCKS, ENDPOINTS, own.BROKER_SETTINGS)
+        for path in made:
+            assert (await w.operator.get_acls(path))[0] == [Acl(ALL, "digest", "kafka:x"), lone], path
+            assert (await secured.zk.get_acls(path))[0] == [digest_acl("kafka", "secret"), lone], path
+        assert (await w.operator.get_acls(own.FORMAT))[1].acl_version == stat.acl_version, "another client's ACL stays"
+
+
+@in_virtual_time
+async def test_an_identity_other_than_the_brokers_creates_nothing() -> None:
+    async with world() as w:
+        await w.operator.set_acls(paths.TOPICS, [digest_acl("kafka", "secret"), Acl(READ, "world", "anyone")], -1)
+        seat = unseated(w, credentials="somebody:else")
+        seat.zk.set_acl = True
+        with pytest.raises(ClaimRefused, match=r"does not name this daemon's identity: set zookeeper\.sasl_file"):
+            await seat.sit()
+        assert w.node(own.ROOT) is None
+
+
+@in_virtual_time
+async def test_seals_follow_the_cluster_id_and_the_secret() -> None:
+    async with world() as w:
+        role = Role(w.operator, process(), hold=False, digest=None, secret=b"s" * 32)
+        found = [await role.seals()]
+        await w.operator.create("/cluster", b"")
+        await w.operator.create(paths.CLUSTER_ID, b'{"version":"1","id":"abc"}')
+        found.append(await role.seals())
+        role.take_secret(b"t" * 32)
+        found.append(await role.seals())
+        assert [(seals.secret[:1], seals.cluster_id) for seals in found if seals is not None] == [
+            (b"s", ""), (b"s", "abc"), (b"t", "abc"),
+        ]  # fmt: skip
+        assert await Role(w.operator, process(), hold=False, digest=None).seals() is None
+
+
+# -- the role flag
 
 
 @in_virtual_time
 async def test_an_absent_flag_means_brokers() -> None:
     async with world() as w:
-        seat = Seat(w)
-        w.seats.append(seat)
+        seat = unseated(w)
         await seat.sit()
-        assert (await seat.role.flag())[0].holder == "brokers"
+        flag, stat = await seat.role.flag()
+        assert (flag.holder, stat) == ("brokers", None)
         with pytest.raises(ClaimRefused, match="is brokers: run 'regent takeover'"):
             await seat.role.claim()
 
 
 @in_virtual_time
-async def test_setting_the_flag_again_changes_nothing() -> None:
+async def test_the_flag_is_written_where_it_changes_or_is_malformed() -> None:
     async with queued() as (w, [seat]):
         zxid = w.server.tree.zxid
         await seat.role.set_flag("regent", "once more")
         assert w.server.tree.zxid == zxid
         await seat.role.set_flag("brokers", "upgrade")
         assert (await seat.role.flag())[0].reason == "upgrade"
-
-
-@in_virtual_time
-async def test_a_flag_that_changes_between_reading_and_claiming_stops_the_claim() -> None:
-    async with queued() as (w, [seat]):
-        operator = Role(w.operator, seat.me, hold=False, digest=None)
-        seat.script.at(paths.CONTROLLER_EPOCH, lambda: operator.set_flag("brokers", "just now"))
-        with pytest.raises(ClaimRefused, match="is brokers"):
-            await seat.role.claim()
-        assert w.node(paths.CONTROLLER) is None
-
-
-@pytest.mark.parametrize("data", [b"{", b"null", b'{"holder":5}'])
-@in_virtual_time
-async def test_a_flag_that_cannot_be_understood_is_nobodys(data: bytes) -> None:
-    async with queued() as (w, [seat]):
-        await w.operator.set(own.ROLE, data, -1)
-        with pytest.raises(ClaimRefused, match="is malformed"):
-            await seat.role.claim()
-        await seat.role.set_flag("regent", "mended")
+        await w.operator.set(own.ROLE, b"{", -1)
+        await seat.role.set_flag("regent", "repaired")
         assert (await seat.role.claim()).epoch == 1
