@@ -1,10 +1,11 @@
-"""What a draft makes of several drawings: one write per znode, none where nothing changes, and `only` what is asked."""
+"""What a draft makes of several drawings: one write per znode, none where nothing changes, and ``only`` some rows."""
 
 from __future__ import annotations
 
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from state_machines.decisions.broker_change import REPLICA_DIED, broker_death
 from state_machines.decisions.controlled_shutdown import controlled_shutdown
@@ -14,13 +15,14 @@ from state_machines.machines.draft import Draft
 from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.model.decision import Change, Refusal, ReplicaMove
-from state_machines.model.types import NO_LEADER, PartitionState, ReplicaState
+from state_machines.model.types import NO_LEADER, Assignment, PartitionState, ReplicaState
 from tests.core.model import EPOCH, P, decided, die, make_cluster, registered, shown, writes_of
+
+ONLINE, OFFLINE = PartitionState.ONLINE, PartitionState.OFFLINE
 
 
 @pytest.mark.seed("S4-44", "S4-45", "S4-46")
-def test_elect_and_shrink_are_one_write() -> None:
-    """Two epochs, as two writes of Kafka's would make; the znode is written once."""
+def test_an_election_and_a_smaller_isr_are_one_write_of_two_leader_epochs() -> None:
     cluster = make_cluster(P((1, 2, 3), 1, epoch=5, version=9))
     die(cluster, 1)
 
@@ -30,13 +32,12 @@ def test_elect_and_shrink_are_one_write() -> None:
 
     decision = decided(cluster, elect_then_shrink)
     assert writes_of(decision) == {0: (2, (2, 3), 7, 10)}
-    assert [change.why for change in decision.writes] == ["shrunk"]
-    assert [change.steps for change in decision.writes] == [("moved", "shrunk")]
-    assert decision.moves == []
-    assert decision.metadata == [], "the write tells the metadata"
+    [change] = decision.writes
+    assert (change.why, change.steps, change.after.controller_epoch) == ("shrunk", ("moved", "shrunk"), EPOCH)
+    assert (decision.moves, decision.metadata) == ([], []), "the write sends the metadata, too"
 
 
-def test_a_created_state_that_is_drawn_again_is_still_created() -> None:
+def test_a_state_znode_that_is_drawn_twice_is_created_once() -> None:
     cluster = make_cluster(P((1, 2)))
 
     def create_then_shrink(draft: Draft) -> None:
@@ -49,18 +50,16 @@ def test_a_created_state_that_is_drawn_again_is_still_created() -> None:
     assert change.is_new
 
 
-def test_the_model_is_not_touched_by_a_draft() -> None:
+def test_a_decision_leaves_the_model_as_it_was() -> None:
     cluster = make_cluster(P((1, 2), 1), P((2, 1), 2), P((4,)), brokers=(2, 3))
     rows, leaderless = list(cluster.rows), set(cluster.leaderless)
     assert writes_of(decided(cluster, partial(broker_death, dead=[1]))) == {0: (2, (2,), 1, 1), 1: (2, (2,), 1, 1)}
     assert all(a is b for a, b in zip(rows, cluster.rows, strict=True))
-    assert cluster.leaderless == leaderless
-    assert cluster.replica_states == {}
+    assert (cluster.leaderless, cluster.replica_states) == (leaderless, {})
 
 
 @pytest.mark.parametrize("decide", [partial(broker_death, dead=[1]), failover])
-def test_only_restricts_everything_but_the_answers(decide: partial[None]) -> None:
-    """Decided again after a conflict: the same answers for what is unsettled, silence about the rest."""
+def test_a_repeated_decision_is_the_same_for_its_rows_and_has_no_others(decide: partial[None]) -> None:
     behind = P((2, 1), 2, (2,))
     cluster = make_cluster(*[P((1, 2), 1)] * 3, *[P((2, 1), 2)] * 3, *[P((1,), 1)] * 3, behind, behind, brokers=(2, 3))
     whole = decided(cluster, decide)
@@ -73,7 +72,7 @@ def test_only_restricts_everything_but_the_answers(decide: partial[None]) -> Non
         assert part.empty == (not only)
 
 
-def test_only_restricts_replica_moves() -> None:
+def test_a_repeated_decision_moves_the_replicas_of_its_rows_only() -> None:
     cluster = make_cluster(*[P((2, 1), 2)] * 4)
     cluster.observe_shutting_down(1)
     part = decided(cluster, partial(controlled_shutdown, broker=1), [1, 3])
@@ -81,47 +80,49 @@ def test_only_restricts_replica_moves() -> None:
     assert sorted(writes_of(part)) == [1, 3]
 
 
-def test_illegal_transitions_outside_of_only_are_not_refused() -> None:
-    draft = Draft(make_cluster(P((1, 2), 1), P((1, 2), 1)), only=[1])
-    PartitionStateMachine(draft).create([0, 1], "asked")
-    assert draft.finish().refusals == [Refusal(1, "NEW", "illegal partition transition ONLINE -> NEW")]
-
-
-def test_a_draft_holds_only_by_itself() -> None:
-    """Whoever draws: a machine, or a decision that draws directly."""
-    draft = Draft(make_cluster(*[P((1, 2), 1, epoch=3, version=4)] * 2), only=[1])
+def test_a_draft_of_some_rows_takes_no_drawing_of_another() -> None:
+    """Neither by a machine nor by a decision that draws directly."""
+    draft = Draft(make_cluster(*[P((1, 2), 1, epoch=3, version=4)] * 6), only=[1, 2, 3])
     for i in (0, 1):
-        draft.lead(i, 2, (2,), "lead")
-    assert writes_of(draft.finish()) == {1: (2, (2,), 4, 5)}
-    draft = Draft(draft.cluster, only=[1])
-    for i in (0, 1):
-        draft.change_isr(i, (1,), False, "ISR")
-    assert writes_of(draft.finish()) == {1: (1, (1,), 3, 5)}
-    draft = Draft(draft.cluster, only=[1])
-    for i in (0, 1):
-        draft.move(i, PartitionState.OFFLINE, "marked")
-        draft.move_replica(ReplicaMove(i, 1, ReplicaState.OFFLINE, "marked"))
-    draft.send_metadata([0])
+        draft.lead(i, 2, (2,), "a test")
+        draft.move_replica(ReplicaMove(i, 1, ReplicaState.OFFLINE, "a test"))
+    for i in (2, 4):
+        draft.change_isr(i, (1,), False, "a test")
+    for i in (3, 5):
+        draft.move(i, OFFLINE, "a test")
+        draft.assign(i, Assignment((1, 3)), "a test")
+    draft.send_metadata([2, 3, 4])
+    PartitionStateMachine(draft).create([3, 5], "a test")
     decision = draft.finish()
-    assert [change.entity for change in decision.moves] == [1]
+    assert writes_of(decision) == {1: (2, (2,), 4, 5), 2: (1, (1,), 3, 5)}
+    assert [(move.entity, move.after.assignment.replicas) for move in decision.moves] == [(3, (1, 3))]
     assert [move.entity for move in decision.replica_moves] == [1]
-    assert decision.metadata == []
+    assert decision.metadata == [], "rows that are written or moved are sent anyway"
+    assert decision.refusals == [Refusal(3, "NEW", "illegal partition transition OFFLINE -> NEW")]
 
 
-def test_the_reason_of_a_write_outlives_a_mark() -> None:
+def test_metadata_is_sent_of_rows_that_are_not_drawn() -> None:
+    draft = Draft(make_cluster(*[P((1, 2), 1)] * 3), only=[0, 1])
+    draft.send_metadata([0, 1, 2])
+    draft.lead(0, 2, (2,), "a test")
+    assert draft.finish().metadata == [1]
+
+
+def test_the_reason_of_a_write_outlives_a_later_mark() -> None:
     draft = Draft(make_cluster(P((1, 2), 1)))
     draft.lead(0, 2, (2,), "elected")
-    draft.move(0, PartitionState.OFFLINE, "marked")
+    draft.move(0, OFFLINE, "marked")
     [change] = draft.finish().writes
-    assert (change.why, change.after.leader, change.after.state) == ("elected", 2, PartitionState.OFFLINE)
+    assert (change.why, change.after.leader, change.after.state) == ("elected", 2, OFFLINE)
 
 
-def test_nothing_to_do_is_an_empty_decision() -> None:
+def test_a_decision_of_nothing_is_empty_beside_its_refusals() -> None:
     cluster = make_cluster(P((1, 2), 1), P((1, 2), NO_LEADER, (9,)), P((9,)))
     cluster.observe_brokers(registered((1, 2, 3)))
 
     def retry(draft: Draft) -> None:
         PartitionStateMachine(draft).elect_leaderless(sorted(cluster.leaderless))
+        PartitionStateMachine(draft).take_offline([1], "it is offline already")
 
     decision = decided(cluster, retry)
     assert decision.empty
@@ -131,23 +132,11 @@ def test_nothing_to_do_is_an_empty_decision() -> None:
     ]
 
 
-def test_a_move_to_the_present_state_is_none() -> None:
-    cluster = make_cluster(P((9,), NO_LEADER, (9,)))
-    assert decided(cluster, lambda d: PartitionStateMachine(d).take_offline([0], "asked")).empty
-
-
-def test_a_dead_broker_outside_of_every_isr_causes_no_write() -> None:
-    cluster = make_cluster(P((1, 2, 3), 1, (1, 2)))
-    die(cluster, 3)
-    decision = decided(cluster, partial(broker_death, dead=[3]))
-    assert decision.writes == []
-    assert decision.metadata == [0]
-
-
-def test_a_leaderless_partition_costs_no_write_at_each_failover() -> None:
-    """Where only the epoch would move, a write of its own is saved."""
+def test_an_epoch_alone_is_not_written() -> None:
+    """A leaderless partition costs no write at each failover."""
     cluster = make_cluster(P((9, 8), NO_LEADER, (9,), epoch=4, version=4))
-    assert decided(cluster, failover).writes == []
+    decision = decided(cluster, failover)
+    assert (decision.writes, decision.metadata) == ([], [0])
 
 
 @pytest.mark.parametrize(
@@ -161,51 +150,34 @@ def test_a_leaderless_partition_costs_no_write_at_each_failover() -> None:
         (P((1,), 1), P((1,)), False, True),
     ],
 )
-def test_what_a_change_means(before: P, after: P, creates: bool, writes: bool) -> None:
-    first, second = make_cluster(before).rows[0], make_cluster(after).rows[0]
-    change = Change(0, first, second, "test")
+def test_a_change_writes_where_the_version_differs_and_creates_the_first(
+    before: P, after: P, creates: bool, writes: bool
+) -> None:
+    change = Change(0, make_cluster(before).rows[0], make_cluster(after).rows[0], "a test")
     assert (change.creates, change.writes) == (creates, writes)
+    assert (change.is_late, Change(0, change.before, change.after, "a test", is_new=True).is_late) == (creates, False)
 
 
-def test_a_later_state_of_a_replica_replaces_the_earlier() -> None:
-    draft = Draft(make_cluster(P((1, 2), 1)))
-    draft.move_replica(ReplicaMove(0, 2, ReplicaState.NEW, "a"))
-    draft.move_replica(ReplicaMove(0, 2, ReplicaState.ONLINE, "b"))
-    [move] = draft.finish().replica_moves
-    assert move == ReplicaMove(0, 2, ReplicaState.ONLINE, "b", passed=(ReplicaState.NEW,))
-    assert draft.replica(0, 2) is ReplicaState.ONLINE
-
-
-def test_all_changes_of_a_decision_carry_the_terms_epoch() -> None:
-    cluster = make_cluster(P((1, 2), 1), P((2,)))
-    die(cluster, 1)
-    for change in decided(cluster, partial(broker_death, dead=[1])).writes:
-        assert change.after.controller_epoch == EPOCH
-        assert change.after.state is PartitionState.ONLINE
-
-
-def test_a_write_tells_which_states_and_epochs_it_merges() -> None:
-    """What a judge needs who sees the write alone: each leader epoch has its reason, each state is in its order."""
+def test_a_write_has_the_states_and_the_reason_of_each_leader_epoch_that_it_merges() -> None:
+    """A judge that sees the write alone needs them."""
     cluster = make_cluster(P((1, 2, 3), 1), P((1,), 1), P((2, 1), 2, isr=(2, 1)))
     die(cluster, 1)
-    by_row = {change.entity: change for change in decided(cluster, partial(broker_death, dead=[1])).writes}
-    assert by_row[0].steps == (selectors.OFFLINE_IN_ISR,)
-    assert by_row[0].states == (PartitionState.OFFLINE, PartitionState.ONLINE)
-    assert by_row[1].steps == (REPLICA_DIED,)
-    assert by_row[1].states == (PartitionState.OFFLINE,)
-    assert by_row[2].steps == (REPLICA_DIED,)
-    assert by_row[2].states == ()
-    assert [change.after.leader_epoch - change.before.leader_epoch for change in by_row.values()] == [1, 1, 1]
+    changes = decided(cluster, partial(broker_death, dead=[1])).writes
+    assert {change.entity: (change.steps, change.states) for change in changes} == {
+        0: ((selectors.OFFLINE_IN_ISR,), (OFFLINE, ONLINE)),
+        1: ((REPLICA_DIED,), (OFFLINE,)),
+        2: ((REPLICA_DIED,), ()),
+    }
+    assert [change.after.leader_epoch - change.before.leader_epoch for change in changes] == [1, 1, 1]
 
 
-def test_a_replica_tells_what_it_passed() -> None:
+@pytest.mark.parametrize("flag", ["stop", "delete", "order", "is_new"])
+def test_a_later_move_of_a_replica_keeps_the_requests_and_states_of_the_earlier(flag: str) -> None:
     draft = Draft(make_cluster(P((1, 2), 1)))
-    draft.move_replica(ReplicaMove(0, 2, ReplicaState.OFFLINE, "a", stop=True))
-    draft.move_replica(ReplicaMove(0, 2, ReplicaState.DELETION_STARTED, "b", stop=True, delete=True))
+    draft.move_replica(replace(ReplicaMove(0, 2, ReplicaState.OFFLINE, "a"), **{flag: True}))
+    draft.move_replica(ReplicaMove(0, 2, ReplicaState.DELETION_STARTED, "b"))
     draft.move_replica(ReplicaMove(0, 2, ReplicaState.DELETION_SUCCESSFUL, "c"))
-    [move] = draft.finish().replica_moves
-    assert (move.state, move.passed) == (
-        ReplicaState.DELETION_SUCCESSFUL,
-        (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED),
-    )
-    assert (move.stop, move.delete) == (True, True)
+    assert draft.replica(0, 2) is ReplicaState.DELETION_SUCCESSFUL
+    passed = (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED)
+    expected = ReplicaMove(0, 2, ReplicaState.DELETION_SUCCESSFUL, "c", passed=passed)
+    assert draft.finish().replica_moves == [replace(expected, **{flag: True})]
