@@ -1,65 +1,61 @@
-"""How bulk requests are cut, and what a server's answer to ``srvr`` means."""
+"""Bulk requests: how they are cut, how many are under way, and listings that are too long for brokers."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import struct
-import subprocess
-import sys
+from typing import Any
 
 import pytest
 
-from metadata_store.errors import ConnectFailed
-from metadata_store.kazoo_adapter import KazooZooKeeper, jute, session
+from metadata_store.errors import Code, ZkError
+from metadata_store.kazoo_adapter import jute
+from metadata_store.kazoo_adapter.adapter import SINGLE_READS_MAX
 from metadata_store.kazoo_adapter.bulk import answers, by_size, watch_chunks
 from metadata_store.kazoo_adapter.jute import Reply
-from metadata_store.kazoo_adapter.listings import Listings
-from metadata_store.kazoo_adapter.server_version import parse_version
-from metadata_store.kazoo_adapter.session import split_chroot
-from metadata_store.port import REQUEST_BYTES_MAX, Create, Created, Stat, ZooKeeper
+from metadata_store.kazoo_adapter.limits import CUT_BYTES
+from metadata_store.kazoo_adapter.listings import ENOUGH_BYTES, JAVA_ANSWER_BYTES_MAX, Listings
+from metadata_store.port import IN_FLIGHT_MAX, READ_PATHS_MAX, REQUEST_BYTES_MAX, WRITE_BYTES_MAX, SetData
+from tests.core.kazoo_kit import adapter, multi_read_reply, multi_reply, turns
+from tests.core.virtual_time import in_exact_time
 
 
-def test_cut_by_number() -> None:
-    assert list(by_size(["a", "b", "c", "d", "e"], 2, 10, 0)) == [["a", "b"], ["c", "d"], ["e"]]
-    assert list(by_size([b"a"], 5, 10, 0)) == [[b"a"]]
-    assert list(by_size([""][:0], 5, 10, 0)) == []
-
-
-def test_cut_by_bytes_and_nothing_is_lost() -> None:
-    paths = ["x" * 1_000] * 1_200
-    chunks = list(by_size(paths, 10_000, REQUEST_BYTES_MAX, 4))
-    assert [len(chunk) for chunk in chunks] == [522, 522, 156]
-    assert all(sum(len(path) + 4 for path in chunk) <= REQUEST_BYTES_MAX for chunk in chunks)
-
-
-def test_a_path_beyond_every_limit_goes_alone() -> None:
-    huge = "x" * (REQUEST_BYTES_MAX + 1)
-    assert [len(chunk) for chunk in by_size(["a", huge, "b"], 10, REQUEST_BYTES_MAX, 0)] == [1, 1, 1]
+@pytest.mark.parametrize(
+    ("sizes", "count_max", "bytes_max", "overhead", "counts"),
+    [
+        ([1] * 5, 2, 10, 0, [2, 2, 1]),
+        ([1], 5, 10, 0, [1]),
+        ([], 5, 10, 0, []),
+        ([4] * 4, 9, 10, 1, [2, 2]),
+        ([4] * 4, 9, 9, 1, [1, 1, 1, 1]),
+        ([1, 99, 1], 9, 10, 0, [1, 1, 1]),
+        ([5, 5, 1], 9, 10, 0, [2, 1]),
+    ],
+)
+def test_paths_are_cut_by_number_and_bytes_and_a_huge_one_goes_alone(
+    sizes: list[int], count_max: int, bytes_max: int, overhead: int, counts: list[int]
+) -> None:
+    paths = ["x" * size for size in sizes]
+    chunks = list(by_size(paths, count_max, bytes_max, overhead))
+    assert list(map(len, chunks)) == counts
+    assert [path for chunk in chunks for path in chunk] == paths
 
 
 def test_watches_are_cut_by_kind() -> None:
     assert list(watch_chunks([["a"], [], ["b", "c"]], REQUEST_BYTES_MAX)) == [(["a"], (), ()), ((), (), ["b", "c"])]
 
 
-def test_a_listing_that_brokers_cannot_read_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_listing_that_brokers_cannot_read_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     listings = Listings()
-    listings.read("/brokers/topics", 1_048_575)
+    listings.read("/brokers/topics", JAVA_ANSWER_BYTES_MAX)
     assert not caplog.records
-    for size in (1_048_576, 1_100_000):
+    for size in (JAVA_ANSWER_BYTES_MAX + 1, 2 * JAVA_ANSWER_BYTES_MAX):
         listings.read("/brokers/topics", size)
-    [told] = caplog.messages
-    assert "/brokers/topics take 1048576 bytes" in told
-    assert "-Djute.maxbuffer=4194304" in told
+    [line] = caplog.messages
+    assert f"/brokers/topics take {JAVA_ANSWER_BYTES_MAX + 1} bytes" in line
+    assert f"-Djute.maxbuffer={ENOUGH_BYTES}" in line
 
 
-def test_a_create_that_zookeeper_3_5_answers_without_its_stat() -> None:
-    answer = struct.pack("!iBi", 1, 0, 0) + jute.text("/kafka/a") + struct.pack("!iBi", -1, 1, -1)
-    [created] = jute.multi_results(Reply(0, 77, answer, 0), [Create("/a", b"", ephemeral=True)], "/kafka", 5)
-    assert created == Created("/a", Stat(77, 77, 0, 5, 0, 77))
-
-
-async def test_no_more_requests_under_way_than_allowed_and_answers_in_order() -> None:
+async def test_requests_under_way_are_bounded_and_their_replies_in_order() -> None:
     under_way: list[asyncio.Future[Reply]] = []
     most = 0
 
@@ -77,46 +73,109 @@ async def test_no_more_requests_under_way_than_allowed_and_answers_in_order() ->
     assert most == 3
 
 
+@pytest.mark.parametrize("how", ["cancelled", "failed"])
+async def test_replies_that_nobody_awaits_any_more_are_abandoned_without_a_complaint(how: str) -> None:
+    futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
+    left = list(futures)
+    replies = answers(lambda _, __: left.pop(0), [(1, b"", 1)] * 3, 3)
+    futures[0].set_exception(ZkError(Code.SYSTEM_ERROR, "/"))
+    if how == "failed":
+        futures[1].set_exception(ZkError(Code.SYSTEM_ERROR, "/"))
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    with pytest.raises(ZkError):
+        await anext(replies)
+    assert futures[2].cancelled()
+    futures.clear()
+    await turns()
+    assert failures == []
+
+
+# -- as they are sent
+
+
+def paths_of(total: int) -> list[str]:
+    """Returns paths that take ``total`` bytes in MultiReads, 10 000 each but the last."""
+    each = 10_000 - jute.READ_OVERHEAD
+    whole, rest = divmod(total, 10_000)
+    return ["/" + "x" * (each - 1)] * whole + ["/" + "x" * (rest - jute.READ_OVERHEAD - 1)]
+
+
+WHOLE = REQUEST_BYTES_MAX // 10_000
+
+
 @pytest.mark.parametrize(
-    ("answer", "version"),
+    ("paths", "counts"),
     [
-        (b"Zookeeper version: 3.8.4-9316c2a7a97e1666d8f4593f34dd6fc36ecc436c, built on 2024-02-12", (3, 8)),
-        (b"Zookeeper version: 3.10.0, built on", (3, 10)),
-        (b"srvr is not executed because it is not in the whitelist.\n", None),
-        (b"", None),
+        (["/a"] * READ_PATHS_MAX, [READ_PATHS_MAX]),
+        (["/a"] * (READ_PATHS_MAX + 1), [READ_PATHS_MAX, 1]),
+        (paths_of(REQUEST_BYTES_MAX), [WHOLE + 1]),
+        (paths_of(REQUEST_BYTES_MAX + 1), [WHOLE, 1]),
+        ([*paths_of(REQUEST_BYTES_MAX), "/a"], [WHOLE + 1, 1]),
     ],
 )
-def test_versions(answer: bytes, version: tuple[int, int] | None) -> None:
-    assert parse_version(answer) == version
+@in_exact_time
+async def test_reads_are_split_at_the_bounds_of_paths_and_bytes(paths: list[str], counts: list[int]) -> None:
+    async with adapter() as (zk, wire, _):
+        for _ in range(2):
+            wire.sent.clear()
+            reading = await wire.begin(zk.read_many(paths))
+            assert [opcode for opcode, _ in wire.sent] == [jute.MULTI_READ] * len(counts)
+            for count in counts:
+                wire.reply(multi_read_reply(*[Code.NO_NODE] * count))
+            assert await reading == [Code.NO_NODE] * len(paths)
 
 
-def test_a_server_without_multi_read_is_read_singly_and_an_ancient_one_refused(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    assert session._has_multi_read((3, 6))
-    assert not session._has_multi_read((3, 5))
-    with pytest.raises(ConnectFailed, match=r"ZooKeeper 3\.4 is too old: 3\.5 or newer"):
-        session._has_multi_read((3, 4))
-    with caplog.at_level(logging.WARNING):
-        assert not session._has_multi_read(None)
-    assert "4lw.commands.whitelist=srvr" in caplog.text
+@pytest.mark.parametrize(("multi_read", "most"), [(True, IN_FLIGHT_MAX), (False, SINGLE_READS_MAX)])
+@in_exact_time
+async def test_no_more_reads_are_under_way_than_allowed(multi_read: bool, most: int) -> None:
+    async with adapter(multi_read=multi_read) as (zk, wire, _):
+        reading = await wire.begin(zk.read_many(["/a"] * (most + 2), paths_max=1), sends=False)
+        body, err = (multi_read_reply(Code.NO_NODE), 0) if multi_read else (b"", int(Code.NO_NODE))
+        for _ in range(3):
+            assert wire.write() == most
+            wire.reply(body, err=err)
+            await turns()
+        await wire.reply_all(body, err=err)
+        assert await reading == [Code.NO_NODE] * (most + 2)
 
 
-def test_connect_strings() -> None:
-    assert split_chroot("a:1,b:2") == ("a:1,b:2", "")
-    assert split_chroot("a:1,b:2/kafka/one/") == ("a:1,b:2", "/kafka/one")
-    for bad in ("", "/kafka", "a:1/x//y"):
-        with pytest.raises(ValueError, match="host:port"):
-            split_chroot(bad)
+@in_exact_time
+async def test_reads_and_watches_are_cut_smaller_while_the_server_hangs_up_at_large_requests() -> None:
+    async with adapter() as (zk, wire, _):
+        paths = [f"/{number:02d}" + "x" * 983 for number in range(100)]
+        for limit, requests in [(REQUEST_BYTES_MAX, 1), (CUT_BYTES, 2)]:
+            if limit == CUT_BYTES:
+                for _ in range(2):
+                    zk.limits.unanswered(jute.MULTI_READ, 500_000, 0.1)
+                    zk.limits.ended()
+            assert zk.request_bytes_max == limit
+            for request in (zk.read_many(paths), zk.watch(data=paths, since_zxid=1)):
+                wire.sent.clear()
+                asked: asyncio.Task[Any] = await wire.begin(request)
+                bodies = [body for _, body in wire.sent]
+                assert len(bodies) == requests
+                assert all(len(body) <= limit + 64 for body in bodies)
+                assert all(b"".join(bodies).count(path.encode()) == 1 for path in paths)
+                asked.cancel()
+                await turns()
+                await wire.reply_all(err=Code.NO_NODE)
 
 
-def test_another_kazoo_is_refused_with_the_remedy() -> None:
-    program = "import kazoo.version; kazoo.version.__version__ = '2.99'; import metadata_store.kazoo_adapter"
-    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert ran.returncode != 0
-    assert "install kazoo==2.11.0" in ran.stderr
-
-
-def test_it_is_a_zookeeper_port() -> None:
-    zk: ZooKeeper = KazooZooKeeper("127.0.0.1:1", session_timeout_ms=1_000)
-    assert zk.session_id == 0
+@in_exact_time
+async def test_single_writes_up_to_the_bound_are_sent_and_larger_ones_refused() -> None:
+    async with adapter() as (zk, wire, _):
+        around = len(jute.set_data(SetData("/a", b"", 0), "/a"))
+        for make in (
+            lambda size: zk.set("/a", b"x" * (size - around), 0),
+            lambda size: zk.apply([SetData("/a", b"x" * (size - around - 18), 0)]),
+            lambda size: zk.multi([SetData("/a", b"x" * (size - around - 18), 0)]),
+        ):
+            wire.sent.clear()
+            with pytest.raises(ZkError) as refused:
+                await make(WRITE_BYTES_MAX + 1)
+            assert (refused.value.code, wire.sent) == (Code.TOO_BIG, [])
+            asked: asyncio.Task[Any] = await wire.begin(make(WRITE_BYTES_MAX))
+            assert [len(body) for _, body in wire.sent] == [WRITE_BYTES_MAX]
+            wire.reply(multi_reply(jute.SET_DATA))
+            await asked

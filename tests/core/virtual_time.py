@@ -38,6 +38,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self.turns += 1
         super()._run_once()  # type: ignore[misc]
 
+    def skip(self, seconds: float) -> None:
+        """Passes time during which the process stood still."""
+        self._skipped_s += seconds
+
 
 class ExactTimeLoop(VirtualTimeLoop):
     """Timers alone move this clock, so measured pauses are exact on a busy machine, too; for tests without sockets."""
@@ -45,6 +49,13 @@ class ExactTimeLoop(VirtualTimeLoop):
     def time(self) -> float:
         """What was skipped."""
         return self._skipped_s
+
+
+def skip(seconds: float) -> None:
+    """Passes time on the running loop, during which the process stood still."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualTimeLoop)
+    loop.skip(seconds)
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
