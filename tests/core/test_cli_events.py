@@ -1,9 +1,8 @@
-"""regent events on the journal of a small story: two terms, a death, a shutdown, an unclean election, a gap."""
+"""``regent events`` on a small journal: two terms, a death, an offline partition, a gap."""
 
 from __future__ import annotations
 
 import io
-import json
 import os
 import time
 from pathlib import Path
@@ -13,13 +12,13 @@ from unittest import mock
 import msgspec
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 from cli.demo.story import Story as DemoStory
 from cli.exit_codes import Exit
-from cli.main import app
 from controller.journal.segments import SegmentName
 from state_machines.journal.events import Kind, Row
+from tests.core.cli_kit import items, regent
 
 BEGIN_S = 1_800_000_000
 ROWS: list[dict[str, Any]] = [
@@ -67,21 +66,17 @@ def folder(tmp_path: Path) -> Path:
     return path
 
 
-def regent(*arguments: object, code: Exit = Exit.DONE) -> Result:
-    result = CliRunner().invoke(app, ["events", *map(str, arguments)], prog_name="regent")
-    assert result.exit_code == code, result.output
-    return result
+def events(*arguments: object, code: Exit = Exit.DONE) -> Result:
+    return regent("events", *arguments, code=code)
 
 
 def numbers(*arguments: object) -> list[int]:
-    """Which of the story's rows are shown."""
-    shown = json.loads(regent("show", *arguments, "-o", "json").stdout)
-    assert shown["kind"] == "Event"
-    return [item["ts_us"] // 1_000_000 - BEGIN_S for item in shown["items"]]
+    """Returns the indexes of the rows that are shown."""
+    return [item["ts_us"] // 1_000_000 - BEGIN_S for item in items("events", "show", *arguments)]
 
 
-def test_a_story_for_people(folder: Path) -> None:
-    result = regent("show", "--directory", folder)
+def test_rows_are_printed_as_sentences(folder: Path) -> None:
+    result = events("show", "--directory", folder)
     text = result.stdout.splitlines()
     assert [line.split()[0] for line in text[1:]] == ["2027-01-15"] * len(ROWS)
     assert "orders-0  leader 1 -> 2, ISR [1,2] -> [2], leader epoch 5: brokers [1] are gone" in text[3]
@@ -106,7 +101,7 @@ def test_a_story_for_people(folder: Path) -> None:
         (["--topic", "no-such"], []),
     ],
 )
-def test_filters(folder: Path, filters: list[object], expected: list[int]) -> None:
+def test_rows_are_filtered(folder: Path, filters: list[object], expected: list[int]) -> None:
     assert numbers("--directory", folder, *filters) == expected
 
 
@@ -120,51 +115,51 @@ def test_filters(folder: Path, filters: list[object], expected: list[int]) -> No
         ([], True),
     ],
 )
-def test_gaps_outside_of_the_wanted_time_are_not_said(folder: Path, window: list[str], shown: bool) -> None:
-    assert ("gap: " in regent("show", "--directory", folder, *window).stderr) is shown
+def test_gaps_outside_of_the_wanted_time_are_left_out(folder: Path, window: list[str], shown: bool) -> None:
+    assert ("gap: " in events("show", "--directory", folder, *window).stderr) is shown
 
 
-def test_where_no_row_is_found_that_is_said_and_no_empty_table_is_printed(folder: Path) -> None:
+def test_without_any_row_a_message_replaces_the_table(folder: Path) -> None:
     for command in ("show", "tail"):
-        result = regent(command, "--directory", folder, "--topic", "no-such")
+        result = events(command, "--directory", folder, "--topic", "no-such")
         assert result.stdout == ""
         assert "the journal has no such rows" in result.stderr
 
 
-def test_the_demo_explains_the_gaps_that_it_finds(folder: Path) -> None:
+def test_the_demo_explains_the_gaps_in_its_journal(folder: Path) -> None:
     for path in folder.iterdir():
         kept = [line for line in path.read_bytes().splitlines(keepends=True) if b"CTL_RESIGNED" not in line]
         path.write_bytes(b"".join(kept))
-    said = io.StringIO()
-    console = Console(file=said, width=1_000, highlight=False)
+    printed = io.StringIO()
+    console = Console(file=printed, width=1_000, highlight=False)
     demo = DemoStory(console, mock.Mock(), mock.Mock(journal=folder))
     assert demo.judged()
-    assert "0 violations, 2 gaps" in said.getvalue()
-    assert "gap: rows 5 to 8 of epoch 1: the queue was full" in said.getvalue()
-    assert "its last second may be missing: the kill -9 of regent above" in said.getvalue()
+    assert "0 violations, 2 gaps" in printed.getvalue()
+    assert "gap: rows 5 to 8 of epoch 1: the queue was full" in printed.getvalue()
+    assert "its last second may be missing: the kill -9 of regent above" in printed.getvalue()
 
 
-def test_a_time_ago(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_time_may_be_relative_to_now(folder: Path) -> None:
     fresh = row(0, {"seq": 10, "ts_us": int((time.time() - 60) * 1e6), "kind": Kind.CTL_PHASE})
     with (folder / str(SegmentName(1, 1, 0))).open("ab") as file:
         file.write(lines([fresh]))
-    shown = json.loads(regent("show", "--directory", folder, "--since", "5m", "--until", "30s", "-o", "json").stdout)
-    assert [item["seq"] for item in shown["items"]] == [10]
+    shown = items("events", "show", "--directory", folder, "--since", "5m", "--until", "30s")
+    assert [item["seq"] for item in shown] == [10]
 
 
-def test_the_folder_is_that_of_the_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_name_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGENT_STATE__DIRECTORY", str(folder.parent))
     assert numbers() == list(range(len(ROWS)))
 
 
-def test_the_newest(folder: Path) -> None:
-    text = regent("tail", "-n", 1, "--directory", folder).stdout
+def test_tail_prints_the_newest_rows(folder: Path) -> None:
+    text = events("tail", "-n", 1, "--directory", folder).stdout
     assert "orders-0" in text
     assert "CTL_ELECTED" not in text
 
 
-def test_following_shows_what_is_added_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line that is not complete yet is shown once it is."""
+def test_following_prints_each_added_row_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line without its end is printed once it is complete."""
     path = folder / str(SegmentName(2, 1, 0))
     data = lines([row(20, {"ctl_epoch": 2, "seq": 3, "kind": Kind.BROKER_UP, "broker": 1})])
 
@@ -177,24 +172,24 @@ def test_following_shows_what_is_added_once(folder: Path, monkeypatch: pytest.Mo
 
     pauses = iter([lambda: append(data[:30]), lambda: append(data[30:]), lambda: None, stop])
     monkeypatch.setattr("cli.commands.events.time.sleep", lambda _: next(pauses)())
-    result = regent("tail", "-f", "-n", 1, "--directory", folder, code=Exit.DETACHED)
+    result = events("tail", "-f", "-n", 1, "--directory", folder, code=Exit.DETACHED)
     assert [line.split()[2] for line in result.stdout.splitlines()] == ["ISR", "BROKER_UP"]
 
 
-def test_a_sound_journal_is_judged_clean(folder: Path) -> None:
-    result = regent("check", "--directory", folder)
+def test_a_sound_journal_passes_the_check(folder: Path) -> None:
+    result = events("check", "--directory", folder)
     assert "8 rows, 0 violations, 1 gap" in result.stderr
 
 
-def test_a_broken_invariant_is_an_exit_code(folder: Path) -> None:
+def test_a_broken_invariant_is_printed_and_has_its_exit_code(folder: Path) -> None:
     with (folder / str(SegmentName(2, 1, 0))).open("ab") as file:
         file.write(lines([row(9, {**ROWS[2], "ctl_epoch": 2, "seq": 3, "leader1": 9})]))
-    result = regent("check", "--directory", folder, code=Exit.REFUSED)
+    result = events("check", "--directory", folder, code=Exit.REFUSED)
     assert "A3: orders-0 at epoch 2, row 3: leader 9 is not in the ISR [2]" in result.stdout
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "message"),
     [
         (["--partition", 1], Exit.USAGE, "--partition needs --topic"),
         (["--kind", "NOISE"], Exit.USAGE, "there is no kind NOISE"),
@@ -202,18 +197,20 @@ def test_a_broken_invariant_is_an_exit_code(folder: Path) -> None:
         (["--directory", "/nowhere/at/all"], Exit.FAILED, "there is no journal in /nowhere/at/all"),
     ],
 )
-def test_what_is_wrong_is_said(folder: Path, arguments: list[object], code: Exit, said: str) -> None:
+def test_wrong_arguments_are_refused_with_a_remedy(
+    folder: Path, arguments: list[object], code: Exit, message: str
+) -> None:
     where = [] if "--directory" in arguments else ["--directory", folder]
-    result = regent("show", *arguments, *where, code=code)
-    assert said in result.stderr
+    result = events("show", *arguments, *where, code=code)
+    assert message in result.stderr
     assert "Remedy: " in result.stderr
 
 
-def test_only_the_files_that_are_needed_are_read(folder: Path) -> None:
-    """A journal may have gigabytes: the newest rows are found from its end."""
+def test_only_the_needed_files_are_read(folder: Path) -> None:
+    """A journal may have gigabytes, so the newest rows are read from its end."""
     (folder / str(SegmentName(0, 1, 0))).write_bytes(b"\xff" * 1_000 + b"\n")
-    assert "gap" not in regent("show", "--directory", folder, "--limit", 1).stderr
-    assert "there are more" in regent("show", "--directory", folder, "--limit", 7).stderr
-    everything = regent("show", "--directory", folder)
+    assert "gap" not in events("show", "--directory", folder, "--limit", 1).stderr
+    assert "there are more" in events("show", "--directory", folder, "--limit", 7).stderr
+    everything = events("show", "--directory", folder)
     assert "there are more" not in everything.stderr
     assert "a line is not a row" in everything.stderr

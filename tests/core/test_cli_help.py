@@ -9,10 +9,10 @@ from functools import cache
 import pytest
 import typer
 from typer.core import TyperGroup
-from typer.testing import CliRunner
 
 from cli.help import Command, Panel
 from cli.main import app
+from tests.core.cli_kit import regent
 
 PANELS = {
     Panel.RUN: {"run", "admin-endpoint", "demo", "config"},
@@ -26,14 +26,12 @@ PANELS = {
 
 @cache
 def shown(path: str) -> str:
-    """Help of a command, by its words."""
-    result = CliRunner().invoke(app, [*path.split(), "--help"], prog_name="regent")
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    """Returns the help of a command, by its words."""
+    return regent(*path.split(), "--help").stdout
 
 
 def commands() -> dict[str, Command]:
-    """Commands without those that only group others, by their words."""
+    """Lists commands by their words, without those that only group others."""
     found: dict[str, Command] = {}
     waiting = [("", typer.main.get_command(app))]
     while waiting:
@@ -47,12 +45,12 @@ def commands() -> dict[str, Command]:
 
 
 @pytest.mark.parametrize("panel", PANELS)
-def test_commands_stand_in_panels(panel: Panel) -> None:
+def test_each_panel_has_its_commands(panel: Panel) -> None:
     text = shown("").split(f"─ {panel.value} ─")[1].split("╰")[0]
     assert set(re.findall(r"(?m)^│ ([a-z][a-z-]+) ", text)) == PANELS[panel]
 
 
-def test_every_command_stands_in_a_panel_of_its_own() -> None:
+def test_every_command_has_a_panel() -> None:
     assert "─ Commands ─" not in shown("")
     assert {path.split()[0] for path in commands()} == set().union(*PANELS.values())
 
@@ -75,7 +73,7 @@ def test_a_flag_has_no_type(path: str) -> None:
     assert re.search(r"--no-color +No colors", shown(path))
 
 
-def test_panels_stand_in_their_order() -> None:
+def test_panels_are_in_order() -> None:
     assert re.findall(r"(?m)^╭─ ([A-Z][a-z ]+?) ─", shown(""))[2:] == [panel.value for panel in PANELS]
 
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.metrics_core import Metric
-from typer.testing import CliRunner
 
 from cli.exit_codes import Exit
-from cli.main import app
 from configs.rules import RULES
 from configs.settings import keys
 from controller.metrics.counters import Counters
@@ -18,6 +16,7 @@ from controller.metrics.exposition import About, DaemonCollector
 from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.metrics.kafka_metrics import KafkaState
 from controller.term.dispatch import KAFKA_STATES
+from tests.core.cli_kit import regent
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 PAGES = ("settings", "cli", "http", "metrics", "logs", "journal")
@@ -56,7 +55,7 @@ def test_every_exit_code_is_documented(code: Exit) -> None:
 
 
 def test_every_command_is_documented() -> None:
-    shown = CliRunner().invoke(app, ["--help"], prog_name="regent").stdout
+    shown = regent("--help").stdout
     commands = re.findall(r"(?m)^│ ([a-z][a-z-]+) ", shown)
     assert {"run", "status", "describe", "list", "config"} <= set(commands)
     for command in commands:
