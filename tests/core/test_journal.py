@@ -1,4 +1,4 @@
-"""The journal on real files: what is decided is read again, whatever the disk and the process do."""
+"""The journal on real files: its rows are read back although the disk fails and the process dies."""
 
 from __future__ import annotations
 
@@ -11,103 +11,27 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from configs.sections import JournalSettings
 from controller.journal.journal import DEFECT, FULL, Journal
 from controller.journal.query import history
-from controller.journal.reader import CUT_SHORT, HOLE, TORN, Gap, read
+from controller.journal.reader import CUT_SHORT, HOLE, TORN, Gap
 from controller.journal.segments import SegmentName, segments_in
-from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
 from state_machines.journal.audit import judge
-from state_machines.journal.events import Kind, Row
+from state_machines.journal.events import Kind
 from tests.core.controller_world import world
-from tests.core.journal_kit import Book
+from tests.core.journal_kit import DAEMON, Desk, Disk, OnDisk, found, record
 from tests.core.virtual_time import in_virtual_time
 
-DAEMON = 1_000_001
 ROOT = Path(__file__).parents[2]
-
-
-class Disk:
-    """Real files that take so many bytes more, and wall time that stands still unless a test moves it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.room: int | None = None
-        self.now_s = 1e9
-        self.sync_fails = False
-        self.syncs = 0
-        monkeypatch.setattr("controller.journal.segments.os.write", self.write)
-        monkeypatch.setattr("controller.journal.segments.os.fdatasync", self.sync)
-
-    def write(self, file: int, data: memoryview, _real: Any = os.write) -> int:
-        if self.room is not None:
-            if not self.room:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            data = data[: self.room]
-            self.room -= len(data)
-        return int(_real(file, data))
-
-    def sync(self, file: int, _real: Any = os.fdatasync) -> None:
-        self.syncs += 1
-        if self.sync_fails:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        _real(file)
 
 
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     return Disk(monkeypatch)
-
-
-class OnDisk(Book):
-    """A world's book that is a daemon's journal."""
-
-    def __init__(self, journal: Journal) -> None:
-        self.journal = journal
-
-    def term(self, ctl_id: int, epoch: int) -> TermJournal:
-        return self.journal.term(ctl_id, epoch)
-
-    def read(self) -> list[Row]:
-        return [row for row in read(self.journal.folder) if isinstance(row, Row)]
-
-
-class Desk:
-    """A journal without its thread: a test says when it writes."""
-
-    def __init__(self, folder: Path, disk: Disk, **settings: Any) -> None:
-        self.counters = Counters()
-        fields: dict[str, Any] = {"segment_bytes": 1_048_576, "bytes_max": 2_097_152, "queue_rows_max": 1_000}
-        self.journal = Journal(
-            folder, JournalSettings(**(fields | settings)), self.counters, wall=lambda: disk.now_s
-        )  # fmt: skip
-        self.folder = folder
-
-    def term(self, epoch: int = 1) -> TermJournal:
-        return self.journal.term(DAEMON, epoch)
-
-    def write(self) -> None:
-        """As the thread does, a pause after an error being over."""
-        self.journal._write(self.journal._taken(), last=True)
-
-    def found(self) -> tuple[list[str], list[Gap]]:
-        """Topics of the rows, and the gaps."""
-        return found(self.folder)
-
-
-def found(folder: Path) -> tuple[list[str], list[Gap]]:
-    everything = list(read(folder))
-    rows = [row.topic or row.kind for row in everything if isinstance(row, Row)]
-    return rows, [gap for gap in everything if isinstance(gap, Gap)]
-
-
-def tell(term: TermJournal, *names: str, size: int = 0) -> None:
-    for name in names:
-        term.event(Kind.TOPIC_CREATE, topic=name, why="x" * size)
 
 
 @pytest.fixture(autouse=True)
@@ -116,8 +40,8 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @in_virtual_time
-async def test_what_a_term_decided_is_read_from_its_files(tmp_path: Path) -> None:
-    """A death, a shutdown, a new topic: through the queue, the thread and the disk, and judged."""
+async def test_the_decisions_of_a_term_are_read_from_its_files(tmp_path: Path) -> None:
+    """A death, a shutdown and a new topic pass the queue, the thread and the disk, and the audit."""
     counters = Counters()
     journal = Journal(tmp_path / "state" / "events", JournalSettings(), counters)
     journal.start()
@@ -148,12 +72,12 @@ async def test_what_a_term_decided_is_read_from_its_files(tmp_path: Path) -> Non
     assert counters.journal_rows_lost == 0
     [file] = segments_in(journal.folder)
     assert counters.journal_bytes == file.stat().st_size
-    assert file.stat().st_mode & 0o027 == 0, "what the cluster does is not everybody's business"
+    assert file.stat().st_mode & 0o027 == 0, "other users must not read it"
 
 
 @in_virtual_time
-async def test_a_partitions_history_goes_over_failovers(tmp_path: Path) -> None:
-    """Two daemons after each other on one machine: the second one's questions are answered from both terms."""
+async def test_the_history_of_a_partition_covers_several_terms(tmp_path: Path) -> None:
+    """Two daemons run one after the other on the same machine."""
     journal = Journal(tmp_path, JournalSettings(), Counters())
     journal.start()
     async with world() as w:
@@ -180,29 +104,29 @@ async def test_a_partitions_history_goes_over_failovers(tmp_path: Path) -> None:
 def test_terms_have_files_of_their_own(tmp_path: Path, disk: Disk) -> None:
     desk = Desk(tmp_path, disk)
     first, second = desk.term(1), desk.term(2)
-    tell(first, "a", "b")
-    tell(second, "c")
+    record(first, "a", "b")
+    record(second, "c")
     desk.write()
-    assert desk.found() == (["a", "b", "c"], [Gap(CUT_SHORT, "", 1, 3)]), "the first term was not seen to end"
+    assert desk.found() == (["a", "b", "c"], [Gap(CUT_SHORT, "", 1, 3)]), "the first term has no end"
     assert [SegmentName.of(path) for path in segments_in(tmp_path)] == [(1, 1, 0), (2, 1, 0)]
 
 
-def test_a_full_disk_is_said_once_counted_and_marked(
+def test_a_full_disk_is_logged_once_counted_and_marked(
     tmp_path: Path, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The controller goes on; the gap says how many rows are missing, and that the disk was full."""
+    """The gap has the number of the missing rows, and the reason."""
     desk = Desk(tmp_path, disk)
     term = desk.term()
-    tell(term, "a", "b")
+    record(term, "a", "b")
     desk.write()
     disk.room = 100
     for name in ("c", "d", "e"):
-        tell(term, name)
+        record(term, name)
         desk.write()
     assert desk.counters.journal_failing == os.strerror(errno.ENOSPC)
-    assert desk.found() == (["a", "b"], []), "what was cut short is cut off"
+    assert desk.found() == (["a", "b"], []), "a part of a row is truncated"
     disk.room = None
-    tell(term, "f")
+    record(term, "f")
     desk.write()
     rows, [gap] = desk.found()
     assert rows == ["a", "b", Kind.UNRECORDED, "f"]
@@ -213,12 +137,12 @@ def test_a_full_disk_is_said_once_counted_and_marked(
     assert [record.levelno for record in caplog.records] == [logging.ERROR, logging.WARNING]
 
 
-def test_a_term_that_begins_on_a_full_disk(tmp_path: Path, disk: Disk) -> None:
+def test_a_term_that_begins_on_a_full_disk_is_a_gap(tmp_path: Path, disk: Disk) -> None:
     desk = Desk(tmp_path, disk)
     disk.room = 0
-    tell(desk.term(1), "a")
+    record(desk.term(1), "a")
     desk.write()
-    tell(desk.term(2), "b", "c")
+    record(desk.term(2), "b", "c")
     desk.write()
     assert segments_in(tmp_path) == [], "no empty files are left"
     disk.room = None
@@ -228,32 +152,34 @@ def test_a_term_that_begins_on_a_full_disk(tmp_path: Path, disk: Disk) -> None:
     assert [(gap.ctl_epoch, gap.seq, gap.rows) for gap in gaps] == [(1, 1, 1), (1, 2, 0), (2, 1, 2)]
 
 
-def test_after_an_error_the_disk_is_left_alone_for_a_while(tmp_path: Path, disk: Disk) -> None:
-    """And rows do not pile up in memory meanwhile."""
+def test_during_the_pause_after_an_error_rows_are_dropped_and_counted(tmp_path: Path, disk: Disk) -> None:
     desk = Desk(tmp_path, disk)
     term = desk.term()
     disk.room = 0
-    tell(term, "a")
+    record(term, "a")
     desk.write()
     disk.room = None
     for name in ("b", "c"):
-        tell(term, name)
-        desk.journal._write(desk.journal._taken(), last=False)
-    assert segments_in(tmp_path) == []
-    assert [(owed.seq, owed.count) for owed in desk.journal._owed] == [(1, 3)]
+        record(term, name)
+        desk.write(after_the_pause=False)
+    assert segments_in(tmp_path) == [], "the disk is left alone"
     assert desk.counters.journal_rows_lost == 3
+    record(term, "d")
+    desk.write()
+    rows, [gap] = desk.found()
+    assert (rows, gap.seq, gap.rows) == ([Kind.UNRECORDED, "d"], 1, 3)
 
 
-def test_a_flush_that_fails_is_not_believed_the_next_time(tmp_path: Path, disk: Disk) -> None:
+def test_a_file_whose_flush_failed_is_not_used_again(tmp_path: Path, disk: Disk) -> None:
     desk = Desk(tmp_path, disk)
     term = desk.term()
-    tell(term, "a")
+    record(term, "a")
     desk.write()
     disk.sync_fails = True
-    tell(term, "b")
+    record(term, "b")
     desk.write()
     disk.sync_fails = False
-    tell(term, "c")
+    record(term, "c")
     desk.write()
     rows, [gap] = desk.found()
     assert rows == ["a", Kind.UNRECORDED, "c"]
@@ -261,30 +187,30 @@ def test_a_flush_that_fails_is_not_believed_the_next_time(tmp_path: Path, disk: 
     assert len(segments_in(tmp_path)) == 2, "a file that failed is not flushed again"
 
 
-def test_a_folder_that_cannot_be_made(tmp_path: Path, disk: Disk) -> None:
+def test_a_folder_that_cannot_be_made_loses_rows_and_is_reported(tmp_path: Path, disk: Disk) -> None:
     (tmp_path / "state").write_text("a file")
     desk = Desk(tmp_path / "state" / "events", disk)
-    tell(desk.term(), "a")
+    record(desk.term(), "a")
     desk.write()
     assert desk.counters.journal_rows_lost == 1
     assert desk.counters.journal_failing
 
 
 @pytest.mark.parametrize(("policy", "flushed"), [("group", True), ("never", False)])
-def test_flushing(tmp_path: Path, disk: Disk, policy: str, flushed: bool) -> None:
+def test_a_group_is_flushed_once_or_never(tmp_path: Path, disk: Disk, policy: str, flushed: bool) -> None:
     desk = Desk(tmp_path, disk, fsync=policy)
-    tell(desk.term(), "a", "b", "c")
+    record(desk.term(), "a", "b", "c")
     desk.write()
     assert disk.syncs == (1 if flushed else 0), "once for the group"
     assert desk.found() == (["a", "b", "c"], [])
 
 
-def test_what_does_not_fit_in_the_queue_is_a_gap(tmp_path: Path, disk: Disk) -> None:
+def test_rows_beyond_the_queue_are_a_gap(tmp_path: Path, disk: Disk) -> None:
     desk = Desk(tmp_path, disk)
     term = desk.term()
-    tell(term, *(str(i) for i in range(1_100)))
+    record(term, *(str(i) for i in range(1_100)))
     desk.write()
-    tell(term, "after")
+    record(term, "after")
     desk.write()
     rows, [gap] = desk.found()
     assert rows == [*(str(i) for i in range(1_000)), Kind.UNRECORDED, "after"]
@@ -292,82 +218,82 @@ def test_what_does_not_fit_in_the_queue_is_a_gap(tmp_path: Path, disk: Disk) -> 
     assert desk.counters.journal_rows_lost == 100
 
 
-def test_files_are_rolled_by_size_and_age_and_the_oldest_go(tmp_path: Path, disk: Disk) -> None:
+def test_files_are_rolled_by_size_and_age_and_the_oldest_are_deleted(tmp_path: Path, disk: Disk) -> None:
     desk = Desk(tmp_path, disk, segment_s_max=60)
     term = desk.term()
-    tell(term, "a")
+    record(term, "a")
     desk.write()
     disk.now_s += 61
-    tell(term, "b")
+    record(term, "b")
     desk.write()
     assert len(segments_in(tmp_path)) == 2, "by age"
     for number in range(6):
-        tell(term, f"large-{number}", size=700_000)
+        record(term, f"large-{number}", size=700_000)
         desk.write()
         total = sum(path.stat().st_size for path in segments_in(tmp_path))
-        assert total <= 2_097_152, "with room for a whole file"
+        assert total <= 2_097_152, "with room for one more file"
         assert desk.counters.journal_bytes == total
     rows, gaps = desk.found()
     assert rows[-1] == "large-5"
     assert "a" not in rows
-    assert gaps == [], "what is expired is not missing"
+    assert gaps == [], "expired rows are not missing"
 
 
-def test_old_files_go_when_nothing_happens_too(tmp_path: Path, disk: Disk) -> None:
+def test_old_files_are_deleted_while_no_row_is_written(tmp_path: Path, disk: Disk) -> None:
     before = Desk(tmp_path, disk)
-    tell(before.term(1), "a")
+    record(before.term(1), "a")
     before.write()
     [old] = segments_in(tmp_path)
     os.utime(old, (disk.now_s, disk.now_s))
     (tmp_path / "notes.txt").write_text("an operator's")
     os.utime(tmp_path / "notes.txt", (0, 0))
     desk = Desk(tmp_path, disk, age_days_max=1)
-    tell(desk.term(2), "b")
+    record(desk.term(2), "b")
     desk.write()
     disk.now_s += 86_401
     desk.write()
     assert desk.found()[0] == ["b"]
-    assert (tmp_path / "notes.txt").exists(), "only our own files are deleted"
+    assert (tmp_path / "notes.txt").exists(), "only the journal's files are deleted"
 
 
-def test_a_killed_daemon_leaves_a_torn_line(tmp_path: Path, disk: Disk) -> None:
+def test_a_torn_line_of_a_killed_daemon_is_a_gap(tmp_path: Path, disk: Disk) -> None:
     desk = Desk(tmp_path, disk)
-    tell(desk.term(1), "a", "b", "c")
+    record(desk.term(1), "a", "b", "c")
     desk.write()
     [path] = segments_in(tmp_path)
     os.truncate(path, path.stat().st_size - 20)
-    tell(Desk(tmp_path, disk).term(2), "never written")
+    record(Desk(tmp_path, disk).term(2), "never written")
     after = Desk(tmp_path, disk)
-    tell(after.term(3), "d")
+    record(after.term(3), "d")
     after.write()
     assert after.found() == (["a", "b", "d"], [Gap(TORN, path.name), Gap(CUT_SHORT, "", 1, 3)])
 
 
-def test_a_cluster_that_was_made_anew_has_the_same_epochs(tmp_path: Path, disk: Disk) -> None:
+def test_a_new_cluster_with_the_same_epochs_has_its_own_files(tmp_path: Path, disk: Disk) -> None:
     for cluster, name in (("old", "a"), ("new", "b")):
         desk = Desk(tmp_path, disk)
         term = desk.term(1)
         term.of_cluster(cluster)
-        tell(term, name)
+        record(term, name)
         desk.write()
     assert found(tmp_path) == (["a", "b"], [])
 
 
-def test_a_file_that_vanished_is_a_hole(tmp_path: Path, disk: Disk) -> None:
+def test_a_missing_file_is_a_hole(tmp_path: Path, disk: Disk) -> None:
     desk = Desk(tmp_path, disk, segment_s_max=1)
     term = desk.term()
     for name in ("a", "b", "c"):
-        tell(term, name)
+        record(term, name)
         desk.write()
         disk.now_s += 2
     segments_in(tmp_path)[1].unlink()
     assert desk.found() == (["a", "c"], [Gap(HOLE, "", 1, 2, 1)])
 
 
-def test_a_stop_writes_what_waits(tmp_path: Path) -> None:
+def test_a_stop_writes_the_queue(tmp_path: Path) -> None:
     journal = Journal(tmp_path, JournalSettings(), Counters())
     journal.start()
-    tell(journal.term(DAEMON, 1), *map(str, range(500)))
+    record(journal.term(DAEMON, 1), *map(str, range(500)))
     journal.close()
     assert found(tmp_path) == (list(map(str, range(500))), [])
 
@@ -375,20 +301,17 @@ def test_a_stop_writes_what_waits(tmp_path: Path) -> None:
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from configs.sections import JournalSettings
-from controller.metrics.counters import Counters
-from controller.journal.journal import Journal
 from state_machines.journal.events import Kind
+from tests.core.journal_kit import Desk
 
-counters = Counters()
-journal = Journal(Path(sys.argv[1]), JournalSettings(), counters)
-term = journal.term(1, 1)
+desk = Desk(Path(sys.argv[1]))
+term = desk.term()
 
 def write(count):
     for _ in range(count):
         term.event(Kind.BROKER_UP, broker=1)
-    journal._write(journal._taken(), last=True)
-    print(counters.journal_rows_lost, counters.journal_failing)
+    desk.write()
+    print(desk.counters.journal_rows_lost, desk.counters.journal_failing)
 
 write(10)
 most = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
@@ -399,8 +322,8 @@ write(10)
 """
 
 
-def test_a_limit_of_the_system_is_like_a_full_disk(tmp_path: Path) -> None:
-    """The kernel itself takes a part of a group and then no more."""
+def test_a_file_size_limit_is_like_a_full_disk(tmp_path: Path) -> None:
+    """The kernel takes a part of a group and then no more bytes."""
     command = [sys.executable, "-c", LIMITED, str(tmp_path)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=ROOT)
     assert ended.stdout.splitlines() == ["0 ", f"500 {os.strerror(errno.EFBIG)}", "500 "]
@@ -409,18 +332,18 @@ def test_a_limit_of_the_system_is_like_a_full_disk(tmp_path: Path) -> None:
     assert (gap.seq, gap.rows) == (11, 500)
 
 
-def test_a_defect_costs_its_group_and_is_marked(
+def test_a_defect_loses_its_group_and_is_marked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A row that cannot be made, because of a bug, ends neither the thread nor the journal."""
+    """A row that cannot be made ends neither the thread nor the journal."""
     monkeypatch.setattr("controller.journal.journal.RETRY_S", 0.01)
     journal = Journal(tmp_path, JournalSettings(), Counters())
     term = journal.term(DAEMON, 1)
-    tell(term, "a")
+    record(term, "a")
     term.event(Kind.TOPIC_CREATE, topic=object())
     journal.start()
     eventually_true(lambda: bool(caplog.records))
-    tell(term, "b")
+    record(term, "b")
     journal.close()
     rows, [gap] = found(tmp_path)
     assert rows == [Kind.UNRECORDED, "b"]
@@ -428,7 +351,7 @@ def test_a_defect_costs_its_group_and_is_marked(
 
 
 def eventually_true(condition: Callable[[], bool]) -> None:
-    """Waits for the thread."""
+    """Waits for the journal's thread."""
     until_s = time.monotonic() + 10
     while not condition():
         assert time.monotonic() < until_s

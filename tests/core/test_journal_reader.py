@@ -1,4 +1,4 @@
-"""Reading a journal that a crash, a full disk or an operator has been at: every row that is whole, every gap named."""
+"""Reads damaged journals: every whole row is found, and every gap is named."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ def split(found: list[Row | Gap]) -> tuple[list[Row], list[Gap]]:
 
 
 @given(count=st.integers(1, 8), cut=st.integers(0, 400))
-def test_a_file_that_ends_anywhere(count: int, cut: int) -> None:
-    """What a crash leaves: a beginning. Its whole lines are read, the rest of a line is a torn one, never an error."""
+def test_a_file_that_ends_anywhere_has_its_whole_lines_and_a_torn_one(count: int, cut: int) -> None:
     whole = text(*(row(seq) for seq in range(1, count + 1)))
     left = whole[: max(0, len(whole) - cut)]
     with TemporaryDirectory() as name:
@@ -60,15 +59,17 @@ def test_a_file_that_ends_anywhere(count: int, cut: int) -> None:
     missing=st.sets(st.tuples(st.integers(1, 4), st.integers(1, 12)), max_size=8),
     twice=st.booleans(),
 )
-def test_each_row_once_and_each_hole_named(terms: list[int], missing: set[tuple[int, int]], twice: bool) -> None:
-    """Rows and gaps together are all rows of every term, but for what is lost at a term's end or was expired."""
+def test_each_row_is_read_once_and_each_hole_is_named(
+    terms: list[int], missing: set[tuple[int, int]], twice: bool
+) -> None:
+    """Rows and gaps together are all rows of every term, except for its lost end and for expired rows."""
     rows = [row(seq, epoch) for epoch, count in enumerate(terms, 1) for seq in range(1, count + 1)]
     kept = [r for r in rows if (r.ctl_epoch, r.seq) not in missing]
-    told, gaps = split(list(joined([r for r in kept for _ in range(1 + twice)])))
-    assert told == kept
+    seen_rows, gaps = split(list(joined([r for r in kept for _ in range(1 + twice)])))
+    assert seen_rows == kept
     assert {gap.why for gap in gaps} <= {HOLE, CUT_SHORT}
     seen = sorted({r.ctl_epoch for r in kept})
-    assert [gap.ctl_epoch for gap in gaps if gap.why == CUT_SHORT] == seen[:-1], "no term here was seen to end"
+    assert [gap.ctl_epoch for gap in gaps if gap.why == CUT_SHORT] == seen[:-1], "no term here has an end"
     named = {(gap.ctl_epoch, gap.seq + at) for gap in gaps for at in range(gap.rows)}
     last = {epoch: max((r.seq for r in kept if r.ctl_epoch == epoch), default=0) for epoch in range(1, len(terms) + 1)}
     first = (kept[0].ctl_epoch, kept[0].seq) if kept else (0, 0)
@@ -77,7 +78,7 @@ def test_each_row_once_and_each_hole_named(terms: list[int], missing: set[tuple[
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.booleans()), min_size=1, max_size=10))
-def test_unrecorded_rows_stand_for_many(runs: list[tuple[int, bool]]) -> None:
+def test_an_unrecorded_row_is_a_gap_of_its_count(runs: list[tuple[int, bool]]) -> None:
     rows, seq, unrecorded = [], 1, []
     for count, lost in runs:
         if lost:
@@ -86,12 +87,12 @@ def test_unrecorded_rows_stand_for_many(runs: list[tuple[int, bool]]) -> None:
         else:
             rows += [row(seq + at) for at in range(count)]
         seq += count
-    told, gaps = split(list(joined(rows)))
-    assert told == rows
+    seen_rows, gaps = split(list(joined(rows)))
+    assert seen_rows == rows
     assert [(gap.seq, gap.rows) for gap in gaps] == unrecorded
 
 
-def test_a_term_that_ends_is_whole_and_one_that_does_not_is_named() -> None:
+def test_a_term_without_an_end_is_a_gap() -> None:
     resigned = msgspec.structs.replace(row(2), kind=Kind.CTL_RESIGNED)
     assert list(joined([row(1), resigned, row(1, 2)])) == [row(1), resigned, row(1, 2)]
     [gap] = split(list(joined([row(1), row(2), row(1, 2)])))[1]
@@ -99,21 +100,21 @@ def test_a_term_that_ends_is_whole_and_one_that_does_not_is_named() -> None:
     assert str(gap).startswith("epoch 1: the term has no end")
 
 
-def test_two_daemons_count_for_themselves() -> None:
+def test_each_daemon_has_its_own_numbers() -> None:
     rows = [row(1, ctl_id=1), row(1, epoch=2, ctl_id=2), row(2, ctl_id=1), row(2, epoch=2, ctl_id=2)]
     assert list(joined(rows)) == rows
 
 
 @given(st.binary(max_size=200))
-def test_no_line_is_an_error(line: bytes) -> None:
+def test_a_line_is_a_row_or_damage(line: bytes) -> None:
     assert isinstance(parsed(line), Row | Damage)
 
 
-def test_a_line_without_an_end_is_not_decoded() -> None:
+def test_a_line_beyond_the_bound_is_not_decoded() -> None:
     assert isinstance(parsed(b" " * (LINE_BYTES_MAX + 1)), Damage)
 
 
-def test_damage_costs_its_own_line_only(tmp_path: Path) -> None:
+def test_damage_loses_its_own_line_alone(tmp_path: Path) -> None:
     path = tmp_path / str(SegmentName(1, 1, 0))
     path.write_bytes(text(row(1)) + b'{"v":1,"clu\x00\x00\xff\n' + text(row(3)))
     rows, gaps = split(list(read(tmp_path)))
@@ -123,7 +124,7 @@ def test_damage_costs_its_own_line_only(tmp_path: Path) -> None:
     assert str(gaps[1]) == "rows 2 to 2 of epoch 1: rows are missing"
 
 
-def test_fields_of_a_later_version_are_passed_over() -> None:
+def test_fields_of_a_later_version_are_ignored() -> None:
     line = msgspec.json.encode({**msgspec.to_builtins(row(1)), "later": [1, {"deep": 2}]})
     assert parsed(line) == row(1)
 
@@ -139,7 +140,7 @@ def test_only_the_journals_own_files_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["ended", "endless"])
-def test_a_line_of_any_length_takes_no_more_memory_than_one_of_ours(tmp_path: Path, ended: bool) -> None:
+def test_a_line_of_any_length_takes_bounded_memory(tmp_path: Path, ended: bool) -> None:
     """The file is sparse: 256 MiB of zeros without an end of line."""
     path = tmp_path / str(SegmentName(1, 1, 0))
     size = 256 << 20

@@ -1,8 +1,6 @@
-"""What a term hands to its journal: reasons, states that need no write, what others wrote, and when."""
+"""Rows of a term's journal: reasons, states without a write, writes of others, and times."""
 
 from __future__ import annotations
-
-from unittest import mock
 
 from controller.journal.term_journal import TermJournal
 from metadata_store import paths
@@ -22,26 +20,26 @@ def partitions(w: World) -> list[Row]:
     return [row for row in w.book.read() if row.partition is not None]
 
 
-def test_without_a_journal_nothing_is_kept() -> None:
+def test_without_a_sink_no_row_is_kept() -> None:
     journal = TermJournal()
     journal.event(Kind.CTL_ELECTED)
     assert not journal.kept
 
 
 @in_virtual_time
-async def test_an_isr_that_its_leader_wrote_is_the_leaders() -> None:
-    """Brokers of an old protocol write ISRs themselves, and tell afterwards."""
+async def test_an_isr_that_its_leader_wrote_has_the_leader_as_its_reason() -> None:
+    """Brokers with an old protocol write ISRs themselves, and notify the controller afterwards."""
     async with world() as w:
         await running(w)
         await w.leader_writes("t", 0, (1, 3), notify=True)
         await w.settle()
         [row] = partitions(w)
         assert (row.kind, row.reason, row.isr0, row.isr1) == (Kind.ISR, "isr_by_leader", [1, 2, 3], [1, 3])
-        assert row.t_committed is None, "nobody here wrote it"
+        assert row.t_committed is None, "the daemon did not write it"
 
 
 @in_virtual_time
-async def test_an_isr_that_a_leader_asked_for() -> None:
+async def test_an_isr_that_a_leader_requested_has_times_and_epochs() -> None:
     async with world() as w:
         await running(w)
         await w.alter_partition(1, w.proposal("t", 0, isr=(1, 2)))
@@ -52,30 +50,25 @@ async def test_an_isr_that_a_leader_asked_for() -> None:
 
 
 @in_virtual_time
-async def test_a_write_that_was_given_up_leaves_a_state_that_is_told() -> None:
-    """The partition is Offline under a dead leader: no write says so, but the journal does."""
+async def test_a_refused_write_leaves_a_state_that_is_recorded() -> None:
+    """The partition is Offline under a dead leader, although no state znode says so."""
     async with world() as w:
         await running(w)
 
         def refuse() -> None:
             raise ZkError(Code.TOO_BIG, paths.state("t", 0))
 
-        with mock.patch("controller.engine.conflict_rounds.WRITES_MAX", 1):
-            w.active.script.at("t/partitions/0/state", refuse)
-            w.die(1)
-            await w.told()
+        w.active.script.at("t/partitions/0/state", refuse)
+        w.die(1)
+        await w.told()
         [row] = [row for row in partitions(w) if row.partition == 0]
-        assert (row.kind, row.reason, row.from_state, row.to_state) == (
-            Kind.PARTITION_STATE,
-            OBSERVED,
-            "ONLINE",
-            "OFFLINE",
-        )
+        found = row.kind, row.reason, row.from_state, row.to_state
+        assert found == (Kind.PARTITION_STATE, OBSERVED, "ONLINE", "OFFLINE")
         assert row.pepoch0 == row.pepoch1
 
 
 @in_virtual_time
-async def test_a_write_whose_reply_was_lost_is_observed_once() -> None:
+async def test_a_write_with_a_lost_reply_is_recorded_once_as_observed() -> None:
     async with world() as w:
         await running(w)
         w.server.lose_replies(w.active.zk.session_id)
@@ -86,7 +79,7 @@ async def test_a_write_whose_reply_was_lost_is_observed_once() -> None:
 
 
 @in_virtual_time
-async def test_replicas_that_stop_have_rows_of_their_own() -> None:
+async def test_stopped_replicas_have_rows() -> None:
     async with world() as w:
         await running(w)
         await w.controlled_shutdown(2)

@@ -1,4 +1,4 @@
-"""One Spark for all tests of the pipeline: it takes seconds to start."""
+"""Shares one Spark among all tests of the pipeline, because it takes seconds to start."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAST = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Only where PySpark and a Java are; that they do not start is a failure."""
+    """Starts Spark where PySpark and a Java are installed; a start that fails there is a failure."""
     pytest.importorskip("pyspark", reason="PySpark is not installed")
     try:
         need_java()

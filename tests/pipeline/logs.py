@@ -1,4 +1,4 @@
-"""A small cluster's journal of two daemons, and ways to break it. A log is a list of rows as in the files."""
+"""The journal of a small cluster with two daemons, and ways to break it. A log is a list of rows as in the files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Mutation = Callable[[Log], Log]
 
 
 def rows(cluster: str, epoch: int, daemon: int, *events: Line) -> Log:
-    """A term: its events numbered from 1."""
+    """Makes a term: its events are numbered from 1."""
     head = {"v": 1, "cluster": cluster, "ctl_id": daemon, "ctl_epoch": epoch}
     times = [epoch * 1_000_000_000 + seq * 1_000 for seq in range(1, len(events) + 1)]
     return [
@@ -23,7 +23,7 @@ def rows(cluster: str, epoch: int, daemon: int, *events: Line) -> Log:
 
 
 def begin() -> list[Line]:
-    """Every term begins with who was found."""
+    """Lists the first events of a term: the election, and the brokers that were found."""
     return [
         {"kind": "CTL_ELECTED"},
         *({"kind": "BROKER_UP", "broker": broker, "rack": "abc"[broker - 1]} for broker in (1, 2, 3)),
@@ -32,13 +32,13 @@ def begin() -> list[Line]:
 
 
 def written(**fields: Any) -> Line:
-    """A write of ours for the one partition."""
+    """Makes a write of the daemon for the one partition."""
     partition = {"topic": "orders", "topic_id": "dG9waWM", "partition": 0, "t_committed": 1, "to_state": "ONLINE"}
     return partition | {"from_state": "ONLINE", "replicas": [1, 2, 3]} | fields
 
 
 def of(before: tuple[int, int, int, list[int]], after: tuple[int, int, int, list[int]]) -> Line:
-    """Leader, leader epoch, partition epoch and ISR, before and after."""
+    """Names leader, leader epoch, partition epoch and ISR, before and after."""
     names = ("leader", "leader_epoch", "pepoch", "isr")
     return {f"{name}0": value for name, value in zip(names, before, strict=True)} | {
         f"{name}1": value for name, value in zip(names, after, strict=True)
@@ -46,7 +46,7 @@ def of(before: tuple[int, int, int, list[int]], after: tuple[int, int, int, list
 
 
 def sound(cluster: str) -> Log:
-    """Broker 1 dies and returns; the next daemon moves its leader back and takes broker 2 out of the replicas."""
+    """Makes a sound log: broker 1 dies and returns; the next daemon moves its leader back and removes broker 2."""
     new = {
         "kind": "LEADER", "from_state": "NON_EXISTENT", "states": ["NEW", "ONLINE"], "strategy": "initial",
         "leader1": 1, "leader_epoch1": 0, "pepoch1": 0, "isr1": [1, 2, 3], "steps": ["new"], "reason": "new_topic",
@@ -81,7 +81,7 @@ def sound(cluster: str) -> Log:
 
 
 def change(at: tuple[int, int], **fields: Any) -> Mutation:
-    """Other values in one row; None takes a field away."""
+    """Changes values in one row; None removes a field."""
 
     def mutate(log: Log) -> Log:
         assert any((row["ctl_epoch"], row["seq"]) == at for row in log)
@@ -91,17 +91,17 @@ def change(at: tuple[int, int], **fields: Any) -> Mutation:
 
 
 def without(*at: tuple[int, int]) -> Mutation:
-    """Rows are missing."""
+    """Removes rows."""
     return lambda log: [row for row in log if (row["ctl_epoch"], row["seq"]) not in at]
 
 
 def also(**row: Any) -> Mutation:
-    """One more row, which is otherwise the log's first."""
+    """Adds a row with the other fields of the log's first."""
     return lambda log: [*log, log[0] | row]
 
 
 def both(*mutations: Mutation) -> Mutation:
-    """One after the other."""
+    """Applies one mutation after the other."""
 
     def mutate(log: Log) -> Log:
         for mutation in mutations:
@@ -112,12 +112,12 @@ def both(*mutations: Mutation) -> Mutation:
 
 
 def text(log: Iterable[Line]) -> str:
-    """As in a file."""
+    """Writes rows as lines of a file."""
     return "".join(json.dumps({k: v for k, v in row.items() if v is not None}) + "\n" for row in log)
 
 
 def write(folder: Path, logs: Iterable[Log]) -> list[str]:
-    """The journals of all daemons, a folder each; returns the folders."""
+    """Writes the journals of all daemons, each into its folder; returns the folders."""
     for number, log in enumerate(logs):
         for daemon in {row["ctl_id"] for row in log}:
             path = folder / f"daemon-{daemon}" / f"{number:010d}-000000000001.jsonl"

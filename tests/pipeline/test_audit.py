@@ -1,6 +1,6 @@
-"""Journals of two daemons, each broken in one way: ingested and judged together, every break is found by its number.
+"""Journals of two daemons, each broken in one way: one audit of all of them finds every break by its number.
 
-Each log has a cluster of its own, named by what was done to it, so that one pass over all of them is enough.
+Each log has its own cluster, named by its break, so that one pass over all of them is enough.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ BROKEN: dict[str, tuple[set[str], Mutation]] = {
     "two leaders of one epoch": ({"A2"}, change((6, 7), leader_epoch0=0, leader_epoch1=1)),
     "a leader out of sync": ({"A3"}, change((5, 12), isr1=[3])),
     "a stranger in sync": ({"A4"}, change((5, 12), isr1=[2, 3, 9])),
-    "nobody in sync": ({"A3", "A5"}, change((5, 12), isr1=[])),
+    "an empty ISR": ({"A3", "A5"}, change((5, 12), isr1=[])),
     "an illegal transition": ({"A6"}, change((5, 10), from_state="DELETION_STARTED")),
-    "an old term writes on": ({"A7"}, change((5, 12), pepoch1=9, t_committed=None)),
+    "an old term goes on writing": ({"A7"}, change((5, 12), pepoch1=9, t_committed=None)),
     "two daemons in one term": ({"A7"}, also(ctl_epoch=6, seq=1)),
     "a write after the fence": ({"A7"}, change((5, 6), kind="FENCED")),
     "a foreign write": ({"A8"}, both(change((6, 10), pepoch0=7, pepoch1=8), change((6, 11), pepoch0=8, pepoch1=9))),
@@ -66,10 +66,10 @@ GAPPED: dict[str, tuple[list[tuple[Any, ...]], Mutation]] = {
     "a broker came unseen": ([("HOLE", 6, 2, 1)], without((6, 2))),
     "a daemon was killed": ([("CUT_SHORT", 5, 13, None)], without((5, 13))),
     "a term without its begin": ([("HOLE", 7, 1, 4)], also(ctl_epoch=7, seq=5, kind="CTL_PHASE")),
-    "somebody else was elected": ([("NO_JOURNAL", 7, 1, None)], also(ctl_epoch=9, seq=1)),
+    "another controller was elected": ([("NO_JOURNAL", 7, 1, None)], also(ctl_epoch=9, seq=1)),
     "one number twice": ([("SAME_NUMBER", 5, 1, None)], also(why="another")),
 }
-"""What is missing (kind, epoch, first row, rows); nothing of it is a violation. The last term of each log goes on."""
+"""Gaps (kind, epoch, first row, rows), none of which is a violation. The last term of each log goes on."""
 
 MUTATED: dict[str, Mutation] = {name: mutation for name, (_, mutation) in BROKEN.items()} | {
     name: mutation for name, (_, mutation) in GAPPED.items()
@@ -78,7 +78,7 @@ MUTATED: dict[str, Mutation] = {name: mutation for name, (_, mutation) in BROKEN
 
 @pytest.fixture(scope="module")
 def bronze(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """All logs, ingested; daemon 1's files are there twice, as after a copy. With the summary."""
+    """Ingests all logs, with daemon 1's files twice as after a copy; returns the folder and the summary."""
     from pipeline import jobs
 
     folder = tmp_path_factory.mktemp("journals")
@@ -90,7 +90,7 @@ def bronze(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession, bronze: tuple[Path, dict[str, Any]]) -> tuple[dict[str, set[str]], dict[str, Any]]:
-    """Invariants that each cluster broke, and the summary."""
+    """Audits all logs; returns the invariants that each cluster broke, and the summary."""
     from pipeline import jobs
 
     summary = jobs.audit(spark, str(bronze[0]), racks=True)
@@ -110,11 +110,11 @@ def test_each_break_is_found(judged: tuple[dict[str, set[str]], dict[str, Any]],
 
 
 @pytest.mark.parametrize("name", GAPPED)
-def test_what_is_missing_breaks_nothing(judged: tuple[dict[str, set[str]], dict[str, Any]], name: str) -> None:
+def test_a_gap_breaks_no_invariant(judged: tuple[dict[str, set[str]], dict[str, Any]], name: str) -> None:
     assert name not in judged[0]
 
 
-def test_every_invariant_is_broken_or_said_to_be_unjudged(
+def test_every_invariant_is_broken_or_named_as_unjudged(
     judged: tuple[dict[str, set[str]], dict[str, Any]],
 ) -> None:
     summary = judged[1]
@@ -124,7 +124,7 @@ def test_every_invariant_is_broken_or_said_to_be_unjudged(
 
 
 @pytest.mark.parametrize("name", ["sound", *GAPPED])
-def test_gaps_are_marked(spark: SparkSession, bronze: tuple[Path, dict[str, Any]], name: str) -> None:
+def test_each_gap_is_marked_with_its_place(spark: SparkSession, bronze: tuple[Path, dict[str, Any]], name: str) -> None:
     found = spark.read.parquet(f"{bronze[0]}/gaps").filter(f"cluster = '{name}'").orderBy("ctl_epoch", "seq").collect()
     wanted = GAPPED[name][0] if name in GAPPED else []
     gaps = [(gap.kind, gap.ctl_epoch, gap.seq, gap.rows) for gap in found]
@@ -132,7 +132,7 @@ def test_gaps_are_marked(spark: SparkSession, bronze: tuple[Path, dict[str, Any]
     assert [gap for gap in gaps if gap not in later or gap in wanted] == wanted
 
 
-def test_each_row_is_kept_once_and_nothing_is_put_aside(bronze: tuple[Path, dict[str, Any]]) -> None:
+def test_each_row_is_kept_once_and_none_is_quarantined(bronze: tuple[Path, dict[str, Any]]) -> None:
     folder, summary = bronze
     assert summary["rows"] == sum(
         len(log) for log in (sound(""), *(mutation(sound("")) for mutation in MUTATED.values()))
@@ -150,7 +150,7 @@ BAD: dict[str, str] = {
 }
 
 
-def test_bad_lines_are_put_aside_and_the_rest_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_bad_lines_are_quarantined_and_the_others_kept(spark: SparkSession, tmp_path: Path) -> None:
     from pipeline import jobs
 
     file = tmp_path / "journal" / "0000000005-000000000001.jsonl"
@@ -167,7 +167,7 @@ def test_bad_lines_are_put_aside_and_the_rest_goes_on(spark: SparkSession, tmp_p
 
 
 def test_both_judges_agree_on_every_row(spark: SparkSession, tmp_path: Path) -> None:
-    """The judge without Spark and this one, on each row that the other's tests know."""
+    """Both judges, with and without Spark, judge each row of the tests of the other."""
     from pipeline.jobs import ingest, rows_in
     from pipeline.row_local import row_local
     from pipeline.violations import violations
@@ -196,6 +196,6 @@ def test_the_log_is_as_the_journal_writes_it() -> None:
     assert list(judge(decoded)) == []
 
 
-def test_mutations_change_something() -> None:
+def test_each_mutation_changes_the_log() -> None:
     log: list[Line] = sound("c")
     assert all(mutation(sound("c")) != log for mutation in MUTATED.values())

@@ -1,4 +1,4 @@
-"""Journals that nobody made up are clean: those of the simulation, and those that the tests on real brokers left."""
+"""Journals of the simulation, and those that tests on real brokers left: an audit finds them clean."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ SEEDS = 10
 ROWS_MIN = 5_000
 TERMS_MIN = 30
 KILLED_MIN = 3
-"""Terms that ended by a kill -9. Seeds have about twice as much of each: they crash whatever there is."""
+"""Terms that ended by a kill -9. The seeds produce about twice as many of each."""
 
 
 def audited(spark: SparkSession, journals: list[str], into: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The summaries of both jobs."""
+    """Runs both jobs and returns their summaries."""
     from pipeline import jobs
 
     return jobs.ingest(spark, journals, str(into)), jobs.audit(spark, str(into))

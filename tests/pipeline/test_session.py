@@ -1,4 +1,4 @@
-"""What Spark needs and is not there is said in one sentence, before anything is read."""
+"""Missing requirements of Spark: one sentence names each, before any file is read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from cli.exit_codes import Exit
-from cli.main import app
 from pipeline.session import CannotStart, need_java, start
+from tests.core.cli_kit import regent
 
 
 def java(folder: Path, version: str) -> str:
-    """A JAVA_HOME whose java only tells its version, on standard error as the real one does."""
+    """Makes a JAVA_HOME whose java only prints its version, on standard error as the real one does."""
     path = folder / "bin" / "java"
     path.parent.mkdir()
     path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2024-01-01' >&2\n")
@@ -23,7 +22,7 @@ def java(folder: Path, version: str) -> str:
 
 
 @pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.2"])
-def test_a_recent_java_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+def test_a_recent_java_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setenv("JAVA_HOME", java(tmp_path, version))
     need_java()
 
@@ -35,7 +34,7 @@ def test_an_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         need_java()
 
 
-def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(CannotStart, match="there is no java"):
@@ -45,24 +44,22 @@ def test_no_java_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         need_java()
 
 
-def test_without_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(CannotStart, match=r"pip install '\.\[pipeline\]'"):
         start("local[1]")
 
 
 @pytest.mark.parametrize("command", [["audit", "bronze"], ["ingest", "journal", "--into", "bronze"]])
-def test_the_commands_say_it_in_one_line(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+def test_a_command_without_pyspark_prints_one_line(monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
-    result = CliRunner().invoke(app, ["pipeline", *command], prog_name="regent")
-    assert result.exit_code == Exit.FAILED
+    result = regent("pipeline", *command, code=Exit.FAILED)
     assert result.stdout == ""
     assert result.stderr.splitlines() == [
         "PySpark is not installed: install regent with its extra, in its sources: .venv/bin/pip install '.[pipeline]'"
     ]
 
 
-def test_a_setting_without_a_value_is_a_wrong_option() -> None:
-    result = CliRunner().invoke(app, ["pipeline", "audit", "bronze", "--conf", "spark.x"], prog_name="regent")
-    assert result.exit_code == Exit.USAGE
+def test_a_setting_without_a_value_is_wrong_usage() -> None:
+    result = regent("pipeline", "audit", "bronze", "--conf", "spark.x", code=Exit.USAGE)
     assert "--conf spark.x is no setting" in result.stderr
