@@ -123,6 +123,12 @@ class Kafka:
         data = encode_partitions(partitions)
         await self.operator.create(f"{paths.ISR_CHANGES}/isr_change_", data, sequential=True)
 
+    async def touch(self, path: str) -> None:
+        """Writes a znode's own data again: only its version changes."""
+        node = self.node(path)
+        assert node is not None
+        await self.operator.set(path, node.data, -1)
+
     async def seize(self, broker_id: int = 1) -> None:
         """A broker is elected controller, whoever was before."""
         if await self.operator.exists(paths.CONTROLLER) is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from brokers.wire.primitives import compact_string, varint
@@ -28,20 +29,43 @@ class Clock:
         return self.now_s
 
 
+@dataclass
+class Planned:
+    """An act at the next ``left`` writes of a path."""
+
+    path: str
+    act: Callable[[], Any]
+    when: str
+    exact: bool
+    left: int
+
+    def meets(self, moment: str, ops: Sequence[Write]) -> bool:
+        """Returns whether one of these writes is meant."""
+        return moment == self.when and any(self.path == op.path if self.exact else self.path in op.path for op in ops)
+
+
 class Script:
-    """Write hooks: counts the writes of a session, and does what a test asks before or after one of them."""
+    """Write hooks: count the writes of a session, and act as a test plans before or after one of them."""
 
     def __init__(self) -> None:
         self.writes: list[list[str]] = []
-        self._planned: list[tuple[str, str, Callable[[], Any], bool]] = []
+        self._planned: list[Planned] = []
         self._kill: tuple[int, str] | None = None
 
-    def at(self, path: str, act: Callable[[], Any], *, when: str = "before", exact: bool = False) -> None:
-        """Once, before (or after) the next write of a path that contains ``path``, or is it."""
-        self._planned.append((path, when, act, exact))
+    def at(
+        self, path: str, act: Callable[[], Any], *, when: str = "before", exact: bool = False, times: int = 1
+    ) -> None:
+        """Acts before (or after) each of the next ``times`` writes of a path that contains ``path``, or is it."""
+        if times:
+            self._planned.append(Planned(path, act, when, exact, times))
+
+    @property
+    def left(self) -> int:
+        """How many planned acts have not been due yet."""
+        return sum(planned.left for planned in self._planned)
 
     def kill_at(self, number: int, when: str) -> None:
-        """The process dies before or after its ``number``-th write from now on."""
+        """Kills the process before or after its ``number``-th write from now on."""
         self.writes.clear()
         self._kill = number, when
 
@@ -52,16 +76,16 @@ class Script:
     async def after(self, ops: Sequence[Write]) -> None:
         await self._act(ops, "after")
 
-    async def _act(self, ops: Sequence[Write], when: str) -> None:
-        if self._kill == (len(self.writes), when):
+    async def _act(self, ops: Sequence[Write], moment: str) -> None:
+        if self._kill == (len(self.writes), moment):
             raise Kill
-        for planned in list(self._planned):
-            path, moment, act, exact = planned
-            if moment == when and any(path == op.path if exact else path in op.path for op in ops):
+        for planned in [one for one in self._planned if one.meets(moment, ops)]:
+            planned.left -= 1
+            if not planned.left:
                 self._planned.remove(planned)
-                done = act()
-                if asyncio.iscoroutine(done):
-                    await done
+            done = planned.act()
+            if asyncio.iscoroutine(done):
+                await done
 
 
 class Wires:

@@ -6,7 +6,6 @@ The witness in :mod:`tests.core.controller_world` checks at every word that is t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from unittest import mock
 
 import pytest
@@ -39,17 +38,6 @@ def multis(w: World) -> list[set[str]]:
         {path.split("/")[5] for path in paths_of if path.endswith("/state")} for paths_of in w.active.script.writes
     ]
     return [multi for multi in found if multi]
-
-
-def again(w: World, path: str, act: Callable[[], Awaitable[None]], times: int) -> None:
-    """Has ``act`` done before each of the next ``times`` writes of ``path``."""
-
-    async def once(left: int = times) -> None:
-        await act()
-        if left > 1:
-            w.active.script.at(path, lambda: once(left - 1))
-
-    w.active.script.at(path, once)
 
 
 async def shrink_or_grow(w: World) -> None:
@@ -100,7 +88,7 @@ async def test_a_leaders_own_write_among_many_is_read_told_and_decided_upon(w: W
 
 @in_world(before=running)
 async def test_after_three_rounds_the_writes_go_singly(w: World) -> None:
-    again(w, STATE_0, lambda: shrink_or_grow(w), times=3)
+    w.active.script.at(STATE_0, lambda: shrink_or_grow(w), times=3)
     w.die(1)
     await w.told()
     together, singly = multis(w)[:3], multis(w)[3:]
@@ -113,7 +101,7 @@ async def test_after_three_rounds_the_writes_go_singly(w: World) -> None:
 
 @in_world(before=running)
 async def test_a_partition_that_stays_contended_is_given_up_and_tried_again_at_the_next_event(w: World) -> None:
-    again(w, STATE_0, lambda: shrink_or_grow(w), times=6)
+    w.active.script.at(STATE_0, lambda: shrink_or_grow(w), times=6)
     w.die(1)
     await w.told()
     assert not w.term.gate.ended, "it never resigns the role"
@@ -232,7 +220,7 @@ async def test_many_lost_connections_are_no_reason_to_give_up(w: World) -> None:
         w.server.suspend(session)
         asyncio.get_running_loop().call_later(0.5, w.server.resume, session)
 
-    again(w, STATE_0, cut, times=20)
+    w.active.script.at(STATE_0, cut, times=20)
     w.die(1)
     await eventually(lambda: {leader for leader, _ in w.led().values()} == {2})
     await w.told()

@@ -192,16 +192,3 @@ async def test_a_block_whose_outcome_is_unknown_is_skipped(w: World) -> None:
         await w.producer_ids(1)
     await w.settle()
     assert (await w.producer_ids(1)).start == 1_000
-
-
-@in_world(before=running)
-async def test_producer_ids_that_others_take_all_the_time_are_tried_later(w: World) -> None:
-    async def foreign() -> None:
-        node = w.node(paths.PRODUCER_IDS)
-        assert node is not None
-        await w.operator.set(paths.PRODUCER_IDS, node.data, -1)
-        w.active.script.at(paths.PRODUCER_IDS, foreign)
-
-    w.active.script.at(paths.PRODUCER_IDS, foreign)
-    assert (await w.producer_ids(1)).error == Error.REQUEST_TIMED_OUT
-    assert not w.term.gate.ended

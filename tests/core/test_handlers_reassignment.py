@@ -13,7 +13,6 @@ from brokers.listener.controller_listener import NotController
 from controller.engine.controller import Controller
 from controller.handlers import reassignment
 from metadata_store import paths
-from metadata_store.codecs.topic import encode_topic
 from metadata_store.commits.topic_commit import TopicOutcome
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.port import ANY_VERSION
@@ -541,12 +540,7 @@ async def test_a_topic_znode_that_others_write_all_the_time_is_given_up_with_its
     await w.topic("u", (1, 2), leaders=True)
     await running(w)
 
-    async def touch() -> None:
-        found = w.assignment("u")
-        await w.operator.set(paths.topic("u"), encode_topic(found.partitions, found.topic_id), found.version)
-        w.active.script.at(paths.topic("u"), touch, exact=True)
-
-    w.active.script.at(paths.topic("u"), touch, exact=True)
+    w.active.script.at(paths.topic("u"), lambda: w.touch(paths.topic("u")), exact=True, times=10)
     found = await alter(w, {("t", 0): (2, 3), ("u", 0): (2, 3)})
     assert refused(found) == {("u", 0): -1}
     assert not written(w, "u").moving

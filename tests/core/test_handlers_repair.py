@@ -7,7 +7,6 @@ from unittest import mock
 
 import pytest
 
-from controller.handlers import repair as mending
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl
 from tests.core.controller_kafka import id_of
@@ -178,27 +177,6 @@ async def test_a_topic_znode_that_may_not_be_written_is_served_as_far_as_it_runs
     assert w.assignment("t").topic_id == id_of("t")
     assert w.led()["auto", 1] == (3, (3, 1))
     w.agreed()
-
-
-@in_world(before=running)
-async def test_a_topic_znode_that_somebody_keeps_rewriting_never_ends_the_term(w: World) -> None:
-    left = 2 * mending.REPAIR_ROUNDS_MAX
-
-    async def touch() -> None:
-        nonlocal left
-        node = w.node(paths.topic("auto"))
-        assert node is not None
-        await w.operator.set(paths.topic("auto"), node.data, node.stat.version)
-        left -= 1
-        if left:
-            w.active.script.at("auto", touch)
-
-    w.active.script.at("auto", touch)
-    await w.topic("auto", (3, DAEMON))
-    await eventually(lambda: ("auto", 0) in w.led())
-    assert left == 0
-    assert not w.term.gate.ended
-    assert DAEMON not in w.assignments()["auto"][0]
 
 
 @in_world(before=running)

@@ -29,16 +29,18 @@ from controller.handlers.deletion import NOT_DELETED
 from controller.handlers.endpoint_change import GONE_S
 from controller.journal.journal import Journal
 from controller.metrics.counters import Counters
+from controller.role import own_znodes as own
 from controller.role.claim import Claim, Role
 from controller.role.errors import ClaimRefused
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
-from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
+from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, ZkError
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker
+from testing.memory import MemoryZooKeeper
 from tests.core.controller_world import World, world
-from tests.core.daemon_world import daemon, now_s, ruling
+from tests.core.daemon_world import daemon, epoch, now_s, ruling
 from tests.core.reassignment_kit import alter, join, written
 from tests.core.test_handlers_endpoint import BOTH, INTERNAL, endpoint, listed
 from tests.core.test_retries import BROKER, pauses
@@ -468,3 +470,79 @@ async def test_terms_that_end_early_follow_each_other_with_a_pause_and_are_forgo
                         await term.finished.wait()
                     await d.serving()
                     assert pauses(times) == [pytest.approx(0.2, abs=0.05)] * 4
+
+
+@in_exact_time
+async def test_a_daemon_whose_id_another_one_has_looks_every_two_seconds_or_at_a_change_of_the_queue() -> None:
+    meets: list[str | None] = []
+    looks: list[float] = []
+
+    async def twin_of(*_: object) -> str | None:
+        looks.append(now_s())
+        return meets.pop(0) if meets else None
+
+    async with world() as w:
+        await ruling(w)
+        with mock.patch("controller.daemon.queue_admission.twin_of", twin_of):
+            async with daemon(w) as d:
+                await d.serving()
+                for cycle in range(3):
+                    meets[:] = ["another daemon has controller.id 1"] * 3
+                    looks.clear()
+                    w.server.expire(d.session)
+                    await d.says("has controller.id 1")
+                    assert d.daemon.mode is Mode.BLOCKED
+                    if cycle == 1:
+                        await w.operator.create(f"{own.LOCKS}/lock-", b"", sequential=True)
+                    await d.serving()
+                    first_s = 0.0 if cycle == 1 else 2.0
+                    assert pauses(looks) == [pytest.approx(s, abs=ABOUT) for s in (first_s, 2.0, 2.0)]
+
+
+@in_exact_time
+async def test_a_daemon_that_brokers_outrank_claims_again_two_seconds_after_the_epoch_was_raised_each_time() -> None:
+    async with world() as w, daemon(w) as d:
+        await ruling(w)
+        for cycle in range(1, 4):
+            term = await d.serving()
+            w.wires.errors |= {2: 11, 3: 11}
+            term.channels.live_list_changed()
+            await d.says("brokers have seen a higher controller epoch")
+            claimed = epoch(w)
+            for _ in range(cycle):
+                await asyncio.sleep(60.0)
+                w.server.blip(d.session)
+            assert (epoch(w), d.daemon.mode) == (claimed, Mode.BLOCKED)
+            w.wires.errors.clear()
+            raised_s = now_s()
+            await w.operator.set(paths.CONTROLLER_EPOCH, b"%d" % (100 * cycle), -1)
+            await d.serving()
+            assert epoch(w) == 100 * cycle + 1
+            assert now_s() - raised_s <= 2.0 + ABOUT
+
+
+@in_exact_time
+async def test_a_daemon_without_a_session_connects_again_every_second_each_time() -> None:
+    tries: list[float] = []
+    fails = 3
+    really = MemoryZooKeeper.connect
+
+    async def connect(zk: MemoryZooKeeper, timeout_s: float) -> None:
+        nonlocal fails
+        tries.append(now_s())
+        fails -= 1
+        if fails >= 0:
+            raise ConnectFailed("nobody there")
+        await really(zk, timeout_s)
+
+    async with world() as w:
+        await ruling(w)
+        with mock.patch.object(MemoryZooKeeper, "connect", connect):
+            async with daemon(w) as d:
+                for failed, next_fails in ((3, 0), (0, 2), (2, 3), (3, 0)):
+                    await d.serving()
+                    assert pauses(tries) == [pytest.approx(1.0, abs=0.05)] * failed
+                    tries.clear()
+                    fails = next_fails
+                    w.server.expire(d.session)
+                    await asyncio.sleep(0.1)
