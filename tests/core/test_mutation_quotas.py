@@ -29,11 +29,11 @@ PRECEDENCE = [
     ("/config/clients/c", ("", "c")),
     ("/config/clients/<default>", ("", "c")),
 ]
-"""Kafka's order, and who shares a bucket (``ClientQuotaManager.quotaMetricTags``)."""
+"""Kafka's order, and the key of the bucket that callers share (``ClientQuotaManager.quotaMetricTags``)."""
 
 
 @pytest.mark.parametrize("present", list(product([False, True], repeat=8)))
-def test_the_most_specific_rate_that_is_set_holds(present: tuple[bool, ...]) -> None:
+def test_the_most_specific_rate_holds(present: tuple[bool, ...]) -> None:
     found = list(levels("u", "c"))
     assert [quota_path(level) for level in found] == [path for path, _ in PRECEDENCE]
     rates = {level: float(n) for n, (level, there) in enumerate(zip(found, present, strict=True)) if there}
@@ -45,8 +45,8 @@ def test_a_client_without_an_id_has_the_users_rate_only() -> None:
     assert [quota_path(level) for level in levels("u", "")] == ["/config/users/u", "/config/users/<default>"]
 
 
-def test_names_stand_in_paths_as_kafka_writes_them() -> None:
-    """``Sanitizer``: a client that calls itself ``<default>`` is not the default."""
+def test_names_in_paths_are_escaped_as_kafka_escapes_them() -> None:
+    """A client that calls itself ``<default>`` is not the default (Kafka ``Sanitizer``)."""
     assert quota_path(Level("CN=a, O=b/c", "~*+ä")) == "/config/users/CN%3Da%2C%20O%3Db%2Fc/clients/%7E%2A%2B%C3%A4"
     assert quota_path(Level(None, "<default>")) == "/config/clients/%3Cdefault%3E"
     assert quota_path(Level(None, EVERY)) == "/config/clients/<default>"
@@ -76,7 +76,7 @@ def test_a_bucket_begins_full_and_never_holds_more_than_a_window() -> None:
         (-0.0001, 1, True, -0.0001, False, 1),
     ],
 )
-def test_strict_callers_are_refused_and_permissive_ones_told_to_wait(
+def test_strict_callers_are_refused_and_permissive_ones_get_a_throttle_time(
     tokens: float, mutations: int, strict: bool, left: float, allowed: bool, throttle_ms: int
 ) -> None:
     found = charge(Bucket(tokens, 7.0), 2.0, 10.0, mutations, 7.0, strict=strict)
@@ -84,7 +84,7 @@ def test_strict_callers_are_refused_and_permissive_ones_told_to_wait(
 
 
 @pytest.mark.parametrize("rate", [0.0, 1e-9])
-def test_a_rate_of_nothing_makes_wait_as_long_as_can_be_told(rate: float) -> None:
+def test_a_rate_of_zero_gives_the_longest_throttle_time(rate: float) -> None:
     found = charge(None, rate, 10.0, 3, 0.0, strict=True)
     assert found.allowed
     again = charge(found.bucket, rate, 10.0, 1, 1.0, strict=True)

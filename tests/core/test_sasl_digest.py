@@ -1,4 +1,4 @@
-"""SASL DIGEST-MD5 as a client: the example of RFC 2831, and servers that do not keep to it."""
+"""SASL DIGEST-MD5 as a client: the example of RFC 2831, and servers that violate it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,13 @@ CHALLENGE = b'realm="elwood.innosoft.com",nonce="OA6MG9tEQGm2hh",qop="auth",algo
 def test_the_example_of_rfc_2831(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sasl_digest, "DIGEST_URI", b"imap/elwood.innosoft.com")
     login = DigestMd5("chris", "secret", "OA6MHXh6VqTrRk")
-    said = directives(login.respond(CHALLENGE))
-    assert said[b"response"] == b"d388dad90d4bbd760a152321f2143af7"
-    assert (said[b"username"], said[b"realm"], said[b"nc"]) == (b"chris", b"elwood.innosoft.com", b"00000001")
+    response = directives(login.respond(CHALLENGE))
+    assert response[b"response"] == b"d388dad90d4bbd760a152321f2143af7"
+    assert (response[b"username"], response[b"realm"], response[b"nc"]) == (
+        b"chris",
+        b"elwood.innosoft.com",
+        b"00000001",
+    )
     login.verify(b"rspauth=ea40f60335c427b5527b84dbabcdfffd")
     with pytest.raises(SaslFailed, match="has not proved"):
         login.verify(b"rspauth=00000000000000000000000000000000")
@@ -37,6 +41,6 @@ def test_quotes_are_escaped_both_ways() -> None:
         (b'nonce="x', "cannot be understood"),
     ],
 )
-def test_a_challenge_that_is_none(challenge: bytes, why: str) -> None:
+def test_a_malformed_or_unsupported_challenge_is_refused(challenge: bytes, why: str) -> None:
     with pytest.raises(SaslFailed, match=why):
         DigestMd5("u", "p", "x").respond(challenge)

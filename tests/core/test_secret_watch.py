@@ -1,4 +1,4 @@
-"""An admin secret that a daemon cannot use, or that is exchanged: shown everywhere, mended without a restart."""
+"""An admin secret that a daemon cannot use, or that is replaced: shown everywhere, repaired without a restart."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ AT = Address("regent1", 9096)
 
 
 @pytest.fixture(autouse=True)
-def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def _reads_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.daemon.secret_watch.READ_S", 0.02)
 
 
 def secret_file(cluster: Kafka, secret: bytes = SECRET, mode: int = 0o600) -> Path:
-    """The file, complete with its mode once it has its name."""
+    """Writes the file, complete with its mode once it has its name."""
     file = cluster.settings.secret_file
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name("draft")
@@ -54,7 +54,7 @@ def secret_file(cluster: Kafka, secret: bytes = SECRET, mode: int = 0o600) -> Pa
 
 @asynccontextmanager
 async def endpoint(cluster: Kafka, secret: bytes = SECRET) -> AsyncIterator[Carrier]:
-    """An admin endpoint beside the daemon, without its own listener."""
+    """Runs an admin endpoint beside the daemon, without its own listener."""
     view = ClusterView("CLIENT", secret, AT, announced_for=DAEMON)
     following = asyncio.create_task(view.follow(lambda: MemoryZooKeeper(cluster.server), 1.0))
     carrier = Carrier(view, secret)
@@ -67,7 +67,7 @@ async def endpoint(cluster: Kafka, secret: bytes = SECRET) -> AsyncIterator[Carr
 
 
 async def carries(carrier: Carrier) -> bool:
-    """Whether the daemon answers a client's call that the endpoint carries to it."""
+    """Returns whether the daemon handles a client's call that the endpoint carries to it."""
     body = CreateTopicsRequest((CreatableTopic("t", 1, 1, (), ()),), 500)
     frame = b"\0\x13\0\4\0\0\0\1\xff\xff" + request_codec(Api.CREATE_TOPICS, 4).write(body)
     try:
@@ -83,7 +83,7 @@ async def warning(cluster: Kafka, name: str) -> Finding:
     return found
 
 
-async def test_a_secret_that_others_may_read_is_shown_on_a_standby_and_mended_in_office(
+async def test_a_secret_that_others_may_read_is_shown_on_a_standby_and_is_repaired_during_a_term(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with kafka(tmp_path) as cluster:
@@ -107,10 +107,10 @@ async def test_a_secret_that_others_may_read_is_shown_on_a_standby_and_mended_in
             assert view.status().admin_endpoint_trouble is None
             assert view.readiness().why == "controller at epoch 2"
             assert (await cluster.finding("daemons agree")).text.startswith("1 daemons have the same admin secret")
-            assert caplog.text.count(TROUBLE) == 1, "it is said once"
+            assert caplog.text.count(TROUBLE) == 1, "it is logged once"
 
 
-async def test_a_secret_that_is_exchanged_in_office_is_taken_and_the_term_goes_on(tmp_path: Path) -> None:
+async def test_a_secret_that_is_replaced_during_a_term_is_used_and_the_term_goes_on(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         file = secret_file(cluster)
         async with cluster.daemon(secret_file=file) as daemon:
@@ -125,7 +125,7 @@ async def test_a_secret_that_is_exchanged_in_office_is_taken_and_the_term_goes_o
             assert await cluster.epoch() == epoch
 
 
-async def test_what_was_sealed_before_the_cluster_had_an_id_is_sealed_again_with_it(tmp_path: Path) -> None:
+async def test_seals_from_before_the_cluster_had_an_id_are_made_again_with_it(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         await cluster.operator.delete(paths.CLUSTER_ID, ANY_VERSION)
         async with cluster.daemon(secret_file=secret_file(cluster)) as daemon, endpoint(cluster) as carrier:
@@ -140,14 +140,14 @@ async def test_what_was_sealed_before_the_cluster_had_an_id_is_sealed_again_with
 
 
 async def sealed_with_id(cluster: Kafka) -> bool:
-    """Whether ``/controller`` is."""
+    """Returns whether the seal of ``/controller`` has the cluster's id."""
     held = decode_controller(paths.CONTROLLER, (await cluster.operator.get(paths.CONTROLLER)).data)  # type: ignore[union-attr]
     assert isinstance(held, ControllerZnode)
     sealed = held.broker, held.nonce or "", held.listener or "", held.seal or ""
     return Seals(SECRET, CLUSTER_ID).is_controller(*sealed)
 
 
-async def test_a_secret_that_others_may_read_since_the_start_is_told_and_still_used(
+async def test_a_secret_that_others_may_read_since_a_later_time_is_reported_and_still_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with kafka(tmp_path) as cluster:
@@ -171,7 +171,7 @@ async def test_a_standby_shows_the_endpoint_beside_it_and_one_with_another_secre
             assert view.status().admin_endpoint_trouble is None
         async with endpoint(cluster, OTHER):
             await eventually(lambda: shown(view, None))
-            await eventually(lambda: told(view, "is not sealed with this daemon's admin secret"))
+            await eventually(lambda: trouble(view, "is not sealed with this daemon's admin secret"))
 
 
 async def shown(view: View, where: str | None) -> bool:
@@ -179,7 +179,7 @@ async def shown(view: View, where: str | None) -> bool:
     return view.status().admin_endpoint == where
 
 
-async def told(view: View, text: str) -> bool:
+async def trouble(view: View, text: str) -> bool:
     await view.refresh()
     return text in (view.status().admin_endpoint_trouble or "")
 
@@ -191,7 +191,7 @@ async def test_a_seal_is_written_again_only_while_the_claim_holds() -> None:
         claim = await seat.role.claim()
         before = w.node(paths.CONTROLLER)
         await seat.role.seal_again(claim)
-        assert w.node(paths.CONTROLLER) == before, "nothing is written for the secret that it has"
+        assert w.node(paths.CONTROLLER) == before, "nothing is written under an unchanged secret"
         later = await seat.role.claim()
         seat.role.take_secret(OTHER)
         held = w.node(paths.CONTROLLER)
@@ -203,7 +203,7 @@ async def test_a_seal_is_written_again_only_while_the_claim_holds() -> None:
         await seat.role.claim()
 
 
-async def test_a_hand_back_is_ended_by_a_daemon_whose_place_was_sealed_again() -> None:
+async def test_a_hand_back_is_completed_by_a_daemon_whose_queue_position_was_sealed_again() -> None:
     async with world() as w:
         await w.give_role_to("regent")
         former, seat = await Seat(w).sit(), await Seat(w, me=this_process(DAEMON + 1)).sit()

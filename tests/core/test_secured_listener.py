@@ -1,4 +1,4 @@
-"""TLS and SASL at the controller listener, from the sides of a daemon's own connections and of strangers."""
+"""TLS and SASL at the controller listener, for a daemon's own connections and for strangers."""
 
 from __future__ import annotations
 
@@ -28,11 +28,16 @@ HANDSHAKE, AUTHENTICATE = 17, 36
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
+def plain() -> Authenticator:
+    """Returns an authenticator with one user."""
+    return Authenticator("PLAIN", {"a": "b"})
+
+
 @asynccontextmanager
 async def listening(
     tls: Tls | None = None, authenticator: Authenticator | None = None, **limits: int
 ) -> AsyncIterator[int]:
-    """Port of a listener."""
+    """Starts a listener; returns its port."""
     listener = ControllerListener("127.0.0.1", 0, ListenerLimits(**limits), tls=tls, authenticator=authenticator)
     await listener.start()
     try:
@@ -42,40 +47,44 @@ async def listening(
 
 
 async def refused(transport: SecureTransport, port: int) -> str:
-    """Why no call gets through."""
+    """Tries to connect; returns why that fails."""
     with pytest.raises(BrokerCallFailed) as why:
-        await BrokerClient.connect("127.0.0.1", port, 5.0, transport)
+        await accepted(transport, port)
     return str(why.value)
 
 
+async def accepted(transport: SecureTransport, port: int) -> set[int]:
+    """Connects; returns the offered APIs."""
+    client = await BrokerClient.connect("127.0.0.1", port, 5.0, transport)
+    client.close()
+    return set(client.api_versions)
+
+
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-async def test_who_knows_the_password_is_served(mechanism: str) -> None:
+async def test_users_are_served_with_their_own_password_alone(mechanism: str) -> None:
     authenticator = Authenticator(mechanism, {"kafka": "secret", "other": "word"})
     async with listening(authenticator=authenticator) as port:
         for name, word in (("kafka", "secret"), ("other", "word")):
-            client = await BrokerClient.connect(
-                "127.0.0.1", port, 5.0, SecureTransport(None, Login(mechanism, name, word))
-            )
-            assert {HANDSHAKE, AUTHENTICATE} < client.api_versions.keys()
-            client.close()
+            offered = await accepted(SecureTransport(None, Login(mechanism, name, word)), port)
+            assert {HANDSHAKE, AUTHENTICATE} < offered
         for name, word in (("kafka", "word"), ("nobody", "secret"), ("", "")):
             assert "is refused" in await refused(SecureTransport(None, Login(mechanism, name, word)), port)
 
 
-async def test_another_mechanism_is_told_which_is_offered() -> None:
-    async with listening(authenticator=Authenticator("PLAIN", {"a": "b"})) as port:
+async def test_an_error_about_the_mechanism_names_the_offered_one() -> None:
+    async with listening(authenticator=plain()) as port:
         why = await refused(SecureTransport(None, Login("SCRAM-SHA-512", "a", "b")), port)
         assert "SASL SCRAM-SHA-512 is not offered, but PLAIN" in why
 
 
 class Stranger:
-    """Bytes to the listener and what comes back."""
+    """Sends bytes to the listener."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
-    async def says(self, data: bytes) -> bytes:
-        """The next frame, nothing where the connection ends instead."""
+    async def send(self, data: bytes) -> bytes:
+        """Returns the next frame, nothing where the connection ends instead."""
         self.writer.write(data)
         try:
             async with asyncio.timeout(5):
@@ -98,7 +107,7 @@ SHUTDOWN = bytes.fromhex("00000019 0007 0003 00000001 0001 61 00 00000001 000000
 
 
 @pytest.mark.parametrize(
-    "said",
+    "data",
     [
         SHUTDOWN,
         encode_authenticate(1, b"\0a\0b"),
@@ -108,40 +117,40 @@ SHUTDOWN = bytes.fromhex("00000019 0007 0003 00000001 0001 61 00 00000001 000000
     ],
     ids=["a call", "a step without a handshake", "a large frame", "a handshake of version 0", "Produce"],
 )
-async def test_before_it_has_authenticated_nobody_is_answered(said: bytes) -> None:
-    async with listening(authenticator=Authenticator("PLAIN", {"a": "b"})) as port, stranger(port) as one:
-        assert await one.says(said) == b""
+async def test_other_requests_before_authentication_end_the_connection(data: bytes) -> None:
+    async with listening(authenticator=plain()) as port, stranger(port) as one:
+        assert await one.send(data) == b""
 
 
-async def test_a_failed_step_ends_the_connection_and_a_right_one_opens_it() -> None:
-    async with listening(authenticator=Authenticator("PLAIN", {"a": "b"})) as port:
+async def test_a_failed_step_ends_the_connection_and_a_successful_one_opens_it() -> None:
+    async with listening(authenticator=plain()) as port:
         async with stranger(port) as one:
-            assert read_handshake_response(await one.says(encode_handshake(1, "PLAIN")), 1).mechanisms == ("PLAIN",)
-            assert read_authenticate_response(await one.says(encode_authenticate(2, b"\0a\0c")), 2).error == 58
-            assert await one.says(encode_authenticate(3, b"\0a\0b")) == b""
+            assert read_handshake_response(await one.send(encode_handshake(1, "PLAIN")), 1).mechanisms == ("PLAIN",)
+            assert read_authenticate_response(await one.send(encode_authenticate(2, b"\0a\0c")), 2).error == 58
+            assert await one.send(encode_authenticate(3, b"\0a\0b")) == b""
         async with stranger(port) as one:
-            await one.says(encode_handshake(1, "PLAIN"))
-            assert read_authenticate_response(await one.says(encode_authenticate(2, b"\0a\0b")), 2).error == 0
-            assert await one.says(bytes.fromhex("0000000b00120000000000070001 61".replace(" ", "")))
+            await one.send(encode_handshake(1, "PLAIN"))
+            assert read_authenticate_response(await one.send(encode_authenticate(2, b"\0a\0b")), 2).error == 0
+            assert await one.send(bytes.fromhex("0000000b00120000000000070001 61".replace(" ", "")))
 
 
-async def test_who_does_not_authenticate_in_time_is_cut_off() -> None:
+async def test_a_connection_that_does_not_authenticate_in_time_ends() -> None:
     async with (
-        listening(authenticator=Authenticator("PLAIN", {"a": "b"}), frame_timeout_ms=200) as port,
+        listening(authenticator=plain(), frame_timeout_ms=200) as port,
         stranger(port) as one,
     ):
-        assert await one.says(encode_handshake(1, "PLAIN"))
-        while await one.says(encode_handshake(1, "PLAIN")):
+        assert await one.send(encode_handshake(1, "PLAIN"))
+        while await one.send(encode_handshake(1, "PLAIN")):
             pass
 
 
 @pytest.mark.parametrize("require_clients", [False, True])
-async def test_tls_with_and_without_certificates_of_clients(tmp_path: Path, *, require_clients: bool) -> None:
+async def test_clients_need_a_certificate_where_it_is_required(tmp_path: Path, *, require_clients: bool) -> None:
     authority, strangers = Authority(tmp_path), Authority(tmp_path / "strangers")
     own = Tls(authority.signed("own"), None, authority.file, require_clients=require_clients)
     async with listening(tls=own) as port:
         good = Tls(authority.signed("good"), None, authority.file)
-        (await BrokerClient.connect("127.0.0.1", port, 5.0, SecureTransport(good, None))).close()
+        assert await accepted(SecureTransport(good, None), port)
         assert "certificate is not accepted" in await refused(
             SecureTransport(Tls(None, None, strangers.file), None), port
         )
@@ -149,23 +158,19 @@ async def test_tls_with_and_without_certificates_of_clients(tmp_path: Path, *, r
         if require_clients:
             assert await refused(bare, port)
         else:
-            (await BrokerClient.connect("127.0.0.1", port, 5.0, bare)).close()
+            assert await accepted(bare, port)
 
 
-async def test_the_host_must_be_the_certificate_s(tmp_path: Path) -> None:
+async def test_a_certificate_of_another_host_is_refused_unless_hosts_are_not_checked(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     async with listening(tls=Tls(authority.signed("own", "DNS:elsewhere"), None, authority.file)) as port:
         assert "certificate is not accepted" in await refused(
             SecureTransport(Tls(None, None, authority.file), None), port
         )
-        (
-            await BrokerClient.connect(
-                "127.0.0.1", port, 5.0, SecureTransport(Tls(None, None, authority.file, check_host=False), None)
-            )
-        ).close()
+        assert await accepted(SecureTransport(Tls(None, None, authority.file, check_host=False), None), port)
 
 
-async def test_files_that_change_are_read_again_and_half_written_ones_are_not(tmp_path: Path) -> None:
+async def test_changed_certificates_are_used_and_half_written_ones_are_not(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     file = authority.signed("own")
 
@@ -188,9 +193,9 @@ async def test_files_that_change_are_read_again_and_half_written_ones_are_not(tm
         assert await serial(port) == after
 
 
-async def test_an_authentication_that_runs_out_ends_its_connection() -> None:
-    """As with ``connections.max.reauth.ms`` of brokers: idle at once, in use once the answer is there."""
-    async with listening(authenticator=Authenticator("PLAIN", {"a": "b"})) as port:
+async def test_an_authentication_that_expires_ends_its_idle_connection() -> None:
+    """Brokers with ``connections.max.reauth.ms`` would refuse its next request."""
+    async with listening(authenticator=plain()) as port:
         transport = SecureTransport(None, _Short("PLAIN", "a", "b"))
         lost = asyncio.Event()
         connection = await transport.connect("127.0.0.1", port, lost.set)
@@ -205,7 +210,7 @@ class _Short(Login, frozen=True):
         return 0.1
 
 
-def test_files_of_users(tmp_path: Path) -> None:
+def test_files_of_users_are_read(tmp_path: Path) -> None:
     file = tmp_path / "users"
     file.write_text("# of brokers\n\na:b\n  c:d:e  \n")
     assert read_users(file) == {"a": "b", "c": "d:e"}
@@ -217,7 +222,7 @@ def test_files_of_users(tmp_path: Path) -> None:
         read_users(tmp_path / "none")
 
 
-def test_what_the_settings_make_of_it(tmp_path: Path) -> None:
+def test_the_settings_choose_tls_and_sasl_and_unusable_files_are_refused(tmp_path: Path) -> None:
     authority, users = Authority(tmp_path), tmp_path / "users"
     users.write_text("a:b\n")
     files = {"ca_file": authority.file, "certificate_file": authority.signed("own"), "sasl_file": users}

@@ -1,4 +1,4 @@
-"""The secret that daemon and endpoint share: made once, whoever comes first, and readable by nobody else."""
+"""The secret that daemon and endpoint share: the first process creates it, and no other user may read it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from unittest import mock
 
 import pytest
 
-from brokers.security.shared_secret import SECRET_BYTES, SecretUnusable, secret_trouble, shared_secret
+from brokers.security.shared_secret import SECRET_BYTES, SecretUnusable, present_secret, secret_trouble, shared_secret
 
 
-def test_it_is_made_with_its_folder_and_stays(tmp_path: Path) -> None:
+def test_the_secret_is_created_with_its_folder_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "state" / "admin-secret"
     made = shared_secret(path)
     assert len(made) == SECRET_BYTES
@@ -21,14 +21,14 @@ def test_it_is_made_with_its_folder_and_stays(tmp_path: Path) -> None:
     assert [found.name for found in path.parent.iterdir()] == ["admin-secret"]
 
 
-def test_two_that_start_together_have_the_same(tmp_path: Path) -> None:
+def test_two_processes_that_start_together_have_the_same_secret(tmp_path: Path) -> None:
     path = tmp_path / "admin-secret"
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(shared_secret, path)
         assert shared_secret(path) == other.result()
 
 
-def test_what_others_may_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "admin-secret"
     shared_secret(path)
     path.chmod(0o640)
@@ -36,8 +36,8 @@ def test_what_others_may_read_is_refused(tmp_path: Path) -> None:
         shared_secret(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"00ff", b"not hexadecimal" * 9, b"\xff" * 64])
-def test_what_is_no_secret_is_refused_and_left(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"00ff", b"not hexadecimal" * 9, b"\xff" * 64, b"ab" * (SECRET_BYTES - 1)])
+def test_a_file_without_a_secret_is_refused_and_stays(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "admin-secret"
     path.touch(0o600)
     path.write_bytes(content)
@@ -46,90 +46,105 @@ def test_what_is_no_secret_is_refused_and_left(tmp_path: Path, content: bytes) -
     assert path.read_bytes() == content
 
 
-def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported_with_the_setting(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SecretUnusable, match=r"admin\.secret_file"):
         shared_secret(tmp_path / "file" / "admin-secret")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_systemd_hands_over_is_roots_and_shows_the_right_of_a_group(tmp_path: Path) -> None:
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+ROOT, DAEMON, MEMBER = 0, 12_345, 23_456
+
+
+@AS_ROOT
+def test_a_file_of_root_may_be_readable_by_a_group_as_systemd_passes_it(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     file.write_text("ab" * SECRET_BYTES)
     file.chmod(0o440)
     with pytest.raises(SecretUnusable):
         shared_secret(file)
-    with mock.patch("os.geteuid", return_value=12_345):
+    with mock.patch("os.geteuid", return_value=DAEMON):
         assert shared_secret(file) == b"\xab" * SECRET_BYTES
         file.chmod(0o444)
         with pytest.raises(SecretUnusable):
             shared_secret(file)
 
 
-def test_trouble_with_it_is_told_before_a_daemon_meets_it(tmp_path: Path) -> None:
+# -- trouble that another process reports before a daemon fails
+
+
+def test_no_trouble_is_reported_where_there_is_no_file_yet_and_none_is_created(tmp_path: Path) -> None:
     file = tmp_path / "admin-secret"
-    assert secret_trouble(file) is None, "whoever starts first makes it"
-    assert not file.exists()
-    shared_secret(file)
     assert secret_trouble(file) is None
-    file.chmod(0o644)
-    assert f"may be read or changed by others: chmod 600 {file}" in (secret_trouble(file) or "")
-    file.chmod(0o600)
+    assert not file.exists()
+    assert present_secret(file) is None
+    shared_secret(file)
     file.write_text("00ff")
     assert "does not hold 32 bytes" in (secret_trouble(file) or "")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_roots_copy_in_the_daemons_folder_is_trouble_although_root_reads_it(tmp_path: Path) -> None:
+@AS_ROOT
+@pytest.mark.parametrize(
+    ("owner", "mode", "folder", "user", "remedy"),
+    [
+        (ROOT, 0o600, ROOT, None, None),
+        (ROOT, 0o640, ROOT, None, "chmod 600"),
+        (ROOT, 0o602, ROOT, None, "chmod 600"),
+        (ROOT, 0o600, DAEMON, None, "chown 12345"),
+        (ROOT, 0o640, DAEMON, None, None),
+        (ROOT, 0o644, DAEMON, None, "chmod 640"),
+        (ROOT, 0o660, DAEMON, None, "chmod 640"),
+        (DAEMON, 0o600, DAEMON, None, None),
+        (DAEMON, 0o640, DAEMON, None, "chmod 600"),
+        (MEMBER, 0o600, DAEMON, None, "chown 12345"),
+        (ROOT, 0o640, ROOT, DAEMON, None),
+        (ROOT, 0o600, ROOT, DAEMON, "chown 12345"),
+        (DAEMON, 0o600, ROOT, DAEMON, None),
+        (DAEMON, 0o600, ROOT, MEMBER, "chown 23456"),
+    ],
+)
+def test_root_reports_the_trouble_that_the_daemon_will_have(
+    owner: int, mode: int, folder: int, user: int | None, remedy: str | None, tmp_path: Path
+) -> None:
+    """Without a known user the owner of the folder counts as the daemon's user; reading as root proves nothing."""
     file = tmp_path / "admin-secret"
     shared_secret(file)
-    os.chown(tmp_path, 12_345, -1)
-    assert f"chown 12345 {file}" in (secret_trouble(file) or "")
-    os.chown(file, 12_345, -1)
-    assert secret_trouble(file) is None
+    file.chmod(mode)
+    os.chown(file, owner, -1)
+    os.chown(tmp_path, folder, -1)
+    trouble = secret_trouble(file, user)
+    assert trouble is None if remedy is None else f": {remedy} {file}" in (trouble or "")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_what_root_gives_to_the_daemon_by_a_group_is_no_trouble_for_root_either(tmp_path: Path) -> None:
-    file = tmp_path / "admin-secret"
-    shared_secret(file)
-    file.chmod(0o640)
-    assert f"chmod 600 {file}" in (secret_trouble(file) or ""), "the daemon is root, too"
-    os.chown(tmp_path, 12_345, -1)
-    assert secret_trouble(file) is None
-    with mock.patch("os.geteuid", return_value=12_345):
-        assert len(shared_secret(file)) == SECRET_BYTES, "the daemon agrees"
-    file.chmod(0o644)
-    assert f"chmod 640 {file}" in (secret_trouble(file) or "")
-    os.chown(tmp_path, 0, -1)
-    file.chmod(0o640)
-    assert secret_trouble(file, 12_345) is None, "in a folder of root's"
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_a_member_of_the_daemons_group_is_told_nothing_of_what_its_user_alone_reads(tmp_path: Path) -> None:
-    file = tmp_path / "admin-secret"
-    shared_secret(file)
-    os.chown(file, 12_345, -1)
-    os.chown(tmp_path, 12_345, -1)
-    member = mock.patch("os.geteuid", return_value=23_456)
-    refused = mock.patch("os.open", side_effect=PermissionError(13, "Permission denied"))
-    with member, refused:
-        assert secret_trouble(file) is None
-        file.chmod(0o602)
-        assert f"chmod 600 {file}" in (secret_trouble(file) or "")
-        file.chmod(0o600)
-        os.chown(file, 0, -1)
-        assert f"chown 12345 {file}" in (secret_trouble(file) or "")
-
-
-@pytest.mark.parametrize(("open_folder", "told"), [(True, True), (False, False)])
-def test_somebody_whom_the_folder_does_not_let_in_is_told_nothing(
-    open_folder: bool, told: bool, tmp_path: Path
+@AS_ROOT
+@pytest.mark.parametrize(
+    ("owner", "mode", "remedy"),
+    [
+        (DAEMON, 0o600, None),
+        (DAEMON, 0o602, "chmod 600"),
+        (ROOT, 0o600, "chown 12345"),
+        (DAEMON, 0o000, "give the file"),
+    ],
+)
+def test_a_user_who_may_not_read_the_file_reports_only_trouble_of_the_daemon(
+    owner: int, mode: int, remedy: str | None, tmp_path: Path
 ) -> None:
     file = tmp_path / "admin-secret"
     shared_secret(file)
+    file.chmod(mode)
+    os.chown(file, owner, -1)
+    os.chown(tmp_path, DAEMON, -1)
     refused = mock.patch("os.open", side_effect=PermissionError(13, "Permission denied"))
-    with refused, mock.patch("os.access", return_value=open_folder):
+    with mock.patch("os.geteuid", return_value=MEMBER), refused:
         trouble = secret_trouble(file)
-    assert ("cannot be read by this user (Permission denied)" in (trouble or "")) == told
+    assert trouble is None if remedy is None else remedy in (trouble or "")
+
+
+@pytest.mark.parametrize("may_enter", [True, False])
+def test_a_user_who_may_not_enter_the_folder_reports_no_trouble(may_enter: bool, tmp_path: Path) -> None:
+    file = tmp_path / "admin-secret"
+    shared_secret(file)
+    refused = mock.patch("os.open", side_effect=PermissionError(13, "Permission denied"))
+    with refused, mock.patch("os.access", return_value=may_enter):
+        trouble = secret_trouble(file)
+    assert ("cannot be read by this user (Permission denied)" in (trouble or "")) is may_enter
