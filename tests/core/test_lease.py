@@ -1,57 +1,41 @@
-"""The daemon's own clock on its session, and the guard that ends a process whose loop does not turn."""
+"""Measures the daemon's own lease on its session, by its clock, and the gate that closes with it."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import subprocess
-import sys
 import threading
-from unittest import mock
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 
 from controller.engine.gate import Gate, TermEnded
 from controller.process.clock import boottime_s
-from controller.process.stall_guard import STALLED_EXIT, StallGuard
-from controller.role.lease import HEARTBEATS_PER_TIMEOUT, Lease
+from controller.role.lease import HEARTBEATS_PER_TIMEOUT, REFUSED_PAUSE_S, Lease
 from metadata_store.errors import NotConnected, SessionLost
 from tests.core.controller_parts import Clock
-from tests.core.virtual_time import in_virtual_time
-
-
-def loop_lease(session_s: float = 6.0) -> Lease:
-    return Lease(session_s, asyncio.get_running_loop().time)
-
-
-# -- the lease
+from tests.core.virtual_time import in_exact_time
 
 
 @pytest.mark.seed("S4-86")
-def test_a_lease_counts_from_the_sending_of_what_was_answered() -> None:
+def test_a_lease_counts_from_the_sending_of_the_last_answered_heartbeat() -> None:
     clock = Clock()
     lease = Lease(10.0, clock)
-    assert not lease.valid(), "nothing was answered yet"
+    assert not lease.valid(), "no heartbeat was answered yet"
     sent_s = clock()
     clock.now_s += 3.0
     lease.answered(sent_s)
-    assert lease.remaining_s() == pytest.approx(5.0)
+    assert [lease.remaining_s(), lease.silent_s()] == pytest.approx([5.0, 3.0])
+    lease.answered(sent_s - 5.0)
+    assert [lease.remaining_s(), lease.silent_s()] == pytest.approx([5.0, 3.0]), "an older answer that comes late"
     clock.now_s += 4.99
     assert lease.valid()
-    clock.now_s += 0.02
-    assert not lease.valid()
+    clock.now_s += 0.01
+    assert not lease.valid(), "it ends at its deadline"
 
 
-def test_an_older_answer_that_comes_late_takes_nothing_away() -> None:
-    clock = Clock()
-    lease = Lease(10.0, clock)
-    lease.answered(clock())
-    lease.answered(clock() - 5.0)
-    assert lease.remaining_s() == pytest.approx(8.0)
-
-
-def test_the_fraction_is_a_setting() -> None:
+def test_the_fraction_of_the_session_timeout_is_a_setting() -> None:
     lease = Lease.of_session(10.0, 0.5)
     lease.answered(boottime_s())
     assert 4.5 < lease.remaining_s() <= 5.0
@@ -60,121 +44,120 @@ def test_the_fraction_is_a_setting() -> None:
 def test_a_shorter_session_timeout_holds_at_once_and_a_longer_one_from_the_next_heartbeat_on() -> None:
     clock = Clock()
     lease = Lease(18.0, clock)
-    lease.answered(clock())
-    clock.now_s += 1.0
-    lease.renegotiated(6.0)
-    assert lease.remaining_s() == pytest.approx(3.8)
-    lease.renegotiated(30.0)
-    assert lease.remaining_s() == pytest.approx(3.8)
-    lease.answered(clock())
-    assert lease.remaining_s() == pytest.approx(24.0)
-    assert lease.session_timeout_s == 30.0
+    for _ in range(2):
+        lease.answered(clock())
+        clock.now_s += 1.0
+        lease.renegotiated(6.0)
+        assert lease.remaining_s() == pytest.approx(3.8)
+        lease.renegotiated(30.0)
+        assert lease.remaining_s() == pytest.approx(3.8)
+        lease.answered(clock())
+        assert lease.remaining_s() == pytest.approx(24.0)
+        assert lease.session_timeout_s == 30.0
 
 
-@in_virtual_time
-async def test_heartbeats_follow_the_newest_session_timeout() -> None:
-    lease, sent = loop_lease(60.0), list[float]()
+class Heartbeats:
+    """Records the sending times of a lease's heartbeats; each takes ``takes_s`` and may fail."""
 
-    async def heartbeat() -> None:
-        sent.append(asyncio.get_running_loop().time())
+    def __init__(self, lease: Lease) -> None:
+        self.lease = lease
+        self.error: Exception | None = None
+        self.takes_s = 0.0
+        self.sent: list[float] = []
 
-    keeping = asyncio.create_task(lease.keep(heartbeat, NotConnected))
-    await asyncio.sleep(1.0)
-    lease.renegotiated(6.0)
-    await asyncio.sleep(59.0)
-    assert sent[1] - sent[0] == pytest.approx(1.0, abs=0.1), "at once"
-    assert sent[-1] - sent[-2] == pytest.approx(1.0, abs=0.1)
-    keeping.cancel()
+    async def send(self) -> None:
+        self.sent.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(self.takes_s)
+        if self.error is not None:
+            raise self.error
 
-
-@in_virtual_time
-async def test_heartbeats_keep_it_and_their_end_lets_it_run_out() -> None:
-    lease, answers, beats = loop_lease(), True, 0
-
-    async def heartbeat() -> None:
-        nonlocal beats
-        beats += 1
-        if not answers:
-            raise NotConnected
-
-    keeping = asyncio.create_task(lease.keep(heartbeat, NotConnected))
-    await asyncio.sleep(60.0)
-    assert lease.valid()
-    assert 10 * HEARTBEATS_PER_TIMEOUT <= beats <= 10 * HEARTBEATS_PER_TIMEOUT + 2
-    answers = False
-    await asyncio.sleep(4.9)
-    assert not lease.valid()
-    answers = True
-    await asyncio.sleep(1.5)
-    assert lease.valid(), "the same session answered again"
-    keeping.cancel()
+    def pauses(self, since: int = 0) -> list[float]:
+        return [round(after - before, 3) for before, after in pairwise(self.sent[since:])]
 
 
-@in_virtual_time
-async def test_a_heartbeat_that_hangs_is_given_up_after_a_session() -> None:
-    lease, hangs = loop_lease(), [True]
-
-    async def heartbeat() -> None:
-        if hangs[0]:
-            await asyncio.sleep(3_600)
-
-    keeping = asyncio.create_task(lease.keep(heartbeat, NotConnected))
-    await asyncio.sleep(5.9)
-    assert not lease.valid()
-    hangs[0] = False
-    await asyncio.sleep(2.0)
-    assert lease.valid()
-    keeping.cancel()
+@asynccontextmanager
+async def kept(session_s: float = 6.0, error: Exception | None = None) -> AsyncIterator[Heartbeats]:
+    """Keeps a lease on the loop's clock inside the block."""
+    beats = Heartbeats(Lease(session_s, asyncio.get_running_loop().time))
+    beats.error = error
+    keeping = asyncio.create_task(beats.lease.keep(beats.send, NotConnected))
+    try:
+        yield beats
+        assert not keeping.done(), "no failed heartbeat ends the keeper"
+    finally:
+        keeping.cancel()
 
 
-@in_virtual_time
-async def test_the_first_heartbeat_on_a_new_connection_follows_soon() -> None:
-    lease, connected = loop_lease(60.0), False
-
-    async def heartbeat() -> None:
-        if not connected:
-            raise NotConnected
-
-    keeping = asyncio.create_task(lease.keep(heartbeat, NotConnected))
-    await asyncio.sleep(100.0)
-    connected, since_s = True, asyncio.get_running_loop().time()
-    await lease.until_valid()
-    assert asyncio.get_running_loop().time() - since_s < 0.5
-    await lease.until_valid()
-    keeping.cancel()
+@in_exact_time
+async def test_heartbeats_are_sent_six_times_in_each_session_timeout() -> None:
+    async with kept() as beats:
+        await asyncio.sleep(5 * 6.0)
+        assert beats.pauses() == [6.0 / HEARTBEATS_PER_TIMEOUT] * (len(beats.sent) - 1)
+        assert len(beats.sent) == 5 * HEARTBEATS_PER_TIMEOUT
+        assert beats.lease.valid()
 
 
-@in_virtual_time
-async def test_a_slow_answer_renews_from_its_sending_only() -> None:
-    lease = loop_lease()
-
-    async def heartbeat() -> None:
-        await asyncio.sleep(4.0)
-
-    keeping = asyncio.create_task(lease.keep(heartbeat, NotConnected))
-    await asyncio.sleep(4.1)
-    assert lease.remaining_s() == pytest.approx(0.7, abs=0.05)
-    await asyncio.sleep(0.8)
-    assert not lease.valid()
-    keeping.cancel()
+@in_exact_time
+async def test_heartbeats_follow_a_shorter_session_timeout_at_once() -> None:
+    async with kept(60.0) as beats:
+        await asyncio.sleep(1.0)
+        beats.lease.renegotiated(6.0)
+        await asyncio.sleep(5.5)
+        assert beats.pauses() == [1.0] * 6
 
 
-@in_virtual_time
-async def test_a_lost_session_is_nothing_that_ends_the_keeper() -> None:
-    lease = loop_lease()
-    heartbeat = mock.AsyncMock(side_effect=SessionLost("over"))
-    keeping = asyncio.create_task(lease.keep(heartbeat, NotConnected))
-    await asyncio.sleep(10.0)
-    assert not keeping.done()
-    assert heartbeat.await_count > 5
-    keeping.cancel()
+@pytest.mark.parametrize("error", [NotConnected(), SessionLost("over")])
+@in_exact_time
+async def test_refused_heartbeats_let_the_lease_run_out_and_are_repeated_soon(error: Exception) -> None:
+    async with kept() as beats:
+        for _ in range(3):
+            await asyncio.sleep(1.1)
+            assert beats.lease.valid()
+            refused = len(beats.sent)
+            beats.error = error
+            await asyncio.sleep(6.0)
+            assert not beats.lease.valid()
+            assert set(beats.pauses(refused)) == {REFUSED_PAUSE_S}
+            beats.error = None
+            await asyncio.wait_for(beats.lease.until_valid(), REFUSED_PAUSE_S)
+            await beats.lease.until_valid()
 
 
-# -- the term
+@in_exact_time
+async def test_a_short_session_shortens_the_pause_after_a_refused_heartbeat() -> None:
+    async with kept(0.6, NotConnected()) as beats:
+        await asyncio.sleep(1.05)
+        assert set(beats.pauses()) == {0.1}
+
+
+@in_exact_time
+async def test_a_heartbeat_without_an_answer_is_given_up_after_a_session_timeout() -> None:
+    async with kept() as beats:
+        beats.takes_s = 3_600.0
+        await asyncio.sleep(6.9)
+        assert not beats.lease.valid()
+        assert len(beats.sent) == 1
+        beats.takes_s = 0.0
+        await asyncio.sleep(0.2)
+        assert beats.lease.valid()
+        assert beats.pauses() == [7.0]
+
+
+@in_exact_time
+async def test_a_slow_answer_extends_the_lease_from_its_sending_only() -> None:
+    async with kept() as beats:
+        beats.takes_s = 4.0
+        await asyncio.sleep(4.1)
+        assert beats.lease.remaining_s() == pytest.approx(0.7)
+        await asyncio.sleep(0.8)
+        assert not beats.lease.valid()
+
+
+# -- the gate
 
 
 @pytest.mark.seed("S4-86")
-async def test_the_gate_needs_term_connection_and_lease() -> None:
+async def test_the_gate_is_open_while_term_connection_and_lease_hold() -> None:
     clock, connected = Clock(), True
     lease = Lease(10.0, clock)
     gate = Gate(7, 3, lease, lambda: connected)
@@ -194,7 +177,7 @@ async def test_the_gate_needs_term_connection_and_lease() -> None:
         gate.check()
 
 
-async def test_a_term_ends_at_once_from_any_thread_and_the_first_reason_stays() -> None:
+async def test_a_term_ends_at_once_from_any_thread_and_its_first_reason_stays() -> None:
     gate = Gate(7, 3, Lease(10.0, Clock()), lambda: True)
     stuck = asyncio.Event()
     ended: list[bool] = []
@@ -214,126 +197,9 @@ async def test_a_term_ends_at_once_from_any_thread_and_the_first_reason_stays() 
     assert gate.why_ended == "the session is lost"
 
 
-async def test_a_term_that_ended_before_it_began_does_nothing() -> None:
+async def test_a_term_that_ended_before_it_began_leaves_its_scope_at_once() -> None:
     gate = Gate(7, 3, Lease(10.0, Clock()), lambda: True)
-    gate.end("asked to stop")
+    gate.end("the daemon stops")
     await asyncio.sleep(0)
     with gate.scope:
         await asyncio.sleep(3_600)
-
-
-# -- the stall guard
-
-
-STALLS = """
-import asyncio, os, signal, time
-from controller.process.stall_guard import StallGuard
-
-async def main():
-    guard = StallGuard(0.25)
-    guard.start()
-    ticking = asyncio.create_task(guard.tick())
-    await asyncio.sleep(0.1)
-    print("turning", flush=True)
-    {act}
-    await asyncio.sleep(5)
-
-asyncio.run(main())
-"""
-
-
-def stalled(act: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", STALLS.format(act=act)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-@pytest.mark.parametrize("how", ["blocked", "stopped"])
-def test_a_process_whose_loop_does_not_turn_ends_and_says_where_it_was(how: str) -> None:
-    """A frozen daemon's session would live on: ZooKeeper hears from another thread."""
-    with stalled("time.sleep(5)" if how == "blocked" else "pass") as child:
-        assert child.stdout is not None
-        child.stdout.readline()
-        if how == "stopped":
-            os.kill(child.pid, signal.SIGSTOP)
-            with pytest.raises(subprocess.TimeoutExpired):
-                child.wait(0.6)
-            os.kill(child.pid, signal.SIGCONT)
-        _, said = child.communicate(timeout=10)
-    assert child.returncode == STALLED_EXIT
-    assert "the event loop stood still for" in said
-    assert "controller.loop_stall_ms_max" in said
-    assert "Thread MainThread:" in said
-
-
-@in_virtual_time
-async def test_a_loop_that_turns_is_left_alone_and_the_longest_pause_is_known() -> None:
-    clock = Clock()
-    guard = StallGuard(1.0, clock)
-    with mock.patch.object(guard, "_end") as end:
-        ticking = asyncio.create_task(guard.tick())
-        await asyncio.sleep(0.01)
-        clock.now_s += 0.9
-        await asyncio.sleep(0.06)
-        end.assert_not_called()
-        assert guard.longest_s == pytest.approx(0.85)
-        clock.now_s += 1.1
-        await asyncio.sleep(0.06)
-        end.assert_called_once()
-        ticking.cancel()
-
-
-def test_the_guard_ends_the_process_before_the_session_that_was_granted() -> None:
-    guard = StallGuard(6.0)
-    guard.within(18.0)
-    assert guard.limit_s == 6.0
-    guard.within(4.0)
-    assert guard.limit_s == pytest.approx(1.8)
-    guard.within(18.0)
-    assert guard.limit_s == 6.0
-
-
-def test_a_slow_start_is_no_stall() -> None:
-    clock = Clock()
-    guard = StallGuard(1.0, clock)
-    clock.now_s += 60.0
-    assert guard.stalled_s() == 0.0
-
-
-def test_loop_and_thread_that_both_find_a_stall_write_one_line() -> None:
-    guard, said = StallGuard(1.0), list[str]()
-
-    def ends() -> None:
-        with pytest.raises(SystemExit):
-            guard._end(3.0)
-
-    def last_words(text: str) -> None:
-        said.append(text)
-        if len(said) == 1:
-            other = threading.Thread(target=ends)
-            other.start()
-            other.join()
-
-    guard.last_words = last_words
-    with mock.patch("controller.process.stall_guard.LAST_WORDS_S_MAX", 0.01), mock.patch("os._exit") as end:
-        end.side_effect = SystemExit
-        with pytest.raises(SystemExit):
-            guard._end(2.0)
-    assert len(said) == 1
-    assert [call.args for call in end.call_args_list] == [(STALLED_EXIT,)] * 2
-
-
-async def test_a_loop_that_ended_in_order_is_not_watched_any_more() -> None:
-    """The last seconds of a process (HTTP's graceful stop) are no stall."""
-    clock = Clock()
-    guard = StallGuard(0.02, clock)
-    with mock.patch.object(guard, "_end") as end:
-        ticking = asyncio.create_task(guard.tick())
-        await asyncio.sleep(0)
-        guard.start()
-        ticking.cancel()
-        await asyncio.wait({ticking})
-        clock.now_s += 10.0
-        assert guard._stop.wait(1.0)
-        await asyncio.sleep(0.03)
-        end.assert_not_called()

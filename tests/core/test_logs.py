@@ -1,4 +1,4 @@
-"""Logs as an operator reads them: one sentence, JSON where no terminal is, no locals, never in the loop's way."""
+"""Formats, bounds and reloads the log: a sentence a line, JSON without a terminal, no locals, no wait for a reader."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from collections.abc import Iterator
 import pytest
 
 from configs.sections import LogSettings
+from configs.settings import Settings
 from controller.process import logs
 from controller.process.logs import LIBRARIES, STATE_CHANGE, logging_to, set_levels
+from controller.process.reload import reloaded
 from metadata_store.kazoo_adapter.library_log import library_log
+from tests.core.role_kit import changed
 
 log = logging.getLogger("regent.test")
+SETTINGS = Settings.model_validate({"zookeeper": {"connect": "zk1"}, "listener": {"advertised_host": "regent1"}})
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +45,7 @@ def logged(settings: LogSettings, stream: io.StringIO | None = None) -> str:
     return stream.getvalue()
 
 
-def test_json_where_no_terminal_is() -> None:
+def test_a_line_is_json_without_a_terminal() -> None:
     line = json.loads(logged(LogSettings()))
     assert line["event"] == "took the role with epoch 5 because nobody held it"
     assert (line["level"], line["logger"], line["epoch"]) == ("info", "regent.test", 5)
@@ -49,7 +53,7 @@ def test_json_where_no_terminal_is() -> None:
     assert list(line)[:4] == ["timestamp", "level", "logger", "event"]
 
 
-def test_a_line_for_eyes_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_is_text_on_a_terminal_with_colors_unless_unwanted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     text = logged(LogSettings(), Terminal())
     assert "took the role with epoch 5 because nobody held it" in text
@@ -60,7 +64,7 @@ def test_a_line_for_eyes_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("chosen", "as_json"), [("json", True), ("console", False)])
-def test_the_format_may_be_chosen(chosen: str, as_json: bool) -> None:
+def test_a_chosen_format_holds_on_every_stream(chosen: str, as_json: bool) -> None:
     settings = LogSettings.model_validate({"format": chosen})
     for stream in (io.StringIO(), Terminal()):
         assert logged(settings, stream).startswith("{") == as_json
@@ -104,7 +108,7 @@ def test_tracebacks_show_no_locals(form: str) -> None:
     assert "s3cret" not in text
 
 
-def test_levels_of_ours_of_state_changes_and_of_libraries() -> None:
+def test_levels_differ_for_the_daemon_state_changes_and_libraries() -> None:
     stream = io.StringIO()
     with logging_to(LogSettings(level="info", state_change_level="error", format="console"), stream):
         logging.getLogger(STATE_CHANGE).warning("a partition moved")
@@ -122,7 +126,7 @@ def test_levels_of_ours_of_state_changes_and_of_libraries() -> None:
         assert sentence in text
 
 
-def test_the_sentence_is_fixed_when_it_is_said() -> None:
+def test_a_line_keeps_the_values_of_its_call() -> None:
     stream = io.StringIO()
     isr = [1, 2, 3]
     with logging_to(LogSettings(), stream):
@@ -131,8 +135,7 @@ def test_the_sentence_is_fixed_when_it_is_said() -> None:
     assert json.loads(stream.getvalue())["event"] == "isr is [1, 2, 3]"
 
 
-def test_a_reader_that_stands_still_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pipe is full: logging goes on at once, lines are dropped and counted, the end is bounded."""
+def test_lines_that_a_stalled_reader_leaves_are_dropped_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "QUEUED_LINES_MAX", 5)
     monkeypatch.setattr(logs, "FLUSH_S_MAX", 0.05)
     monkeypatch.setattr(logging, "raiseExceptions", False)
@@ -152,3 +155,22 @@ def test_a_reader_that_stands_still_holds_nobody_up(monkeypatch: pytest.MonkeyPa
         os.set_blocking(reading, False)
         while reader.read(65_536):
             pass
+
+
+def test_a_reload_applies_log_levels_and_repeats_what_needs_a_restart(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    wanted = changed(changed(SETTINGS, "log", level="debug", format="json"), "controller", drain_timeout_ms=4_321)
+    restart = [
+        ("WARNING", "controller.drain_timeout_ms stays 5000 until a restart (the new value is 4321)"),
+        ("WARNING", 'log.format stays "auto" until a restart (the new value is "json")'),
+    ]
+    found = SETTINGS
+    for live in ([("INFO", 'log.level is "debug" from now on (it was "info")')], [], []):
+        caplog.clear()
+        found = reloaded(found, wanted)
+        assert sorted((r.levelname, r.getMessage()) for r in caplog.records) == sorted(live + restart)
+        assert logging.getLogger("regent").level == logging.DEBUG
+        assert found == changed(SETTINGS, "log", level="debug")
+    caplog.clear()
+    assert reloaded(found, found) == found
+    assert caplog.messages == ["the settings were read again; nothing differs"]
