@@ -161,7 +161,7 @@ def test_a_reload_applies_log_levels_and_repeats_what_needs_a_restart(caplog: py
     caplog.set_level(logging.DEBUG)
     wanted = changed(changed(SETTINGS, "log", level="debug", format="json"), "controller", drain_timeout_ms=4_321)
     restart = [
-        ("WARNING", "controller.drain_timeout_ms stays 5000 until a restart (the new value is 4321)"),
+        ("WARNING", "controller.drain_timeout_ms stays 10000 until a restart (the new value is 4321)"),
         ("WARNING", 'log.format stays "auto" until a restart (the new value is "json")'),
     ]
     found = SETTINGS
