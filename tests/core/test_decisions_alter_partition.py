@@ -17,7 +17,7 @@ E = IsrError
 
 
 def cluster_of() -> Cluster:
-    """Partition 0: leader 1, ISR 1, 2 of 1, 2, 3, leader epoch 5, partition epoch 9; 4 is live and not assigned."""
+    """Makes partition 0: leader 1, ISR 1, 2 of 1, 2, 3, epochs 5 and 9; 4 is live, not assigned."""
     return make_cluster(P((1, 2, 3), 1, (1, 2), epoch=5, version=9), P((1, 2)), brokers=(1, 2, 3, 4))
 
 
@@ -25,11 +25,11 @@ GOOD = IsrRequest(0, leader_epoch=5, partition_epoch=9, isr=(1, 2, 3), recoverin
 
 
 @pytest.mark.seed("S4-80")
-def test_what_is_good_is_written() -> None:
+def test_a_sound_isr_is_written_without_a_new_leader_epoch() -> None:
     cluster = cluster_of()
     assert judge(cluster, GOOD) is None
     [change] = carried_out(cluster, partial(alter_partitions, requests=[GOOD])).writes
-    assert shown(change) == (1, (1, 2, 3), 5, 10), "the leader epoch does not move"
+    assert shown(change) == (1, (1, 2, 3), 5, 10)
     assert change.after.controller_epoch == EPOCH
     assert change.after.isr is cluster.intern_isr((1, 2, 3))
 
@@ -75,68 +75,74 @@ PAIRS = [
 @pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
 @pytest.mark.seed("S4-80")
 @pytest.mark.parametrize("condition", CONDITIONS)
-def test_each_error_alone(condition: str) -> None:
+def test_a_condition_alone_has_its_error(condition: str) -> None:
     cluster = cluster_of()
-    asked = replace(GOOD, **CONDITIONS[condition])
-    assert judge(cluster, asked) is ALONE[condition]
-    assert decided(cluster, partial(alter_partitions, requests=[asked])).empty
+    request = replace(GOOD, **CONDITIONS[condition])
+    assert judge(cluster, request) is ALONE[condition]
+    assert decided(cluster, partial(alter_partitions, requests=[request])).empty
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
 @pytest.mark.seed("S4-80")
 @pytest.mark.parametrize(("first", "second"), PAIRS)
-def test_precedence_of_every_pair(first: str, second: str) -> None:
-    """Of two conditions the earlier one decides; only "same content" asks for all of it, the recovery state too."""
-    asked = replace(GOOD, **CONDITIONS[first], **CONDITIONS[second])
+def test_of_two_conditions_the_earlier_decides(first: str, second: str) -> None:
+    """Only "same content" means all of it, the recovery state too."""
+    request = replace(GOOD, **CONDITIONS[first], **CONDITIONS[second])
     expected = ALONE[second] if (first, second) == ("same content", "recovering again") else ALONE[first]
-    assert judge(cluster_of(), asked) is expected
+    assert judge(cluster_of(), request) is expected
 
 
 @pytest.mark.seed("S4-80")
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("proposal", "expected"),
     [
-        (replace(GOOD, row=None, by_id=False), E.UNKNOWN_TOPIC_OR_PARTITION),
-        (replace(GOOD, row=1), E.UNKNOWN_TOPIC_OR_PARTITION),
-        (replace(GOOD, isr=(1, 9), by_id=False), E.OPERATION_NOT_ATTEMPTED),
-        (replace(GOOD, isr=(2, 9)), E.INELIGIBLE_REPLICA),
-        (replace(GOOD, isr=(1, 4, 9)), E.INELIGIBLE_REPLICA),
-        (replace(GOOD, isr=(1, 2), partition_epoch=3), E.NONE),
-        (replace(GOOD, isr=(1, 2), recovering=None), E.NONE),
-        (replace(GOOD, isr=(2, 1)), None),
-        (replace(GOOD, isr=(1,)), None),
+        pytest.param(replace(GOOD, row=None, by_id=False), E.UNKNOWN_TOPIC_OR_PARTITION, id="a name below version 2"),
+        pytest.param(replace(GOOD, row=1), E.UNKNOWN_TOPIC_OR_PARTITION, id="no leader yet"),
+        pytest.param(replace(GOOD, isr=(1, 9), by_id=False), E.OPERATION_NOT_ATTEMPTED, id="not live, below version 2"),
+        pytest.param(replace(GOOD, isr=(2, 9)), E.INELIGIBLE_REPLICA, id="Kafka's error before the leader left out"),
+        pytest.param(replace(GOOD, isr=(1, 4, 9)), E.INELIGIBLE_REPLICA, id="Kafka's error before not assigned"),
+        pytest.param(replace(GOOD, isr=(1, 2), partition_epoch=3), E.NONE, id="carried out already (KAFKA-14144)"),
+        pytest.param(replace(GOOD, isr=(1, 2), recovering=None), E.NONE, id="below AlterPartition v1"),
+        pytest.param(replace(GOOD, isr=(1,), recovering=True), E.INVALID_REQUEST, id="recovering again, alone"),
+        pytest.param(replace(GOOD, isr=(2, 1)), None, id="another order is other content"),
+        pytest.param(replace(GOOD, isr=(1,)), None, id="the leader alone"),
     ],
 )
-def test_versions_and_special_cases(asked: IsrRequest, expected: IsrError | None) -> None:
-    """Names below version 2, ids from it on; a partition without a leader yet; Kafka's errors before our own; a
-    request that was carried out is a success when it comes again (KAFKA-14144); the order of an ISR is content."""
-    assert judge(cluster_of(), asked) is expected
+def test_a_special_case_has_its_error(proposal: IsrRequest, expected: IsrError | None) -> None:
+    assert judge(cluster_of(), proposal) is expected
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrorsAfterUncleanElection")
 @pytest.mark.seed("S4-80", "S4-85")
 @pytest.mark.parametrize(
-    ("isr", "recovering", "expected"),
+    ("known", "isr", "recovering", "expected", "written"),
     [
-        ((2,), True, E.NONE),
-        ((2, 3), True, E.INVALID_REQUEST),
-        ((2,), False, None),
-        ((2, 3), False, None),
-        ((2, 3), None, E.INVALID_REQUEST),
+        ((2,), (2,), True, E.NONE, []),
+        ((2,), (2, 3), True, E.INVALID_REQUEST, []),
+        ((2,), (2,), False, None, [False]),
+        ((2,), (2, 3), False, None, [False]),
+        ((2,), (2, 3), None, E.INVALID_REQUEST, []),
+        ((2, 3), (2,), True, None, [True]),
+        ((2, 3), (2,), None, None, [True]),
     ],
 )
-def test_recovery_state(isr: tuple[int, ...], recovering: bool | None, expected: IsrError | None) -> None:
-    """After an unclean election the leader recovers alone, says so once, and never begins again by itself."""
-    cluster = make_cluster(P((1, 2, 3), 2, (2,), epoch=5, version=9, recovering=True))
-    asked = replace(GOOD, isr=isr, recovering=recovering)
-    assert judge(cluster, asked) is expected
-    decision = carried_out(cluster, partial(alter_partitions, requests=[asked]))
-    assert [change.after.recovering for change in decision.writes] == ([False] if expected is None else [])
+def test_a_recovering_leader_is_alone_in_the_isr_until_it_has_recovered(
+    known: tuple[int, ...],
+    isr: tuple[int, ...],
+    recovering: bool | None,
+    expected: IsrError | None,
+    written: list[bool],
+) -> None:
+    cluster = make_cluster(P((1, 2, 3), 2, known, epoch=5, version=9, recovering=True))
+    request = replace(GOOD, isr=isr, recovering=recovering)
+    assert judge(cluster, request) is expected
+    decision = carried_out(cluster, partial(alter_partitions, requests=[request]))
+    assert [change.after.recovering for change in decision.writes] == written
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testShutdownBrokerNotAddedToIsr")
 @pytest.mark.seed("S4-80")
-def test_brokers_that_are_leaving_or_gone_do_not_join() -> None:
+def test_a_broker_that_shuts_down_or_is_gone_does_not_join() -> None:
     cluster = cluster_of()
     cluster.observe_shutting_down(3)
     assert judge(cluster, GOOD) is E.INELIGIBLE_REPLICA
@@ -145,34 +151,30 @@ def test_brokers_that_are_leaving_or_gone_do_not_join() -> None:
     assert judge(cluster, GOOD) is E.INELIGIBLE_REPLICA
 
 
-def test_a_leader_that_was_fenced_changes_nothing() -> None:
+def test_a_former_leader_changes_nothing() -> None:
     cluster = make_cluster(P((1, 2), NO_LEADER, (1,), epoch=5, version=9))
     assert judge(cluster, replace(GOOD, isr=(1, 2), leader_epoch=4)) is E.FENCED_LEADER_EPOCH
-    assert judge(cluster, replace(GOOD, isr=(1, 2))) is E.INVALID_REQUEST, "nobody leads in this epoch"
-
-
-def test_a_vanished_topic_is_unknown() -> None:
-    cluster = cluster_of()
-    cluster.observe_topic_gone("t")
-    assert judge(cluster, GOOD) is E.UNKNOWN_TOPIC_ID
+    assert judge(cluster, replace(GOOD, isr=(1, 2))) is E.INVALID_REQUEST, "this epoch has no leader"
 
 
 @pytest.mark.seed("S4-80")
-def test_one_bad_request_does_not_hold_up_the_batch() -> None:
+def test_a_refused_request_does_not_hold_up_the_batch() -> None:
     cluster = make_cluster(*[P((1, 2), 1, epoch=5, version=9)] * 3)
-    asked = [replace(GOOD, row=i, isr=(1,), leader_epoch=5 - i % 2) for i in range(3)]
-    assert writes_of(carried_out(cluster, partial(alter_partitions, requests=asked))) == {
+    known = [replace(GOOD, row=i, isr=(1,), leader_epoch=5 - i % 2) for i in range(3)]
+    requests = [replace(GOOD, row=None), known[0], *known]
+    assert writes_of(carried_out(cluster, partial(alter_partitions, requests=requests))) == {
         0: (1, (1,), 5, 10),
         2: (1, (1,), 5, 10),
     }
 
 
 @pytest.mark.seed("S4-80")
-def test_two_requests_for_one_partition_in_a_batch() -> None:
-    """The first is written; once it is, the second is an older version, or a success if it asks for the same."""
+def test_of_two_requests_for_a_partition_the_first_is_written_and_the_other_judged_afterwards() -> None:
     cluster = cluster_of()
     second, repeated = replace(GOOD, isr=(1,)), replace(GOOD)
     decision = carried_out(cluster, partial(alter_partitions, requests=[GOOD, repeated, second]))
     assert writes_of(decision) == {0: (1, (1, 2, 3), 5, 10)}
     assert judge(cluster, second) is E.INVALID_UPDATE_VERSION
     assert judge(cluster, repeated) is E.NONE
+    cluster.observe_topic_gone("t")
+    assert judge(cluster, repeated) is E.UNKNOWN_TOPIC_ID

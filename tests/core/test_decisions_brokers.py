@@ -8,9 +8,11 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from state_machines.decisions.broker_change import BrokerDelta, broker_death, compare
 from state_machines.decisions.controlled_shutdown import controlled_shutdown, move_leaders, remaining, stop_followers
+from state_machines.decisions.failover import TAKEN_UP, take_up
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision
 from state_machines.model.types import NO_LEADER, Assignment, PartitionState, TopicAssignment
@@ -143,3 +145,27 @@ def test_a_broker_is_outranked_until_its_incarnation_ends_or_it_accepts_a_reques
     assert cluster.outranked == {2}
     cluster.observe_accepted(2)
     assert cluster.outranked == frozenset()
+
+
+@pytest.mark.seed("S4-65", "S4-68")
+def test_partitions_that_are_met_late_are_decided_as_at_the_begin_of_a_term_each_with_another_leader_epoch() -> None:
+    cluster = make_cluster(
+        P((1, 2), 1, epoch=3, version=5),
+        P((4, 2), 4),
+        P((2, 4), 2),
+        P((4,), NO_LEADER, (4,)),
+        P((1, 3)),
+        P((1, 2), 1),
+        P((1, 2), 1),
+    )
+    cluster.rows[6] = replace(cluster.rows[6], state=PartitionState.NON_EXISTENT)
+    decision = decided(cluster, partial(take_up, rows=range(7)), only=[0, 1, 2, 3, 4, 6])
+    assert writes_of(decision) == {
+        0: (1, (1, 2), 4, 6),
+        1: (2, (2,), 2, 1),
+        2: (2, (2,), 1, 1),
+        3: (NO_LEADER, (4,), 1, 1),
+    }
+    states = {change.entity: (change.why, change.after.state.name) for change in decision.writes}
+    assert (states[0], states[3]) == ((TAKEN_UP, "ONLINE"), (TAKEN_UP, "OFFLINE"))
+    assert [refusal.entity for refusal in decision.refusals] == [3]

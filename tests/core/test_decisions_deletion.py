@@ -1,4 +1,4 @@
-"""Topic deletion: queued, started, answered, ineligible, resumed, finished (S4-78)."""
+"""Topic deletion: queries on its progress, and the events that the stories g and g2 do not have (S4-78)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from state_machines.decisions.deletion import (
     replicas_left,
     restored,
     sort_markers,
+    under_way,
     waiting_for,
 )
 from state_machines.decisions.failover import failover
-from state_machines.decisions.reassignment import NotReassigned, ReassignError, ReassignmentRequest, judge
-from state_machines.machines.draft import Draft
 from state_machines.model.cluster import Cluster
-from state_machines.model.decision import Decision, Refusal
+from state_machines.model.decision import Decision
 from state_machines.model.types import Assignment, Leadership, PartitionState, ReplicaState
 from state_machines.propagation.propagation import Propagation
 from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
 
+ONLINE, OFFLINE = ReplicaState.ONLINE, ReplicaState.OFFLINE
 STARTED, SUCCESSFUL, INELIGIBLE = (
     ReplicaState.DELETION_STARTED,
     ReplicaState.DELETION_SUCCESSFUL,
@@ -38,7 +38,7 @@ STARTED, SUCCESSFUL, INELIGIBLE = (
 
 
 def queued(*partitions: P, brokers: tuple[int, ...] = (1, 2, 3)) -> Cluster:
-    """A model whose topic ``t`` has a marker."""
+    """Makes a model whose topic ``t`` has a marker."""
     cluster = make_cluster(*partitions, brokers=brokers)
     assert cluster.observe_deletions(["t"]) == [0]
     return cluster
@@ -48,7 +48,7 @@ def start(cluster: Cluster, *, retry: bool = False) -> Decision:
     return carried_out(cluster, partial(advance, topics=sorted(cluster.deletions), retry=retry))
 
 
-def answer(cluster: Cluster, broker: int, *rows: int, failed: tuple[int, ...] = ()) -> Decision:
+def respond(cluster: Cluster, broker: int, *rows: int, failed: tuple[int, ...] = ()) -> Decision:
     return carried_out(cluster, partial(answered, broker=broker, deleted=rows, failed=failed))
 
 
@@ -57,46 +57,73 @@ def states(cluster: Cluster, i: int = 0) -> dict[int, ReplicaState]:
 
 
 @pytest.mark.seed("S4-78")
-@pytest.mark.parametrize(("enabled", "found"), [(True, Markers(("x",), ("t",))), (False, Markers(("t", "x"), ()))])
-def test_markers(enabled: bool, found: Markers) -> None:
-    """Of unknown topics they are removed, and all where deletion is switched off."""
-    assert sort_markers(make_cluster(P((1, 2), 1)), ["x", "t"], enabled=enabled) == found
+@pytest.mark.parametrize(
+    ("enabled", "known", "found"),
+    [
+        (True, (), Markers(("x",), ("t", "u"))),
+        (False, (), Markers(("t", "u", "x"), ())),
+        (None, (), Markers(("x",), ())),
+        (False, ("u",), Markers(("t", "x"), ("u",))),
+        (None, ("u",), Markers(("x",), ("u",))),
+    ],
+)
+def test_a_marker_is_queued_removed_or_kept_until_the_setting_is_known(
+    enabled: bool | None, known: tuple[str, ...], found: Markers
+) -> None:
+    """A deletion that brokers have been sent goes on although deletion is switched off."""
+    cluster = make_cluster(P((1, 2), 1))
+    cluster.observe_topic(topic("u", [(1, 2)], czxid=60))
+    cluster.observe_deletions(known)
+    assert sort_markers(cluster, ["x", "u", "t"], enabled=enabled) == found
 
 
-@pytest.mark.kafka("TopicDeletionManagerTest.testBasicDeletion")
-@pytest.mark.seed("S4-30", "S4-37", "S4-78")
-def test_a_deletion_from_its_marker_to_its_last_answer() -> None:
-    cluster = queued(P((1, 2), 1), P((2, 3), 2, (2,)))
-    draft = Draft(cluster)
-    draft.trace = []
-    advance(draft, [0])
-    assert [(t.entity, t.broker, t.state, t.target) for t in draft.trace if t.entity == 0] == [
-        (0, None, "ONLINE", "OFFLINE"),
-        (0, None, "OFFLINE", "NON_EXISTENT"),
-        (0, 1, "ONLINE", "OFFLINE"),
-        (0, 1, "OFFLINE", "DELETION_STARTED"),
-        (0, 2, "ONLINE", "OFFLINE"),
-        (0, 2, "OFFLINE", "DELETION_STARTED"),
-    ]
-    decision = start(cluster)
-    assert decision.writes == [], "what is going to be deleted is not written any more"
-    assert [row.state for row in cluster.rows] == [PartitionState.NON_EXISTENT] * 2
-    assert {(m.entity, m.broker) for m in decision.replica_moves if m.stop and m.delete} == {
-        (0, 1), (0, 2), (1, 2), (1, 3)
-    }  # fmt: skip
-    answer(cluster, 1, 0)
-    answer(cluster, 2, 0, 1)
-    assert (states(cluster, 0), finished(cluster, [0])) == ({1: SUCCESSFUL, 2: SUCCESSFUL}, [])
-    answer(cluster, 3, 1)
-    assert finished(cluster, [0]) == [0]
-    cluster.observe_topic_gone("t")
-    assert (cluster.replica_states, cluster.deletions, finished(cluster, [0])) == ({}, set(), [])
-    assert {cluster.replica_state(0, b) for b in (1, 2)} == {ReplicaState.NON_EXISTENT}
+@pytest.mark.kafka("TopicDeletionManagerTest.testInitialization")
+@pytest.mark.seed("S4-78")
+@pytest.mark.parametrize(
+    ("first", "second", "waits", "is_under_way", "is_finished", "left", "stuck"),
+    [
+        (STARTED, STARTED, None, True, False, 2, 0),
+        (STARTED, SUCCESSFUL, None, True, False, 1, 0),
+        (STARTED, INELIGIBLE, WAITS, True, False, 2, 1),
+        (SUCCESSFUL, INELIGIBLE, WAITS, False, False, 1, 1),
+        (INELIGIBLE, INELIGIBLE, WAITS, False, False, 2, 2),
+        (SUCCESSFUL, SUCCESSFUL, None, False, True, 0, 0),
+        (ONLINE, OFFLINE, None, False, False, 2, 0),
+    ],
+)
+def test_a_deletion_is_under_way_waits_or_is_finished_by_the_states_of_its_replicas(
+    first: ReplicaState,
+    second: ReplicaState,
+    waits: str | None,
+    is_under_way: bool,
+    is_finished: bool,
+    left: int,
+    stuck: int,
+) -> None:
+    """A topic without a marker has the same states and is neither."""
+    cluster = queued(P((1, 2), 1))
+    [other] = cluster.observe_topic(topic("u", [(1, 2)], czxid=60))
+    for i in (0, other):
+        cluster.replica_states.update({(i, 1): first, (i, 2): second})
+    assert ineligible(cluster) == ineligible(cluster, [0, 1]) == ({} if waits is None else {0: waits})
+    assert ineligible(cluster, [1]) == {}
+    assert under_way(cluster, [0, 1]) == ([0] if is_under_way else [])
+    assert finished(cluster, [0, 1]) == ([0] if is_finished else [])
+    assert replicas_left(cluster, [0]) == left
+    assert replicas_left(cluster, [0], ineligible=True) == stuck
 
 
 @pytest.mark.seed("S4-78")
-def test_everybody_forgets_the_partitions_and_nobody_is_told_who_leads() -> None:
-    """Also a broker that is told only after the topic's znodes are gone."""
+def test_a_reassignment_that_has_to_end_first_is_the_reason_of_the_wait() -> None:
+    cluster = queued(P((1, 2), 1), P((1, 2), 1))
+    cluster.observe_assignments("t", 1, {1: Assignment((2, 3, 1), (3,), (1,))})
+    assert [(refusal.entity, refusal.why) for refusal in start(cluster).refusals] == [(1, MOVES)]
+    assert (ineligible(cluster), cluster.rows[0].state) == ({0: MOVES}, PartitionState.ONLINE)
+
+
+@pytest.mark.seed("S4-78")
+def test_brokers_are_sent_the_end_of_a_partition_that_started_even_when_its_znodes_are_gone() -> None:
+    """Partition 1 never started (KAFKA-6650): its replicas are deleted, but no broker has its metadata."""
     cluster = queued(P((1, 2), 1), P((2, 1)))
     propagation = Propagation(cluster)
     for broker in (1, 2, 3):
@@ -105,78 +132,56 @@ def test_everybody_forgets_the_partitions_and_nobody_is_told_who_leads() -> None
     cluster.apply(decision.moves)
     cluster.apply_replicas(decision.replica_moves)
     propagation.propagate(decision.moves, decision.replica_moves)
-    assert {b: box.stop for b, box in propagation.pending.items()} == {
-        1: {0: True, 1: True},
-        2: {0: True, 1: True},
-        3: {},
-    }
-    assert all(not box.lead for box in propagation.pending.values())
-    answer(cluster, 1, 0, 1)
-    answer(cluster, 2, 0, 1)
+    both = {0: True, 1: True}
+    assert {b: (p.stop, p.lead) for b, p in propagation.pending.items()} == {1: (both, {}), 2: (both, {}), 3: ({}, {})}
+    respond(cluster, 1, 0, 1)
+    respond(cluster, 2, 0, 1)
+    assert finished(cluster, [0]) == [0]
     cluster.observe_topic_gone("t")
-    assert propagation.feed.since(0, propagation.feed.number, 99)[0] == [0], (
-        "a partition that never started is not known"
-    )
+    assert propagation.feed.since(0, propagation.feed.number, 99)[0] == [0]
     assert cluster.rows[0].has_leadership
 
 
 @pytest.mark.seed("S4-78", "S4-88")
-def test_a_replica_that_is_a_daemons_name_has_no_log() -> None:
-    """It never starts, so nobody waits for it: Kafka's controller started the topic before a daemon was there."""
+def test_a_daemons_id_among_the_replicas_holds_nothing_up() -> None:
+    """It has no log: Kafka's controller started the topic before a daemon was there."""
     daemon = 1000001
     cluster = queued(P((1, daemon), 1, (1,)), brokers=(1,))
     cluster.daemons = frozenset({daemon})
     start(cluster)
-    assert (ineligible(cluster), replicas_left(cluster, range(len(cluster.rows)))) == ({}, 1)
-    answer(cluster, 1, 0)
-    assert (finished(cluster, [0]), replicas_left(cluster, range(len(cluster.rows)))) == ([0], 0)
-
-
-@pytest.mark.kafka("TopicDeletionManagerTest.testDeletionWithBrokerOffline")
-@pytest.mark.seed("S4-78")
-def test_a_dead_broker_makes_it_wait_until_it_returns() -> None:
-    cluster = queued(P((1, 2), 1), brokers=(1, 2))
-    die(cluster, 2)
-    start(cluster)
-    assert (states(cluster), ineligible(cluster)) == ({1: STARTED, 2: INELIGIBLE}, {0: WAITS})
-    answer(cluster, 1, 0)
-    assert finished(cluster, [0]) == []
-    come_back(cluster, 2)
-    assert (waiting_for(cluster, [2]), waiting_for(cluster, [3])) == ([0], [])
-    carried_out(cluster, partial(broker_return, returned=[2]))
-    start(cluster, retry=True)
-    assert states(cluster) == {1: SUCCESSFUL, 2: STARTED}
-    answer(cluster, 2, 0)
-    assert finished(cluster, [0]) == [0]
+    assert (ineligible(cluster), replicas_left(cluster, [0])) == ({}, 1)
+    respond(cluster, 1, 0)
+    assert (finished(cluster, [0]), replicas_left(cluster, [0])) == ([0], 0)
 
 
 @pytest.mark.kafka("TopicDeletionManagerTest.testBrokerFailureAfterDeletionStarted")
 @pytest.mark.seed("S4-78")
-def test_a_broker_that_dies_before_it_answers_is_told_again() -> None:
+def test_a_broker_that_dies_before_its_response_is_sent_the_deletion_again_when_it_returns() -> None:
     cluster = queued(P((1, 2), 1))
     start(cluster)
-    answer(cluster, 1, 0)
+    respond(cluster, 1, 0)
     die(cluster, 1, 2)
-    assert carried_out(cluster, partial(broker_death, dead=[1, 2])).empty, "nothing is elected any more"
+    assert carried_out(cluster, partial(broker_death, dead=[1, 2])).empty, "there is no election any more"
     assert states(cluster) == {1: SUCCESSFUL, 2: INELIGIBLE}, "what is deleted stays deleted"
     come_back(cluster, 1, 2)
+    assert (waiting_for(cluster, [2]), waiting_for(cluster, [3])) == ([0], [])
     moves = start(cluster, retry=True).replica_moves
     assert [(m.broker, m.state, m.delete) for m in moves] == [(2, STARTED, True)]
 
 
 @pytest.mark.seed("S4-78")
 @pytest.mark.parametrize("failed", [(1,), (0, 1)], ids=["one log directory", "the whole request"])
-def test_a_replica_that_was_not_deleted_waits_for_a_broker(failed: tuple[int, ...]) -> None:
-    """Not tried again at once, so that a full or broken disk is not asked for ever; a whole request may be refused."""
+def test_a_failed_deletion_is_sent_again_at_a_retry_only(failed: tuple[int, ...]) -> None:
+    """A broker with a full or broken disk would otherwise get the same request for ever."""
     cluster = queued(P((1,), 1), P((1,), 1))
     start(cluster)
-    answer(cluster, 1, 0, 1, failed=failed)
-    assert [states(cluster, i)[1] for i in (0, 1)] == [INELIGIBLE if i in failed else SUCCESSFUL for i in (0, 1)]
-    assert start(cluster).empty
-    assert ineligible(cluster) == {0: WAITS}
-    start(cluster, retry=True)
-    assert [states(cluster, i)[1] for i in (0, 1)] == [STARTED if i in failed else SUCCESSFUL for i in (0, 1)]
-    answer(cluster, 1, 0, 1)
+    for _ in range(3):
+        respond(cluster, 1, 0, 1, failed=failed)
+        assert [states(cluster, i)[1] for i in (0, 1)] == [INELIGIBLE if i in failed else SUCCESSFUL for i in (0, 1)]
+        assert start(cluster).empty
+        start(cluster, retry=True)
+        assert [states(cluster, i)[1] for i in (0, 1)] == [STARTED if i in failed else SUCCESSFUL for i in (0, 1)]
+    respond(cluster, 1, 0, 1)
     assert finished(cluster, [0]) == [0]
 
 
@@ -185,38 +190,17 @@ def test_a_replica_that_was_not_deleted_waits_for_a_broker(failed: tuple[int, ..
     "ControllerChannelManagerTest.testStopReplicaRequestWithoutDeletePartitionWhileTopicDeletionStarted",
 )
 @pytest.mark.seed("S4-78")
-def test_an_answer_to_another_stop_is_none_to_the_deletion() -> None:
-    """KAFKA-9946: only what was asked to be deleted is deleted."""
+def test_a_response_to_another_stop_replica_deletes_nothing() -> None:
+    """KAFKA-9946. And a response counts once."""
     cluster = queued(P((1, 2), 1))
-    assert answer(cluster, 1, 0).empty
+    assert respond(cluster, 1, 0).empty
     start(cluster)
-    answer(cluster, 1, 0)
-    assert answer(cluster, 1, 0).empty, "and an answer counts once"
+    respond(cluster, 1, 0)
+    assert respond(cluster, 1, 0).empty
 
 
 @pytest.mark.seed("S4-78")
-def test_a_topic_under_reassignment_waits_for_its_end() -> None:
-    cluster = make_cluster(P((1, 2), 1), P((1, 2), 1))
-    cluster.observe_assignments("t", 1, {1: Assignment((2, 3, 1), (3,), (1,))})
-    cluster.observe_deletions(["t"])
-    assert start(cluster).refusals == [Refusal(1, "NON_EXISTENT", MOVES)]
-    assert (cluster.rows[0].state, ineligible(cluster)) == (PartitionState.ONLINE, {0: MOVES})
-    cluster.observe_assignments("t", 2, {1: Assignment((1, 2))})
-    start(cluster, retry=True)
-    assert cluster.rows[0].state is PartitionState.NON_EXISTENT
-
-
-@pytest.mark.kafka("DeleteTopicTest.testPartitionReassignmentDuringDeleteTopic")
-@pytest.mark.seed("S4-78", "S4-84")
-def test_a_queued_topic_is_not_reassigned() -> None:
-    cluster = queued(P((1, 2), 1))
-    found = judge(cluster, ReassignmentRequest(0, (2, 3)))
-    assert isinstance(found, NotReassigned)
-    assert found.error is ReassignError.UNKNOWN_TOPIC_OR_PARTITION
-
-
-@pytest.mark.seed("S4-78")
-def test_events_of_brokers_leave_it_alone() -> None:
+def test_events_of_brokers_leave_deleted_partitions_alone() -> None:
     cluster = queued(P((1, 2), 1), P((1, 2)))
     start(cluster)
     before = list(cluster.rows)
@@ -228,21 +212,8 @@ def test_events_of_brokers_leave_it_alone() -> None:
     assert all(a is b for a, b in zip(before, cluster.rows, strict=True))
 
 
-@pytest.mark.kafka("TopicDeletionManagerTest.testInitialization")
 @pytest.mark.seed("S4-78")
-def test_only_topics_with_a_marker_wait_at_the_beginning() -> None:
-    cluster = make_cluster(P((1, 2), 1), brokers=(1, 2))
-    for number, replicas in enumerate(((1, 8), (2, 8))):
-        rows = cluster.observe_topic(topic(f"u{number}", [replicas], czxid=60 + number))
-        cluster.load_leadership(rows, [P(replicas, replicas[0]).leadership()])
-    assert cluster.observe_deletions(["t", "u0"]) == [0, 1]
-    start(cluster)
-    assert (cluster.deletions, ineligible(cluster)) == ({0, 1}, {1: WAITS}), "u1 has no marker"
-
-
-@pytest.mark.seed("S4-78")
-def test_what_waits_for_its_deletion_gets_no_leader() -> None:
-    """Except where a reassignment has to end before that: without a leader it never would."""
+def test_a_queued_partition_gets_a_leader_only_where_a_reassignment_has_to_end_first() -> None:
     cluster = make_cluster(P((8, 9), 8), P((8, 9)), P((8, 9), 8))
     cluster.observe_assignments("t", 1, {2: Assignment((9, 8, 1), (1,), (8,))})
     cluster.observe_deletions(["t"])
@@ -251,63 +222,26 @@ def test_what_waits_for_its_deletion_gets_no_leader() -> None:
 
 
 @pytest.mark.seed("S4-78")
-def test_a_partition_without_a_state_znode_is_deleted_too() -> None:
-    """A topic that was half deleted, or that never started (KAFKA-6650)."""
-    cluster = queued(P((1, 2), 1), P((1, 2)))
-    start(cluster)
-    for broker in (1, 2):
-        answer(cluster, broker, 0, 1)
-    assert finished(cluster, [0]) == [0]
-
-
-@pytest.mark.seed("S4-78")
-def test_partitions_that_are_added_meanwhile_are_taken_back() -> None:
+def test_only_partitions_that_were_added_to_a_queued_topic_are_taken_back() -> None:
     cluster = queued(P((1, 2), 1))
     grown = topic("t", [(1, 2), (2, 3), (3, 1)], version=5)
     change = restored(cluster, grown)
     assert change is not None
-    assert (change.topic, change.version, change.partitions, change.dropped) == ("t", 5, {}, (1, 2))
+    assert (change.topic, change.version, change.czxid, change.partitions, change.dropped) == ("t", 5, 50, {}, (1, 2))
     assert restored(cluster, topic("t", [(1, 2)], version=6)) is None
-    assert restored(make_cluster(P((1, 2), 1)), grown) is None, "only while it is being deleted"
+    assert restored(make_cluster(P((1, 2), 1)), grown) is None
 
 
-@pytest.mark.seed("S4-78")
-def test_a_recreated_topic_is_not_touched_by_what_is_left_of_the_old_one() -> None:
+@pytest.mark.seed("S4-30", "S4-37", "S4-78")
+def test_a_recreated_topic_has_nothing_of_the_deleted_one() -> None:
     cluster = queued(P((1, 2), 1))
     start(cluster)
     cluster.observe_topic_gone("t")
+    assert {cluster.replica_state(0, b) for b in (1, 2)} == {ReplicaState.NON_EXISTENT}
     [row] = cluster.observe_topic(topic("t", [(1, 2)], czxid=90))
     cluster.load_leadership([row], [Leadership(1, 0, (1, 2), 7, 0)])
-    assert answer(cluster, 1, 0).empty
-    assert cluster.deletions == set()
-    assert cluster.replica_state(row, 1) is ReplicaState.ONLINE
+    assert respond(cluster, 1, 0).empty
+    assert (cluster.deletions, cluster.replica_states) == (set(), {})
+    assert cluster.replica_state(row, 1) is ONLINE
     assert cluster.observe_deletions(["t"]) == [1]
-
-
-@pytest.mark.kafka("TopicDeletionManagerTest.testBasicDeletion")
-@pytest.mark.seed("S4-78")
-def test_many_topics_are_one_decision() -> None:
-    cluster = make_cluster(P((1, 2), 1))
-    for n in range(5):
-        rows = cluster.observe_topic(topic(f"u{n}", [(1, 2)] * 4, czxid=60 + n))
-        cluster.load_leadership(rows, [Leadership(1, 0, (1, 2), 6, 0)] * 4)
-    indexes = cluster.observe_deletions([f"u{n}" for n in range(5)])
-    decision = start(cluster)
-    assert (len(decision.moves), len(decision.replica_moves), decision.writes) == (20, 40, [])
-    assert cluster.rows[0].state is PartitionState.ONLINE
-    for broker in (1, 2):
-        answer(cluster, broker, *range(1, 21))
-    assert finished(cluster, indexes) == indexes
-
-
-@pytest.mark.seed("S4-78")
-def test_a_stop_that_was_not_sent_yet_holds_the_end_up() -> None:
-    """A broker that a reassignment took the replica from: it is not asked by the deletion, but by its name."""
-    cluster = make_cluster(P((1, 2), 1), P((1, 2), 1))
-    propagation = Propagation(cluster)
-    for broker in (1, 2, 3):
-        propagation.add(broker)
-    propagation.pending[3].add_stop(0, delete=True)
-    assert [sorted(propagation.stopping(rows)) for rows in ([0, 1], [1], [])] == [[3], [], []]
-    propagation.pending[3].take_stop(99)
-    assert propagation.stopping([0]) == set()
+    assert cluster.observe_deletions(["t"]) == []

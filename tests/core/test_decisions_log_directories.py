@@ -14,56 +14,30 @@ from state_machines.machines import selectors
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision, Refusal
 from state_machines.model.types import NO_LEADER, PartitionState, ReplicaState
-from state_machines.propagation.propagation import Propagation
 from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
 
 
 def fail(cluster: Cluster, broker: int, *rows: int, unclean: bool = False) -> Decision:
-    """The broker answers that these rows are on a failed log directory."""
+    """Observes that these rows are on a failed log directory of the broker, and decides on that."""
     assert cluster.observe_failed_dirs(broker, rows) == list(rows)
     decide = partial(log_directories_failed, failed={broker: rows}, unclean=lambda _: unclean)
     return carried_out(cluster, decide)
 
 
 @pytest.mark.seed("S4-29", "S4-81")
-def test_leaders_move_and_replicas_leave_the_isr() -> None:
-    cluster = make_cluster(P((1, 2, 3), 1), P((2, 1, 3), 2), P((1, 2), 1), P((1, 2), 1))
+def test_replicas_on_a_failed_directory_are_offline_and_others_of_the_broker_online() -> None:
+    cluster = make_cluster(P((1, 2, 3), 1), P((2, 1, 3), 2), P((1, 2), 1), P((1,), 1, epoch=3))
     decision = fail(cluster, 1, 0, 1, 3)
-    assert writes_of(decision) == {0: (2, (2, 3), 1, 1), 1: (2, (2, 3), 1, 1), 3: (2, (2,), 1, 1)}
-    assert [(m.entity, m.broker, m.stop, m.delete) for m in decision.replica_moves] == [
-        (i, 1, True, False) for i in (0, 1, 3)
-    ]
-    assert (cluster.rows[2].leader, cluster.replica_states) == (1, {}), "what is on a good directory goes on"
-    assert [cluster.replica_state(i, 1) for i in range(4)] == [
-        ReplicaState.ONLINE if i == 2 else ReplicaState.OFFLINE for i in range(4)
-    ]
+    assert writes_of(decision) == {0: (2, (2, 3), 1, 1), 1: (2, (2, 3), 1, 1), 3: (NO_LEADER, (1,), 4, 1)}
+    assert decision.refusals == [Refusal(3, "ONLINE", selectors.NO_LIVE_ISR)]
+    assert (cluster.rows[2].leader, cluster.replica_states, cluster.leaderless) == (1, {}, {3})
+    offline, online = ReplicaState.OFFLINE, ReplicaState.ONLINE
+    assert [cluster.replica_state(i, 1) for i in range(4)] == [offline, offline, online, offline]
     assert [cluster.offline_replicas(i) for i in range(4)] == [(1,), (1,), (), (1,)]
-
-
-@pytest.mark.seed("S4-81")
-def test_it_is_told_to_the_others_only() -> None:
-    cluster = make_cluster(P((1, 2), 1), P((2, 1), 2))
-    propagation = Propagation(cluster)
-    for broker in (1, 2, 3):
-        propagation.add(broker)
-    decision = fail(cluster, 1, 0, 1)
-    propagation.propagate((*decision.moves, *decision.writes), decision.replica_moves)
-    boxes = propagation.pending
-    assert {b: box.lead for b, box in boxes.items()} == {1: {}, 2: {0: False, 1: False}, 3: {}}
-    assert {b: box.stop for b, box in boxes.items()} == {1: {0: False, 1: False}, 2: {}, 3: {}}
-
-
-@pytest.mark.seed("S4-81")
-def test_a_partition_without_another_replica_in_sync_waits_for_its_broker() -> None:
-    cluster = make_cluster(P((1,), 1, epoch=3), P((1, 2), 1, (1,), epoch=3))
-    decision = fail(cluster, 1, 0, 1)
-    assert writes_of(decision) == {0: (NO_LEADER, (1,), 4, 1), 1: (NO_LEADER, (1,), 4, 1)}
-    assert decision.refusals == [Refusal(i, "ONLINE", selectors.NO_LIVE_ISR) for i in (0, 1)]
-    assert cluster.leaderless == {0, 1}
     die(cluster, 1)
     come_back(cluster, 1)
     assert cluster.failed_dirs == {}
-    assert cluster.offline_replicas(0) == ()
+    assert [cluster.offline_replicas(i) for i in range(4)] == [()] * 4
 
 
 @pytest.mark.seed("S4-81", "S4-82")
@@ -74,11 +48,11 @@ def test_an_unclean_election_takes_no_failed_replica() -> None:
 
 
 @pytest.mark.seed("S4-81")
-def test_what_was_reported_once_is_not_reported_again() -> None:
+def test_a_failure_is_new_once_for_each_replica_that_is_assigned() -> None:
     cluster = make_cluster(P((1, 2), 1), P((2, 3), 2))
     fail(cluster, 1, 0)
     assert cluster.observe_failed_dirs(1, [0]) == []
-    assert cluster.observe_failed_dirs(1, [1]) == [], "it has no replica there"
+    assert cluster.observe_failed_dirs(1, [1]) == [], "the broker has no replica of it"
     assert cluster.observe_failed_dirs(2, [0, 1]) == [0, 1]
     assert cluster.failed(0) == {1, 2}
     die(cluster, 2)
@@ -86,7 +60,7 @@ def test_what_was_reported_once_is_not_reported_again() -> None:
 
 
 @pytest.mark.seed("S4-81")
-def test_no_election_takes_it_until_its_broker_starts_anew() -> None:
+def test_no_election_chooses_a_failed_replica() -> None:
     cluster = make_cluster(P((1, 2, 3), 2, (2, 1)), P((1, 2, 3), 2, (2, 1)))
     cluster.observe_failed_dirs(1, [0])
     assert to_balance(cluster, 10, 100) == [1]
@@ -102,7 +76,7 @@ def test_no_election_takes_it_until_its_broker_starts_anew() -> None:
 
 
 @pytest.mark.seed("S4-81")
-def test_new_partitions_do_without_it() -> None:
+def test_a_new_partition_starts_without_its_failed_replica() -> None:
     cluster = make_cluster(P((1, 2), 1))
     [row] = cluster.observe_topic(topic("u", [(1, 2)], czxid=60))
     cluster.load_leadership([row], [None])
@@ -112,7 +86,7 @@ def test_new_partitions_do_without_it() -> None:
 
 
 @pytest.mark.seed("S4-81")
-def test_a_topic_that_is_gone_or_being_deleted_is_left_alone() -> None:
+def test_failures_of_a_topic_that_is_gone_decide_nothing() -> None:
     cluster = make_cluster(P((1, 2), 1))
     cluster.observe_failed_dirs(1, [0])
     cluster.observe_topic_gone("t")
