@@ -17,7 +17,7 @@ from state_machines.decisions.reassignment import (
 )
 from state_machines.machines.draft import Decide, Draft
 from state_machines.model.decision import TopicChange
-from state_machines.model.types import Assignment, Broker, PartitionRow, TopicAssignment
+from state_machines.model.types import Assignment, Broker, Leadership, PartitionRow, TopicAssignment
 from state_machines.propagation.propagation import Propagation
 from tests.core.model import NaiveZooKeeper, P, check_model, registered
 
@@ -25,7 +25,7 @@ ID = bytes(15) + b"t"
 
 
 class ReassignmentWorld:
-    """ZooKeeper, a model of it and what waits for brokers. ``deleted`` collects the replicas that were told to go."""
+    """ZooKeeper, a model of it and what waits for brokers. ``deleted`` has the replicas that were sent a deletion."""
 
     def __init__(self, *partitions: P, brokers: Iterable[int] = (1, 2, 3)) -> None:
         self.zookeeper = NaiveZooKeeper()
@@ -113,6 +113,14 @@ class ReassignmentWorld:
         yield from self.go_on(due(self.cluster, list(isr)))
 
     # -- brokers
+
+    def found(self, leader: int, isr: tuple[int, ...], epoch: int | None = None) -> None:
+        """Another writer changes the state znode of partition 0, and it is read."""
+        held = self.zookeeper.states["t", 0]
+        leader_epoch = held.leader_epoch if epoch is None else epoch
+        found = Leadership(leader, leader_epoch, isr, self.epoch, held.version + 1)
+        self.zookeeper.states["t", 0] = found
+        self.cluster.observe_leadership(0, found)
 
     def brokers(self, *ids: int, epoch: int = 100) -> None:
         self.registered = registered(ids, epoch)
