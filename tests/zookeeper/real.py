@@ -57,7 +57,7 @@ class RealBackend:
         _proxy(zk).resume()
 
     def mute(self, zk: ZooKeeper) -> int:
-        """Nobody answers its next handshake; how many connections it has made before."""
+        """Leaves its next handshake without a reply; returns how many connections it has made before."""
         _proxy(zk).mute()
         return self.connections(zk)
 
@@ -71,7 +71,7 @@ class RealBackend:
         _proxy(zk).reply_with(code)
 
     async def expire(self, zk: ZooKeeper) -> None:
-        """Somebody else resumes the session and ends it."""
+        """Ends a session from another client, which resumes it first."""
         client = zk._transport._client  # type: ignore[attr-defined]
         await asyncio.to_thread(_end, self._address, client._session_id, client._session_passwd)
 
@@ -90,3 +90,13 @@ def _end(address: str, session_id: int, password: bytes) -> None:
     thief.start()
     thief.stop()
     thief.close()
+
+
+def cut(zk: ZooKeeper) -> None:
+    """Ends the connection of kazoo's client without a word to the adapter."""
+    zk._transport._client.cut()  # type: ignore[attr-defined]
+
+
+def connections(zk: ZooKeeper) -> int:
+    """Returns how many connections kazoo's client has had."""
+    return int(zk._transport._client.connections)  # type: ignore[attr-defined]

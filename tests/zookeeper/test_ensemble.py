@@ -18,6 +18,7 @@ from testing.embedded.process import poll
 from testing.embedded.zookeeper import EmbeddedZooKeeper, ensemble, in_sync
 from tests.contracts.support import CONNECTED, SUSPENDED, Session
 from tests.polling import eventually
+from tests.zookeeper.real import cut
 
 SESSION_MS = 6_000
 ELSEWHERE_S_MAX = 4.2
@@ -35,7 +36,7 @@ async def servers(tmp_path: Path) -> AsyncIterator[list[EmbeddedZooKeeper]]:
 
 
 async def kept(servers: list[EmbeddedZooKeeper]) -> tuple[Session, Lease, asyncio.Task[None]]:
-    """A session with an ephemeral znode, and its lease, as the daemon keeps it."""
+    """Opens a session with an ephemeral znode, and keeps its lease as the daemon does."""
     s = Session(KazooZooKeeper(",".join(server.connect for server in servers), session_timeout_ms=SESSION_MS))
     await s.zk.connect(20)
     await s.zk.create("/e", b"", ephemeral=True)
@@ -46,8 +47,7 @@ async def kept(servers: list[EmbeddedZooKeeper]) -> tuple[Session, Lease, asynci
 
 
 def connected_to(s: Session, servers: list[EmbeddedZooKeeper]) -> EmbeddedZooKeeper:
-    peer = s.zk._transport.peer  # type: ignore[attr-defined]
-    return next(server for server in servers if server.port == peer[1])
+    return next(server for server in servers if s.zk.peer.endswith(f":{server.port}"))
 
 
 async def leads(server: EmbeddedZooKeeper) -> bool:
@@ -61,12 +61,14 @@ async def sits_at(s: Session, servers: list[EmbeddedZooKeeper], *, leader: bool)
         if await leads(server) is leader:
             return server
         s.states.clear()
-        s.zk._transport._client.cut()  # type: ignore[attr-defined]
+        cut(s.zk)
         await s.reaches(SUSPENDED, CONNECTED)
     pytest.fail("no server of the wanted role was connected to")
 
 
-async def test_servers_tell_how_long_they_wait_for_a_frozen_leader(servers: list[EmbeddedZooKeeper]) -> None:
+async def test_the_limits_of_servers_hold_how_long_they_wait_for_a_frozen_leader(
+    servers: list[EmbeddedZooKeeper],
+) -> None:
     for server in servers:
         found = await server_limits("127.0.0.1", server.port)
         assert found == Limits(tick_ms=500, follower_wait_ms=2_000, session_ms_min=1_000, session_ms_max=10_000)
@@ -115,7 +117,7 @@ async def outlives(
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("at_leader", [False, True], ids=["follower", "leader"])
-async def test_a_session_survives_its_server_frozen_killed_and_stopped(
+async def test_a_session_outlives_its_server_frozen_killed_and_stopped(
     servers: list[EmbeddedZooKeeper], at_leader: bool
 ) -> None:
     s, lease, keeping = await kept(servers)
@@ -132,7 +134,7 @@ async def test_a_session_survives_its_server_frozen_killed_and_stopped(
     await s.zk.close()
 
 
-async def test_a_session_at_a_follower_survives_the_frozen_leader(servers: list[EmbeddedZooKeeper]) -> None:
+async def test_a_session_at_a_follower_outlives_the_frozen_leader(servers: list[EmbeddedZooKeeper]) -> None:
     s, lease, keeping = await kept(servers)
     await sits_at(s, servers, leader=False)
     [leader] = [server for server in servers if await leads(server)]
@@ -142,8 +144,8 @@ async def test_a_session_at_a_follower_survives_the_frozen_leader(servers: list[
     await s.zk.close()
 
 
-async def test_two_servers_of_three_away_lose_nothing_that_one_would_keep(servers: list[EmbeddedZooKeeper]) -> None:
-    """Without a majority nobody serves, and no session ends; the same one goes on as soon as there is one."""
+async def test_a_session_outlives_the_absence_of_a_majority(servers: list[EmbeddedZooKeeper]) -> None:
+    """Without a majority no server serves and no session ends; the session goes on as soon as there is one."""
     s, _, keeping = await kept(servers)
     session_id = s.zk.session_id
     here = connected_to(s, servers)

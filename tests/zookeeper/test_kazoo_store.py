@@ -1,29 +1,14 @@
-"""kazoo with a real server does what the contract says, with MultiRead and, as for old servers, without."""
+"""kazoo with a real server fulfils the contract, with MultiRead and, as for old servers, without."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-
-from tests.conftest import ZooKeeperProcess
 from tests.contracts.kafka import KafkaStoreContract
 from tests.contracts.nodes import NodeContract
 from tests.contracts.port import PortContract
-from tests.zookeeper.real import RealBackend
-
-
-@pytest.fixture
-async def backend(zookeeper_process: ZooKeeperProcess, request: pytest.FixtureRequest) -> AsyncIterator[RealBackend]:
-    options = getattr(request.cls, "options", {})
-    found = RealBackend(zookeeper_process.address, zookeeper_process.new_chroot(), **options)
-    await found.open()
-    yield found
-    await found.close()
 
 
 class TestKazoo(PortContract):
-    """The whole contract."""
+    """The port."""
 
 
 class TestKazooWithoutMultiRead(NodeContract):

@@ -1,8 +1,7 @@
-"""Random histories give the same answers, failures and events in memory and on a real server."""
+"""Random histories have the same results, failures and events in memory and on a real server."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from random import Random
 from typing import Any
@@ -13,7 +12,6 @@ from metadata_store.acl import ALL, CREATE, READ, Acl, digest_acl
 from metadata_store.errors import MultiFailed, ZkError
 from metadata_store.port import Check, Create, Created, Delete, Node, Op, SetData, Stat
 from testing.memory import MemoryServer, MemoryZooKeeper
-from tests.conftest import ZooKeeperProcess
 from tests.contracts.support import CONNECT_S, Session
 from tests.zookeeper.real import RealBackend
 
@@ -28,14 +26,6 @@ ACLS: list[tuple[Acl, ...] | None] = [
 ]
 
 
-@pytest.fixture
-async def real(zookeeper_process: ZooKeeperProcess) -> AsyncIterator[RealBackend]:
-    found = RealBackend(zookeeper_process.address, zookeeper_process.new_chroot())
-    await found.open()
-    yield found
-    await found.close()
-
-
 def draw_op(random: Random) -> Op:
     path, version = random.choice(PATHS), random.choice([-1, 0, 0, 1, 2])
     kind = random.randrange(8)
@@ -48,7 +38,7 @@ def draw_op(random: Random) -> Op:
 
 
 async def step(random: Random, s: Session) -> Any:
-    """One random call; everything random is drawn before the first await."""
+    """Makes a random call; everything random is drawn before the first await."""
     kind, ops = random.randrange(10), [draw_op(random) for _ in range(random.randint(1, 4))]
     path, acls, version = random.choice(PATHS), random.choice(ACLS[2:]), random.choice([0, 1])
     watched = random.sample(PATHS, 3)
@@ -67,7 +57,7 @@ async def step(random: Random, s: Session) -> Any:
 
 
 def comparable(value: Any) -> Any:
-    """Without zxids and session ids, which differ between servers."""
+    """Leaves out zxids and session ids, which differ between servers."""
     if isinstance(value, Stat):
         return value.version, value.acl_version, value.num_children, value.ephemeral_owner != 0
     if isinstance(value, Node):
@@ -99,11 +89,11 @@ async def trace(seed: int, sessions: list[Session]) -> list[Any]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_the_same_history_ends_the_same(seed: int, real: RealBackend) -> None:
+async def test_a_random_history_is_the_same_in_memory_and_on_a_real_server(seed: int, backend: RealBackend) -> None:
     server = MemoryServer()
     traces = []
     async with AsyncExitStack() as stack:
-        for make in (real.client, lambda **options: MemoryZooKeeper(server, **options)):
+        for make in (backend.client, lambda **options: MemoryZooKeeper(server, **options)):
             sessions = [Session(make(credentials="me:secret")), Session(make())]
             for s in sessions:
                 await s.zk.connect(CONNECT_S)

@@ -42,7 +42,7 @@ def session(server: EmbeddedZooKeeper, sasl: str | None) -> KazooZooKeeper:
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_who_logs_in_is_known_by_name(server: EmbeddedZooKeeper) -> None:
+async def test_a_login_gives_a_session_its_identity_on_each_connection(server: EmbeddedZooKeeper) -> None:
     mine, other = session(server, "regent:plain"), session(server, "other:secret")
     await mine.connect(10.0)
     await other.connect(10.0)
@@ -54,32 +54,23 @@ async def test_who_logs_in_is_known_by_name(server: EmbeddedZooKeeper) -> None:
         with pytest.raises(ZkError) as refused:
             await other.get("/mine")
         assert refused.value.code is Code.NO_AUTH
+        await server.restart()
+        await eventually(lambda: mine.state is ConnectionState.CONNECTED, 30.0)
+        assert await mine.get("/mine") == node
     finally:
         await mine.close()
         await other.close()
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_it_logs_in_again_when_the_server_is_back(server: EmbeddedZooKeeper) -> None:
-    zk = session(server, "regent:plain")
-    await zk.connect(10.0)
-    try:
-        await server.restart()
-        await eventually(lambda: zk.state is ConnectionState.CONNECTED, 30.0)
-        assert await zk.exists("/") is not None
-    finally:
-        await zk.close()
-
-
-@pytest.mark.asyncio(loop_scope="module")
-async def test_a_wrong_password_is_said(server: EmbeddedZooKeeper) -> None:
+async def test_a_wrong_password_fails_the_connect(server: EmbeddedZooKeeper) -> None:
     zk = session(server, "regent:wrong")
     with pytest.raises(ConnectFailed, match="refused the credentials"):
         await zk.connect(10.0)
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_without_a_login_nothing_can_be_read(server: EmbeddedZooKeeper) -> None:
+async def test_a_missing_login_fails_the_connect_with_the_remedy(server: EmbeddedZooKeeper) -> None:
     zk = session(server, None)
     with pytest.raises(ConnectFailed, match=r"set zookeeper\.sasl_file"):
         await zk.connect(5.0)
