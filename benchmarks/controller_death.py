@@ -48,7 +48,7 @@ async def _under_regent(mode: str, rounds: int) -> list[float]:
     async with world(3, partitions=TOPIC_PARTITIONS) as w:
         settings: dict[str, object] = {"controller.on_absence": mode}
         if mode == "hold":
-            settings["zookeeper.digest_file"] = str(w.digest_file())
+            settings |= w.hold()
         active = w.daemon(flags=["--takeover"], settings=settings)
         await active.boot()
         standby = w.daemon(settings=settings)

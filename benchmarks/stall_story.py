@@ -120,11 +120,7 @@ async def _crashes_under_regent(w: World, run: Run, load: Load, daemon: RegentPr
 async def _hold(w: World, run: Run, load: Load, first: RegentProcess) -> None:
     """Two daemons with ``on_absence = hold``: the standby follows, and with both dead no broker is elected."""
     await first.stop()
-    settings = {
-        "controller.ibp": run.ibp,
-        "controller.on_absence": "hold",
-        "zookeeper.digest_file": str(w.digest_file()),
-    }
+    settings = {"controller.ibp": run.ibp, **w.hold()}
     first.configure(settings)
     await first.boot()
     second = w.daemon(settings=settings)
@@ -141,7 +137,7 @@ async def _hold(w: World, run: Run, load: Load, first: RegentProcess) -> None:
         await first.boot()
         await w.healed()
     await first.stop()
-    first.configure({"controller.on_absence": "brokers", "zookeeper.digest_file": str(w.digest_file())})
+    first.configure({**w.hold(), "controller.on_absence": "brokers"})
     await first.boot()
     await w.healed()
 

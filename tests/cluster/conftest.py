@@ -16,13 +16,11 @@ from xdist.scheduler import LoadScopeScheduling
 
 from tests.cluster.scene import Scene, scene
 
-SETTINGS = {"listener.frame_timeout_ms": 1_000, "listener.connections_max": 40}
-
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def shared_scene() -> AsyncIterator[Scene]:
     """The cluster; a test takes it through :func:`stage`."""
-    async with scene(settings=SETTINGS) as made:
+    async with scene() as made:
         yield made
 
 

@@ -1,10 +1,13 @@
-"""An admin endpoint as a child process, beside a daemon and with its settings."""
+"""Runs an admin endpoint as a child process, beside a daemon and with its settings; and an admin client."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
+
+from aiokafka.admin import AIOKafkaAdminClient
 
 from cli.demo.process import RegentProcess
 from testing.embedded.process import ChildProcess, accepts, free_port
@@ -23,7 +26,7 @@ class EndpointProcess(ChildProcess):
 
     @property
     def address(self) -> str:
-        """Bootstrap address."""
+        """Returns the bootstrap address."""
         return f"127.0.0.1:{self.port}"
 
     async def boot(self) -> float:
@@ -32,8 +35,24 @@ class EndpointProcess(ChildProcess):
 
 
 @asynccontextmanager
+async def admin_client(address: str, **options: Any) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Connects aiokafka's admin client."""
+    client = AIOKafkaAdminClient(bootstrap_servers=address, **options)
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def errors_of(response: Any) -> list[tuple[str, int]]:
+    """Returns topic and error code of each topic in a response to CreateTopics or CreatePartitions."""
+    return [(topic, code) for topic, code, *_ in response.topic_errors]
+
+
+@asynccontextmanager
 async def endpoint(daemon: RegentProcess) -> AsyncIterator[EndpointProcess]:
-    """A running endpoint."""
+    """Runs an endpoint beside a daemon, and stops it at the end."""
     made = EndpointProcess(daemon)
     await made.boot()
     try:

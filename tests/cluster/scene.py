@@ -1,4 +1,4 @@
-"""A world under regent and under load: what the fault tests stand on, and the proof after each fault."""
+"""Runs a cluster under regent and under load for the tests of faults, and proves after each that nothing is lost."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 
 from cli.demo.process import RegentProcess
+from cli.exit_codes import Exit
 from state_machines.model.types import Leadership
 from testing.embedded.ledger import Spot
 from testing.embedded.load import REQUEST_S_MAX, Load, Reader
@@ -30,12 +31,24 @@ State = tuple[tuple[int, ...], Leadership | None]
 
 @dataclass
 class Scene:
-    """A cluster, its daemon, records that are written (acks=all) and read all the time."""
+    """Holds a cluster, its daemon, and clients that write (acks=all) and read records all the time."""
 
     w: World
     daemon: RegentProcess
     load: Load
     reader: Reader
+
+    async def restart_with(self, settings: Mapping[str, object], mode: str = "active") -> None:
+        """Stops the daemon and boots it with other settings."""
+        await self.daemon.stop()
+        self.daemon.configure(settings)
+        await self.daemon.boot(mode)
+
+    async def standby(self, settings: Mapping[str, object] | None = None) -> RegentProcess:
+        """Boots another daemon, which stands by."""
+        second = self.w.daemon(settings=dict(settings or {}))
+        await second.boot("standby")
+        return second
 
     async def active(self, within_s: float = 60.0) -> int:
         """Waits until the daemon is active and ``/controller`` names it; returns its epoch."""
@@ -48,7 +61,7 @@ class Scene:
         return await eventually(seated, within_s)
 
     async def metric(self, name: str, daemon: RegentProcess | None = None) -> float:
-        """Value of a metric without labels."""
+        """Reads a metric without labels."""
         async with (daemon or self.daemon)._client() as client:
             text = (await client.get("/metrics")).text
         [value] = re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)
@@ -66,14 +79,14 @@ class Scene:
         await eventually(lambda: self.load.oldest().seconds < FLOWING_S, within_s)
 
     async def proven(self) -> None:
-        """Records flow, every replica is in sync, nothing acknowledged is lost, and all agree on the metadata."""
+        """Waits until records flow, replicas are in sync, all acknowledged records were read, and metadata agree."""
         await self.flows()
         await self.w.healed()
         await everything_read(self.load, self.reader)
         await agreed(self.daemon)
 
     async def restored(self) -> None:
-        """Brings back what an earlier test may have left down, so that one failure does not become many."""
+        """Boots processes that a failed test left down, so that one failure does not become many."""
         for broker in self.w.cluster.brokers:
             if not self.w.cluster.brokers[broker].running:
                 await self.w.cluster.revive(broker)
@@ -84,7 +97,7 @@ class Scene:
 
 
 async def everything_read(load: Load, reader: Reader, within_s: float = 60.0) -> None:
-    """Waits until what is acknowledged by now was read, while the load goes on."""
+    """Waits until all records acknowledged by now were read, while the load goes on."""
     expected = {spot: set(numbers) for spot, numbers in load.ledger.acknowledged.items()}
     assert sum(map(len, expected.values())) > len(load.spots), "nothing was acknowledged"
 
@@ -101,7 +114,7 @@ async def everything_read(load: Load, reader: Reader, within_s: float = 60.0) ->
 
 
 async def agreed(daemon: RegentProcess, within_s: float = 60.0) -> None:
-    """``regent verify``: ZooKeeper, the daemon's memory and every broker's metadata agree."""
+    """Waits until ``regent verify`` finds ZooKeeper, the daemon's memory and every broker's metadata in agreement."""
 
     async def clean() -> bool:
         try:
@@ -116,7 +129,7 @@ async def agreed(daemon: RegentProcess, within_s: float = 60.0) -> None:
 
 
 async def regent(daemon: RegentProcess, *arguments: str) -> tuple[int, str, str]:
-    """The command with the daemon's settings: exit code, standard output, standard error."""
+    """Runs a command with the daemon's settings; returns exit code, standard output and standard error."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "cli.main", *arguments, "--config", str(daemon.config),
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -125,8 +138,15 @@ async def regent(daemon: RegentProcess, *arguments: str) -> tuple[int, str, str]
     return await process.wait(), out.decode(), err.decode()
 
 
+async def succeeds(daemon: RegentProcess, *arguments: str) -> str:
+    """Runs a command that must end with exit code 0; returns its standard output."""
+    code, out, err = await regent(daemon, *arguments)
+    assert code == Exit.DONE, (arguments, code, out, err)
+    return out
+
+
 def leaders(states: Mapping[tuple[str, int], State]) -> dict[tuple[str, int], int]:
-    """Leader of each partition, -1 where it has none."""
+    """Returns the leader of each partition, -1 where it has none."""
     return {name: -1 if state is None else state.leader for name, (_, state) in states.items()}
 
 
@@ -143,10 +163,10 @@ async def scene(
     command: Sequence[str] | None = None,
     **options: Any,
 ) -> AsyncIterator[Scene]:
-    """A booted cluster whose controller is a daemon; ``settings`` are the daemon's, ``options`` go to every broker.
+    """Boots a cluster whose controller is a daemon; ``settings`` are the daemon's, ``options`` go to every broker.
 
-    Where brokers freeze say ``idempotent=False``: a frozen leader that wakes answers with the metadata of long ago, and
-    this producer's sequence numbers do not get over what the old leader then refuses.
+    Where brokers freeze set ``idempotent=False``: a frozen leader that wakes responds with outdated metadata, and an
+    idempotent producer does not recover from the refused sequence numbers.
     """
     async with AsyncExitStack() as stack:
         w = await stack.enter_async_context(world(brokers, partitions=partitions, **options))

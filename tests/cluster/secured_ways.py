@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 
 from brokers.security.access import SecureTransport
 from brokers.security.tls import Tls
@@ -12,7 +12,7 @@ from cli.demo.process import RegentProcess
 from metadata_store import paths
 from testing.simulated.calls import controlled_shutdown, shutdown_response
 from testing.znodes import create_topic
-from tests.cluster.endpoint import endpoint
+from tests.cluster.endpoint import admin_client, endpoint, errors_of
 from tests.cluster.scene import agreed
 from tests.cluster.secured import Secured
 from tests.cluster.world import World, world
@@ -33,12 +33,8 @@ async def works_both_ways(tmp_path: Path, protocol: str, mechanism: str) -> None
         daemon = w.daemon(flags=["--takeover"], settings=secured.settings())
         await daemon.boot()
         await serving(w, daemon)
-        async with endpoint(daemon) as at:
-            client = AIOKafkaAdminClient(bootstrap_servers=at.address)
-            await client.start()
-            created = await client.create_topics([NewTopic("carried", 1, 2)])
-            assert [(each[0], each[1]) for each in created.topic_errors] == [("carried", 0)]
-            await client.close()
+        async with endpoint(daemon) as at, admin_client(at.address) as client:
+            assert errors_of(await client.create_topics([NewTopic("carried", 1, 2)])) == [("carried", 0)]
         if protocol == "SSL":
             await drains_nothing(w, secured, daemon)
         gone = await w.cluster.brokers[1].shut_down()

@@ -7,13 +7,10 @@ import uuid
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
 
-from brokers.client import VERSIONS, BrokerCallFailed, BrokerClient
-from brokers.wire import kio_messages
-from brokers.wire.versions import Api
+from brokers.client import BrokerCallFailed, BrokerClient
 from testing.znodes import create_topic
-from tests.cluster.endpoint import EndpointProcess, endpoint
+from tests.cluster.endpoint import EndpointProcess, admin_client, endpoint
 from tests.cluster.scene import TOPIC, Scene
 from tests.polling import eventually
 
@@ -52,37 +49,6 @@ async def test_the_daemon_is_named_as_controller_at_the_endpoint(stage: Scene) -
     await stage.proven()
 
 
-async def test_configurations_of_the_daemon_and_of_a_topic_come_in_one_answer(stage: Scene) -> None:
-    """As kafkajs asks for them: a broker would refuse the daemon's id."""
-    async with endpoint(stage.daemon) as at:
-
-        async def known() -> bool:
-            async with await client(at) as asking:
-                return (await asking.metadata([TOPIC])).controller_id == stage.daemon.id
-
-        await eventually(known, 60.0)
-        names = ((4, str(stage.daemon.id)), (2, TOPIC), (4, ""))
-        parts = tuple(
-            kio_messages.nested(
-                Api.DESCRIBE_CONFIGS,
-                VERSIONS[Api.DESCRIBE_CONFIGS],
-                "DescribeConfigsResource",
-                resource_type=kind,
-                resource_name=name,
-                configuration_keys=None,
-            )
-            for kind, name in names
-        )
-        async with await client(at) as asking:
-            answer = await asking._query(
-                Api.DESCRIBE_CONFIGS, resources=parts, include_synonyms=True, include_documentation=True
-            )
-        found = {(r.resource_type, r.resource_name): (r.error_code, len(r.configs)) for r in answer.results}
-        assert list(found) == list(names)
-        assert {error for error, _ in found.values()} == {0}
-        assert (found[names[0]][1], found[names[1]][1] > 20) == (0, True)
-
-
 async def test_clients_that_know_the_endpoint_alone_find_their_leaders_and_coordinators(stage: Scene) -> None:
     topic, group = f"found-{uuid.uuid4().hex[:6]}", f"group-{uuid.uuid4().hex[:6]}"
     await create_topic(stage.w.zk, topic, {0: [1, 2, 3]})
@@ -100,14 +66,10 @@ async def test_clients_that_know_the_endpoint_alone_find_their_leaders_and_coord
                     read += [record.value for records in batches.values() for record in records]
             await consumer.commit()
         assert read == [b"%d" % number for number in range(RECORDS)]
-        admin = AIOKafkaAdminClient(bootstrap_servers=at.address)
-        await admin.start()
-        try:
+        async with admin_client(at.address) as admin:
             assert topic in await admin.list_topics()
             listed = await admin.list_consumer_groups()
-            assert [name for name, *_ in listed].count(group) == 1, "no group is told twice"
-        finally:
-            await admin.close()
+            assert [name for name, *_ in listed].count(group) == 1, "no group is listed twice"
     await stage.proven()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError
 
 from testing.znodes import create_topic
-from tests.cluster.endpoint import EndpointProcess, endpoint
+from tests.cluster.endpoint import EndpointProcess, admin_client, endpoint, errors_of
 from tests.cluster.world import world
 from tests.core.admin_kit import KafkaClient
 from tests.core.admin_requests import CREATE_TOPICS, create
@@ -24,39 +25,28 @@ SECURED = {
 TOPIC_AUTHORIZATION_FAILED = 29
 
 
-def admin(at: EndpointProcess, password: str, name: str = "alice") -> AIOKafkaAdminClient:
-    return AIOKafkaAdminClient(
-        bootstrap_servers=at.address,
-        security_protocol="SASL_PLAINTEXT",
-        sasl_mechanism="PLAIN",
-        sasl_plain_username=name,
-        sasl_plain_password=password,
-    )
+def admin(at: EndpointProcess, password: str, name: str = "alice") -> AbstractAsyncContextManager[AIOKafkaAdminClient]:
+    user = {"sasl_plain_username": name, "sasl_plain_password": password}
+    return admin_client(at.address, security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN", **user)
 
 
-async def test_who_a_broker_lets_in_may_ask_and_nobody_else() -> None:
+async def test_only_principals_that_a_broker_authenticates_and_the_daemon_authorizes_create_topics() -> None:
     async with world(1, replication=1, properties=SECURED) as w:
         daemon = w.daemon(flags=["--takeover"], settings={"controller.super_users": "User:alice"})
         await daemon.boot()
         await create_topic(w.zk, "t", {0: [1]})
         async with endpoint(daemon) as at:
-            alice, bob = admin(at, "secret"), admin(at, "secret", "bob")
-            await alice.start()
-            await bob.start()
-            try:
+            async with admin(at, "secret") as alice, admin(at, "secret", "bob") as bob:
 
                 async def listed() -> bool:
                     return "t" in await alice.list_topics()
 
                 await eventually(listed, 30.0)
-                for asking, code in ((bob, TOPIC_AUTHORIZATION_FAILED), (alice, 0)):
-                    answered = await asking.create_topics([NewTopic("x", 1, 1)])
-                    assert answered.topic_errors[0][1] == code
-            finally:
-                await alice.close()
-                await bob.close()
+                for client, code in ((bob, TOPIC_AUTHORIZATION_FAILED), (alice, 0)):
+                    assert errors_of(await client.create_topics([NewTopic("x", 1, 1)])) == [("x", code)]
             with pytest.raises(KafkaError):
-                await admin(at, "wrong").start()
+                async with admin(at, "wrong"):
+                    pass
             nobody = KafkaClient(*await asyncio.open_connection("127.0.0.1", at.port))
             nobody.request(CREATE_TOPICS, 7, **create(7))
             assert await nobody.closed()

@@ -8,8 +8,6 @@ import uuid
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from metadata_store import paths
-from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
 from testing.znodes import create_topic, read_topic
 from tests.cluster.scene import Scene
 
@@ -18,15 +16,6 @@ ASKED_AT_RANDOM_MAX = 40
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 RECORDS = 20
-
-
-async def block(stage: Scene) -> ProducerIdBlock:
-    """The last block of producer ids that was handed out."""
-    node = await stage.w.zk.get(paths.PRODUCER_IDS)
-    assert node is not None
-    found = decode_producer_ids(paths.PRODUCER_IDS, node.data)
-    assert isinstance(found, ProducerIdBlock)
-    return found
 
 
 async def assert_no_daemon_hosts(stage: Scene, topic: str) -> None:
@@ -74,7 +63,7 @@ async def test_a_group_consumes_and_commits_on_an_offsets_topic_without_the_daem
 
 @pytest.mark.seed("S4-77", "S4-87", "S4-88")
 async def test_transactions_commit_and_abort_and_producer_ids_are_handed_out_once(stage: Scene) -> None:
-    topic, before = f"paid-{uuid.uuid4().hex[:6]}", await block(stage)
+    topic, before = f"paid-{uuid.uuid4().hex[:6]}", await stage.w.producer_ids()
     await create_topic(stage.w.zk, topic, {0: [2, 3, 1]})
     spot = TopicPartition(topic, 0)
     async with AIOKafkaProducer(
@@ -103,7 +92,7 @@ async def test_transactions_commit_and_abort_and_producer_ids_are_handed_out_onc
     for _ in range(ASKED_AT_RANDOM_MAX):  # a producer asks any broker for its id, the fresh one sooner or later
         async with AIOKafkaProducer(bootstrap_servers=stage.w.cluster.bootstrap, enable_idempotence=True) as one:
             await one.send_and_wait(topic, b"more", partition=0)
-        after = await block(stage)
+        after = await stage.w.producer_ids()
         if after.start > before.end:
             break
     assert after.start > before.end, "a fresh broker got a block of its own"

@@ -10,17 +10,10 @@ import pytest
 from metadata_store import paths
 from testing.znodes import create_topic, expand_topic, read_topic
 from tests.cluster.scene import Scene
-from tests.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 STALLED_EXIT = 75
-
-
-async def led(stage: Scene, topic: str, partitions: int) -> bool:
-    """Whether the topic has as many partitions, each with a leader."""
-    states = {name: state for name, (_, state) in (await stage.w.states()).items() if name[0] == topic}
-    return len(states) == partitions and all(state is not None and state.leader >= 0 for state in states.values())
 
 
 @pytest.mark.kafka("kafkatest.replication_test")
@@ -33,7 +26,7 @@ async def test_a_killed_daemon_starts_what_was_created_while_it_was_away(stage: 
     assert await zk.exists(paths.state("born-orphan", 0)) is None
     await stage.daemon.boot()
     assert await stage.active() == epoch + 1, "back before its session ended, no broker was the controller between"
-    await eventually(lambda: led(stage, "born-orphan", 2), 30.0)
+    await stage.w.led("born-orphan", 2)
     created = await read_topic(store.zk, "born-orphan")
     assert created.topic_id is not None, "a topic id is given where the creator gave none"
     states = await stage.w.states()
@@ -45,9 +38,9 @@ async def test_a_killed_daemon_starts_what_was_created_while_it_was_away(stage: 
 async def test_partitions_that_are_added_in_the_topic_znode_are_started(stage: Scene) -> None:
     zk, topic = stage.w.zk, f"grows-{uuid.uuid4().hex[:6]}"
     await create_topic(zk, topic, {0: [1, 2, 3]})
-    await eventually(lambda: led(stage, topic, 1), 30.0)
+    await stage.w.led(topic, 1)
     await expand_topic(zk, topic, (3, 1, 2), (2, 1, 3))
-    await eventually(lambda: led(stage, topic, 3), 30.0)
+    await stage.w.led(topic, 3)
     states = await stage.w.states()
     assert [states[topic, p][1].leader for p in (1, 2)] == [3, 2]  # type: ignore[union-attr]
     await stage.proven()

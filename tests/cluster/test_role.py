@@ -8,7 +8,7 @@ import pytest
 
 from cli.exit_codes import Exit
 from controller.role import own_znodes as own
-from tests.cluster.scene import Scene, leaders, regent
+from tests.cluster.scene import Scene, leaders, regent, succeeds
 from tests.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
@@ -16,8 +16,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 async def taken_over(stage: Scene) -> None:
     """``regent takeover`` beside a daemon that stands by; the broker that was the controller resigns."""
-    code, out, err = await regent(stage.daemon, "takeover", "--yes", "--wait", "--reason", "a test")
-    assert code == Exit.DONE, (out, err)
+    out = await succeeds(stage.daemon, "takeover", "--yes", "--wait", "--reason", "a test")
     assert f"daemon {stage.daemon.id} holds the role" in out
     await stage.active()
 
@@ -25,8 +24,7 @@ async def taken_over(stage: Scene) -> None:
 @pytest.mark.seed("S4-76", "S4-77", "S4-86")
 async def test_handback_and_takeover_under_load_move_no_leader(stage: Scene) -> None:
     epoch, before = await stage.active(), leaders(await stage.w.states())
-    code, out, err = await regent(stage.daemon, "handback", "--yes", "--wait", "--reason", "a test")
-    assert code == Exit.DONE, (out, err)
+    out = await succeeds(stage.daemon, "handback", "--yes", "--wait", "--reason", "a test")
     holder = await stage.w.broker_controls()
     assert f"broker {holder} holds the role, every broker knows" in out
     assert await stage.w.epoch() == epoch + 1
@@ -52,8 +50,7 @@ async def test_handback_with_no_daemon_alive_waits_for_its_session_only(stage: S
     assert await stage.active() == epoch
     await stage.daemon.kill()
     await stage.w.daemons_gone()
-    code, out, err = await regent(stage.daemon, "handback", "--offline", "--yes")
-    assert code == Exit.DONE, (out, err)
+    await succeeds(stage.daemon, "handback", "--offline", "--yes")
     holder = await stage.w.broker_controls()
     modest = stage.w.daemon()
     await modest.boot("standby")

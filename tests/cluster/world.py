@@ -1,4 +1,4 @@
-"""A real cluster with daemons, seen from outside: ZooKeeper is read directly, so Kafka's own controller fits too."""
+"""Runs a real cluster with daemons; its state is read from ZooKeeper, so Kafka's own controller may hold the role."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from cli.demo.process import RegentProcess
 from controller.journal.reader import read
 from controller.role.claim import Role
 from controller.role.own_znodes import LOCKS, this_process
+from metadata_store import paths
+from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.kazoo_adapter import KazooZooKeeper
@@ -29,7 +30,7 @@ OBSERVER = 1_999_999
 
 @dataclass
 class World:
-    """One embedded cluster, an observer's session and any number of daemons."""
+    """Holds an embedded cluster, an observer's session and any number of daemons."""
 
     cluster: EmbeddedCluster
     zk: KazooZooKeeper
@@ -40,7 +41,7 @@ class World:
         return KafkaStore(self.zk)
 
     def daemon(self, **options: Any) -> RegentProcess:
-        """A daemon that is not started yet; ids count up."""
+        """Returns a daemon that is not started yet; ids count up."""
         number = len(self.daemons) + 1
         made = RegentProcess(
             self.cluster.folder / f"regent-{number}",
@@ -51,8 +52,8 @@ class World:
         self.daemons.append(made)
         return made
 
-    async def looks_again(self, within_s: float = 60.0) -> None:
-        """Waits until the observer's own session is up: after ZooKeeper was away it may need a new one."""
+    async def reconnected(self, within_s: float = 60.0) -> None:
+        """Waits until the observer's own session is up: after an outage of ZooKeeper it may need a new one."""
 
         async def up() -> bool:
             with contextlib.suppress(ZooKeeperError):
@@ -62,17 +63,17 @@ class World:
         await eventually(up, within_s)
 
     async def controller(self) -> int | None:
-        """Id in ``/controller``."""
+        """Reads the id in ``/controller``."""
         found, _ = await Role(self.zk, this_process(OBSERVER), hold=False, digest=None).controller()
         return found.broker if found is not None else None
 
     async def epoch(self) -> int:
-        """The controller epoch."""
-        node = await self.zk.get("/controller_epoch")
+        """Reads the controller epoch."""
+        node = await self.zk.get(paths.CONTROLLER_EPOCH)
         return int(node.data or b"0") if node is not None else 0
 
     async def states(self) -> dict[tuple[str, int], tuple[tuple[int, ...], Leadership | None]]:
-        """Replicas and leadership of every partition, read from ZooKeeper."""
+        """Reads replicas and leadership of every partition from ZooKeeper."""
         topics = [t for t in await self.store.load_topics() if isinstance(t, TopicAssignment)]
         pairs = [(t.name, p, a.replicas) for t in topics for p, a in t.partitions.items()]
         states = await self.store.load_states([(name, p) for name, p, _ in pairs])
@@ -95,6 +96,31 @@ class World:
 
         await eventually(whole, within_s)
 
+    async def led(self, topic: str, partitions: int, within_s: float = 30.0) -> None:
+        """Waits until a topic has so many partitions, each with a leader."""
+
+        async def whole() -> bool:
+            states = [state for (name, _), (_, state) in (await self.states()).items() if name == topic]
+            return len(states) == partitions and all(state is not None and state.leader >= 0 for state in states)
+
+        await eventually(whole, within_s)
+
+    async def registered(self, broker: int, *, expected: bool = True) -> None:
+        """Waits until a broker is registered, or (``expected`` False) no longer."""
+
+        async def so() -> bool:
+            return (broker in await self.cluster.registered()) is expected
+
+        await eventually(so, 30.0)
+
+    async def producer_ids(self) -> ProducerIdBlock:
+        """Reads the last block of producer ids that a controller allocated."""
+        node = await self.zk.get(paths.PRODUCER_IDS)
+        assert node is not None
+        found = decode_producer_ids(paths.PRODUCER_IDS, node.data)
+        assert isinstance(found, ProducerIdBlock)
+        return found
+
     async def leads_nothing(self, broker: int, within_s: float = 60.0) -> None:
         """Waits until ``broker`` leads no partition, and every one has a leader."""
 
@@ -115,9 +141,9 @@ class World:
         return found
 
     async def move_controller(self) -> None:
-        """What an operator of Kafka's own controller does: deletes ``/controller``, a broker is elected."""
+        """Deletes ``/controller``, as operators of Kafka's own controller do; waits for the next election."""
         epoch = await self.epoch()
-        await self.zk.delete("/controller", ANY_VERSION)
+        await self.zk.delete(paths.CONTROLLER, ANY_VERSION)
 
         async def moved() -> bool:
             return await self.epoch() > epoch and await self.controller() in self.cluster.brokers
@@ -134,16 +160,16 @@ class World:
         await eventually(none, within_s)
 
     def violations(self) -> list[str]:
-        """What the journals of all daemons show that must not be."""
+        """Returns the violations of rules that the audit finds in the journals of all daemons."""
         rows = (row for daemon in self.daemons for row in read(daemon.journal) if isinstance(row, Row))
         return [str(found) for found in judge(rows)]
 
-    def digest_file(self) -> Path:
-        """A file with ZooKeeper credentials for the mode ``hold``."""
+    def hold(self) -> dict[str, object]:
+        """Returns a daemon's settings for the mode ``hold``, with credentials in a file."""
         path = self.cluster.folder / "zookeeper-digest"
         path.write_text("regent:secret\n", encoding="utf-8")
         path.chmod(0o600)
-        return path
+        return {"controller.on_absence": "hold", "zookeeper.digest_file": str(path)}
 
 
 @asynccontextmanager
@@ -158,9 +184,9 @@ async def world(
     sasl: str | None = None,
     **options: Any,
 ) -> AsyncIterator[World]:
-    """A booted cluster; ``partitions`` is what an auto-created topic gets, ``options`` go to every broker.
+    """Boots a cluster; an auto-created topic gets ``partitions``, every broker gets ``options``.
 
-    ``zookeeper_options``: of each server; ``sasl``: the observer's user:password there.
+    Each ZooKeeper server gets ``zookeeper_options``; ``sasl`` is the observer's user:password there.
     """
     options = {"auto_create_partitions": partitions, **options}
     cluster = EmbeddedCluster(

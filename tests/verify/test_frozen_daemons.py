@@ -33,12 +33,6 @@ ISR_LINE = (
 )
 
 
-async def standby(stage: Scene, **settings: object) -> RegentProcess:
-    second = stage.w.daemon(settings=settings)
-    await second.boot("standby")
-    return second
-
-
 async def holds(stage: Scene, daemon: RegentProcess) -> bool:
     return await stage.w.controller() == daemon.id and await daemon.is_in("active")
 
@@ -47,13 +41,9 @@ async def holds(stage: Scene, daemon: RegentProcess) -> bool:
 @pytest.mark.parametrize("on_absence", ["brokers", "hold"])
 async def test_as_shipped_a_daemon_that_wakes_after_its_session_submits_nothing_and_ends(on_absence: str) -> None:
     async with scene() as stage:
-        settings = {"controller.on_absence": on_absence, "zookeeper.digest_file": str(stage.w.digest_file())}
-        if on_absence == "hold":
-            await stage.daemon.stop()
-            stage.daemon.configure(settings)
-            await stage.daemon.boot()
-        second = stage.w.daemon(settings=settings)
-        await second.boot("standby")
+        settings = stage.w.hold() | {"controller.on_absence": on_absence}
+        await stage.restart_with(settings)
+        second = await stage.standby(settings)
         epoch = await stage.active()
         stage.daemon.pause()
         await eventually(lambda: holds(stage, second), 30.0)
@@ -82,7 +72,7 @@ async def test_as_shipped_a_daemon_that_wakes_after_its_session_submits_nothing_
 async def test_without_guard_and_lease_its_first_write_is_refused_and_no_broker_obeys_it() -> None:
     async with scene(command=BARE) as stage:
         patient = {"zookeeper.session_timeout_ms": 20_000, "controller.loop_stall_ms_max": 9_000}
-        zombie, second = stage.daemon, await standby(stage, **patient)
+        zombie, second = stage.daemon, await stage.standby(patient)
         await displaced(stage, zombie, second)
         topic, epoch = f"fenced-{uuid.uuid4().hex[:6]}", await stage.w.epoch()
         second.pause()  # or it would be faster than the zombie, which would find nothing left to write
@@ -136,7 +126,7 @@ async def test_isr_changes_wait_for_a_frozen_or_dead_daemon_no_longer_than_broke
     """The follower lags by itself: its session outlives the test, so that only its leaders can shrink the ISR."""
     slow_to_die = {"zookeeper.session.timeout.ms": 20_000, "replica.lag.time.max.ms": 2_000}
     async with scene(properties=slow_to_die) as stage:
-        second = await standby(stage)
+        second = await stage.standby()
         # Brokers may still hold a connection to the broker that was the controller before: that one stays awake.
         follower = next(b for i, b in stage.w.cluster.brokers.items() if not stage.daemon.log_has(rf"by broker {i}\b"))
         wishes = sum(leader != follower.id for leader in leaders(await stage.w.states()).values())

@@ -1,23 +1,39 @@
-"""Supported inter-broker protocols at the edges between request versions, each through what a cluster lives through."""
+"""Supported inter-broker protocols: the newest, and the edges between versions of requests."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import pytest
 
-from state_machines.model.types import TopicAssignment
-from tests.cluster.scene import Scene, leaders, scene
+from tests.cluster.scene import leaders, scene
 from tests.cluster.test_deletion import gone, mark
 from tests.cluster.test_reassignment import RING, ask, create, moved
 from tests.polling import eventually
 
-WITH_TOPIC_IDS = {"2.4-IV1": False, "2.8-IV1": True, "3.2-IV0": True}
-"""2.4-IV1: ISRs in ZooKeeper, no ids; 2.8-IV1: ids, and ISRs by AlterIsr; 3.2-IV0: LeaderAndIsr with recovery state."""
+
+class Protocol(NamedTuple):
+    """Whether topics have ids, and whether leaders request ISR changes from the controller."""
+
+    topic_ids: bool
+    requests_isr: bool
+
+
+PROTOCOLS = {
+    "2.4-IV1": Protocol(topic_ids=False, requests_isr=False),
+    "2.7-IV1": Protocol(topic_ids=False, requests_isr=False),
+    "2.8-IV1": Protocol(topic_ids=True, requests_isr=True),
+    "3.2-IV0": Protocol(topic_ids=True, requests_isr=True),
+    "3.9-IV0": Protocol(topic_ids=True, requests_isr=True),
+}
+"""From 2.7-IV2 on leaders send AlterPartition; from 3.2 on LeaderAndIsr has the recovery state."""
 
 
 @pytest.mark.kafka("kafkatest.replication_test", "kafkatest.reassign_partitions_test")
-@pytest.mark.seed("S4-44", "S4-46", "S4-48", "S4-54", "S4-76", "S4-77", "S4-78", "S4-80", "S4-85")
-@pytest.mark.parametrize("ibp", WITH_TOPIC_IDS)
-async def test_kill_clean_stop_reassignment_and_deletion(ibp: str) -> None:
+@pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-47", "S4-48", "S4-49", "S4-54", "S4-72", "S4-73", "S4-74", "S4-76")
+@pytest.mark.seed("S4-77", "S4-78", "S4-80", "S4-85")
+@pytest.mark.parametrize("ibp", PROTOCOLS)
+async def test_kill_clean_stops_reassignment_and_deletion(ibp: str) -> None:
     async with scene(ibp=ibp, settings={"controller.ibp": ibp}) as stage:
         epoch, cluster = await stage.active(), stage.w.cluster
         await cluster.brokers[1].kill()
@@ -26,11 +42,12 @@ async def test_kill_clean_stop_reassignment_and_deletion(ibp: str) -> None:
         await cluster.revive(1)
         await stage.proven()
 
-        stopped = await cluster.brokers[2].shut_down()
-        assert stopped.first_try, cluster.brokers[2].log_tail()
-        assert 2 not in leaders(await stage.w.states()).values()
-        await cluster.brokers[2].boot()
-        await stage.proven()
+        for leaver in cluster.brokers.values():
+            assert (await leaver.shut_down()).first_try, leaver.log_tail()
+            assert leaver.id not in leaders(await stage.w.states()).values()
+            await leaver.boot()
+            await stage.proven()
+        assert ("ISR changes of leaders" in stage.daemon.log_text()) == PROTOCOLS[ibp].requests_isr
 
         topic = await create(stage, RING[0])
         for target in RING[1:]:
@@ -41,12 +58,7 @@ async def test_kill_clean_stop_reassignment_and_deletion(ibp: str) -> None:
         await mark(stage, topic)
         await eventually(lambda: gone(stage, topic), 60.0)
         await stage.proven()
-        assert await with_topic_ids(stage) == {WITH_TOPIC_IDS[ibp]}
+        topics = await stage.w.store.load_topics()
+        assert {getattr(found, "topic_id", None) is not None for found in topics} == {PROTOCOLS[ibp].topic_ids}
         assert await stage.metric("regent_ibp_mismatch_brokers") == 0
         assert await stage.active() == epoch
-
-
-async def with_topic_ids(stage: Scene) -> set[bool]:
-    """Whether topics have ids, as a set of what was found."""
-    topics = [found for found in await stage.w.store.load_topics() if isinstance(found, TopicAssignment)]
-    return {found.topic_id is not None for found in topics}

@@ -50,6 +50,6 @@ async def test_everything_is_killed_at_once() -> None:
         await cluster.zookeeper.boot()
         await stage.daemon.boot(None)
         await asyncio.gather(*(cluster.revive(broker) for broker in cluster.brokers))
-        await stage.w.looks_again()
+        await stage.w.reconnected()
         await stage.active(90.0)
         await stage.proven()

@@ -76,7 +76,7 @@ async def settled(stage: Scene) -> None:
         )
 
     await eventually(whole, 90.0)
-    await stage.w.looks_again()
+    await stage.w.reconnected()
     await stage.active(90.0)
     await stage.proven()
 

@@ -19,7 +19,7 @@ async def settled(stage: Scene) -> None:
         return await stage.w.cluster.registered() == set(stage.w.cluster.brokers)
 
     await eventually(all_registered, 90.0)
-    await stage.w.looks_again()
+    await stage.w.reconnected()
     await stage.active(90.0)
     await stage.proven()
 
@@ -59,7 +59,7 @@ async def test_a_broker_that_dies_while_zookeeper_is_away_is_noticed_afterwards(
         await stage.w.cluster.brokers[victim].kill()
         await asyncio.sleep(2.5)
         zookeeper.resume()
-        await stage.w.looks_again()
+        await stage.w.reconnected()
         await stage.w.leads_nothing(victim)
         await stage.flows()
         await stage.w.cluster.revive(victim)

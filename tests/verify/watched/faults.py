@@ -106,7 +106,7 @@ async def zookeeper_frozen(s: Watched) -> AsyncIterator[None]:
     await asyncio.sleep(FROZEN_S)
     yield
     s.w.cluster.zookeeper.resume()
-    await s.w.looks_again()
+    await s.w.reconnected()
     await s.active()
     await s.w.healed(180)
 

@@ -10,7 +10,7 @@ async def restored(s: Watched) -> None:
     """Brings back what a fault left that did not go as it should."""
     for process in (s.w.cluster.zookeeper, *s.w.cluster.brokers.values(), *s.endpoints.values(), *s.daemons.values()):
         process.resume()
-    await s.w.looks_again()
+    await s.w.reconnected()
     for daemon in s.daemons.values():
         if not daemon.running:
             await daemon.boot(None)
