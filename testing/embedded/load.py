@@ -169,6 +169,10 @@ class Load:
         else:
             self.ledger.acknowledged.setdefault(spot, set()).add(number)
 
+    def acknowledged_since(self, number: int) -> bool:
+        """Returns whether every partition has acknowledged a record after this sequence number."""
+        return all(max(self.ledger.acknowledged.get(spot, {0})) > number for spot in self.spots)
+
     def oldest(self) -> Stall:
         """Returns the wait so far of the record that waits longest."""
         for spot, sent_at in self._waiting.values():
@@ -220,6 +224,11 @@ class Reader:
     def records(self) -> int:
         """Counts the records of the load that were read so far."""
         return sum(counter.total() for counter in self._read.values())
+
+    def unread(self, numbers: Mapping[Spot, set[int]]) -> dict[Spot, set[int]]:
+        """Returns those of the sequence numbers that were not read so far, by partition."""
+        unread = {spot: found - self._read.get(spot, Counter()).keys() for spot, found in numbers.items()}
+        return {spot: found for spot, found in unread.items() if found}
 
     async def verdict(self, within_s: float = SETTLE_S_MAX) -> Verdict:
         """Reads to the end, then judges. A record counts as lost only if it did not show up in ``within_s``.

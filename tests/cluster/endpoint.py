@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -35,7 +35,7 @@ class EndpointProcess(ChildProcess):
 
 
 @asynccontextmanager
-async def admin_client(address: str, **options: Any) -> AsyncIterator[AIOKafkaAdminClient]:
+async def admin_client(address: str | Sequence[str], **options: Any) -> AsyncIterator[AIOKafkaAdminClient]:
     """Connects aiokafka's admin client."""
     client = AIOKafkaAdminClient(bootstrap_servers=address, **options)
     await client.start()

@@ -96,9 +96,7 @@ async def proxied(**options: Any) -> AsyncIterator[tuple[Scene, LossyProxy]]:
         proxy = LossyProxy("127.0.0.1", stage.w.cluster.zookeeper.port)
         await proxy.start()
         try:
-            await stage.daemon.stop()
-            stage.daemon.configure({"zookeeper.connect": f"127.0.0.1:{proxy.port}"})
-            await stage.daemon.boot()
+            await stage.restart_with({"zookeeper.connect": f"127.0.0.1:{proxy.port}"})
             yield stage, proxy
         finally:
             await stage.daemon.kill()

@@ -15,7 +15,6 @@ import httpx
 from cli.demo.process import RegentProcess
 from cli.exit_codes import Exit
 from state_machines.model.types import Leadership
-from testing.embedded.ledger import Spot
 from testing.embedded.load import REQUEST_S_MAX, Load, Reader
 from tests.cluster.world import World, world
 from tests.polling import eventually
@@ -70,12 +69,7 @@ class Scene:
     async def flows(self, within_s: float = 60.0) -> None:
         """Waits until every partition has acknowledged a record that was sent from now on."""
         begin = self.load.ledger.sent
-
-        def flowing() -> bool:
-            acknowledged = self.load.ledger.acknowledged
-            return all(max(acknowledged.get(spot, {0})) > begin for spot in self.load.spots)
-
-        await eventually(flowing, within_s)
+        await eventually(lambda: self.load.acknowledged_since(begin), within_s)
         await eventually(lambda: self.load.oldest().seconds < FLOWING_S, within_s)
 
     async def proven(self) -> None:
@@ -101,12 +95,8 @@ async def everything_read(load: Load, reader: Reader, within_s: float = 60.0) ->
     expected = {spot: set(numbers) for spot, numbers in load.ledger.acknowledged.items()}
     assert sum(map(len, expected.values())) > len(load.spots), "nothing was acknowledged"
 
-    def missing() -> dict[Spot, set[int]]:
-        unread = {spot: numbers - reader._read.get(spot, {}).keys() for spot, numbers in expected.items()}
-        return {spot: numbers for spot, numbers in unread.items() if numbers}
-
     def complete() -> bool:
-        lost = missing()
+        lost = reader.unread(expected)
         assert not lost, f"acknowledged and not read: {lost}"
         return True
 

@@ -25,7 +25,7 @@ async def client(at: EndpointProcess) -> BrokerClient:
     return await BrokerClient.connect("127.0.0.1", at.port)
 
 
-async def test_the_daemon_is_named_as_controller_at_the_endpoint(stage: Scene) -> None:
+async def test_metadata_at_the_endpoint_names_the_daemon_as_controller(stage: Scene) -> None:
     async with endpoint(stage.daemon) as at:
         nodes = {*stage.w.cluster.brokers, stage.daemon.id}
 
@@ -49,7 +49,7 @@ async def test_the_daemon_is_named_as_controller_at_the_endpoint(stage: Scene) -
     await stage.proven()
 
 
-async def test_clients_that_know_the_endpoint_alone_find_their_leaders_and_coordinators(stage: Scene) -> None:
+async def test_clients_with_the_endpoint_as_bootstrap_server_find_leaders_and_coordinators(stage: Scene) -> None:
     topic, group = f"found-{uuid.uuid4().hex[:6]}", f"group-{uuid.uuid4().hex[:6]}"
     await create_topic(stage.w.zk, topic, {0: [1, 2, 3]})
     async with endpoint(stage.daemon) as at:
@@ -73,7 +73,7 @@ async def test_clients_that_know_the_endpoint_alone_find_their_leaders_and_coord
     await stage.proven()
 
 
-async def test_a_broker_that_dies_behind_the_endpoint_costs_its_clients_a_connection(stage: Scene) -> None:
+async def test_a_broker_that_dies_behind_the_endpoint_ends_the_connections_of_its_clients_only(stage: Scene) -> None:
     async with endpoint(stage.daemon) as at:
         askers = [await client(at) for _ in range(12)]
         for dial_for in askers:

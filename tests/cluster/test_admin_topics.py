@@ -24,7 +24,7 @@ def fresh(prefix: str) -> str:
     return f"{prefix}-{uuid.uuid4().hex[:6]}"
 
 
-async def test_an_admin_client_creates_and_grows_topics_that_can_be_written_at_once(stage: Scene) -> None:
+async def test_topics_that_an_admin_client_creates_and_expands_take_records_at_once(stage: Scene) -> None:
     name = fresh("made")
     async with endpoint(stage.daemon) as at:
         async with admin_client(at.address) as admin:

@@ -62,7 +62,7 @@ async def _shrunk(stage: Scene, victim: int) -> bool:
 
 @pytest.mark.kafka("kafkatest.replication_test")
 @pytest.mark.seed("S4-72", "S4-73", "S4-74", "S4-77")
-async def test_a_stopping_broker_is_let_go_at_its_first_try_and_may_be_back_at_once(stage: Scene) -> None:
+async def test_a_controlled_shutdown_succeeds_at_its_first_try_and_the_broker_may_return_at_once(stage: Scene) -> None:
     leaver, epoch = 3, await stage.active()
     broker = stage.w.cluster.brokers[leaver]
     assert leaver in leaders(await stage.w.states()).values()

@@ -26,7 +26,7 @@ async def assert_no_daemon_hosts(stage: Scene, topic: str) -> None:
 
 
 @pytest.mark.seed("S4-77", "S4-88")
-async def test_a_group_consumes_and_commits_on_an_offsets_topic_without_the_daemon(stage: Scene) -> None:
+async def test_a_group_commits_on_an_offsets_topic_without_the_daemon_as_replica(stage: Scene) -> None:
     topic, group = f"read-{uuid.uuid4().hex[:6]}", f"group-{uuid.uuid4().hex[:6]}"
     await create_topic(stage.w.zk, topic, {p: [1 + p % 3, 1 + (p + 1) % 3, 1 + (p + 2) % 3] for p in range(3)})
     async with AIOKafkaProducer(bootstrap_servers=stage.w.cluster.bootstrap, acks="all") as producer:
@@ -62,7 +62,7 @@ async def test_a_group_consumes_and_commits_on_an_offsets_topic_without_the_daem
 
 
 @pytest.mark.seed("S4-77", "S4-87", "S4-88")
-async def test_transactions_commit_and_abort_and_producer_ids_are_handed_out_once(stage: Scene) -> None:
+async def test_transactions_commit_and_abort_and_producer_ids_are_allocated_once(stage: Scene) -> None:
     topic, before = f"paid-{uuid.uuid4().hex[:6]}", await stage.w.producer_ids()
     await create_topic(stage.w.zk, topic, {0: [2, 3, 1]})
     spot = TopicPartition(topic, 0)

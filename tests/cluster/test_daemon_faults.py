@@ -18,7 +18,7 @@ STALLED_EXIT = 75
 
 @pytest.mark.kafka("kafkatest.replication_test")
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-77", "S4-79", "S4-85")
-async def test_a_killed_daemon_starts_what_was_created_while_it_was_away(stage: Scene) -> None:
+async def test_a_killed_daemon_starts_topics_that_were_created_before_its_restart(stage: Scene) -> None:
     epoch = await stage.active()
     await stage.daemon.kill()
     zk, store = stage.w.zk, stage.w.store
@@ -35,7 +35,7 @@ async def test_a_killed_daemon_starts_what_was_created_while_it_was_away(stage: 
 
 
 @pytest.mark.seed("S4-79")
-async def test_partitions_that_are_added_in_the_topic_znode_are_started(stage: Scene) -> None:
+async def test_partitions_added_in_the_topic_znode_start(stage: Scene) -> None:
     zk, topic = stage.w.zk, f"grows-{uuid.uuid4().hex[:6]}"
     await create_topic(zk, topic, {0: [1, 2, 3]})
     await stage.w.led(topic, 1)
@@ -48,7 +48,7 @@ async def test_partitions_that_are_added_in_the_topic_znode_are_started(stage: S
 
 @pytest.mark.kafka("kafkatest.replication_test")
 @pytest.mark.seed("S4-77", "S4-86")
-async def test_a_daemon_that_is_stopped_gives_the_role_up_at_once(stage: Scene) -> None:
+async def test_a_stopped_daemon_releases_the_role_at_once(stage: Scene) -> None:
     epoch = await stage.active()
     await stage.daemon.stop()
     assert stage.daemon.exit_code == 0
@@ -62,7 +62,7 @@ async def test_a_daemon_that_is_stopped_gives_the_role_up_at_once(stage: Scene) 
 
 
 @pytest.mark.seed("S4-77", "S4-86")
-async def test_a_short_freeze_costs_nothing_and_a_long_one_the_process(stage: Scene) -> None:
+async def test_a_daemon_survives_a_short_freeze_and_a_long_one_ends_its_process(stage: Scene) -> None:
     epoch = await stage.active()
     stage.daemon.pause()
     await asyncio.sleep(1.0)  # the freeze itself, far below the limit of 2.5 s

@@ -13,7 +13,7 @@ from tests.polling import eventually
 SHORT_MS, LONG_MS = "3000", "3600000"
 
 
-async def test_a_broker_forgets_what_the_daemon_found_expired(tmp_path: Path) -> None:
+async def test_an_expired_token_is_removed_from_zookeeper_and_from_the_broker(tmp_path: Path) -> None:
     tokens = {"delegation.token.secret.key": "a secret of all brokers"}
     async with world(1, replication=1, properties=SECURED | tokens) as w:
         every = {"controller.delegation_token_expiry_check_interval_ms": 500}

@@ -39,7 +39,7 @@ async def test_brokers_come_back_on_their_ports_and_zookeeper_with_its_data() ->
     assert not folder.exists()
 
 
-async def test_load_and_reader_end_without_brokers_and_nothing_unanswered_counts_as_acknowledged() -> None:
+async def test_load_and_reader_end_without_brokers_and_count_no_record_without_a_response_as_acknowledged() -> None:
     async with (
         EmbeddedCluster(1) as cluster,
         Load(cluster.bootstrap, {"orders": 1}, idempotent=True) as load,

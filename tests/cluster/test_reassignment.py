@@ -61,7 +61,7 @@ async def moved(stage: Scene, topic: str, replicas: tuple[int, ...]) -> bool:
     "kafkatest.reassign_partitions_test",
 )
 @pytest.mark.seed("S4-51", "S4-54", "S4-57", "S4-59", "S4-60", "S4-61", "S4-77")
-async def test_replicas_move_and_their_old_logs_go(stage: Scene) -> None:
+async def test_replicas_move_and_their_old_logs_are_deleted(stage: Scene) -> None:
     topic = await create(stage, RING[0])
     await ask(stage, topic, RING[1])
     await eventually(lambda: moved(stage, topic, RING[1]), 60.0)
@@ -70,7 +70,7 @@ async def test_replicas_move_and_their_old_logs_go(stage: Scene) -> None:
 
 @pytest.mark.kafka("kafkatest.reassign_partitions_test")
 @pytest.mark.seed("S4-50", "S4-54")
-async def test_a_destination_is_killed_and_comes_back(stage: Scene) -> None:
+async def test_a_reassignment_ends_after_a_destination_was_dead(stage: Scene) -> None:
     topic = await create(stage, RING[0])
     await stage.w.cluster.brokers[3].kill()
     await ask(stage, topic, RING[1])

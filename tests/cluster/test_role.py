@@ -43,7 +43,7 @@ async def test_handback_and_takeover_under_load_move_no_leader(stage: Scene) -> 
 
 
 @pytest.mark.seed("S4-86")
-async def test_handback_with_no_daemon_alive_waits_for_its_session_only(stage: Scene) -> None:
+async def test_an_offline_handback_is_refused_while_a_daemon_lives(stage: Scene) -> None:
     epoch = await stage.active()
     code, _, err = await regent(stage.daemon, "handback", "--offline", "--yes")
     assert (code, "lives" in err) == (Exit.REFUSED, True), "a daemon that lives hands back by itself"

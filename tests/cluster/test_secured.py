@@ -15,7 +15,7 @@ async def test_both_directions(tmp_path: Path) -> None:
     await works_both_ways(tmp_path, "SASL_SSL", "SCRAM-SHA-512")
 
 
-async def test_certificates_are_renewed_and_strangers_stay_outside(tmp_path: Path) -> None:
+async def test_renewed_certificates_are_read_and_a_preflight_with_wrong_credentials_is_refused(tmp_path: Path) -> None:
     secured = Secured(tmp_path, "SASL_SSL", "SCRAM-SHA-512")
     async with world(2, replication=2, properties=secured.properties()) as w:
         await secured.introduce(w)

@@ -16,7 +16,7 @@ DECISIONS_MIN = 200
 
 
 @pytest.mark.seed("S4-42", "S4-44", "S4-45", "S4-46", "S4-49", "S4-72", "S4-74")
-async def test_it_agrees_through_creation_death_return_and_clean_shutdown_and_finds_what_is_planted() -> None:
+async def test_a_shadow_agrees_with_kafkas_controller_and_finds_states_written_by_hand() -> None:
     async with world(3) as w:
         daemon = w.daemon(flags=["--shadow"])
         await daemon.boot("shadow")

@@ -37,7 +37,7 @@ async def bounced(w: World, broker: int) -> None:
     await w.healed()
 
 
-async def test_brokers_and_clients_share_it(tmp_path: Path) -> None:
+async def test_calls_of_brokers_with_one_listener_reach_the_daemon_through_the_endpoint(tmp_path: Path) -> None:
     async with world(3, properties=SHARED) as w:
         for topic in ("t", "u"):
             await create_topic(w.zk, topic, {p: [1 + p, 1 + (p + 1) % 3] for p in range(3)})

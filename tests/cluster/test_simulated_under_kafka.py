@@ -11,7 +11,7 @@ from tests.contracts.simulated_process import brokers, told_everything
 
 
 @pytest.mark.parametrize("ibp", ["3.9-IV0", "2.7-IV1"])
-async def test_kafkas_own_controller_tells_them_everything(tmp_path: Path, ibp: str) -> None:
+async def test_simulated_brokers_receive_all_metadata_from_kafkas_own_controller(tmp_path: Path, ibp: str) -> None:
     options = {"ibp": ibp, "properties": {"auto.leader.rebalance.enable": "false"}}
     async with (
         EmbeddedCluster(1, broker_options=options) as cluster,

@@ -53,7 +53,7 @@ async def configured(w: World, **entries: str) -> None:
     await w.zk.create(paths.CONFIG_CHANGE_PREFIX, encode_config_change("brokers/<default>"), sequential=True)
 
 
-async def test_it_says_the_same_as_kafkas_own_controller_on_the_same_brokers() -> None:
+async def test_a_response_to_createtopics_has_the_same_configs_under_both_controllers() -> None:
     async with world(2, properties=PROPERTIES) as w:
         controller = w.cluster.brokers[await w.broker_controls()]
         before = await eventually(lambda: created(controller.client_port, "a"), 30.0)  # once it has seen both brokers

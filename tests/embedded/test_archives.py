@@ -63,7 +63,7 @@ def test_the_command_of_a_jvm_names_it(java: Java, monkeypatch: pytest.MonkeyPat
     assert f"-XX:SharedArchiveFile={path}" in jvm.java_command([], "kafka.Kafka")
 
 
-def test_a_machine_that_cannot_make_them_is_told_so(
+def test_a_machine_that_cannot_make_archives_gets_a_warning(
     java: Java, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def make(*_: object) -> None:

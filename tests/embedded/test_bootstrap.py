@@ -88,7 +88,7 @@ def test_only_the_pipeline_gets_pyspark_which_is_built_from_locked_source(
     assert len(empty_place) == 5
 
 
-def test_without_a_java_for_spark_pyspark_is_left_out_and_that_is_said(
+def test_without_a_java_for_spark_pyspark_is_left_out_with_a_line(
     empty_place: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made(monkeypatch)
@@ -100,7 +100,7 @@ def test_without_a_java_for_spark_pyspark_is_left_out_and_that_is_said(
     assert not any("pyspark==" in call[-1] for call in empty_place)
 
 
-def test_the_readme_says_what_is_downloaded() -> None:
+def test_the_readme_names_the_sizes_of_the_lock() -> None:
     readme = (bootstrap.ROOT / "README.md").read_text()
     sizes = {name: int(size) for name, (size, _) in bootstrap.read_lock().items()}
     for name in ("java", "pipeline"):

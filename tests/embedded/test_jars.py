@@ -58,7 +58,7 @@ def serve(monkeypatch: pytest.MonkeyPatch, folder: Path, *served: bytes) -> Repo
     return repository
 
 
-def test_fetched_once_then_taken_from_the_cache(
+def test_a_jar_is_fetched_once_and_then_read_from_the_cache(
     one_jar: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository, said = serve(monkeypatch, tmp_path, one_jar), list[str]()

@@ -31,7 +31,7 @@ def broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> EmbeddedBroker:
         ("started\n", ControlledShutdown(tries=0, succeeded=False, took_ms=None)),
     ],
 )
-def test_controlled_shutdown_as_the_log_tells_it(
+def test_a_controlled_shutdown_is_read_from_the_log(
     broker: EmbeddedBroker, log: str, expected: ControlledShutdown
 ) -> None:
     broker.log.write_text(log)
@@ -39,7 +39,9 @@ def test_controlled_shutdown_as_the_log_tells_it(
     assert expected.first_try == (expected.succeeded and expected.tries == 1)
 
 
-def test_settings_file_carries_what_was_asked_for(broker: EmbeddedBroker, tmp_path: Path) -> None:
+def test_the_settings_file_has_the_options_and_given_properties_override(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
     lines = dict(line.split("=", 1) for line in (tmp_path / "server.properties").read_text().splitlines())
     assert lines["inter.broker.protocol.version"] == "2.7-IV1"
     assert lines["broker.rack"] == "a"

@@ -53,7 +53,7 @@ async def test_stop_is_clean_and_the_next_start_has_the_same_port_and_log(server
     assert server.log.read_text().count("serving") == 2
 
 
-async def test_kill_leaves_no_last_words(server: Server) -> None:
+async def test_a_killed_process_logs_nothing_more(server: Server) -> None:
     await server.boot()
     await server.kill()
     assert not server.running
@@ -61,7 +61,7 @@ async def test_kill_leaves_no_last_words(server: Server) -> None:
     assert not await accepts(server.port)
 
 
-async def test_paused_process_keeps_its_port_and_goes_on_when_resumed(server: Server) -> None:
+async def test_a_paused_process_keeps_its_port_and_runs_again_when_resumed(server: Server) -> None:
     await server.boot()
     server.pause()
     await eventually(lambda: process_state(server.pid) == "T")

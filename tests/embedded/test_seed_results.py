@@ -136,7 +136,7 @@ def test_page_counts_a_row_as_covered_only_if_all_its_tests_passed() -> None:
     assert "| S4-3 | third | no test |  |" in page
 
 
-def test_page_says_of_kafkas_tests_what_shows_them_or_why_nothing_does() -> None:
+def test_the_page_names_for_each_test_of_kafka_a_test_here_or_the_reason() -> None:
     rows = [
         conformance.KafkaTest("ATest.testA", "a", "", "here it is two writes"),
         conformance.KafkaTest("ATest.testB", "b", "", ""),

@@ -27,7 +27,7 @@ KINDS_MAX = 8
 """Kinds of level-triggered events, each of which waits once at the most."""
 
 
-async def test_thirty_thousand_topics_in_one_listing(tmp_path: Path) -> None:
+async def test_a_listing_of_thirty_thousand_topics_is_read(tmp_path: Path) -> None:
     data = shaped(TOPICS, 1, 6, names="a-service.some-team.orders-by-region-{:06d}.v1")
     assert sum(4 + len(name) for name in data.topics) > JAVA_CLIENT_BYTES_MAX, "more than other clients take"
     async with large(data, tmp_path) as stage:
@@ -51,7 +51,7 @@ async def test_thirty_thousand_topics_in_one_listing(tmp_path: Path) -> None:
         print(f"peak {stage.peak_mb:.0f} MB, longest loop lag {await stage.longest_lag_s():.3f} s")
 
 
-async def test_a_topic_with_ten_thousand_partitions(tmp_path: Path) -> None:
+async def test_a_topic_with_ten_thousand_partitions_is_started_expanded_and_moved(tmp_path: Path) -> None:
     replicas = [tuple((p + k) % 6 + 1 for k in range(3)) for p in range(2 * HUGE)]
     async with large(shaped(4, 50, 6), tmp_path, brokers=EXACT) as stage:
         await stage.begin_term()
@@ -95,7 +95,9 @@ async def test_a_topic_with_ten_thousand_partitions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("topics", "ibp"), [(2_000, "3.9-IV0"), (40, "2.7-IV1")], ids=["100000 partitions", "2000 by notification"]
 )
-async def test_all_brokers_bounce_one_after_the_other(tmp_path: Path, topics: int, ibp: str) -> None:
+async def test_events_stay_coalesced_while_all_brokers_bounce_one_after_the_other(
+    tmp_path: Path, topics: int, ibp: str
+) -> None:
     """Nobody waits for the daemon: while it still handles one bounce, the leaders ask and the next broker restarts."""
     partitions = topics * 50
     data = shaped(topics, 50, STORM_BROKERS)

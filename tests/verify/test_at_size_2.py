@@ -26,7 +26,7 @@ OTHERS = 3, 4, 5, 6
 FOR_EVER_MS = 200_000.0
 
 
-async def test_requests_are_cut_to_what_a_server_with_a_small_buffer_takes(tmp_path: Path) -> None:
+async def test_batches_are_cut_to_the_buffer_of_the_server(tmp_path: Path) -> None:
     data = shaped(6_000, 1, 6, names=NAMES)
     assert sum(map(len, data.topics)) > 2 * SMALL_BYTES
     with mock.patch("benchmarks.znodes.OPS_PER_MULTI", 200):
@@ -69,7 +69,7 @@ def most_partitions(topic_id: bytes | None) -> int:
     return count
 
 
-async def test_slow_mute_and_absent_brokers_hold_nobody_up(tmp_path: Path) -> None:
+async def test_slow_mute_and_absent_brokers_delay_no_other_broker(tmp_path: Path) -> None:
     """What is asserted is order: the others have heard it all while the hindered ones have not taken anything."""
     data = shaped(200, 50, 8)
     settings = {"brokers.request_timeout_ms": 5_000}

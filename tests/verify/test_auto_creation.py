@@ -22,7 +22,7 @@ async def assignment(w: World, topic: str) -> TopicAssignment:
 
 
 @pytest.mark.seed("S4-77", "S4-88")
-async def test_with_racks_topics_are_spread_over_them_and_never_on_the_daemon() -> None:
+async def test_auto_created_topics_are_spread_over_racks_and_never_on_the_daemon() -> None:
     async with scene(brokers=4, racks=RACKS, partitions=24) as stage:
         created = await assignment(stage.w, "orders")
         racks = dict(enumerate(RACKS, start=1))
@@ -34,7 +34,7 @@ async def test_with_racks_topics_are_spread_over_them_and_never_on_the_daemon() 
 
 
 @pytest.mark.seed("S4-77", "S4-88")
-async def test_what_a_brokers_controller_starts_with_the_daemon_gets_brokers_in_its_place() -> None:
+async def test_a_daemon_among_the_replicas_of_running_partitions_is_replaced() -> None:
     """Brokers count the daemon as one of them for a moment after its end; Kafka's controller mends nothing."""
     async with scene(brokers=4, racks=RACKS, partitions=24) as stage:
         daemon = stage.daemon

@@ -55,7 +55,7 @@ async def test_policies_of_the_brokers_hold_unless_the_operator_ignores_them(tmp
 
 
 @pytest.mark.parametrize("allowed", ["true", "false"])
-async def test_unclean_elections_are_held_where_the_files_of_brokers_allow_them(allowed: str) -> None:
+async def test_unclean_elections_follow_the_brokers_settings(allowed: str) -> None:
     async with world(2, properties={"unclean.leader.election.enable": allowed}) as w:
         await create_topic(w.zk, "t", {0: [1, 2]})
         daemon = await begun(w)

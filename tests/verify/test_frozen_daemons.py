@@ -39,7 +39,7 @@ async def holds(stage: Scene, daemon: RegentProcess) -> bool:
 
 @pytest.mark.seed("S4-77", "S4-86")
 @pytest.mark.parametrize("on_absence", ["brokers", "hold"])
-async def test_as_shipped_a_daemon_that_wakes_after_its_session_submits_nothing_and_ends(on_absence: str) -> None:
+async def test_a_daemon_that_wakes_after_its_session_writes_nothing_and_ends(on_absence: str) -> None:
     async with scene() as stage:
         settings = stage.w.hold() | {"controller.on_absence": on_absence}
         await stage.restart_with(settings)
@@ -69,7 +69,7 @@ async def test_as_shipped_a_daemon_that_wakes_after_its_session_submits_nothing_
 
 
 @pytest.mark.seed("S4-77", "S4-86")
-async def test_without_guard_and_lease_its_first_write_is_refused_and_no_broker_obeys_it() -> None:
+async def test_without_guard_and_lease_a_displaced_daemon_is_fenced_and_no_broker_obeys_it() -> None:
     async with scene(command=BARE) as stage:
         patient = {"zookeeper.session_timeout_ms": 20_000, "controller.loop_stall_ms_max": 9_000}
         zombie, second = stage.daemon, await stage.standby(patient)
@@ -122,7 +122,7 @@ async def displaced(stage: Scene, zombie: RegentProcess, second: RegentProcess) 
 
 @pytest.mark.seed("S4-77", "S4-80")
 @pytest.mark.parametrize("fault", ["freeze", "kill"])
-async def test_isr_changes_wait_for_a_frozen_or_dead_daemon_no_longer_than_brokers_do(fault: str) -> None:
+async def test_isr_changes_succeed_within_the_brokers_timeout_after_a_daemon_froze_or_died(fault: str) -> None:
     """The follower lags by itself: its session outlives the test, so that only its leaders can shrink the ISR."""
     slow_to_die = {"zookeeper.session.timeout.ms": 20_000, "replica.lag.time.max.ms": 2_000}
     async with scene(properties=slow_to_die) as stage:

@@ -66,7 +66,7 @@ async def stops_and_comes_back(stage: Scene, broker: int) -> None:
     await stage.w.healed(120.0)
 
 
-async def test_strangers_at_listeners_without_authentication(request: pytest.FixtureRequest) -> None:
+async def test_brokers_are_served_while_strangers_attack_open_listeners(request: pytest.FixtureRequest) -> None:
     async with siege(request.node.name, settings=PATIENT, heap_mb=HEAP_MB) as s:
         for attack in CONTROLLER:
             await s.endure(attack, s.stage.daemon.port)
@@ -77,7 +77,9 @@ async def test_strangers_at_listeners_without_authentication(request: pytest.Fix
         await under_attack
 
 
-async def test_strangers_at_listeners_with_tls_and_sasl(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+async def test_brokers_are_served_while_strangers_attack_listeners_with_tls_and_sasl(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     secured = Secured(tmp_path, "SASL_SSL", "PLAIN")
     properties = secured.properties() | {"ssl.client.auth": "requested"}
     settings = (

@@ -27,7 +27,7 @@ async def topic_id(stage: Scene) -> bytes | None:
     "ControllerIntegrationTest.testTopicIdCreatedOnUpgradeMultiBrokerScenario",
 )
 @pytest.mark.seed("S4-76", "S4-77", "S4-80", "S4-85")
-async def test_an_upgrade_gives_topic_ids_once_and_a_way_back_keeps_them() -> None:
+async def test_an_upgrade_of_the_ibp_gives_topic_ids_and_a_downgrade_keeps_them() -> None:
     async with scene(ibp=OLD, settings={"controller.ibp": OLD}) as stage:
         assert await topic_id(stage) is None
         for broker in stage.w.cluster.brokers.values():
@@ -38,9 +38,7 @@ async def test_an_upgrade_gives_topic_ids_once_and_a_way_back_keeps_them() -> No
         assert await stage.metric("regent_ibp_mismatch_brokers") == 3
         assert await topic_id(stage) is None, "the controller's own setting decides"
 
-        await stage.daemon.stop()
-        stage.daemon.configure({"controller.ibp": NEW})
-        await stage.daemon.boot()
+        await stage.restart_with({"controller.ibp": NEW})
         await stage.proven()
         given = await eventually(lambda: topic_id(stage), 30.0)
         await eventually(lambda: _agrees(stage), 30.0)
@@ -49,9 +47,7 @@ async def test_an_upgrade_gives_topic_ids_once_and_a_way_back_keeps_them() -> No
         await stage.w.cluster.revive(1)
         await stage.proven()
 
-        await stage.daemon.stop()
-        stage.daemon.configure({"controller.ibp": OLD})
-        await stage.daemon.boot()
+        await stage.restart_with({"controller.ibp": OLD})
         await stage.proven()
         assert await topic_id(stage) == given, "an id is never taken away"
 

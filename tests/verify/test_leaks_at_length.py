@@ -23,7 +23,7 @@ UNTIL_FULL = CHANGES_MAX // 5
 
 @pytest.mark.timeout(300)
 @in_virtual_time
-async def test_ten_thousand_bounces_leave_nothing_in_memory() -> None:
+async def test_memory_stays_flat_over_ten_thousand_bounces() -> None:
     async with life(1, 2, 3, 4) as w:
         await w.topic("t", *PARTITIONS, leaders=True)
         await w.calm()
@@ -34,7 +34,7 @@ async def test_ten_thousand_bounces_leave_nothing_in_memory() -> None:
 
 @pytest.mark.timeout(300)
 @in_virtual_time
-async def test_two_thousand_terms_leave_nothing_in_memory() -> None:
+async def test_memory_stays_flat_over_two_thousand_terms() -> None:
     with short_windows():
         async with life(1, 2, 3, 4) as w:
             await w.topic("t", *PARTITIONS, leaders=True)
@@ -46,7 +46,7 @@ async def test_two_thousand_terms_leave_nothing_in_memory() -> None:
 
 @pytest.mark.timeout(300)
 @in_virtual_time
-async def test_five_thousand_topics_that_vanished_leave_nothing_in_memory() -> None:
+async def test_memory_stays_flat_over_five_thousand_deleted_topics() -> None:
     with short_windows(), mock.patch("controller.handlers.topic_change.ENDED_ROWS_MAX", 2_999):
         async with life(1, 2, 3, 4) as w:
             await w.topic("t", *PARTITIONS, leaders=True)

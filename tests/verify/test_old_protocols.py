@@ -33,7 +33,7 @@ PROTOCOLS = {
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-47", "S4-48", "S4-49", "S4-54", "S4-72", "S4-73", "S4-74", "S4-76")
 @pytest.mark.seed("S4-77", "S4-78", "S4-80", "S4-85")
 @pytest.mark.parametrize("ibp", PROTOCOLS)
-async def test_kill_clean_stops_reassignment_and_deletion(ibp: str) -> None:
+async def test_deaths_clean_stops_reassignments_and_deletions_at_every_protocol(ibp: str) -> None:
     async with scene(ibp=ibp, settings={"controller.ibp": ibp}) as stage:
         epoch, cluster = await stage.active(), stage.w.cluster
         await cluster.brokers[1].kill()

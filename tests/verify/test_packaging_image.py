@@ -19,7 +19,7 @@ for package in ("cli", "controller", "admin", "brokers", "metadata_store", "stat
 """
 
 
-def test_the_images_build_makes_an_installation_of_its_own(tmp_path: Path) -> None:
+def test_the_build_of_the_image_makes_a_complete_installation(tmp_path: Path) -> None:
     environ = os.environ | {"PYTHON": sys.executable, "PYTHONPATH": ""}
     subprocess.run([ROOT / "scripts/image/build.sh", tmp_path], env=environ, check=True, timeout=600)
     prefix = tmp_path / "opt/regent"

@@ -22,7 +22,7 @@ FREEZE_S_MAX = 9.0
 
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-75", "S4-77", "S4-86")
 @pytest.mark.parametrize("ibp", ["3.9-IV0", "2.7-IV1"])
-async def test_the_daemon_dies_and_freezes_at_random_moments(ibp: str) -> None:
+async def test_no_acknowledged_record_is_lost_when_daemons_die_and_freeze_at_random_moments(ibp: str) -> None:
     seed = int(os.environ.get("REGENT_SEED") or random.SystemRandom().randrange(10**6))
     print(f"REGENT_SEED={seed} repeats this run")
     chance = random.Random(seed)

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.exit_codes import Exit
 from testing.embedded.jvm import java_command
 from testing.embedded.load import Load
-from tests.cluster.scene import Scene, regent, scene
+from tests.cluster.scene import scene, succeeds
 from tests.cluster.world import World, world
 from tests.polling import eventually
 
@@ -26,13 +25,13 @@ RUNNING = {"run", "run --shadow"}
 
 
 def commands(page: Path) -> list[str]:
-    """Lines ``regent ...`` of a page's code blocks, without the ``regent`` and comments."""
+    """Returns lines ``regent ...`` of a page's code blocks, without the ``regent`` and comments."""
     text = page.read_text(encoding="utf-8")
     lines = [line for block in re.findall(r"(?ms)^```\w*\n(.*?)^```$", text) for line in block.splitlines()]
     return [line.partition("  #")[0].strip().removeprefix("regent ") for line in lines if line.startswith("regent ")]
 
 
-async def test_the_way_there_and_back_as_documented() -> None:
+async def test_all_documented_commands_from_installation_to_handback_succeed() -> None:
     async with world(3, partitions=6) as w, Load(w.cluster.bootstrap, {TOPIC: 6}, rate_per_s=50):
         daemon = w.daemon()
         for line in commands(THERE):
@@ -41,25 +40,19 @@ async def test_the_way_there_and_back_as_documented() -> None:
                 daemon = w.daemon(flags=line.split()[1:])
                 await daemon.boot("shadow" if "--shadow" in line else "standby")
             else:
-                await done(daemon, line)
+                await succeeds(daemon, *shlex.split(line))
         await eventually(lambda: daemon.is_in("active"), 30.0)
         for line in commands(LOOK):
-            await done(daemon, line)
+            await succeeds(daemon, *shlex.split(line))
         back, offline = commands(BACK)
-        await done(daemon, f"{back} --wait")
+        await succeeds(daemon, *shlex.split(back), "--wait")
         await w.broker_controls()
         await daemon.kill()
         await w.daemons_gone()
-        await done(daemon, offline)
+        await succeeds(daemon, *shlex.split(offline))
 
 
-async def done(daemon: object, line: str) -> None:
-    """Runs one command; it must end well."""
-    code, out, err = await regent(daemon, *shlex.split(line))  # type: ignore[arg-type]
-    assert code == Exit.DONE, (line, code, out, err)
-
-
-async def test_the_way_back_with_nothing_but_kafkas_own_shell() -> None:
+async def test_documented_lines_of_zookeepers_shell_give_the_role_back() -> None:
     lines = [
         line
         for line in BACK.read_text(encoding="utf-8").split("zookeeper-shell.sh")[1].split("```")[1].splitlines()
@@ -71,17 +64,12 @@ async def test_the_way_back_with_nothing_but_kafkas_own_shell() -> None:
         await stage.w.daemons_gone()
         await shell(stage.w, lines)
         await stage.w.broker_controls()
-        await back_to_regent(stage)
-
-
-async def back_to_regent(stage: Scene) -> None:
-    """The daemon takes over again, so that the scene can prove that nothing was lost."""
-    await stage.daemon.boot()
-    await stage.proven()
+        await stage.daemon.boot()
+        await stage.proven()
 
 
 async def shell(w: World, lines: list[str]) -> None:
-    """What ``zookeeper-shell.sh`` starts, fed with lines."""
+    """Runs lines as ``zookeeper-shell.sh`` does."""
     command = java_command([], "org.apache.zookeeper.ZooKeeperMainWithTlsSupportForKafka", "-server", w.cluster.connect)
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
@@ -91,12 +79,12 @@ async def shell(w: World, lines: list[str]) -> None:
 
 
 @pytest.mark.parametrize("page", [THERE, LOOK, BACK], ids=lambda page: page.stem)
-def test_there_are_commands_to_run(page: Path) -> None:
+def test_each_page_has_commands(page: Path) -> None:
     assert len(commands(page)) >= 2
 
 
-def test_the_readme_goes_the_same_way() -> None:
-    """Each command of the README is one that was run above, and in that order."""
+def test_commands_of_the_readme_stand_on_the_pages_in_the_same_order() -> None:
+    """Each command of the README stands on one of the other pages, in the same order."""
     way = iter([*commands(THERE), *commands(LOOK), *commands(BACK)])
     short = commands(README)
     assert {line.split()[0] for line in short} >= {"preflight", "run", "takeover", "verify", "explain", "handback"}

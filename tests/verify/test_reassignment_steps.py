@@ -83,7 +83,9 @@ STEPS = [
 @pytest.mark.seed("S4-51", "S4-52", "S4-53", "S4-54", "S4-55", "S4-56", "S4-57", "S4-58", "S4-59", "S4-60", "S4-61")
 @pytest.mark.seed("S4-62", "S4-63", "S4-64", "S4-69", "S4-77")
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
-async def test_the_daemon_is_killed_at_every_step(before: bool, request: pytest.FixtureRequest) -> None:
+async def test_a_reassignment_ends_after_a_kill_of_the_daemon_at_any_write(
+    before: bool, request: pytest.FixtureRequest
+) -> None:
     async with system(request.node.name, brokers=6) as s, proxied(s) as proxies:
         await s.create(TOPIC, {0: HOMES[0]})
         async with s.loaded({TOPIC: 1}) as stage:

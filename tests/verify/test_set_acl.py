@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 
-from cli.exit_codes import Exit
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
@@ -15,8 +14,8 @@ from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.nodes.endpoint_znode import ENDPOINTS
 from testing.embedded.tools import Tools
-from tests.cluster.endpoint import endpoint
-from tests.cluster.scene import agreed, regent
+from tests.cluster.endpoint import admin_client, endpoint, errors_of
+from tests.cluster.scene import agreed, regent, succeeds
 from tests.cluster.world import World, world
 from tests.polling import eventually
 
@@ -71,7 +70,7 @@ async def refused_to_strangers(w: World, path: str, *, readable: bool) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("hold", [False, True], ids=["brokers", "hold"])
-async def test_what_regent_creates_is_closed_and_brokers_go_on_with_it(tmp_path: Path, hold: bool) -> None:
+async def test_znodes_of_regent_are_closed_to_strangers_and_open_to_brokers(tmp_path: Path, hold: bool) -> None:
     properties = {"zookeeper.set.acl": "true"}
     async with world(2, zookeeper_options=ZOOKEEPER, sasl=USER, replication=2, properties=properties, jaas=JAAS) as w:
         given = settings(tmp_path)
@@ -86,11 +85,8 @@ async def test_what_regent_creates_is_closed_and_brokers_go_on_with_it(tmp_path:
             announced = f"{ENDPOINTS}/{daemon.id}"
             await eventually(lambda: w.zk.exists(announced), 20.0)
             assert (await w.zk.get_acls(announced))[0] == [Acl(ALL, "digest", "announcer:x"), READER]
-            client = AIOKafkaAdminClient(bootstrap_servers=at.address)
-            await client.start()
-            created = await client.create_topics([NewTopic("t", 2, 2)])
-            assert [(each[0], each[1]) for each in created.topic_errors] == [("t", 0)]
-            await client.close()
+            async with admin_client(at.address) as client:
+                assert errors_of(await client.create_topics([NewTopic("t", 2, 2)])) == [("t", 0)]
             scram = ("--alter", "--entity-type", "users", "--entity-name", "alice")
             tools = Tools(at.address, tmp_path)
             done = await tools.run("kafka-configs", *scram, "--add-config", "SCRAM-SHA-256=[password=secret]")
@@ -111,8 +107,7 @@ async def test_what_regent_creates_is_closed_and_brokers_go_on_with_it(tmp_path:
         await refused_to_strangers(w, own.ROLE, readable=True)
         await refused_to_strangers(w, paths.config("users", "alice"), readable=False)
 
-        code, out, err = await regent(daemon, "handback", "--yes", "--wait")
-        assert code == Exit.DONE, (out, err)
+        await succeeds(daemon, "handback", "--yes", "--wait")
         await w.broker_controls()
         assert set((await w.zk.get_acls(paths.CONTROLLER_EPOCH))[0]) == {OWNER, READER}
         gone = await w.cluster.brokers[1].shut_down()
@@ -120,12 +115,12 @@ async def test_what_regent_creates_is_closed_and_brokers_go_on_with_it(tmp_path:
         await w.leads_nothing(1)
         await w.cluster.brokers[1].boot()
         await w.healed()
-        code, out, err = await regent(daemon, "takeover", "--yes", "--wait")
-        assert code == Exit.DONE, (out, err)
+        await succeeds(daemon, "takeover", "--yes", "--wait")
+        assert (await w.zk.get_acls(paths.CONTROLLER_EPOCH))[0] == locked
         await agreed(daemon)
 
 
-async def test_preflight_refuses_what_would_open_or_shut_out(tmp_path: Path) -> None:
+async def test_preflight_refuses_settings_that_would_open_znodes_or_lock_daemons_out(tmp_path: Path) -> None:
     async with world(
         1, zookeeper_options=ZOOKEEPER, sasl=USER, replication=1, properties={"zookeeper.set.acl": "true"}, jaas=JAAS
     ) as w:

@@ -12,7 +12,7 @@ from tests.cluster.world import world
 
 @pytest.mark.seed("S4-65", "S4-67", "S4-68", "S4-80")
 @pytest.mark.parametrize("ibp", ["2.7-IV1", "3.9-IV0"])
-async def test_it_agrees_through_every_event_of_every_broker(ibp: str) -> None:
+async def test_a_shadow_agrees_with_kafkas_controller_through_every_event(ibp: str) -> None:
     async with world(3, ibp=ibp) as w, watching(w) as watch:
         for name, partitions, replicas in (("triple", 60, 3), ("double", 20, 2), ("single", 12, 1)):
             await watch.creates(name, spread(partitions, replicas))

@@ -44,7 +44,7 @@ WITHOUT_A_CLUSTER = (
     "TopicCommandTest.testIsNotUnderReplicatedWhenAdding",
 )
 @pytest.mark.timeout(1_100 if has_compiler() else 3_600)
-async def test_stock_tools_say_the_same_of_both_controllers() -> None:
+async def test_stock_tools_have_the_same_output_under_both_controllers() -> None:
     played = await play(print)
     found = list(differences(played))
     unexplained = [str(one) for one in found if one.accepted() is None]
@@ -55,7 +55,7 @@ async def test_stock_tools_say_the_same_of_both_controllers() -> None:
 
 
 @pytest.mark.skipif(not has_compiler(), reason="it needs a JDK")
-async def test_tools_say_the_same_in_one_jvm_as_in_their_own(tmp_path: Path) -> None:
+async def test_tools_have_the_same_output_in_one_jvm_as_in_their_own(tmp_path: Path) -> None:
     """Twice in the shared one: nothing of an earlier tool is left."""
     alone = Tools(NOBODY, tmp_path)
     async with one_jvm(tmp_path) as jvm:

@@ -62,7 +62,9 @@ async def known_offline(s: System, broker: int) -> bool:
 @pytest.mark.seed("S4-29", "S4-81", "S4-77")
 @pytest.mark.parametrize("bounce", [False, True], ids=["running", "bounced"])
 @pytest.mark.parametrize("role", ["leader", "follower"])
-async def test_a_disk_fails_and_is_mended(role: str, bounce: bool, request: pytest.FixtureRequest) -> None:
+async def test_a_failed_disk_of_one_broker_costs_no_record(
+    role: str, bounce: bool, request: pytest.FixtureRequest
+) -> None:
     """What is on the broker's other disk goes on there, at the end with this broker alone."""
     async with system(request.node.name, properties=DISKS) as s:
         await s.create(KEPT, {0: (1, 2, 3)}, min_insync_replicas=1)

@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin import RecordsToDelete
 
 from state_machines.model.types import Assignment
+from tests.cluster.endpoint import admin_client
 from tests.polling import eventually
 from tests.verify.system import Placement, System, system
 
@@ -71,12 +72,8 @@ async def first_halves_deleted(s: System, partitions: Sequence[int]) -> None:
     spots = [TopicPartition(TOPIC, p) for p in partitions]
     async with AIOKafkaConsumer(bootstrap_servers=s.w.cluster.bootstrap) as consumer:
         ends = await consumer.end_offsets(spots)
-        admin = AIOKafkaAdminClient(bootstrap_servers=s.w.cluster.bootstrap)
-        await admin.start()
-        try:
+        async with admin_client(s.w.cluster.bootstrap) as admin:
             await admin.delete_records({spot: RecordsToDelete(before_offset=end // 2) for spot, end in ends.items()})
-        finally:
-            await admin.close()
         starts = await consumer.beginning_offsets(spots)
     assert {spot: end // 2 for spot, end in ends.items()} == dict(starts)
     assert min(starts.values()) > 0
@@ -103,7 +100,9 @@ async def bounce_and_kill(s: System) -> None:
 @pytest.mark.seed("S4-50", "S4-51", "S4-54", "S4-57", "S4-59", "S4-60", "S4-64", "S4-69", "S4-77")
 @pytest.mark.parametrize("bounce", [False, True], ids=["undisturbed", "bounced"])
 @pytest.mark.parametrize("later", [False, True], ids=["from-0", "from-later"])
-async def test_twenty_partitions_are_shuffled(bounce: bool, later: bool, request: pytest.FixtureRequest) -> None:
+async def test_twenty_reassigned_partitions_arrive_while_brokers_bounce(
+    bounce: bool, later: bool, request: pytest.FixtureRequest
+) -> None:
     """All replicas must be in sync to write (``min.insync.replicas=3``): one that is not back stops the load."""
     seed = int(os.environ.get("REGENT_SEED") or random.SystemRandom().randrange(10**6))
     print(f"REGENT_SEED={seed} repeats this run")
@@ -127,7 +126,7 @@ async def test_twenty_partitions_are_shuffled(bounce: bool, later: bool, request
 
 @pytest.mark.kafka("kafkatest.throttling_test", "ReassignPartitionsCommandTest.testThrottledReassignment")
 @pytest.mark.seed("S4-54", "S4-59", "S4-60", "S4-77")
-async def test_a_throttled_move_keeps_its_throttle_until_it_is_verified(request: pytest.FixtureRequest) -> None:
+async def test_a_throttle_stays_until_the_reassignment_is_verified(request: pytest.FixtureRequest) -> None:
     """Each new broker receives both partitions, each leader sends its one twice: two sizes at the throttle's pace."""
     before, after = {0: (1, 2), 1: (2, 1)}, {0: (3, 4), 1: (4, 3)}
     async with system(request.node.name, BROKERS) as s:

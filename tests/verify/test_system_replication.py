@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from state_machines.model.types import Leadership
-from tests.cluster.scene import Scene
+from tests.cluster.scene import everything_read
 from tests.polling import eventually
 from tests.verify.system import System, system
 
@@ -31,7 +31,9 @@ async def leader_goes(s: System, how: str) -> int:
 @pytest.mark.kafka("kafkatest.replication_test")
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-47", "S4-48", "S4-72", "S4-73", "S4-74", "S4-77")
 @pytest.mark.parametrize("how", ["clean", "hard"])
-async def test_the_leader_bounces_and_then_stays_down(how: str, request: pytest.FixtureRequest) -> None:
+async def test_no_record_is_lost_when_leaders_bounce_and_one_stays_down(
+    how: str, request: pytest.FixtureRequest
+) -> None:
     async with system(request.node.name) as s:
         await s.create(TOPIC, PARTITIONS)
         async with s.loaded({TOPIC: len(PARTITIONS)}) as stage:
@@ -42,7 +44,7 @@ async def test_the_leader_bounces_and_then_stays_down(how: str, request: pytest.
                 await eventually(lambda b=gone: in_sync(s, b), 60.0)  # type: ignore[misc]
             gone = await leader_goes(s, how)
             await stage.flows()
-            await everything_is_read(stage)
+            await everything_read(stage.load, stage.reader)
             await s.w.cluster.revive(gone)
             await s.proven(stage)
 
@@ -53,16 +55,12 @@ async def in_sync(s: System, broker: int) -> bool:
     return all(isinstance(state, Leadership) and broker in state.isr for state in states)
 
 
-async def everything_is_read(stage: Scene) -> None:
-    acknowledged = {spot: set(numbers) for spot, numbers in stage.load.ledger.acknowledged.items()}
-    read = stage.reader._read
-    await eventually(lambda: all(read.get(spot, {}).keys() >= found for spot, found in acknowledged.items()), 60.0)
-
-
 @pytest.mark.kafka("kafkatest.replication_test")
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-77")
 @pytest.mark.parametrize("how", ["clean", "hard"])
-async def test_the_controller_bounces_and_then_stays_down(how: str, request: pytest.FixtureRequest) -> None:
+async def test_no_record_is_lost_when_controllers_bounce_and_one_stays_down(
+    how: str, request: pytest.FixtureRequest
+) -> None:
     """At each end of the active daemon a broker is let go or dies too, so that a controller is needed at once."""
     async with system(request.node.name) as s:
         await s.create(TOPIC, PARTITIONS)
@@ -105,7 +103,7 @@ async def test_a_follower_that_no_longer_fetches_leaves_the_isr(request: pytest.
                 await eventually(lambda: is_so(s, {1, 2}), 20.0)
             assert 3 in await s.w.cluster.registered()
             await stage.flows()
-            await everything_is_read(stage)
+            await everything_read(stage.load, stage.reader)
             frozen.resume()
             with s.times.taken("first fetch of the follower to the ISR with it"):
                 await eventually(lambda: is_so(s, {1, 2, 3}), 60.0)

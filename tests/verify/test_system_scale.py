@@ -5,9 +5,10 @@ broker, and are deleted; all are written and read meanwhile.
 from __future__ import annotations
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import NewTopic
 
 from metadata_store import paths
+from tests.cluster.endpoint import admin_client, errors_of
 from tests.polling import eventually
 from tests.verify.system import System, system
 
@@ -21,13 +22,9 @@ HEAP_MB = 512
 
 async def create(s: System) -> None:
     """All with one request to the admin endpoint, which answers once every partition is led."""
-    admin = AIOKafkaAdminClient(bootstrap_servers=s.at.address, request_timeout_ms=150_000)
-    await admin.start()
-    try:
+    async with admin_client(s.at.address, request_timeout_ms=150_000) as admin:
         made = await admin.create_topics([NewTopic(name, PARTITIONS, REPLICAS) for name in TOPICS], timeout_ms=120_000)
-    finally:
-        await admin.close()
-    assert {(topic, code) for topic, code, *_ in made.topic_errors} == {(name, 0) for name in TOPICS}
+    assert set(errors_of(made)) == {(name, 0) for name in TOPICS}
 
 
 async def bounce(s: System) -> None:
@@ -52,7 +49,9 @@ async def gone(s: System) -> bool:
 
 @pytest.mark.kafka("kafkatest.replica_scale_test")
 @pytest.mark.seed("S4-72", "S4-73", "S4-74", "S4-77")
-async def test_many_replicas_are_created_bounced_and_deleted(request: pytest.FixtureRequest) -> None:
+async def test_thousands_of_replicas_live_through_a_bounce_of_every_broker_and_are_deleted(
+    request: pytest.FixtureRequest,
+) -> None:
     async with system(request.node.name, BROKERS, heap_mb=HEAP_MB) as s:
         with s.times.taken(f"creation of {len(TOPICS)} x {PARTITIONS} x {REPLICAS}"):
             await create(s)

@@ -16,7 +16,7 @@ from tests.verify.watched.prometheus import SCRAPE_S
 from tests.verify.watched.stage import Watched, watched
 
 
-async def test_every_panel_shows_something_of_a_run_with_faults(tmp_path: Path) -> None:
+async def test_no_panel_is_empty_after_a_run_with_faults(tmp_path: Path) -> None:
     began_s = time.time()
     async with watched(tmp_path) as s:
         await eventually(lambda: scraped(s), 60)

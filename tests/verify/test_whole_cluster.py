@@ -12,7 +12,7 @@ from tests.polling import eventually
 
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-49", "S4-72", "S4-73", "S4-74", "S4-77")
 @pytest.mark.parametrize("ibp", ["3.9-IV0", "2.7-IV1"])
-async def test_every_broker_stops_and_starts_again(ibp: str) -> None:
+async def test_the_last_broker_in_sync_leads_first_after_all_brokers_stopped(ibp: str) -> None:
     async with scene(ibp=ibp, settings={"controller.ibp": ibp}, request_s_max=120, idempotent=False) as stage:
         epoch, brokers = await stage.active(), stage.w.cluster.brokers
         assert (await brokers[1].shut_down()).first_try
@@ -42,7 +42,7 @@ async def _live(stage: Scene, wanted: list[int]) -> bool:
 
 
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-77")
-async def test_everything_is_killed_at_once() -> None:
+async def test_a_cluster_killed_as_a_whole_loses_no_acknowledged_record() -> None:
     async with scene(request_s_max=120, idempotent=False) as stage:
         cluster = stage.w.cluster
         everything = [stage.daemon, cluster.zookeeper, *cluster.brokers.values()]

@@ -27,7 +27,7 @@ async def settled(stage: Scene) -> None:
 @pytest.mark.kafka("kafkatest.round_trip_fault_test")
 @pytest.mark.seed("S4-75", "S4-77", "S4-86")
 @pytest.mark.parametrize("ibp", IBPS)
-async def test_zookeeper_pauses_and_restarts_cost_nothing_acknowledged(ibp: str) -> None:
+async def test_no_acknowledged_record_is_lost_when_zookeeper_freezes_and_restarts(ibp: str) -> None:
     async with scene(ibp=ibp, settings={"controller.ibp": ibp}, request_s_max=120, idempotent=False) as stage:
         zookeeper, epoch = stage.w.cluster.zookeeper, await stage.active()
         zookeeper.pause()
@@ -52,7 +52,7 @@ async def test_zookeeper_pauses_and_restarts_cost_nothing_acknowledged(ibp: str)
 
 
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-77")
-async def test_a_broker_that_dies_while_zookeeper_is_away_is_noticed_afterwards() -> None:
+async def test_the_death_of_a_broker_during_an_outage_of_zookeeper_is_found_afterwards() -> None:
     async with scene(request_s_max=120, idempotent=False) as stage:
         zookeeper, victim = stage.w.cluster.zookeeper, 2
         zookeeper.pause()
