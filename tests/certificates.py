@@ -1,4 +1,4 @@
-"""Certificates for tests: an authority, and what it signs for 127.0.0.1."""
+"""Makes certificates for tests: an authority signs them for 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DAYS = "30"
 
 
 class Authority:
-    """An authority with its files below ``folder``."""
+    """Signs certificates; all files are below ``folder``."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
         self._folder = folder
@@ -21,7 +21,7 @@ class Authority:
         )
 
     def signed(self, name: str, host: str = "IP:127.0.0.1", *, into: Path | None = None) -> Path:
-        """A file with key and certificate."""
+        """Makes a file with key and certificate."""
         key, request, file = (self._folder / f"{name}.{end}" for end in ("key", "csr", "crt"))
         extensions = self._folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName={host}\n", encoding="utf-8")

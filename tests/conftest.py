@@ -1,4 +1,4 @@
-"""Fixtures and hooks of all tests: the seed marks and their results, and one real ZooKeeper for who asks for it."""
+"""Provides marks and their results for all tests, and one real ZooKeeper for those that request it."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ class ZooKeeperProcess:
 
     @property
     def address(self) -> str:
-        """host:port without a chroot."""
+        """Returns host:port without a chroot."""
         return self.server.connect
 
     def new_chroot(self) -> str:
-        """A path that no other test uses; whoever connects there creates it."""
+        """Returns a path that no other test uses; the first connection creates it."""
         return f"/test-{next(self._numbers)}"
 
 
 @pytest.fixture(scope="session")
 def zookeeper_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
-    """A real ZooKeeper for the whole run, on a loop of its own in a thread that lives as long as it does."""
+    """Runs a real ZooKeeper for the whole run, on a loop of its own in a thread that lives as long."""
     folder = tmp_path_factory.mktemp("zookeeper")
     with LoopThread() as loop:
         server = loop.run(make_zookeeper(folder))
@@ -73,12 +73,12 @@ async def make_zookeeper(folder: Path) -> EmbeddedZooKeeper:
 
 @pytest.fixture
 def zookeeper_chroot(zookeeper_process: ZooKeeperProcess) -> str:
-    """A connect string of the session's ZooKeeper with a chroot for this test alone; the chroot does not exist yet."""
+    """Returns a connect string of the session's ZooKeeper with a chroot for this test, which does not exist yet."""
     return zookeeper_process.address + zookeeper_process.new_chroot()
 
 
 class LoopThread:
-    """An event loop in a thread, for what outlives a test: a child process must be kept by a thread that stays."""
+    """Runs an event loop in a thread that outlives tests, as the parent of a child process must."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

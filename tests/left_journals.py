@@ -1,4 +1,4 @@
-"""What daemons of tests decided is left in ``build/journals``, so that the pipeline's tests can audit it (J2)."""
+"""Leaves the journals of daemons in ``build/journals``, so that the pipeline's tests can audit them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def leave(journal: Path, name: str) -> None:
 
 
 def left() -> dict[str, list[str]]:
-    """Folders of journals by the folder of tests that left them."""
+    """Returns folders of journals by the folder of their tests."""
     return {suite.name: sorted(map(str, suite.glob("*/*"))) for suite in sorted(LEFT.glob("*"))}
 
 
 @cache
 def _emptied(suite: str) -> Path:
-    """The folder of this run; processes that share the run share it, too."""
+    """Returns the folder of this run, which all processes of the run share."""
     folder = LEFT / suite / os.environ.get("PYTEST_XDIST_TESTRUNUID", f"process-{os.getpid()}")
     folder.mkdir(parents=True, exist_ok=True)
     for earlier in set(folder.parent.iterdir()) - {folder}:

@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline instead of a sleep."""
+"""Waits for a condition with a deadline instead of a sleep."""
 
 from __future__ import annotations
 

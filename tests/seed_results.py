@@ -48,7 +48,7 @@ class Recorder:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: Sequence[str]) -> None:
-        """What a worker collected: this process did not."""
+        """Adds the tests that a worker collected."""
         self._collected.update(ids)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -72,7 +72,7 @@ class Recorder:
         path.write_text(json.dumps(dict(sorted(results.items())), indent=1) + "\n")
 
     def _stale(self, session: pytest.Session, test: str) -> bool:
-        """Whether an earlier run's test is gone: its file is, or a run of whole files no longer collects it there."""
+        """Returns whether an earlier run's test is gone: its file is, or a run of whole files collects it no longer."""
         file, _, _ = test.partition("::")
         if not (self._root / file).exists():
             return True
@@ -83,6 +83,6 @@ class Recorder:
 
 
 def read_names(table: Path) -> list[str]:
-    """The first column of a table, without its heading."""
+    """Returns the first column of a table, without its heading."""
     with table.open(newline="") as lines:
         return [row[0] for row in list(csv.reader(lines))[1:]]

@@ -64,17 +64,17 @@ class EmbeddedCluster:
 
     @property
     def connect(self) -> str:
-        """ZooKeeper's connect string for this cluster, chroot included."""
+        """Returns ZooKeeper's connect string for this cluster, chroot included."""
         return ",".join(server.connect for server in self.zookeepers) + self.chroot
 
     @property
     def zookeeper(self) -> EmbeddedZooKeeper:
-        """The only server, or the first one of the ensemble."""
+        """Returns the only server, or the first one of the ensemble."""
         return self.zookeepers[0]
 
     @property
     def bootstrap(self) -> list[str]:
-        """Bootstrap addresses of all brokers, on the CLIENT listener."""
+        """Returns the bootstrap addresses of all brokers, on the CLIENT listener."""
         return [broker.address for broker in self.brokers.values()]
 
     def add_broker(self, broker_id: int, **options: Any) -> EmbeddedBroker:

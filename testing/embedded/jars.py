@@ -45,7 +45,7 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """Name in the cache folder, as the artifact is named everywhere."""
+        """Returns the name in the cache folder, which is the name of the artifact everywhere."""
         _, artifact, version = self.coordinates.split(":")
         return f"{artifact}-{version}.jar"
 

@@ -126,7 +126,7 @@ class EmbeddedBroker(ChildProcess):
 
     @property
     def address(self) -> str:
-        """Bootstrap address on the CLIENT listener."""
+        """Returns the bootstrap address on the CLIENT listener."""
         return f"127.0.0.1:{self.client_port}"
 
     async def boot(self) -> float:

@@ -62,7 +62,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """Process id; raises :class:`ProcessFailed` where it does not run."""
+        """Returns the process id; raises :class:`ProcessFailed` where the process does not run."""
         if self._process is None or self._process.returncode is not None:
             raise ProcessFailed(f"{self.name} is not running: start it first")
         return self._process.pid

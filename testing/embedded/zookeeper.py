@@ -98,7 +98,7 @@ class EmbeddedZooKeeper(ChildProcess):
 
     @property
     def connect(self) -> str:
-        """Connect string without a chroot."""
+        """Returns the connect string without a chroot."""
         return f"127.0.0.1:{self.port}"
 
     async def boot(self) -> float:

@@ -20,7 +20,7 @@ from metadata_store.port import WatchEvent
 
 
 class Endless(Lease):
-    """Never runs out."""
+    """Is valid for ever."""
 
     def valid(self) -> bool:
         return True
@@ -33,7 +33,7 @@ hears = Term.watched
 
 
 def deaf(self: Term, event: WatchEvent) -> None:
-    """Hears everything but that the role went to another."""
+    """Drops watch events of the claim, and handles all others."""
     if event.path not in {paths.CONTROLLER, paths.CONTROLLER_EPOCH}:
         hears(self, event)
 

@@ -19,14 +19,14 @@ from tests.cluster.scene import Scene, scene
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
 async def shared_scene() -> AsyncIterator[Scene]:
-    """The cluster; a test takes it through :func:`stage`."""
+    """Runs the cluster; a test takes it through :func:`stage`."""
     async with scene() as made:
         yield made
 
 
 @pytest_asyncio.fixture(loop_scope="package")
 async def stage(shared_scene: Scene) -> Scene:
-    """The shared cluster as a test finds it: all brokers up, the daemon active, every replica in sync."""
+    """Waits until all brokers are up, the daemon is active and every replica is in sync."""
     await shared_scene.restored()
     return shared_scene
 
@@ -45,18 +45,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def on_stage(item: pytest.Item) -> bool:
-    """Whether a test takes the shared cluster."""
+    """Returns whether a test takes the shared cluster."""
     return "shared_scene" in getattr(item, "fixturenames", ())
 
 
 @cache
 def shares_cluster(module: str) -> bool:
-    """Whether a module's tests run on the shared cluster's loop, by its text: who distributes tests imports none."""
+    """Returns whether a module's tests run on the shared cluster's loop; the scheduler imports no module."""
     return 'loop_scope="package"' in Path(module).read_text(encoding="utf-8")
 
 
 class TwoHalves(LoadScopeScheduling):  # type: ignore[misc]  # not typed
-    """The tests of the shared cluster go to one process, in their order, and all others to another one."""
+    """Sends tests of the shared cluster to one process, in their order, and all others to another one."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "shared" if shares_cluster(str(self.config.rootpath / nodeid.partition("::")[0])) else "own"
@@ -69,7 +69,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> TwoHalves:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """A failure shows the end of the daemon's and the brokers' logs, whose folder is removed with the cluster."""
+    """Adds the ends of the daemon's and the brokers' logs to a failure; their folder is removed with the cluster."""
     report = yield
     staged = getattr(item, "funcargs", {}).get("shared_scene") or getattr(item, "funcargs", {}).get("stage")
     if report.failed and isinstance(staged, Scene):

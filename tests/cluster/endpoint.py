@@ -14,7 +14,7 @@ from testing.embedded.process import ChildProcess, accepts, free_port
 
 
 class EndpointProcess(ChildProcess):
-    """``regent admin-endpoint`` on a port of its own."""
+    """Runs ``regent admin-endpoint`` on a port of its own."""
 
     def __init__(self, daemon: RegentProcess) -> None:
         self.port = free_port()
@@ -30,7 +30,7 @@ class EndpointProcess(ChildProcess):
         return f"127.0.0.1:{self.port}"
 
     async def boot(self) -> float:
-        """Starts it and waits until it listens; returns the seconds it took."""
+        """Starts the endpoint and waits until it listens; returns the seconds it took."""
         return await self.start(lambda: accepts(self.port))
 
 

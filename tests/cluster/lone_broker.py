@@ -1,4 +1,4 @@
-"""One real broker without a controller: the role is held by a bare znode, only the tests send requests."""
+"""Runs one real broker without a controller: a bare znode holds the role, and only tests send requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLAIM = b'{"version":2,"brokerid":%d,"timestamp":"1","kraftControllerEpoch":-1}'
 
 
 class LoneBroker:
-    """The subject of the contracts of brokers."""
+    """Implements the subject of the contracts of brokers."""
 
     def __init__(self, broker: EmbeddedBroker, zk: KazooZooKeeper) -> None:
         self.epoch = 0
@@ -90,7 +90,7 @@ class LoneBroker:
 
 @asynccontextmanager
 async def lone_broker(zookeeper_claim: int, properties: Mapping[str, str]) -> AsyncIterator[LoneBroker]:
-    """A booted broker with id 1 for which ``zookeeper_claim`` is the controller."""
+    """Boots a broker with id 1; ``/controller`` names ``zookeeper_claim``."""
     options = {"properties": {"controlled.shutdown.enable": "false", **properties}}
     async with EmbeddedCluster(1, start_brokers=False, broker_options=options) as cluster:
         zk = KazooZooKeeper(cluster.connect, session_timeout_ms=20_000)

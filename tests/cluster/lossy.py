@@ -1,4 +1,4 @@
-"""A proxy before a daemon's ZooKeeper that knows requests from each other: it strikes at a chosen write."""
+"""Puts a proxy before a daemon's ZooKeeper that acts at a chosen write."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LossyProxy(Proxy):
         self._act = self.cut
 
     def lose(self, names: str) -> None:
-        """The next multi that names the text is applied, its reply is not delivered, the connection is cut."""
+        """Cuts the connection instead of delivering the reply of the next multi with this text."""
         self.strike(names, self.cut, before=False)
 
     def strike(self, names: str, act: Callable[[], None], *, before: bool) -> None:
@@ -43,7 +43,7 @@ class LossyProxy(Proxy):
 
     @property
     def armed(self) -> bool:
-        """Whether no such multi came by yet."""
+        """Returns whether no such multi was sent yet."""
         return self._wanted is not None or self._awaited is not None
 
     async def _up(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -91,7 +91,7 @@ class LossyProxy(Proxy):
 
 @asynccontextmanager
 async def proxied(**options: Any) -> AsyncIterator[tuple[Scene, LossyProxy]]:
-    """A scene whose daemon reaches ZooKeeper through the proxy."""
+    """Runs a scene whose daemon reaches ZooKeeper through the proxy."""
     async with scene(**options) as stage:
         proxy = LossyProxy("127.0.0.1", stage.w.cluster.zookeeper.port)
         await proxy.start()

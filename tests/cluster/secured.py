@@ -1,4 +1,4 @@
-"""Real brokers whose listener for each other has TLS, SASL or both, and a daemon that knows how to speak to them."""
+"""Secures the listener between brokers with TLS, SASL or both, and gives the daemon the credentials."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MODULE = "org.apache.kafka.common.security.{}LoginModule required"
 
 
 class Secured:
-    """``protocol`` and ``mechanism`` as brokers name them; all files are below ``folder``."""
+    """Holds certificates and credentials below ``folder``; brokers name ``protocol`` and ``mechanism`` the same."""
 
     def __init__(self, folder: Path, protocol: str, mechanism: str) -> None:
         self.folder = folder
@@ -31,7 +31,7 @@ class Secured:
         self.users.write_text(f"{USER}:{PASSWORD}\n", encoding="utf-8")
 
     def properties(self) -> dict[str, object]:
-        """Of every broker."""
+        """Returns settings of every broker."""
         found: dict[str, object] = {"listener.security.protocol.map": f"CLIENT:PLAINTEXT,INTERNAL:{self.protocol}"}
         if self.protocol.startswith("SASL"):
             low = self.mechanism.lower()
@@ -55,7 +55,7 @@ class Secured:
         return f'{_MODULE.format("scram.Scram")} username="{USER}" password="{PASSWORD}";'
 
     def settings(self) -> dict[str, object]:
-        """Of the daemon."""
+        """Returns settings of the daemon."""
         return {
             "security.protocol": self.protocol,
             "security.sasl_mechanism": self.mechanism,
@@ -65,7 +65,7 @@ class Secured:
         }
 
     async def introduce(self, w: World) -> None:
-        """Writes the user's credential as Kafka's tool does; brokers read it when they are told."""
+        """Writes the user's credential and its notification as Kafka's tool does."""
         if self.mechanism not in HASHES:
             return
         made = credential(self.mechanism, PASSWORD, secrets.token_bytes(16))

@@ -1,4 +1,4 @@
-"""What must work over every protocol and mechanism that brokers speak to each other."""
+"""Checks requests in both directions for a protocol and mechanism between brokers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from tests.cluster.world import World, world
 
 
 async def serving(w: World, daemon: RegentProcess) -> None:
-    """Every broker is told, and tells the daemon what it has."""
+    """Waits until the daemon has started a topic and every broker has its metadata."""
     await create_topic(w.zk, "t", {0: [1, 2], 1: [2, 1]})
     await w.healed()
     await agreed(daemon)
 
 
 async def works_both_ways(tmp_path: Path, protocol: str, mechanism: str) -> None:
-    """Telling goes to the brokers; ISR changes, controlled shutdowns and clients' calls come to the daemon."""
+    """Sends requests to brokers, and ISR changes, a controlled shutdown and a client's call to the daemon."""
     secured = Secured(tmp_path, protocol, mechanism)
     async with world(2, replication=2, properties=secured.properties()) as w:
         await secured.introduce(w)
@@ -46,7 +46,7 @@ async def works_both_ways(tmp_path: Path, protocol: str, mechanism: str) -> None
 
 
 async def drains_nothing(w: World, secured: Secured, daemon: RegentProcess) -> None:
-    """An application's certificate is of the same authority as the brokers' and makes no broker of it."""
+    """Sends a ControlledShutdown with an application's certificate of the same authority; the daemon refuses it."""
     tls = Tls(secured.authority.signed("application"), None, secured.authority.file)
     registered = await w.zk.exists(paths.broker(1))
     assert registered is not None

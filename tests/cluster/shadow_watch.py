@@ -1,4 +1,4 @@
-"""A shadow beside Kafka's own controller on a real cluster, and what is done to that cluster meanwhile."""
+"""Runs a shadow beside Kafka's own controller on a real cluster, and causes events there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENT_S_MAX = 60.0
 
 
 class NoWrites:
-    """Hooks of the shadow's session: every write would come by here."""
+    """Records every write of the shadow's session."""
 
     def __init__(self) -> None:
         self.written: list[Write] = []
@@ -35,13 +35,13 @@ class NoWrites:
 
 
 def spread(partitions: int, replicas: int) -> dict[int, tuple[int, ...]]:
-    """Assignments over brokers 1 to 3 whose leaders and followers are everywhere."""
+    """Spreads leaders and followers over brokers 1 to 3."""
     return {p: tuple((p + k) % 3 + 1 for k in range(replicas)) for p in range(partitions)}
 
 
 @dataclass
 class Watch:
-    """A shadow that follows ``w``, and the events that it is shown."""
+    """Causes events in ``w`` and waits until the shadow has judged them."""
 
     w: World
     shadow: Shadow
@@ -53,7 +53,7 @@ class Watch:
         return sum(count for kind, count in self.shadow.statistics.compared.items() if kind.event == event)
 
     async def caught_up(self) -> None:
-        """Waits until nothing awaits its counterpart and the shadow has seen every replica in sync."""
+        """Waits until no decision lacks its counterpart and the shadow has read every replica in sync."""
 
         def whole() -> bool:
             rows = self.shadow.tracker.model.rows
@@ -62,7 +62,7 @@ class Watch:
         await eventually(whole, EVENT_S_MAX)
 
     async def settled(self, event: Kind, count: int) -> None:
-        """Waits until the shadow knows of ``count`` such events and nothing awaits its counterpart."""
+        """Waits until the shadow has ``count`` such events and no decision lacks its counterpart."""
 
         def done() -> bool:
             return self.shadow.statistics.events[event] >= count and not self.shadow.tracker.waiting
@@ -70,7 +70,7 @@ class Watch:
         await eventually(done, EVENT_S_MAX)
 
     async def sees_another_controller(self) -> None:
-        """The role moves to another broker, or to the same one anew."""
+        """Moves the role to another broker, or to the same one in a new term."""
         expected = self.shadow.statistics.events[Kind.FAILOVER] + 1
         await self.w.move_controller()
         await self.settled(Kind.FAILOVER, expected)
@@ -82,7 +82,7 @@ class Watch:
         await self.caught_up()
 
     async def kills(self, broker: int) -> None:
-        """kill -9 and return; a controller's death is answered by a failover."""
+        """Kills a broker and boots it again; a controller's death leads to a failover."""
         was_controller = await self.w.controller() == broker
         event = Kind.FAILOVER if was_controller else Kind.DEATH
         expected, returns = self.shadow.statistics.events[event] + 1, self.shadow.statistics.events[Kind.RETURN] + 1
@@ -93,7 +93,7 @@ class Watch:
         await self.caught_up()
 
     async def shuts_down(self, broker: int) -> None:
-        """SIGTERM and return."""
+        """Stops a broker cleanly and boots it again."""
         was_controller = await self.w.controller() == broker
         gone = Kind.FAILOVER if was_controller else Kind.DEATH
         events = self.shadow.statistics.events
@@ -108,7 +108,7 @@ class Watch:
 
 @asynccontextmanager
 async def watching(w: World, *, wait_s: float = 30.0) -> AsyncIterator[Watch]:
-    """A shadow with a session of its own inside the block; at its end it has written nothing."""
+    """Runs a shadow with a session of its own; at the end it has written nothing."""
     hooks = NoWrites()
     zk = KazooZooKeeper(w.cluster.connect, session_timeout_ms=20_000, hooks=hooks)
     await zk.connect(20.0)

@@ -1,4 +1,4 @@
-"""The admin endpoint before real brokers: clients that know its address alone, and brokers that fall behind it."""
+"""Clients use the admin endpoint before real brokers as their only bootstrap server, also while a broker dies."""
 
 from __future__ import annotations
 

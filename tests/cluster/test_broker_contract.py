@@ -1,4 +1,4 @@
-"""A real broker keeps to the contracts of brokers, so that simulated ones are held to the truth."""
+"""A real broker fulfils the contracts that simulated brokers fulfil."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _tests = itertools.count(1)
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def broker() -> AsyncIterator[LoneBroker]:
-    """One broker for all tests of requests."""
+    """Runs one broker for all tests of requests."""
     async with lone_broker(CONTROLLER, ISR_AS_IT_IS) as found:
         yield found
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def leading() -> AsyncIterator[tuple[LoneBroker, ControllerListener]]:
-    """One broker for all tests of leaders."""
+    """Runs one broker for all tests of leaders."""
     listener = ControllerListener("127.0.0.1", 0)
     await listener.start()
     try:
@@ -50,7 +50,7 @@ async def leading() -> AsyncIterator[tuple[LoneBroker, ControllerListener]]:
 
 
 class RealAsking:
-    """A broker whose leaders soon want to be alone, and the controller that they ask."""
+    """Responds as controller to a broker whose leaders soon shrink their ISRs."""
 
     def __init__(self, broker: LoneBroker, topic_id: bytes) -> None:
         self.judge: Judge = granted
@@ -89,7 +89,7 @@ class RealAsking:
 
 
 class TestRealBroker(BrokerContract):
-    """Requests, answered by Kafka 3.9."""
+    """Sends requests to Kafka 3.9."""
 
     @pytest.fixture
     def director(self, broker: LoneBroker) -> Director:
@@ -98,7 +98,7 @@ class TestRealBroker(BrokerContract):
 
 
 class TestRealLeader(IsrContract):
-    """ISR changes, as Kafka 3.9 asks for them."""
+    """Receives ISR changes from Kafka 3.9."""
 
     @pytest.fixture
     def asking(self, leading: tuple[LoneBroker, ControllerListener]) -> RealAsking:

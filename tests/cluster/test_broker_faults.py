@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 async def leads_nothing(stage: Scene, broker: int) -> bool:
-    """Whether the broker leads nothing of the load, and everything of it has a leader."""
+    """Returns whether other brokers lead all partitions of the load."""
     return all(now not in {broker, -1} for (topic, _), now in leaders(await stage.w.states()).items() if topic == TOPIC)
 
 

@@ -1,4 +1,4 @@
-"""What brokers' settings promise holds under the daemon as under Kafka's own controller, on real brokers."""
+"""Settings of real brokers hold under the daemon as under Kafka's own controller."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DISABLED = "Topic deletion is disabled."
 
 
 async def guards(w: World, tools: Tools) -> dict[str, object]:
-    """What a user gets."""
+    """Returns what a user gets who creates and deletes a topic."""
     name = f"guarded-{uuid.uuid4().hex[:6]}"
     made = await tools.run("kafka-topics", "--create", "--topic", name)
     assert made.code == 0, made
@@ -42,7 +42,7 @@ async def guards(w: World, tools: Tools) -> dict[str, object]:
 
 
 async def test_guards_of_the_brokers_hold_under_either_controller(tmp_path: Path) -> None:
-    """The settings file says nothing of them, nor of the IBP."""
+    """The daemon's settings file names neither these settings nor the IBP."""
     async with world(3, ibp=IBP, properties=GUARDED) as w:
         under_kafka = await guards(w, Tools(",".join(w.cluster.bootstrap), tmp_path))
         assert under_kafka == {

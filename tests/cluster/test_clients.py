@@ -1,4 +1,4 @@
-"""What clients need a controller for without knowing it: producer ids, group and transaction coordinators."""
+"""Clients need a controller for producer ids and for coordinators of groups and transactions."""
 
 from __future__ import annotations
 

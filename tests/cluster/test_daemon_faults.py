@@ -1,4 +1,4 @@
-"""The daemon is killed and frozen under acks=all load, and what happened meanwhile is made good."""
+"""The daemon is stopped, killed and frozen under acks=all load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delegation tokens of a real broker: those that have expired go from ZooKeeper and from the broker's memory."""
+"""Expired delegation tokens disappear from ZooKeeper and from a real broker's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics are deleted by real brokers, under load on another topic: the logs go, and the name may be used again."""
+"""Real brokers delete topics under load on another topic: logs disappear, and the name may be used again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.seed("S4-77
 
 
 def logs(stage: Scene, topic: str) -> dict[int, set[str]]:
-    """Partition logs of a topic by broker; what is renamed to be removed later does not count."""
+    """Returns partition logs of a topic by broker; logs renamed for a later removal do not count."""
     return {
         broker: {log.name for log in _logs(process.folder, topic) if not log.name.endswith("-delete")}
         for broker, process in stage.w.cluster.brokers.items()
@@ -28,7 +28,7 @@ def _logs(folder: Path, topic: str) -> list[Path]:
 
 
 async def started(stage: Scene, topic: str, replicas: dict[int, list[int]]) -> None:
-    """Creates the topic; waits until each replica has its log and is in sync."""
+    """Creates a topic and waits until each replica has its log and is in sync."""
     await create_topic(stage.w.zk, topic, replicas, config={"retention.ms": "60000"})
 
     def there() -> bool:
@@ -40,12 +40,12 @@ async def started(stage: Scene, topic: str, replicas: dict[int, list[int]]) -> N
 
 
 async def mark(stage: Scene, topic: str) -> None:
-    """What the tools of Kafka 2 do by themselves, and brokers for DeleteTopics."""
+    """Marks a topic for deletion, as tools of Kafka 2 do, and brokers for DeleteTopics."""
     await stage.w.zk.create(paths.deletion(topic), None)
 
 
 async def gone(stage: Scene, topic: str) -> bool:
-    """Nothing is left in ZooKeeper and on the brokers."""
+    """Returns whether nothing is left in ZooKeeper and on the brokers."""
     last = (paths.topic(topic), paths.topic_config(topic), paths.deletion(topic))
     return not any([await stage.w.zk.exists(path) for path in last]) and not any(logs(stage, topic).values())
 

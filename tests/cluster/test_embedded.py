@@ -1,4 +1,4 @@
-"""The embedded cluster under Kafka's own controller: the ground that every other cluster test stands on."""
+"""The embedded cluster, with load and reader, under Kafka's own controller."""
 
 from __future__ import annotations
 

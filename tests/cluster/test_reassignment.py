@@ -1,4 +1,4 @@
-"""Replicas move between real brokers under acks=all load, asked for by znode, and with the daemon killed on the way."""
+"""Replicas move between real brokers under acks=all load, requested by znode."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ RING = ((1, 2), (2, 3), (3, 1))
 
 
 async def placed(stage: Scene, topic: str) -> dict[int, Assignment]:
-    """What the topic znode says."""
+    """Reads the assignments in the topic znode."""
     return (await read_topic(stage.w.zk, topic)).partitions
 
 
 async def create(stage: Scene, replicas: tuple[int, ...]) -> str:
-    """A topic whose partitions all are there, led and in sync."""
+    """Creates a topic and waits until all partitions have leaders and are in sync."""
     topic = f"moves-{uuid.uuid4().hex[:6]}"
     await create_topic(stage.w.zk, topic, dict.fromkeys(range(PARTITIONS), replicas))
     await eventually(lambda: led(stage, topic, set(replicas)), 30.0)
@@ -44,7 +44,7 @@ async def ask(stage: Scene, topic: str, replicas: tuple[int, ...]) -> None:
 
 
 async def moved(stage: Scene, topic: str, replicas: tuple[int, ...]) -> bool:
-    """The topic znode names the target alone, its replicas are in sync, the znode is gone, other logs are deleted."""
+    """Returns whether the request is gone, and topic znode, ISRs and logs have the target alone."""
     if await stage.w.zk.exists(paths.REASSIGN_PARTITIONS) is not None:
         return False
     assert set((await placed(stage, topic)).values()) == {Assignment(replicas)}

@@ -1,4 +1,4 @@
-"""The role goes to a broker and comes back under acks=all load, by the commands that an operator has."""
+"""Commands of an operator move the role to a broker and back under acks=all load."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 async def taken_over(stage: Scene) -> None:
-    """``regent takeover`` beside a daemon that stands by; the broker that was the controller resigns."""
+    """Runs ``regent takeover`` beside a standby; the broker that was the controller resigns."""
     out = await succeeds(stage.daemon, "takeover", "--yes", "--wait", "--reason", "a test")
     assert f"daemon {stage.daemon.id} holds the role" in out
     await stage.active()

@@ -1,4 +1,4 @@
-"""Brokers that speak TLS and SASL among themselves, and a daemon that is their controller all the same."""
+"""A daemon is the controller of brokers with TLS and SASL between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shadow mode beside Kafka's own controller: the same decisions, and planted differences found."""
+"""A shadow makes the same decisions as Kafka's own controller, and finds planted differences."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def test_a_shadow_agrees_with_kafkas_controller_and_finds_states_written_b
 
 
 async def agrees(w: World) -> None:
-    """The events, one after the other; a shadow in this process tells when each has been answered."""
+    """Causes events one after the other; a shadow in this process shows when each was decided."""
     async with watching(w) as watch:
         for name, partitions, replicas in (("triple", 80, 3), ("double", 20, 2), ("single", 12, 1)):
             await watch.creates(name, spread(partitions, replicas))
@@ -46,7 +46,7 @@ async def agrees(w: World) -> None:
 
 
 async def finds_what_is_planted(w: World) -> None:
-    """Three partitions of ISR [1, 2, 3] are written by hand: another leader, a smaller ISR, only a larger epoch."""
+    """Writes three states of ISR [1, 2, 3] by hand: another leader, a smaller ISR, only a larger epoch."""
     async with watching(w, wait_s=2.0) as watch:
         states = await w.states()
         names = [("triple", p) for p in range(3)]

@@ -1,4 +1,4 @@
-"""Real brokers whose one listener serves clients and brokers: their calls reach the daemon through the endpoint."""
+"""Real brokers with one listener for clients and brokers reach the daemon through the endpoint."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ SHUT_DOWN = "Controlled shutdown request returned successfully"
 
 
 def uses(w: World, broker: int, port: int) -> bool:
-    """Whether a broker's calls for ISRs go to a port."""
+    """Returns whether a broker's requests for ISRs go to a port."""
     lines = [line for line in w.cluster.brokers[broker].log_text().splitlines() if "Recorded new ZK controller" in line]
     return bool(lines) and FOUND.format(port=port) in lines[-1]
 
 
 async def bounced(w: World, broker: int) -> None:
-    """Killed and back: leaders shrink and grow its ISRs."""
+    """Kills a broker and boots it again: leaders shrink and expand ISRs."""
     await w.cluster.brokers[broker].kill()
 
     async def gone() -> bool:

@@ -1,4 +1,4 @@
-"""Simulated brokers under Kafka's own controller: what they understand of it is what ZooKeeper has."""
+"""Simulated brokers under Kafka's own controller have the same metadata as ZooKeeper."""
 
 from __future__ import annotations
 

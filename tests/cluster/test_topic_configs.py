@@ -1,4 +1,4 @@
-"""What an answer to CreateTopics says of a topic: of Kafka's own controller, and of the daemon, on the same brokers."""
+"""Responses to CreateTopics of Kafka's own controller and of the daemon, on the same brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OWN = {"preallocate": " TRUE", "retention.bytes": "0100", "cleanup.policy": "del
 
 
 async def created(port: int, name: str, *, validate_only: bool = False) -> dict[str, Any]:
-    """What a controller answers, of its one topic."""
+    """Creates one topic; returns its configuration in the response."""
     configs = tuple(
         kio_messages.nested(Api.CREATE_TOPICS, VERSION, "CreatableTopicConfig", name=key, value=value)
         for key, value in OWN.items()
@@ -48,7 +48,7 @@ async def created(port: int, name: str, *, validate_only: bool = False) -> dict[
 
 
 async def configured(w: World, **entries: str) -> None:
-    """Every broker has other dynamic defaults."""
+    """Changes the dynamic defaults of every broker."""
     await w.zk.create(paths.config("brokers", "<default>"), encode_config(entries))
     await w.zk.create(paths.CONFIG_CHANGE_PREFIX, encode_config_change("brokers/<default>"), sequential=True)
 

@@ -1,4 +1,4 @@
-"""Archives of classes: used where they fit, told about where they cannot be made, needed nowhere."""
+"""Archives of classes are used where they fit; without them a warning is logged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JARS = (Path("/jars/kafka.jar"), Path("/jars/zookeeper.jar"))
 
 @pytest.fixture
 def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
-    """A Java of this machine, whose cache folder is empty."""
+    """Returns a Java; the cache folder is empty."""
     monkeypatch.setenv("REGENT_CACHE", str(tmp_path / "cache"))
     binary = tmp_path / "java"
     binary.write_text("")

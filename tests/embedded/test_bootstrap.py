@@ -1,4 +1,4 @@
-"""The environment is made from the lock alone, names what is missing, and costs nothing the second time."""
+"""The bootstrap makes the environment from the lock alone, once, and names missing parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scripts import bootstrap
 
 @pytest.fixture
 def empty_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """No environment yet and a Java on the machine; returns the pip calls, which are only recorded."""
+    """Sets up a machine with a Java and no environment; returns the recorded calls of pip."""
     calls: list[tuple[str, ...]] = []
 
     def pip(*arguments: str) -> bool:

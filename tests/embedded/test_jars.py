@@ -1,4 +1,4 @@
-"""The jars are the listed ones or none: damaged, cut or replaced files are fetched again or refused."""
+"""Jars are the listed ones: damaged, cut or replaced files are fetched again or refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testing.embedded import jars
 
 
 class Repository:
-    """Stands in for the resolver: serves ``contents`` by artifact, counts what was asked for."""
+    """Stands in for the resolver: serves ``contents`` by artifact, and counts requests."""
 
     def __init__(self, folder: Path, contents: dict[str, list[bytes]]) -> None:
         self.folder, self.contents, self.asked = folder, contents, 0
@@ -42,7 +42,7 @@ class Repository:
 
 @pytest.fixture
 def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """A list of one jar and an empty cache; returns the jar's true content."""
+    """Sets up a list of one jar and an empty cache; returns the jar's content."""
     content = b"the true jar"
     listing = tmp_path / "jars.sha256"
     listing.write_text(f"# heading\n{hashlib.sha256(content).hexdigest()} {len(content):>9} a.group:thing:1.2\n")

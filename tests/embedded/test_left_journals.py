@@ -1,4 +1,4 @@
-"""What tests leave for the pipeline's tests: journals of the last run, each in a folder of its own."""
+"""Tests leave the journals of the last run for the pipeline's tests, each in a folder of its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILE = "0000000002-000000000001.jsonl"
 
 @pytest.fixture
 def journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A daemon's journal; what is left goes below ``tmp_path``."""
+    """Makes a daemon's journal; copies go below ``tmp_path``."""
     monkeypatch.setattr(left_journals, "LEFT", tmp_path / "left")
     monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", "this-run")
     left_journals._emptied.cache_clear()

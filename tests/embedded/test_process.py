@@ -1,4 +1,4 @@
-"""The child processes: they start, freeze and end as told, and never outlive their parent. No Java needed."""
+"""Child processes start, freeze and end on request, and never outlive their parent; no Java is needed."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_free_ports_are_free_and_outside_the_range_of_outgoing_connections() -> 
 
 
 def process_state(pid: int) -> str:
-    """The kernel's letter for the process's state; empty where it is gone."""
+    """Returns the kernel's letter for the process's state; empty where it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

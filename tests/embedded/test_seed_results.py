@@ -1,4 +1,4 @@
-"""The evidence for docs/reference/conformance.md: marks, outcomes of several runs, and the page made of them."""
+"""Marks, outcomes of several runs, and the page docs/reference/conformance.md."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_unmarked(): pass
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project with two marked tests."""
+    """Makes a project with two marked tests."""
     (tmp_path / "docs" / "reference").mkdir(parents=True)
     (tmp_path / seed_results.CHECKLIST).write_text("row,behaviour\nS4-1,first\nS4-2,second\nS4-3,third\n")
     (tmp_path / seed_results.KAFKA_TESTS).write_text("test,behaviour,state,why\nOneTest.testOne,one,,\n")
@@ -164,7 +164,7 @@ def test_committed_checklist_has_every_row_once() -> None:
 
 
 def marks_and_stories() -> set[str]:
-    """Every name that a mark of a test, or the header of a story, gives."""
+    """Returns every name in a mark of a test or in the header of a story."""
     found = {
         str(argument.value)
         for file in (ROOT / "tests").rglob("*.py")
@@ -177,7 +177,7 @@ def marks_and_stories() -> set[str]:
 
 
 def test_every_test_of_kafka_is_shown_by_a_test_or_has_its_reason() -> None:
-    """A row without either would be forgotten; one with both says two things. Each name stands once."""
+    """A row has either a test or a reason, and each name stands once."""
     rows = conformance.read_kafka_tests()
     assert len({row.name for row in rows}) == len(rows) > 200
     shown = marks_and_stories()

@@ -73,27 +73,27 @@ def tagged(api: int, version: int, size: int = LARGE) -> Callable[[], bytes]:
 
 
 def isr_changes() -> bytes:
-    """Of a broker that is not registered, about every partition there could be."""
+    """Makes an AlterPartition of a broker that is not registered, with 490,000 partitions."""
     item = bytes(8) + b"\1\0" + bytes(4) + b"\0"
     count = 490_000
     return _framed(_head(Api.ALTER_PARTITION, 3) + bytes(12) + b"\2" + bytes(16) + varint(count + 1) + item * count)
 
 
 def topics(count: int = 90_000) -> bytes:
-    """CreateTopics of so many topics without a name."""
+    """Makes a CreateTopics of so many topics without a name."""
     item = b"\1" + bytes(6) + b"\1\1\0"
     body = _head(Api.CREATE_TOPICS, 7) + varint(count + 1) + item * count + (1_000).to_bytes(4, "big") + b"\0\0"
     return _framed(body)
 
 
 def wrong_seal() -> bytes:
-    """A large envelope under another secret."""
+    """Makes a large envelope under another secret."""
     sealed = Envelope(bytes(LARGE), "User:admin", HOST).sealed(b"x" * 32, bytes(16), bytes(16), 0, 1)
     return encode_envelope(2, sealed)
 
 
 def challenge() -> bytes:
-    """What an endpoint asks for before it seals."""
+    """Makes the request for a challenge, which an endpoint sends before it seals."""
     return encode_envelope(1, Envelope(b""))
 
 
@@ -102,7 +102,7 @@ def sasl_wrong() -> bytes:
 
 
 def hello() -> bytes:
-    """The beginning of a TLS handshake."""
+    """Makes the beginning of a TLS handshake."""
     return bytes.fromhex("16030100c8010000c40303") + bytes(40)
 
 
@@ -148,7 +148,7 @@ ATTACKS: Final = CONTROLLER | ENDPOINT | SECURED
 
 
 def frames(said: bytes) -> int:
-    """How many requests are whole in it, whatever is in them."""
+    """Counts the whole requests in bytes."""
     found = start = 0
     while start + 4 <= len(said):
         size = int.from_bytes(said[start : start + 4], "big", signed=True)
@@ -159,14 +159,14 @@ def frames(said: bytes) -> int:
 
 
 def done_by(attack: Attack) -> list[str]:
-    """What an attack that has any effect counts; a large request may be refused before all of it is sent."""
+    """Returns the counters that an attack must raise; a large request may be refused before all of it is sent."""
     said = attack.said()
     whole = frames(said) and len(said) <= SENT_BYTES and not attack.drops
     return ["connected", *["bytes"] * bool(said), *["frames"] * bool(whole)]
 
 
 class Peers:
-    """All connections of one attack; counts what happens to them."""
+    """Makes all connections of one attack, and counts their ends."""
 
     def __init__(self, attack: Attack, port: int, tls: ssl.SSLContext | None) -> None:
         self._attack = attack
@@ -180,7 +180,7 @@ class Peers:
         self._seconds = 0.0
 
     async def run(self, seconds: float) -> None:
-        """As many at once as the attack says, until ``seconds`` after the first of them is connected."""
+        """Keeps ``at_once`` connections open until ``seconds`` after the first of them is connected."""
         self._seconds = seconds
         with suppress(TimeoutError):
             async with asyncio.timeout(SECONDS_MAX) as self._until:

@@ -1,4 +1,4 @@
-"""A Java class that implements Kafka's policies and refuses everything: written here, because a JRE cannot compile."""
+"""Writes a Java class that implements Kafka's policies and refuses everything, because a JRE cannot compile."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _ALOAD_0, _INVOKESPECIAL, _RETURN, _NEW, _DUP, _LDC_W, _ATHROW = (
 
 
 class _Constants:
-    """The constant pool: each entry once."""
+    """Collects the constant pool, each entry once."""
 
     def __init__(self) -> None:
         self.entries: dict[bytes, int] = {}
 
     def put(self, entry: bytes) -> bytes:
-        """The index of an entry, as the class file has it."""
+        """Returns the index of an entry in the format of the class file."""
         return struct.pack(">H", self.entries.setdefault(entry, len(self.entries) + 1))
 
     def text(self, text: str) -> bytes:
@@ -50,7 +50,7 @@ class _Constants:
 
 
 def class_file() -> bytes:
-    """The class, compiled."""
+    """Returns the compiled class."""
     pool = _Constants()
     construct = _ALOAD_0 + _INVOKESPECIAL + pool.method(_OBJECT, "<init>", "()V") + _RETURN
     text = pool.method(_REFUSAL, "<init>", "(Ljava/lang/String;)V")

@@ -1,4 +1,4 @@
-"""A daemon and an admin endpoint under attack: what brokers and clients notice, and what it costs."""
+"""Measures the waits of brokers and clients, and the costs, while a daemon and an admin endpoint are under attack."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ CALL_S_MAX: Final = 5.0
 
 @dataclass
 class Waits:
-    """Calls that somebody makes all the time, each on a new connection, and how long the longest waited."""
+    """Makes calls all the time, each on a new connection, and measures the longest wait."""
 
     call: Callable[[], Awaitable[None]]
     served: int = 0
@@ -48,7 +48,7 @@ class Waits:
     delay: Delay = field(default_factory=Delay)
 
     async def go_on(self) -> None:
-        """Until cancelled, on a thread that does nothing else: while that waits for a processor, so does a call."""
+        """Calls until cancelled, on a thread that does nothing else: while it waits for a processor, so does a call."""
         over = threading.Event()
         with ThreadPoolExecutor(1) as thread:
             calling = asyncio.get_running_loop().run_in_executor(thread, lambda: asyncio.run(self._call_on(over)))
@@ -59,7 +59,7 @@ class Waits:
                 await calling
 
     async def _call_on(self, over: threading.Event) -> None:
-        """A call under way at the end counts with what it has waited, and not as served."""
+        """Calls until the end; the wait of a call under way then counts, but the call not as served."""
         while not over.is_set():
             began_s, starved_before_s = time.monotonic(), starved_s("thread-self")
             while not (served := await self.tried()) and not over.is_set():
@@ -70,7 +70,7 @@ class Waits:
             await asyncio.sleep(SAMPLE_S)
 
     async def tried(self) -> bool:
-        """Whether one connection was served."""
+        """Makes one connection; returns whether the call was served."""
         try:
             async with asyncio.timeout(CALL_S_MAX):
                 await self.call()
@@ -94,7 +94,7 @@ class Siege:
     costs: list[Cost] = field(default_factory=list)
 
     async def endure(self, attack: str, port: int, *, tls: bool = False) -> None:
-        """One attack from its beginning to its end; prints what it did and what it cost."""
+        """Runs one attack; prints its effects and its costs."""
         brokers, clients = Waits(self._broker_asks), Waits(self._client_asks)
         cost = Cost(attack, "endpoint" if port == self.at.port else "controller listener", broker=brokers.delay)
         self.stage.load.take_stall()
@@ -145,7 +145,7 @@ class Siege:
     # -- those that want to be served
 
     async def _broker_asks(self) -> None:
-        """A block of producer ids, as broker 1."""
+        """Requests a block of producer ids as broker 1."""
         body = (1).to_bytes(4, "big") + self.broker_epoch.to_bytes(8, "big") + NO_TAGS
         head = Api.ALLOCATE_PRODUCER_IDS.to_bytes(2, "big") + bytes(2) + b"\0\0\0\x05" + b"\xff\xff" + NO_TAGS
         connection = await self.transport.connect("127.0.0.1", self.stage.daemon.port, lambda: None)
@@ -173,7 +173,7 @@ class Siege:
             await asyncio.sleep(SAMPLE_S)
 
     async def _sample(self, cost: Cost) -> None:
-        """How late the loop was since the last one, the lease, and what is open."""
+        """Samples the loop's lag, the lease and open descriptors."""
         async with self.stage.daemon._client() as client:
             text = (await client.get("/metrics")).text
         found = re.findall(r'^regent_loop_lag_seconds_bucket\{.*?le="([^"]+)".*?\} (\S+)$', text, re.MULTILINE)
@@ -189,7 +189,7 @@ class Siege:
 
 @asynccontextmanager
 async def going_on(*works: Awaitable[None]) -> AsyncIterator[None]:
-    """Works that go on while the block runs."""
+    """Runs coroutines until the block ends."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         yield
@@ -203,6 +203,6 @@ async def going_on(*works: Awaitable[None]) -> AsyncIterator[None]:
 
 
 def plain() -> Transport:
-    """TCP alone."""
+    """Returns a transport without TLS and SASL."""
     assert os.name == "posix"
     return TcpTransport()

@@ -21,13 +21,13 @@ HEAD: Final = (
 
 @dataclass
 class Delay:
-    """The longest of a kind, in seconds; ``own_s``: the longest of those without the wait for a processor."""
+    """Keeps the longest delay in seconds; ``own_s`` is the longest one without the wait for a processor."""
 
     raw_s: float = 0.0
     own_s: float = 0.0
 
     def add(self, delay_s: float, starved_s: float) -> None:
-        """One delay, in which its thread was ready and did not run for ``starved_s``."""
+        """Adds a delay, in which its thread was ready and did not run for ``starved_s``."""
         self.raw_s = max(self.raw_s, delay_s)
         self.own_s = max(self.own_s, delay_s - max(starved_s, 0.0))
 
@@ -38,12 +38,12 @@ Buckets = Mapping[float, float]
 
 @dataclass
 class Lag(Delay):
-    """Of the daemon's loop, sample by sample: upper bounds of the highest buckets that something came into."""
+    """Keeps the lag of the daemon's loop by samples of a histogram: upper bounds of the highest filled buckets."""
 
     _last: tuple[Buckets, float] | None = None
 
     def sample(self, buckets: Buckets, starved_s: float) -> None:
-        """``starved_s``: what the loop waited for a processor since its process began."""
+        """Adds a sample; ``starved_s`` is the loop's wait for a processor since its process began."""
         if self._last is not None:
             before, starved_before_s = self._last
             self.add(highest(before, buckets), starved_s - starved_before_s)
@@ -52,7 +52,7 @@ class Lag(Delay):
 
 @dataclass
 class Cost:
-    """Of one attack. ``counts``: of :class:`tests.verify.hostile_peers.Peers`."""
+    """Holds the costs of one attack; ``counts`` come from :class:`tests.verify.hostile_peers.Peers`."""
 
     attack: str
     at: str
@@ -68,7 +68,7 @@ class Cost:
     descriptors: tuple[int, int] = (0, 0)
 
     def row(self) -> tuple[str, ...]:
-        """As :data:`HEAD` says."""
+        """Returns the columns of :data:`HEAD`."""
         counted = (str(self.counts.get(key, 0)) for key in ("opened", "frames", "ended by the other side", "answers"))
         delays = (f"{delay_s:.2f} s" for one in (self.lag, self.broker) for delay_s in (one.raw_s, one.own_s))
         memory = (f"{mb} MB" for mb in self.memory_mb)
@@ -80,7 +80,7 @@ class Cost:
 
 
 def total(costs: Iterable[Cost]) -> Cost:
-    """The worst of each, and all counts together."""
+    """Returns the worst of all costs, and the sums of counts."""
     found = Cost("all", "both")
     for cost in costs:
         for key, count in cost.counts.items():
@@ -100,14 +100,14 @@ def _most(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
 
 
 def table(costs: list[Cost]) -> str:
-    """All attacks, and the worst of them."""
+    """Returns a table of all attacks and their total."""
     rows = [HEAD, *(cost.row() for cost in (*costs, total(costs)))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 
 
 def highest(before: Buckets, after: Buckets) -> float:
-    """Bound of the highest bucket that something came into."""
+    """Returns the bound of the highest bucket that was filled between two samples."""
     found, reached, last = 0.0, 0.0, after[max(after)] - before[max(before)]
     for bound in sorted(after):
         if reached < last:
@@ -117,21 +117,21 @@ def highest(before: Buckets, after: Buckets) -> float:
 
 
 def starved_s(thread: str) -> float:
-    """How long a thread (``/proc/<thread>``; a process' number: its first) was ready and did not run."""
+    """Returns how long a thread (``/proc/<thread>``; for a process its first) was ready and did not run."""
     return int(Path("/proc", thread, "schedstat").read_text(encoding="ascii").split()[1]) / 1e9
 
 
 def forget_peak(pid: int) -> None:
-    """The highest memory is counted from now on."""
+    """Resets the peak of memory."""
     Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
 
 
 def peak_mb(pid: int) -> int:
-    """The highest memory of a process since then."""
+    """Returns the peak of memory of a process since the reset."""
     [kib] = re.findall(r"^VmHWM:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return int(kib) * 1_024 // MIB
 
 
 def descriptors(pid: int) -> int:
-    """Files and sockets that a process has open."""
+    """Counts files and sockets that a process has open."""
     return sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir())

@@ -36,24 +36,24 @@ ENOUGH_S = 100.0
 
 
 def shaped(topics: int, per_topic: int, brokers: int, *, replication: int = 3, names: str = "topic-{:05d}") -> DataSet:
-    """Topics placed as Kafka places them; ``names`` is a format of their number."""
+    """Places topics as Kafka does; ``names`` is a format of their number."""
     shape = Shape(f"{topics}x{per_topic}", topics, per_topic, replication, brokers)
     return replace(data_set(shape), topics=[names.format(number) for number in range(topics)])
 
 
 class Brokers(Fleet):
-    """Simulated brokers; ``more`` are further arguments of their process."""
+    """Runs simulated brokers; ``more`` are further arguments of their process."""
 
     def __init__(self, folder: Path, connect: str, count: int, more: Sequence[str] = ()) -> None:
         super().__init__(folder, connect, count)
         self._command += more
 
     async def wrong(self, *brokers: int) -> dict[str, Any]:
-        """How the views of brokers (none given: of all) differ from ZooKeeper."""
+        """Returns how the views of brokers (none given: of all) differ from ZooKeeper."""
         return dict((await self.ask("compare", brokers=brokers))["wrong"])
 
     async def agree(self, *brokers: int, within_s: float = RETOLD_S) -> None:
-        """Waits until they do not differ. A question is never given up half-way: its answer would be the next one's."""
+        """Waits until no view differs. A cancelled request would leave its response to the next one."""
         deadline = time.monotonic() + within_s
         while wrong := await self.wrong(*brokers):
             assert time.monotonic() < deadline, wrong
@@ -61,7 +61,7 @@ class Brokers(Fleet):
 
 
 class Stage:
-    """A cluster and its daemon. ``processes`` are those that a failure should quote."""
+    """Holds a cluster and its daemon; a failure quotes the logs of ``processes``."""
 
     def __init__(self, zookeeper: EmbeddedZooKeeper, zk: KazooZooKeeper, fleet: Brokers, daemon: RegentProcess) -> None:
         self.zookeeper = zookeeper
@@ -91,7 +91,7 @@ class Stage:
         return await eventually(so, within_s)
 
     async def settled(self, partitions: int, within_s: float = ENOUGH_S) -> None:
-        """So many partitions, each of them led, everybody told, nothing waiting."""
+        """Waits until so many partitions have leaders, every broker has acknowledged and the queue is empty."""
         await self.status_with(
             within_s,
             mode="active",
@@ -102,7 +102,7 @@ class Stage:
         )
 
     async def metric(self, name: str) -> dict[str, float]:
-        """Samples of a metric of the daemon, by what stands behind its name."""
+        """Returns samples of a metric of the daemon by their labels."""
         transport = httpx.AsyncHTTPTransport(uds=str(self.daemon.socket))
         async with httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=30.0) as client:
             text = (await client.get("/metrics")).text
@@ -111,22 +111,22 @@ class Stage:
         }
 
     async def longest_lag_s(self) -> float:
-        """The longest lag of the daemon's loop since its start."""
+        """Returns the longest lag of the daemon's loop since its start."""
         return (await self.metric("regent_loop_lag_longest_seconds"))[""]
 
     @property
     def peak_mb(self) -> float:
-        """Highest resident memory of the daemon so far."""
+        """Returns the peak of resident memory of the daemon."""
         return peak_rss_mb(self.daemon.pid)
 
     # -- what happens in ZooKeeper
 
     async def create(self, name: str, *replicas: tuple[int, ...], topic_id: bytes | None = None) -> None:
-        """A topic as a broker creates it."""
+        """Creates a topic as a broker does."""
         await create_topic(self.zk, name, dict(enumerate(replicas)), topic_id or name.encode().ljust(16, b".")[-16:])
 
     async def states(self, name: str, partitions: Sequence[int]) -> list[Leadership | None]:
-        """State znodes of a topic's partitions."""
+        """Reads state znodes of a topic's partitions."""
         found = await self.store.load_states([(name, partition) for partition in partitions])
         return [state if isinstance(state, Leadership) else None for state in found]
 
@@ -149,7 +149,7 @@ async def large(
     heap_mb: int = 512,
     brokers: Sequence[str] = (),
 ) -> AsyncIterator[Stage]:
-    """``data`` is in ZooKeeper, its brokers are registered, the daemon is a standby; ``brokers``: their arguments."""
+    """Writes ``data`` to ZooKeeper, and boots brokers with the arguments ``brokers`` and a standby."""
     zookeeper = EmbeddedZooKeeper(
         folder / "zookeeper", tick_ms=2_000, session_ms_max=120_000, jute_maxbuffer=jute_maxbuffer, heap_mb=heap_mb
     )

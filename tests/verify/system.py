@@ -39,13 +39,13 @@ Placement = Mapping[int, Sequence[int]]
 
 @dataclass
 class Times:
-    """Seconds, or other figures, by step."""
+    """Keeps seconds, or other figures, by step."""
 
     test: str
     found: dict[str, float | str] = field(default_factory=dict)
 
     def note(self, step: str, figure: float | str) -> None:
-        """Prints it and writes the file anew; a step that comes again is numbered."""
+        """Prints a figure and writes the file anew; a repeated step gets a number."""
         number = sum(known.split(" #")[0] == step for known in self.found)
         self.found[f"{step} #{number + 1}" if number else step] = figure
         print(f"{self.test}: {step}: {f'{figure:.2f} s' if isinstance(figure, float) else figure}", flush=True)
@@ -88,13 +88,13 @@ class System:
         return found
 
     async def tool(self, name: str, *arguments: str) -> Finished:
-        """A tool that must succeed."""
+        """Runs a tool that must succeed."""
         done = await self.tools.run(name, *arguments)
         assert done.code == 0, done
         return done
 
     async def create(self, topic: str, placement: Placement, **configs: object) -> None:
-        """By ``kafka-topics``; waits until every replica is in sync."""
+        """Creates a topic by ``kafka-topics`` and waits until every replica is in sync."""
         assignment = ",".join(":".join(map(str, placement[p])) for p in sorted(placement))
         pairs = [f"{key.replace('_', '.')}={value}" for key, value in configs.items()]
         options = [text for pair in pairs for text in ("--config", pair)]
@@ -102,17 +102,17 @@ class System:
         await self.w.healed()
 
     async def placed(self, topic: str) -> dict[int, Assignment]:
-        """What the topic znode says."""
+        """Reads the assignments in the topic znode."""
         return (await read_topic(self.w.zk, topic)).partitions
 
     async def isr(self, topic: str, partition: int = 0) -> tuple[int, set[int]]:
-        """Leader, and replicas in sync."""
+        """Reads leader and ISR."""
         _, state = (await self.w.states())[topic, partition]
         assert state is not None
         return state.leader, set(state.isr)
 
     def hosting(self, topic: str) -> set[tuple[int, int]]:
-        """(broker, partition) of each log of the topic that is not about to be deleted."""
+        """Returns (broker, partition) of each log of the topic that is not about to be deleted."""
         logs = [
             (broker, path.name)
             for broker, process in self.w.cluster.brokers.items()
@@ -122,7 +122,7 @@ class System:
         return {(broker, int(number)) for broker, number in parts if number.isdigit()}
 
     async def fill(self, topic: str, partitions: Sequence[int], mb: float) -> None:
-        """So many megabytes of records in each partition, acknowledged by all."""
+        """Writes so many megabytes of records to each partition, with acks=all."""
         records = int(mb * 1_000_000 / RECORD_BYTES)
         async with AIOKafkaProducer(
             bootstrap_servers=self.w.cluster.bootstrap, acks="all", max_request_size=2 * RECORD_BYTES
@@ -156,14 +156,14 @@ class System:
             assert verdict.failed == 0, load.ledger.errors
 
     async def proven(self, stage: Scene) -> None:
-        """Records flow, every replica is in sync, all that was acknowledged was read, and everybody agrees."""
+        """Waits as :meth:`Scene.proven`, with the daemon that is active now."""
         stage.daemon = await self.active()
         await stage.proven()
 
 
 @asynccontextmanager
 async def system(test: str, brokers: int = 3, **options: Any) -> AsyncIterator[System]:
-    """The stage, one daemon active and the other its standby; ``options`` go to every broker."""
+    """Boots a cluster, an active daemon and its standby; ``options`` go to every broker."""
     async with world(brokers, **options) as w:
         settings = {**PATIENT, "admin.secret_file": str(w.cluster.folder / "admin-secret")}
         first, second = w.daemon(flags=("--takeover",), settings=settings), w.daemon(settings=settings)

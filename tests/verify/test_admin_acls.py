@@ -1,4 +1,4 @@
-"""Kafka's own controller and the daemon judge the same calls of the same users, all through TLS and SASL."""
+"""Kafka's own controller and the daemon authorize the same calls of the same users, through TLS and SASL."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def properties(authority: Authority) -> dict[str, object]:
 
 
 def command_config(authority: Authority, folder: Path) -> str:
-    """Who the tools are: root."""
+    """Writes the configuration with which tools authenticate as root."""
     lines = {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
@@ -70,7 +70,7 @@ def admin(address: str, name: str, authority: Authority) -> AbstractAsyncContext
 
 
 async def judged(address: str, authority: Authority) -> dict[tuple[str, str, str], int]:
-    """Error of each thing that each user asks for, topic by topic; nothing of it changes anything."""
+    """Returns the error of each call of each user by topic; no call changes anything."""
     found: dict[tuple[str, str, str], int] = {}
     for name in USERS:
         async with admin(address, name, authority) as client:
@@ -86,7 +86,7 @@ async def judged(address: str, authority: Authority) -> dict[tuple[str, str, str
 
 
 async def error(asking: Coroutine[Any, Any, Any]) -> int:
-    """The client raises some errors, and returns others."""
+    """Returns the error code of a call, which the client raises or returns."""
     try:
         answer = await asking
     except KafkaError as refused:

@@ -1,4 +1,4 @@
-"""promtool replays recordings of real faults: in each of them its alerts fire, and no other."""
+"""promtool replays recordings of real faults: the alerts of each fault fire, and no others."""
 
 from __future__ import annotations
 

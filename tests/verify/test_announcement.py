@@ -1,4 +1,4 @@
-"""Brokers list the daemon on the same listeners as each other through take-overs and restarts: they log no error."""
+"""Brokers have the daemon on the same listeners as each other through take-overs and restarts, and log no error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SILENCED, LOGGED = "ZkMetadataCache=OFF", "ZkMetadataCache=ERROR"
 
 
 async def log_errors(w: World) -> None:
-    """Embedded brokers do not log these errors by default; from now on they do."""
+    """Makes brokers log these errors, which embedded brokers do not by default."""
     for broker in w.cluster.brokers.values():
         file = broker.folder / "log4j.properties"
         text = file.read_text()
@@ -32,7 +32,7 @@ async def log_errors(w: World) -> None:
 
 
 def endpoint_of(daemon: int) -> int | None:
-    """Process id of the admin endpoint that is a child of a daemon; None between two of its lives."""
+    """Returns the process id of the admin endpoint of a daemon; None between two of its lives."""
     children = Path(f"/proc/{daemon}/task/{daemon}/children").read_text().split()
     return int(children[0]) if children else None
 
@@ -50,7 +50,7 @@ async def test_brokers_log_no_error_through_take_overs_and_restarts_of_daemon_an
         daemon = w.daemon(flags=["--takeover"], settings=settings, command=[sys.executable, "-c", PATIENT, "run"])
 
         async def listed() -> bool:
-            """Whether each broker shows the daemon at the endpoint."""
+            """Returns whether the metadata of each broker has the daemon at the endpoint."""
             for broker in w.cluster.brokers.values():
                 async with await BrokerClient.connect("127.0.0.1", broker.client_port) as asking:
                     nodes = (await asking.metadata()).nodes

@@ -1,4 +1,4 @@
-"""Clusters at the edge of what ZooKeeper carries: many topics, a huge topic, and storms of ISR changes.
+"""Clusters at the limits of ZooKeeper: many topics, a huge topic, and storms of ISR changes.
 
 Everybody's view is compared with ZooKeeper at the end of each step.
 """
@@ -98,7 +98,7 @@ async def test_a_topic_with_ten_thousand_partitions_is_started_expanded_and_move
 async def test_events_stay_coalesced_while_all_brokers_bounce_one_after_the_other(
     tmp_path: Path, topics: int, ibp: str
 ) -> None:
-    """Nobody waits for the daemon: while it still handles one bounce, the leaders ask and the next broker restarts."""
+    """While the daemon handles one bounce, leaders request ISR changes and the next broker restarts."""
     partitions = topics * 50
     data = shaped(topics, 50, STORM_BROKERS)
     settings, arguments = {"controller.ibp": ibp}, ["--ibp", ibp, *EXACT]
@@ -124,12 +124,12 @@ async def test_events_stay_coalesced_while_all_brokers_bounce_one_after_the_othe
 
 
 async def leaders(stage: Stage, partitions: int) -> set[int]:
-    """Who leads partitions of the huge topic."""
+    """Returns the brokers that lead partitions of the huge topic."""
     return {state.leader for state in await stage.states("huge", range(partitions)) if state}
 
 
 async def all_in_sync(stage: Stage) -> None:
-    """Leaders ask until every replica is in sync."""
+    """Makes leaders request ISR changes until every replica is in sync."""
     async with asyncio.timeout(ENOUGH_S):
         while True:
             await stage.fleet.ask("catch_up")
@@ -139,7 +139,7 @@ async def all_in_sync(stage: Stage) -> None:
 
 @asynccontextmanager
 async def watched(stage: Stage) -> AsyncIterator[list[float]]:
-    """Lengths of the event queue, looked at again and again."""
+    """Samples the length of the event queue."""
     depths: list[float] = []
 
     async def look() -> None:

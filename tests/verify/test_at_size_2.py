@@ -1,4 +1,4 @@
-"""At size with hindrances: servers that take small requests only, and brokers that are slow, mute or not there."""
+"""Large clusters with a ZooKeeper of small buffers, and with slow, mute and absent brokers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_batches_are_cut_to_the_buffer_of_the_server(tmp_path: Path) -> No
 
 
 async def near_the_limit(stage: Stage, partitions: int) -> None:
-    """A topic that just fits runs; one that has no room for what should be added to it is left as it is, and runs."""
+    """Starts a topic znode that just fits, and one without room for a topic id, which stays as it is."""
     for name, topic_id in (("fits", b"f" * 16), ("has-no-room", None)):
         count = most_partitions(topic_id)
         data = encode_topic({n: Assignment((1, 2)) for n in range(count)}, topic_id)
@@ -62,7 +62,7 @@ async def near_the_limit(stage: Stage, partitions: int) -> None:
 
 
 def most_partitions(topic_id: bytes | None) -> int:
-    """Partitions of the largest topic znode that a client can write here."""
+    """Returns the partitions of the largest topic znode that a client can write here."""
     count = SMALL_BYTES // 12
     while len(encode_topic({n: Assignment((1, 2)) for n in range(count)}, topic_id)) > SMALL_BYTES - SPARE_BYTES:
         count -= 1
@@ -70,7 +70,7 @@ def most_partitions(topic_id: bytes | None) -> int:
 
 
 async def test_slow_mute_and_absent_brokers_delay_no_other_broker(tmp_path: Path) -> None:
-    """What is asserted is order: the others have heard it all while the hindered ones have not taken anything."""
+    """Other brokers have acknowledged everything before the hindered ones receive anything."""
     data = shaped(200, 50, 8)
     settings = {"brokers.request_timeout_ms": 5_000}
     async with large(data, tmp_path, settings=settings, brokers=["--exact"]) as stage:
@@ -107,7 +107,7 @@ async def test_slow_mute_and_absent_brokers_delay_no_other_broker(tmp_path: Path
 
 
 async def only_others_heard(stage: Stage, *brokers: int) -> None:
-    """The views of ``brokers`` are right, nothing waits for them, and something still waits for the hindered."""
+    """Waits until ``brokers`` have acknowledged everything, while changes still wait for the hindered ones."""
     hindered = {str(broker) for broker in HINDERED}
 
     async def waited_for() -> set[str]:
@@ -126,5 +126,5 @@ async def only_others_heard(stage: Stage, *brokers: int) -> None:
 
 
 def absent() -> bytes:
-    """The registration of a broker of which nobody answers at its port."""
+    """Returns the registration of a broker at a port without a listener."""
     return encode_broker(Broker(ABSENT, 0, (Endpoint("INTERNAL", "127.0.0.1", free_port()),)), timestamp_ms=0)

@@ -35,7 +35,7 @@ async def test_auto_created_topics_are_spread_over_racks_and_never_on_the_daemon
 
 @pytest.mark.seed("S4-77", "S4-88")
 async def test_a_daemon_among_the_replicas_of_running_partitions_is_replaced() -> None:
-    """Brokers count the daemon as one of them for a moment after its end; Kafka's controller mends nothing."""
+    """Brokers choose the daemon as a replica for a moment after its end; Kafka's controller replaces none."""
     async with scene(brokers=4, racks=RACKS, partitions=24) as stage:
         daemon = stage.daemon
         await daemon.kill()
@@ -54,7 +54,7 @@ async def test_a_daemon_among_the_replicas_of_running_partitions_is_replaced() -
 
 @pytest.mark.seed("S4-77", "S4-88")
 async def test_more_replicas_than_brokers_wait_for_a_broker_instead_of_the_daemon() -> None:
-    """Two brokers and the daemon look like three: RF 3 passes at the broker, and is undone before it starts."""
+    """A broker takes two brokers and the daemon for three and creates RF 3; the daemon deletes that topic."""
     async with world(2, partitions=3, replication=3) as w:
         daemon = w.daemon(flags=["--takeover"])
         await daemon.boot()

@@ -1,4 +1,4 @@
-"""Policy classes and unclean elections in the files of real brokers, and what the daemon makes of them."""
+"""The daemon adopts policy classes and unclean elections from the files of real brokers."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.timeout(300)
 
 
 async def begun(w: World, **settings: object) -> RegentProcess:
-    """A daemon whose settings file has the two keys that it must have; it is in office."""
+    """Boots a daemon with the mandatory settings only, and waits until it is active."""
     daemon = w.daemon(flags=["--takeover"], settings=settings)
     await daemon.boot()
     return daemon
 
 
 def refusal(done: Finished) -> tuple[int, bool, bool]:
-    """Exit code, whether a policy refused, whether it is the class that did."""
+    """Returns exit code, whether a policy refused, and whether the reason is of the class."""
     said = done.out + done.err
     return done.code, "PolicyViolationException" in said, policy_class.WHY in said
 

@@ -1,4 +1,4 @@
-"""A daemon stands still (SIGSTOP) and wakes up when another one holds the role."""
+"""A daemon is frozen (SIGSTOP) and wakes when another one holds the role."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_without_guard_and_lease_a_displaced_daemon_is_fenced_and_no_broke
 
 
 async def displaced(stage: Scene, zombie: RegentProcess, second: RegentProcess) -> None:
-    """While ``zombie`` stands still, and with its session alive, ``second`` gets the role: then it wakes."""
+    """Freezes ``zombie``, whose session stays alive, until ``second`` holds the role."""
     zombie.pause()
     listed = await stage.w.zk.children(own.LOCKS)
     assert listed is not None
@@ -123,7 +123,7 @@ async def displaced(stage: Scene, zombie: RegentProcess, second: RegentProcess) 
 @pytest.mark.seed("S4-77", "S4-80")
 @pytest.mark.parametrize("fault", ["freeze", "kill"])
 async def test_isr_changes_succeed_within_the_brokers_timeout_after_a_daemon_froze_or_died(fault: str) -> None:
-    """The follower lags by itself: its session outlives the test, so that only its leaders can shrink the ISR."""
+    """The session of the follower outlives the test, so that only its leaders can shrink the ISR."""
     slow_to_die = {"zookeeper.session.timeout.ms": 20_000, "replica.lag.time.max.ms": 2_000}
     async with scene(properties=slow_to_die) as stage:
         second = await stage.standby()
@@ -148,13 +148,13 @@ async def test_isr_changes_succeed_within_the_brokers_timeout_after_a_daemon_fro
 
 
 async def _shrunk(stage: Scene, follower: int) -> bool:
-    """Whether every partition that another broker leads has dropped the follower."""
+    """Returns whether every partition with another leader has dropped the follower from its ISR."""
     states = [state for _, state in (await stage.w.states()).values() if state is not None]
     return all(follower not in state.isr for state in states if state.leader != follower)
 
 
 def isr_waits(broker: EmbeddedBroker) -> list[float]:
-    """Seconds from each wish to change an ISR to the answer, as the broker's log tells them."""
+    """Reads the seconds from each request for an ISR change to its response from the broker's log."""
     told = re.findall(ISR_LINE, broker.log_text(), re.MULTILINE)
     by_partition: dict[str, list[tuple[datetime, str]]] = {}
     for stamp, partition, what in told:

@@ -1,4 +1,4 @@
-"""Peers that want to keep brokers from their controller, at both listeners: the role stays, and brokers are served.
+"""Hostile peers attack both listeners: the daemon keeps the role, and brokers are served.
 
 What each attack did and cost is printed, at the end as a table, and kept beside the times of the system tests. Times
 are stated, as they were and corrected (:mod:`tests.verify.siege_costs`); counts, memory and descriptors are asserted.
@@ -37,7 +37,7 @@ TOGETHER = ("versions, then nothing", "half of 16 MiB", "tags in an envelope, 16
 
 @asynccontextmanager
 async def siege(test: str, **options: Any) -> AsyncIterator[Siege]:
-    """A loaded cluster, its daemon and the admin endpoint beside it; afterwards all is as it was."""
+    """Runs a loaded cluster, its daemon and an admin endpoint, and checks the costs at the end."""
     async with scene(**options) as stage, endpoint(stage.daemon) as at:
         epoch = await stage.active()
         brokers = await stage.w.store.load_brokers()
@@ -59,7 +59,7 @@ async def siege(test: str, **options: Any) -> AsyncIterator[Siege]:
 
 
 async def stops_and_comes_back(stage: Scene, broker: int) -> None:
-    """A clean stop of a broker, whose call is answered at the first try."""
+    """Stops a broker cleanly, with success at its first try, and boots it again."""
     stopped = await stage.w.cluster.brokers[broker].shut_down()
     assert stopped.first_try, stage.daemon.log_tail()
     await stage.w.cluster.brokers[broker].boot()

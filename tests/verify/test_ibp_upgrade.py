@@ -1,4 +1,4 @@
-"""The inter-broker protocol is raised under acks=all load, brokers first, then the daemon."""
+"""An upgrade of the inter-broker protocol under acks=all load, brokers first, then the daemon."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OLD, NEW = "2.7-IV1", "3.9-IV0"
 
 
 def raised(broker: EmbeddedBroker) -> None:
-    """The broker's next start has the new protocol."""
+    """Configures the new protocol for the next start of a broker."""
     config = broker.folder / "server.properties"
     config.write_text(config.read_text().replace(OLD, NEW))
 

@@ -1,4 +1,4 @@
-"""The steps of the Dockerfile on this machine: what would be in the image runs by itself."""
+"""The steps of the Dockerfile on this machine make an installation that runs by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kill -9 and SIGSTOP of the active daemon at random moments, while brokers come and go, under acks=all load."""
+"""Kills and freezes of the active daemon at random moments, while brokers restart, under acks=all load."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def the_active(daemons: list[RegentProcess]) -> RegentProcess:
 
 
 async def fault(daemon: RegentProcess, chance: random.Random) -> None:
-    """Strikes the daemon somewhere in what just began."""
+    """Kills or freezes the daemon after a random wait."""
     await asyncio.sleep(chance.uniform(0.0, 1.0))
     if chance.random() < 0.5:
         await daemon.kill()
@@ -73,7 +73,7 @@ async def fault(daemon: RegentProcess, chance: random.Random) -> None:
 
 
 async def happening(stage: Scene, chance: random.Random) -> None:
-    """Something that a controller has to decide about."""
+    """Causes an event that a controller decides about."""
     brokers = stage.w.cluster.brokers
     broker = brokers[chance.choice(list(brokers))]
     match chance.choice(["topic", "stop", "kill", "freeze"]):

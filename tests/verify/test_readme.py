@@ -1,4 +1,4 @@
-"""Every command of the README and of the way there and back in docs/how-to, run in its order on a real cluster."""
+"""Commands of the README and of pages in docs/how-to run in their order on a real cluster."""
 
 from __future__ import annotations
 

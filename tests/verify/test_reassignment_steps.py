@@ -1,4 +1,4 @@
-"""{1,2,3} to {4,5,6} on six real brokers: the daemon is killed at every write, and ZooKeeper is as the table says."""
+"""The daemon is killed at every write of a reassignment from {1,2,3} to {4,5,6} on six real brokers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Proxies = dict[int, LossyProxy]
 
 
 class Row(NamedTuple):
-    """Assignment, leader, and ISR in ascending order."""
+    """Holds assignment, leader, and ISR in ascending order."""
 
     assignment: Assignment
     leader: int
@@ -35,14 +35,14 @@ class Row(NamedTuple):
 
 
 class Move(NamedTuple):
-    """From where to where."""
+    """Holds the replicas before and after a reassignment."""
 
     origin: tuple[int, ...]
     target: tuple[int, ...]
 
     @property
     def table(self) -> list[Row]:
-        """What ZooKeeper holds after each step of the protocol, and at first."""
+        """Returns the content of ZooKeeper at first and after each step of the protocol."""
         origin, target = self
         union, everybody = Assignment(origin).reassigned_to(target), tuple(range(1, 7))
         return [
@@ -55,7 +55,7 @@ class Move(NamedTuple):
 
 
 class Step(NamedTuple):
-    """A write: in which multi it is found, and the table's row before and after it."""
+    """Describes a write: the text of its multi, and the table's rows before and after it."""
 
     what: str
     written: Callable[[Move], str]
@@ -65,7 +65,7 @@ class Step(NamedTuple):
 
 
 def any_of(brokers: tuple[int, ...]) -> str:
-    """Regular expression of an ISR of all these, in any order."""
+    """Returns a regular expression for an ISR of these brokers in any order."""
     one = "[" + "".join(map(str, brokers)) + "]"
     return rf'"isr":\[{one}(,{one}){{{len(brokers) - 1}}}\]'
 
@@ -96,7 +96,7 @@ async def test_a_reassignment_ends_after_a_kill_of_the_daemon_at_any_write(
 
 
 async def killed_at(s: System, proxies: Proxies, step: Step, move: Move, *, before: bool) -> None:
-    """The move is asked for, the active daemon is killed at the write, and the other one brings it to its end."""
+    """Requests a reassignment, kills the active daemon at a write, and waits until the other one has finished."""
     assert await row(s) == move.table[0]
     active, epoch = await s.active(), await s.w.epoch()
     proxy, pid = proxies[active.id], active.pid
@@ -113,13 +113,13 @@ async def killed_at(s: System, proxies: Proxies, step: Step, move: Move, *, befo
 
 
 def growing(found: Row, move: Move) -> Row:
-    """A row of the table also where some of the target, not all, have joined the ISR already."""
+    """Replaces an ISR that only a part of the target has joined by the original one."""
     joined = {*move.origin} < {*found.isr} < {*move.origin, *move.target}
     return found._replace(isr=move.origin) if joined else found
 
 
 async def ask(s: System, target: tuple[int, ...], *, by_znode: bool) -> None:
-    """By the tool, which hears of no failover, or by znode."""
+    """Requests a reassignment by the tool, or by znode."""
     wish = {"version": 1, "partitions": [{"topic": TOPIC, "partition": 0, "replicas": target}]}
     if by_znode:
         await s.w.zk.create(paths.REASSIGN_PARTITIONS, json.dumps(wish).encode())
@@ -130,13 +130,13 @@ async def ask(s: System, target: tuple[int, ...], *, by_znode: bool) -> None:
 
 
 async def row(s: System) -> Row:
-    """What ZooKeeper holds now."""
+    """Reads the present row."""
     leader, isr = await s.isr(TOPIC)
     return Row((await s.placed(TOPIC))[0], leader, tuple(sorted(isr)))
 
 
 async def done(s: System, move: Move) -> bool:
-    """ZooKeeper holds the table's last row, the request is gone, and the old logs are."""
+    """Returns whether ZooKeeper has the table's last row, and request and old logs are gone."""
     assert await row(s) == move.table[-1]
     assert await s.w.zk.exists(paths.REASSIGN_PARTITIONS) is None
     assert s.hosting(TOPIC) == {(broker, 0) for broker in move.target}
@@ -145,7 +145,7 @@ async def done(s: System, move: Move) -> bool:
 
 @asynccontextmanager
 async def proxied(s: System) -> AsyncIterator[Proxies]:
-    """Both daemons reach ZooKeeper through a proxy each."""
+    """Restarts both daemons with a proxy before ZooKeeper each."""
     proxies: Proxies = {}
     for daemon in s.daemons:
         await daemon.stop()

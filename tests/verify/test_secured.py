@@ -1,4 +1,4 @@
-"""The protocols and mechanisms between brokers that no shorter test tries."""
+"""Protocols and mechanisms between brokers that no shorter test covers."""
 
 from __future__ import annotations
 

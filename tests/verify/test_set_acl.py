@@ -1,4 +1,4 @@
-"""Brokers that close what they create in ZooKeeper (``zookeeper.set.acl=true``), and a daemon that does the same."""
+"""Brokers with ``zookeeper.set.acl=true`` close their znodes to others, and a daemon does the same."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OWNER, READER = Acl(ALL, "sasl", "kafka"), Acl(READ, "world", "anyone")
 
 
 def settings(folder: Path) -> dict[str, object]:
-    """Of a daemon that is at ZooKeeper who the brokers are; its endpoint is somebody else."""
+    """Returns settings of a daemon with the brokers' identity at ZooKeeper; its endpoint has another one."""
     for name, text in (("sasl", USER), ("endpoint", "announcer:secret"), ("digest", "regent:secret")):
         (folder / name).write_text(f"{text}\n", encoding="utf-8")
         (folder / name).chmod(0o600)
@@ -42,7 +42,7 @@ def settings(folder: Path) -> dict[str, object]:
 
 
 async def lists(w: World, root: str) -> dict[str, set[Acl]]:
-    """The ACL of every znode from ``root`` on."""
+    """Returns the ACL of every znode from ``root`` on."""
     found = {root: set((await w.zk.get_acls(root))[0])}
     listed = await w.zk.children(root)
     for name in listed[0] if listed is not None else ():
@@ -51,7 +51,7 @@ async def lists(w: World, root: str) -> dict[str, set[Acl]]:
 
 
 async def refused_to_strangers(w: World, path: str, *, readable: bool) -> None:
-    """Nobody without the brokers' identity writes a znode, nor reads one that holds keys."""
+    """Checks that a session without the brokers' identity cannot write a znode, nor read one that holds keys."""
     stranger = KazooZooKeeper(w.cluster.connect, session_timeout_ms=10_000)
     await stranger.connect(10.0)
     try:

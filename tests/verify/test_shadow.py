@@ -1,4 +1,4 @@
-"""Shadow mode through every broker's death and clean shutdown, the controller's too, at both IBPs and under load."""
+"""A shadow through every broker's death and clean shutdown, the controller's too, at two IBPs and under load."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's own tools cannot tell regent's cluster from Kafka's: docs/reference/stock-tools.md."""
+"""Kafka's own tools have the same output under both controllers: docs/reference/stock-tools.md."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_stock_tools_have_the_same_output_under_both_controllers() -> None
 
 @pytest.mark.skipif(not has_compiler(), reason="it needs a JDK")
 async def test_tools_have_the_same_output_in_one_jvm_as_in_their_own(tmp_path: Path) -> None:
-    """Twice in the shared one: nothing of an earlier tool is left."""
+    """Each tool runs twice in the shared JVM, to show that nothing of an earlier tool is left."""
     alone = Tools(NOBODY, tmp_path)
     async with one_jvm(tmp_path) as jvm:
         together = ToolsInOneJvm(jvm, NOBODY, tmp_path, timeout_s=60.0)

@@ -1,4 +1,4 @@
-"""Kafka's log directory failure test: a disk of the leader, or of a follower, fails under load, and is mended.
+"""Kafka's log directory failure test: a disk of the leader, or of a follower, fails under load, and is replaced.
 
 Permissions do not stop root. So the directory is moved away and a file takes its place: open files go on, but the
 next segment cannot be made. A segment is rolled after three seconds.
@@ -24,7 +24,7 @@ DISKS = {
 
 
 def home(broker: EmbeddedBroker, topic: str) -> Path:
-    """The log directory that holds the topic's only partition."""
+    """Returns the log directory with the topic's only partition."""
     [log] = broker.folder.glob(f"data-[12]/{topic}-0")
     return log.parent
 
@@ -44,7 +44,7 @@ def mend(disk: Path) -> None:
 
 
 async def left(s: System, broker: int) -> bool:
-    """Whether the broker neither leads the partition nor is in sync."""
+    """Returns whether the broker neither leads the partition nor is in sync."""
     leader, isr = await s.isr(LOST)
     return leader not in {broker, -1} and broker not in isr
 
@@ -65,7 +65,7 @@ async def known_offline(s: System, broker: int) -> bool:
 async def test_a_failed_disk_of_one_broker_costs_no_record(
     role: str, bounce: bool, request: pytest.FixtureRequest
 ) -> None:
-    """What is on the broker's other disk goes on there, at the end with this broker alone."""
+    """Replicas on the broker's other disk stay available, at the end with this broker alone."""
     async with system(request.node.name, properties=DISKS) as s:
         await s.create(KEPT, {0: (1, 2, 3)}, min_insync_replicas=1)
         await s.create(LOST, {0: (2, 3, 1)}, min_insync_replicas=2)
@@ -94,7 +94,7 @@ async def test_a_failed_disk_of_one_broker_costs_no_record(
 
 
 async def alone(s: System, broker: EmbeddedBroker) -> None:
-    """The other brokers stop: the partition on the good disk is written and read at this one."""
+    """Stops the other brokers; clients write and read the partition on the good disk."""
     for other in s.w.cluster.brokers.values():
         if other is not broker:
             await other.stop()

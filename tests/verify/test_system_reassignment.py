@@ -33,7 +33,7 @@ THROTTLE_BYTES_PER_S = 4_000_000
 
 
 async def execute(s: System, placement: Placement, *options: str) -> list[str]:
-    """``kafka-reassign-partitions --execute``; returns the arguments of a ``--verify``."""
+    """Runs ``kafka-reassign-partitions --execute``; returns the arguments of a ``--verify``."""
     plan = [{"topic": TOPIC, "partition": p, "replicas": list(replicas)} for p, replicas in placement.items()]
     file = s.w.cluster.folder / "reassignment.json"
     file.write_text(json.dumps({"version": 1, "partitions": plan}), encoding="utf-8")
@@ -43,7 +43,7 @@ async def execute(s: System, placement: Placement, *options: str) -> list[str]:
 
 
 async def verified(s: System, verify: Sequence[str], placement: Placement) -> bool:
-    """``kafka-reassign-partitions --verify`` finds every partition complete."""
+    """Returns whether ``kafka-reassign-partitions --verify`` finds every partition complete."""
     done = await s.tool("kafka-reassign-partitions", *verify)
     complete = re.findall(
         rf"^Reassignment of partition {TOPIC}-(\d+) is (?:completed|complete)\.$", done.out, re.MULTILINE
@@ -61,14 +61,14 @@ async def all_move(s: System) -> bool:
 
 
 async def arrived(s: System, placement: Placement) -> None:
-    """The topic znode says so, and so do the brokers' disks."""
+    """Waits until the topic znode and the brokers' disks have the placement."""
     assert await s.placed(TOPIC) == {p: Assignment(tuple(replicas)) for p, replicas in placement.items()}
     wanted = {(broker, p) for p, replicas in placement.items() for broker in replicas}
     await eventually(lambda: s.hosting(TOPIC) == wanted, 60.0)
 
 
 async def first_halves_deleted(s: System, partitions: Sequence[int]) -> None:
-    """So that each log starts at a later offset than 0, as after retention."""
+    """Deletes the first half of each log, as retention does."""
     spots = [TopicPartition(TOPIC, p) for p in partitions]
     async with AIOKafkaConsumer(bootstrap_servers=s.w.cluster.bootstrap) as consumer:
         ends = await consumer.end_offsets(spots)
@@ -80,7 +80,7 @@ async def first_halves_deleted(s: System, partitions: Sequence[int]) -> None:
 
 
 async def bounce_and_kill(s: System) -> None:
-    """Every other broker stops and starts, the active daemon is killed at the first of them."""
+    """Restarts every second broker, and kills the active daemon at the first of them."""
     active = await s.active()
     for broker in list(s.w.cluster.brokers)[::2]:
         assert await moving(s), "the brokers bounce while partitions move"
@@ -103,7 +103,7 @@ async def bounce_and_kill(s: System) -> None:
 async def test_twenty_reassigned_partitions_arrive_while_brokers_bounce(
     bounce: bool, later: bool, request: pytest.FixtureRequest
 ) -> None:
-    """All replicas must be in sync to write (``min.insync.replicas=3``): one that is not back stops the load."""
+    """With ``min.insync.replicas=3`` the load stops where one replica does not return."""
     seed = int(os.environ.get("REGENT_SEED") or random.SystemRandom().randrange(10**6))
     print(f"REGENT_SEED={seed} repeats this run")
     chance = random.Random(seed)
@@ -127,7 +127,7 @@ async def test_twenty_reassigned_partitions_arrive_while_brokers_bounce(
 @pytest.mark.kafka("kafkatest.throttling_test", "ReassignPartitionsCommandTest.testThrottledReassignment")
 @pytest.mark.seed("S4-54", "S4-59", "S4-60", "S4-77")
 async def test_a_throttle_stays_until_the_reassignment_is_verified(request: pytest.FixtureRequest) -> None:
-    """Each new broker receives both partitions, each leader sends its one twice: two sizes at the throttle's pace."""
+    """Each new broker receives both partitions, and each leader sends its one twice."""
     before, after = {0: (1, 2), 1: (2, 1)}, {0: (3, 4), 1: (4, 3)}
     async with system(request.node.name, BROKERS) as s:
         await s.create(TOPIC, before)
@@ -161,7 +161,7 @@ THROTTLED: Mapping[str, Mapping[str, str]] = {
 
 
 async def throttles(s: System) -> dict[str, dict[str, str]]:
-    """The configuration znodes of the topic and of all brokers, which must be the same."""
+    """Reads the configuration znodes of the topic and of all brokers, which must be equal."""
     topic = await configs(s, f"/config/topics/{TOPIC}")
     brokers = [await configs(s, f"/config/brokers/{broker}") for broker in s.w.cluster.brokers]
     assert all(found == brokers[0] for found in brokers)

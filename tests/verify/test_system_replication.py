@@ -15,7 +15,7 @@ BOUNCES = 3
 
 
 async def leader_goes(s: System, how: str) -> int:
-    """The leader of partition 0 goes; returns once every partition has another leader that lives."""
+    """Stops or kills the leader of partition 0; returns its id once every partition has another leader."""
     leader, _ = await s.isr(TOPIC)
     broker = s.w.cluster.brokers[leader]
     with s.times.taken(f"{how} end of a leader to the next one"):
@@ -50,7 +50,7 @@ async def test_no_record_is_lost_when_leaders_bounce_and_one_stays_down(
 
 
 async def in_sync(s: System, broker: int) -> bool:
-    """Whether the broker is in sync again: without it the next one to go could be the last."""
+    """Returns whether the broker is in every ISR, so that another one may go."""
     states = [state for (topic, _), (_, state) in (await s.w.states()).items() if topic == TOPIC]
     return all(isinstance(state, Leadership) and broker in state.isr for state in states)
 
@@ -61,7 +61,7 @@ async def in_sync(s: System, broker: int) -> bool:
 async def test_no_record_is_lost_when_controllers_bounce_and_one_stays_down(
     how: str, request: pytest.FixtureRequest
 ) -> None:
-    """At each end of the active daemon a broker is let go or dies too, so that a controller is needed at once."""
+    """A broker goes together with the active daemon, so that a controller is needed at once."""
     async with system(request.node.name) as s:
         await s.create(TOPIC, PARTITIONS)
         async with s.loaded({TOPIC: len(PARTITIONS)}) as stage:
@@ -91,7 +91,7 @@ async def test_no_record_is_lost_when_controllers_bounce_and_one_stays_down(
 @pytest.mark.kafka("kafkatest.replication_replica_failure_test")
 @pytest.mark.seed("S4-77")
 async def test_a_follower_that_no_longer_fetches_leaves_the_isr(request: pytest.FixtureRequest) -> None:
-    """It stays registered: its leader shrinks and expands the ISR, and asks the controller for leave."""
+    """The follower stays registered, so its leader requests both changes of the ISR."""
     silent = {"zookeeper.session.timeout.ms": 20_000, "replica.lag.time.max.ms": 4_000}
     async with system(request.node.name, properties=silent) as s:
         await s.create(TOPIC, {0: (1, 2, 3)}, min_insync_replicas=2)

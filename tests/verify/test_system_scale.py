@@ -21,7 +21,7 @@ HEAP_MB = 512
 
 
 async def create(s: System) -> None:
-    """All with one request to the admin endpoint, which answers once every partition is led."""
+    """Creates all topics by one request to the admin endpoint; its response waits for leaders of all partitions."""
     async with admin_client(s.at.address, request_timeout_ms=150_000) as admin:
         made = await admin.create_topics([NewTopic(name, PARTITIONS, REPLICAS) for name in TOPICS], timeout_ms=120_000)
     assert set(errors_of(made)) == {(name, 0) for name in TOPICS}
@@ -39,7 +39,7 @@ async def bounce(s: System) -> None:
 
 
 async def gone(s: System) -> bool:
-    """Whether neither ZooKeeper nor a disk has anything of the topics."""
+    """Returns whether neither ZooKeeper nor a disk has anything of the topics."""
     listed = await s.w.zk.children(paths.TOPICS)
     asked = await s.w.zk.children(paths.DELETE_TOPICS)
     assert listed is not None

@@ -31,7 +31,7 @@ KAFKAS = {"deleteall", "delete"}
 
 
 class Machine:
-    """A daemon of the installation below ``root``; ``users`` are those that its uninstallation removed."""
+    """Runs a daemon of the installation below ``root``; ``users`` are those that its uninstallation removed."""
 
     def __init__(self, w: World, root: Path) -> None:
         self.root = root
@@ -44,7 +44,7 @@ class Machine:
         self.users: set[str] = set()
 
     async def install(self) -> None:
-        """As Install says: the daemon's password where systemd finds it, from where the daemon's start has a copy."""
+        """Installs as documented, with the daemon's password in systemd's credential store and a copy for its start."""
         (self.root / "etc/systemd/system").mkdir(parents=True)
         await self._execute(ROOT / BUILD, self.root, PYTHON=sys.executable)
         self._look_below_root()
@@ -60,12 +60,12 @@ class Machine:
         module.write_text(text.replace(f'"{STORE}"', f'"{self.root}{STORE}"'))
 
     def module(self, name: str) -> Path:
-        """An installed file, whether it is there or not."""
+        """Returns the path of an installed file, whether it exists or not."""
         [packages] = self.root.glob("opt/regent/lib/python3*/site-packages")
         return packages / name
 
     async def run(self, line: str) -> str:
-        """Carries a line out as its shell would; returns what it said."""
+        """Runs a line as a shell would; returns its output."""
         words = shlex.split(line)
         if words[0] == "regent":
             return await self._execute(self.root / "opt/regent/bin/regent", *words[1:], "--config", self.daemon.config)
@@ -122,7 +122,7 @@ async def flows(load: Load) -> None:
 
 
 async def upgraded(machines: list[Machine]) -> None:
-    """Standby first, then the active one, whose role the standby takes; lost modules are there again."""
+    """Upgrades the standby, then the active daemon, whose role the standby takes; lost modules are restored."""
     active, standby = machines
     *steps, last = documented("Upgrade")
     for machine in (standby, active):
@@ -141,7 +141,7 @@ def other(machine: Machine, machines: list[Machine]) -> Machine:
 
 
 async def removed(w: World, machines: list[Machine]) -> None:
-    """The role goes back at the active daemon, the files go on each machine, the znodes at last."""
+    """Hands the role back, removes the files of each machine, and the znodes at last."""
     commands = documented("Uninstall")
     znodes = [line for line in commands if line.split()[0] in KAFKAS]
     handback, *steps = (line for line in commands if line not in znodes)

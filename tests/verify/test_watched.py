@@ -32,13 +32,13 @@ async def test_no_panel_is_empty_after_a_run_with_faults(tmp_path: Path) -> None
 
 
 async def scraped(s: Watched) -> bool:
-    """Both daemons answer Prometheus, and the rules are evaluated."""
+    """Returns whether Prometheus has scraped both daemons and evaluated the rules."""
     up = await s.prometheus.query('up{job="regent"} == 1')
     return len(up) == len(s.ports)
 
 
 async def whole(s: Watched, began_s: float) -> bool:
-    """Rates need some scrapes."""
+    """Returns whether every query of the dashboards has data; rates need some scrapes."""
     span = Span(began_s, time.time() + SCRAPE_S)
     empty = [text for dashboard in DASHBOARDS for text in await empty_queries(render(dashboard), s.prometheus, span)]
     assert not empty, empty
@@ -46,7 +46,7 @@ async def whole(s: Watched, began_s: float) -> bool:
 
 
 async def unauthorised(s: Watched) -> int:
-    """What a scrape without the token gets."""
+    """Returns the status of a scrape without the token."""
     port = next(iter(s.ports.values()))
     async with httpx.AsyncClient(verify=False) as client:  # it is about the token
         return (await client.get(f"https://127.0.0.1:{port}/metrics")).status_code

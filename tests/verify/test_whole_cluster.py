@@ -1,4 +1,4 @@
-"""Everything goes down, in order and at once, and comes back."""
+"""All brokers stop in order, or all processes are killed at once, and start again."""
 
 from __future__ import annotations
 

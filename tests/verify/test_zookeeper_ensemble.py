@@ -39,7 +39,7 @@ async def restarted(server: EmbeddedZooKeeper, stage: Scene, session: int) -> No
 
 
 async def session_of_daemon(stage: Scene) -> int:
-    """The session that holds the daemon's place in the queue."""
+    """Returns the session that holds the daemon's position in the queue."""
     listed = await stage.w.zk.children(LOCKS)
     assert listed is not None
     [name] = listed[0]
@@ -49,7 +49,7 @@ async def session_of_daemon(stage: Scene) -> int:
 
 
 async def server_of(session: int, servers: list[EmbeddedZooKeeper]) -> EmbeddedZooKeeper | None:
-    """The server that says it has the connection of a session."""
+    """Returns the server that has the connection of a session."""
     for server in servers:
         if f"sid=0x{session:x}" in await server.query("cons"):
             return server
@@ -68,7 +68,7 @@ async def left_by_daemon(server: EmbeddedZooKeeper, stage: Scene, session: int) 
 
 
 async def settled(stage: Scene) -> None:
-    """Every ZooKeeper is in sync, every broker is registered, all is proven."""
+    """Waits until every ZooKeeper is in sync, every broker is registered and the scene is proven."""
 
     async def whole() -> bool:
         return await in_sync(stage.w.cluster.zookeepers) and await stage.w.cluster.registered() == set(
@@ -84,7 +84,7 @@ async def settled(stage: Scene) -> None:
 @pytest.mark.timeout(420)
 @pytest.mark.parametrize("fault", [frozen, killed, restarted], ids=lambda fault: fault.__name__)
 async def test_the_epoch_is_kept_whichever_server_fails(fault: Fault) -> None:
-    """The one that the daemon is connected to fails first, then the others."""
+    """The server of the daemon fails first, then the others."""
     async with scene(
         zookeepers=3,
         zookeeper_options=SERVERS,

@@ -1,4 +1,4 @@
-"""ZooKeeper stands still, or is restarted, under acks=all load."""
+"""ZooKeeper is frozen, or restarted, under acks=all load."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IBPS = ("3.9-IV0", "2.7-IV1")
 
 
 async def settled(stage: Scene) -> None:
-    """Every broker is registered, the daemon is active, and all is proven."""
+    """Waits until every broker is registered, the daemon is active and the scene is proven."""
 
     async def all_registered() -> bool:
         return await stage.w.cluster.registered() == set(stage.w.cluster.brokers)

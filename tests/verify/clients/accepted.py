@@ -1,4 +1,4 @@
-"""Differences that are meant, each with its reason."""
+"""Lists intended differences, each with its reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Accepted(NamedTuple):
     why: str
 
     def explains(self, title: str, kafka: str, regent: str) -> bool:
-        """Whether all of a difference is what this one is about."""
+        """Returns whether this entry covers all of a difference."""
         found = ((self.title, title), (self.kafka, kafka), (self.regent, regent))
         return all(re.fullmatch(pattern, text) for pattern, text in found)
 

@@ -1,4 +1,4 @@
-"""aiokafka."""
+"""Drives aiokafka."""
 
 from __future__ import annotations
 

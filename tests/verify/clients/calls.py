@@ -24,7 +24,7 @@ class Call(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Calls that belong together, in their order: they stand on what those before them did."""
+    """Holds calls in their order; each relies on the effects of those before it."""
 
     title: str
     calls: tuple[Call, ...]

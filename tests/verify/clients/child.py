@@ -19,7 +19,7 @@ CLIENTS = ("librdkafka", "kafka-python", "aiokafka", "Java 2.8", "Java 4.4")
 
 
 def driver_of(client: str) -> Driver:
-    """The client library is imported here alone: it is there for this suite only."""
+    """Imports the client library, which is installed for this suite only."""
     match client:
         case "librdkafka":
             from tests.verify.clients.librdkafka import Librdkafka

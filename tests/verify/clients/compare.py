@@ -1,4 +1,4 @@
-"""Both controllers' clusters play the table with every client at the same time; what differs is told."""
+"""Plays the table with every client at both controllers' clusters at the same time, and compares the results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Played = dict[str, dict[str, list[str]]]
 
 
 class Difference(NamedTuple):
-    """A call whose results differ."""
+    """Holds a call whose results differ."""
 
     client: str
     group: str
@@ -37,7 +37,7 @@ class Difference(NamedTuple):
     regent: str
 
     def accepted(self) -> Accepted | None:
-        """What explains it."""
+        """Returns the accepted difference that covers this one."""
         return next((one for one in ACCEPTED if one.explains(self.title, self.kafka, self.regent)), None)
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Difference(NamedTuple):
 
 
 async def play_all(tell: Callable[[str], None]) -> Played:
-    """Starts both clusters, plays every client at the brokers of each, and returns what came."""
+    """Starts both clusters, plays every client at the brokers of each, and returns the results."""
     clients = [client for client in CLIENTS if has_compiler() or not client.startswith("Java")]
     async with asyncio.TaskGroup() as group:
         kafka = group.create_task(_under_kafka(clients, tell))
@@ -69,7 +69,7 @@ async def _under_regent(clients: list[str], tell: Callable[[str], None]) -> dict
 
 
 async def _listed(w: World, daemon: int) -> bool:
-    """Whether each broker shows the daemon to clients."""
+    """Returns whether the metadata of each broker has the daemon."""
     for broker in w.cluster.brokers.values():
         async with await BrokerClient.connect("127.0.0.1", broker.client_port) as asking:
             if daemon not in {node.id for node in (await asking.metadata()).nodes}:
@@ -87,7 +87,7 @@ async def _visit(w: World, controller: str, clients: list[str], tell: Callable[[
 
 
 async def _played(w: World, client: str, prefix: str) -> tuple[str, list[str]]:
-    """One client in a process of its own, whose topics nobody else has."""
+    """Plays one client in a process of its own, with topics of its own."""
     why = ""
     for attempt in range(TRIES_MAX):
         command = [sys.executable, "-m", "tests.verify.clients.child", client, ",".join(w.cluster.bootstrap)]
@@ -111,7 +111,7 @@ async def _played(w: World, client: str, prefix: str) -> tuple[str, list[str]]:
 
 
 def differences(played: Played) -> Iterator[Difference]:
-    """What differs between the controllers, accepted or not."""
+    """Yields differences between the controllers, accepted or not."""
     groups = [group.title for group in GROUPS for _ in group.calls]
     for client, ours in played["regent"].items():
         for group, call, here, there in zip(groups, CALLS, ours, played["kafka"][client], strict=True):

@@ -1,4 +1,4 @@
-"""What every client of the matrix is to this suite: operations by name, whose outcomes are one line of text each."""
+"""Defines a client of the matrix: operations by name, whose outcomes are one line of text each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Refused(Exception):
 
 
 class Driver(Protocol):
-    """One client library in one version. Its topics, users and groups have ``prefix`` in front of their names."""
+    """Calls one client library in one version. Names of its topics, users and groups begin with ``prefix``."""
 
     name: str
     version: str
@@ -24,21 +24,21 @@ class Driver(Protocol):
         """Connects."""
 
     async def call(self, operation: str, arguments: Mapping[str, Any]) -> str:
-        """The outcome in words; an error by its name, :data:`ABSENT` where the client has no such call."""
+        """Returns the outcome in words; an error by its name, :data:`ABSENT` where the client has no such call."""
 
     async def close(self) -> None:
-        """Ends its connections."""
+        """Closes its connections."""
 
 
 def checked(code: int) -> str:
-    """``done``; raises :class:`Refused` for an error code."""
+    """Returns ``done``; raises :class:`Refused` for an error code."""
     if code:
         raise Refused(named(code))
     return "done"
 
 
 def named(code: int) -> str:
-    """Kafka's name of an error code."""
+    """Returns Kafka's name of an error code."""
     try:
         return ErrorCode(code).name.upper()
     except ValueError:
@@ -46,10 +46,10 @@ def named(code: int) -> str:
 
 
 def shown(things: Iterable[Any]) -> str:
-    """Sorted and separated by blanks; ``none`` where there are none."""
+    """Returns items sorted and separated by blanks; ``none`` where there are none."""
     return " ".join(sorted(map(str, things))) or "none"
 
 
 def partition_text(number: int, leader: int, replicas: Iterable[int], isr: Iterable[int]) -> str:
-    """A partition, its leader, replicas and ISR."""
+    """Returns a partition with its leader, replicas and ISR as text."""
     return f"{number}:{leader}/{','.join(map(str, replicas))}/{','.join(map(str, sorted(isr)))}"

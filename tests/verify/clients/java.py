@@ -1,4 +1,4 @@
-"""Java's client, in the version that a jar has."""
+"""Drives Java's client in the version of a jar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""kafka-python.
+"""Drives kafka-python.
 
 Two of its calls are left out: it sends AlterUserScramCredentials and UpdateFeatures to any node, and takes the answer
 NOT_CONTROLLER for success, so that their outcome depends on the broker that it happens to choose.
@@ -183,14 +183,14 @@ def _absent(**_: Any) -> str:
 
 
 def _name(error: Any) -> str:
-    """Of an error or its class; the client's own have no number."""
+    """Returns the name of an error or its class; the client's own have no number."""
     number = getattr(error, "errno", None)
     kind = error if isinstance(error, type) else type(error)
     return named(number) if isinstance(number, int) else kind.__name__
 
 
 def _first_word(outcome: Any) -> str:
-    """``OK``, or the name of the error in ``[Error 40] InvalidConfigurationError: why``."""
+    """Returns ``OK``, or the name of the error in ``[Error 40] InvalidConfigurationError: why``."""
     text = str(outcome)
     return "done" if text == "OK" else text.partition(":")[0].partition("] ")[2]
 

@@ -1,4 +1,4 @@
-"""confluent-kafka, which is librdkafka."""
+"""Drives confluent-kafka, which is librdkafka."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/reference/clients.md from the table and the results of a whole run."""
+"""Writes docs/reference/clients.md from the table and the results of a whole run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOT_CONTROLLER for success.
 
 
 def document() -> str:
-    """The page."""
+    """Returns the page."""
     played: Played = json.loads(RESULTS.read_text(encoding="utf-8"))
     names = list(played["regent"])
     clients = "\n".join(f"- {name}" for name in names)
@@ -50,7 +50,7 @@ def _accepted(played: Played) -> Iterator[str]:
 
 
 def _groups(played: Played, names: list[str]) -> Iterator[str]:
-    """At regent's cluster; where a result is the same for all clients it stands once."""
+    """Returns the results at regent's cluster; a result that all clients share stands once."""
     at = 0
     for group in GROUPS:
         yield f"## {group.title}\n"

@@ -17,7 +17,7 @@ AGAIN_S = 0.2
 
 
 async def play(driver: Driver, bootstrap: str, prefix: str, tell: Callable[[str], None]) -> list[str]:
-    """Results in the order of the table."""
+    """Returns results in the order of the table."""
     played: list[str] = []
     absent: set[str] = set()
     await driver.start(bootstrap, prefix)

@@ -1,4 +1,4 @@
-"""Differences that are meant, each with its reason."""
+"""Lists intended differences, each with its reason."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Accepted(NamedTuple):
     sometimes: bool = False
 
     def covers(self, line: str) -> bool:
-        """Whether it is about this command line."""
+        """Returns whether this entry is about a command line."""
         return re.search(self.line, line) is not None
 
     def explains(self, line: str, codes: tuple[int, int], lost: tuple[str, ...], extra: tuple[str, ...]) -> bool:
-        """Whether all of a difference is what this one is about."""
+        """Returns whether this entry covers all of a difference."""
         return (
             self.covers(line)
             and codes in {(codes[0], codes[0]), self.codes}

@@ -1,4 +1,4 @@
-"""Both clusters play the table at the same time; what differs, and is not accepted, is told."""
+"""Plays the table at both clusters at the same time, and compares the output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Played = dict[str, list[Result]]
 
 
 class Difference(NamedTuple):
-    """A line whose answers differ; ``lost`` are lines that only Kafka's cluster gave, ``extra`` only regent's."""
+    """Holds a line whose output differs: ``lost`` lines came from Kafka's cluster, ``extra`` ones from regent's."""
 
     line: Line
     site: str
@@ -29,7 +29,7 @@ class Difference(NamedTuple):
     extra: tuple[str, ...]
 
     def accepted(self) -> Accepted | None:
-        """What explains it."""
+        """Returns the accepted difference that covers this one."""
         found = (one for one in ACCEPTED if one.explains(self.line.text, self.codes, self.lost, self.extra))
         return next(found, None)
 
@@ -39,7 +39,7 @@ class Difference(NamedTuple):
 
 
 async def play(tell: Callable[[str], None], *, separately: bool = False) -> Played:
-    """Starts both clusters, runs every line at each site, and returns what came.
+    """Starts both clusters, runs every line at each site, and returns the results.
 
     ``separately``: each line in a JVM of its own, as the scripts of the tools do it.
     """
@@ -64,7 +64,7 @@ async def play(tell: Callable[[str], None], *, separately: bool = False) -> Play
 
 
 def differences(played: Played) -> Iterator[Difference]:
-    """What differs between Kafka's cluster and each site of regent's, accepted or not."""
+    """Yields differences between Kafka's cluster and each site of regent's, accepted or not."""
     for site, results in played.items():
         if site == "kafka":
             continue

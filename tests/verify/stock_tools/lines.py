@@ -1,4 +1,4 @@
-"""The command lines: topics, configurations, groups and offsets, log directories, features, ACLs."""
+"""Lists command lines: topics, configurations, groups and offsets, log directories, features, ACLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command lines of reassignments and elections, and of what is asked while brokers are away."""
+"""Lists command lines of reassignments and elections, and of queries while brokers are down."""
 
 from __future__ import annotations
 

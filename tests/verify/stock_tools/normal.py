@@ -1,4 +1,4 @@
-"""What of a tool's output is compared: everything but what differs from run to run of one and the same controller."""
+"""Removes from a tool's output what differs from run to run under the same controller."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PLACED: Final = (
 
 
 def normal(text: str, names: Mapping[str, str], line: Line) -> tuple[str, ...]:
-    """The lines of an output, sorted; ``names``: what stands for addresses and folders of this cluster."""
+    """Returns the lines of an output, sorted; ``names`` replace addresses and folders of this cluster."""
     for found, name in sorted(names.items(), key=lambda pair: -len(pair[0])):
         text = text.replace(found, name)
     for _, pattern, instead in RULES:
@@ -55,14 +55,14 @@ def normal(text: str, names: Mapping[str, str], line: Line) -> tuple[str, ...]:
 
 
 def _without_the_proposal(text: str) -> str:
-    """The tool draws it at random: the number of replicas stays."""
+    """Reduces the random proposal of the tool to its number of replicas."""
     known, heading, proposed = text.partition("Proposed partition reassignment configuration")
     count = re.compile(r'"replicas":\[([\d,]*)\]')
     return known + heading + count.sub(lambda found: f'"replicas":{found[1].count(",") + 1}', proposed)
 
 
 def _lines(line: str) -> list[str]:
-    """One line for each broker of what kafka-log-dirs says, its directories as one, since it chooses between them."""
+    """Returns one line per broker of kafka-log-dirs, its directories as one, since a broker chooses between them."""
     if '"logDirs"' not in line:
         return [line]
     told: dict[str, Any] = json.loads(re.sub(r":(N|DAEMON)\b", r':"\1"', line))

@@ -1,4 +1,4 @@
-"""Tools in one JVM, each by its own main method: a start of a JVM takes as long as fifty of them do there."""
+"""Runs tools in one JVM, each by its own main method: a start of a JVM takes as long as fifty of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HEAP: Final = "-Xmx256m"
 
 
 class OneJvm:
-    """The running JVM. Its source is compiled as it starts, so it needs a JDK: see :func:`has_compiler`."""
+    """Talks to the running JVM, which compiles its source at the start, so it needs a JDK: see :func:`has_compiler`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -39,13 +39,13 @@ class OneJvm:
 
 
 def has_compiler() -> bool:
-    """Whether the Java at hand is a JDK."""
+    """Returns whether the Java is a JDK."""
     return Path(find_java().path).resolve().with_name("javac").exists()
 
 
 @asynccontextmanager
 async def one_jvm(folder: Path) -> AsyncIterator[OneJvm]:
-    """Starts it with the logging of the tools, configured in ``folder``; it ends with the block."""
+    """Starts the JVM with the logging of the tools, configured in ``folder``, and ends it."""
     options = [f"-Dlog4j.configuration={write_log4j(folder, LOG4J)}", HEAP, "-Djava.security.manager=allow"]
     command = java_command(options, str(SOURCE))
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
@@ -60,13 +60,13 @@ async def one_jvm(folder: Path) -> AsyncIterator[OneJvm]:
 
 
 class ToolsInOneJvm(Tools):
-    """Tools against one bootstrap server, in a JVM that they share."""
+    """Runs tools against one bootstrap server in a JVM that they share."""
 
     def __init__(self, jvm: OneJvm, bootstrap: str, folder: Path, timeout_s: float) -> None:
         super().__init__(bootstrap, folder, timeout_s)
         self._jvm = jvm
 
     async def run(self, tool: str, *arguments: str) -> Finished:
-        """As a start of its own would; raises TimeoutError, then the JVM is of no more use."""
+        """Runs a tool to its end; raises TimeoutError, then the JVM is of no more use."""
         async with asyncio.timeout(self._timeout_s):
             return await self._jvm.run(CLASSES[tool], "--bootstrap-server", self._bootstrap, *arguments)

@@ -1,4 +1,4 @@
-"""docs/reference/stock-tools.md from the table."""
+"""Writes docs/reference/stock-tools.md from the table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ compared then.
 
 
 def document() -> str:
-    """The page."""
+    """Returns the page."""
     count = Counter(line.tool for line in LINES)
     tools = "\n".join(["| tool | lines |", "|---|---|", *(f"| `{tool}` | {n} |" for tool, n in sorted(count.items()))])
     rules = "".join(f"| {what} | {_shown(instead)} |\n" for what, _, instead in RULES)

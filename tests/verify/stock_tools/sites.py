@@ -1,4 +1,4 @@
-"""A cluster that the lines run against: one that Kafka controls, or one that regent controls."""
+"""Runs clusters for the lines, under Kafka or under regent."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CHANGING: Final = re.compile(r"kafka-topics --(create|alter|delete)|kafka-leader
 
 
 class Result(NamedTuple):
-    """What a line did, normalised, and as it came; ``seconds``: how long its last run took."""
+    """Holds the output of a line, normalised and original; ``seconds`` is the length of its last run."""
 
     code: int
     out: tuple[str, ...]
@@ -67,7 +67,7 @@ class Result(NamedTuple):
 
 
 class Site:
-    """A running cluster and the names under which its addresses are compared.
+    """Plays lines at a running cluster; ``names`` replace its addresses in comparisons.
 
     ``jvm``: in which the tools run; None: each is started as its script does it.
     """
@@ -94,7 +94,7 @@ class Site:
         )
 
     async def play(self, done: Callable[[str, Line, Result], None]) -> None:
-        """All steps in their order; ``done`` hears of each line."""
+        """Plays all steps in their order; calls ``done`` after each line."""
         for group in GROUPS:
             for step in group.steps:
                 if isinstance(step, Act):
@@ -105,7 +105,7 @@ class Site:
                         await eventually(self._agreed, SETTLED_S_MAX)
 
     async def prepare(self) -> None:
-        """What both clusters have before the first line: Kafka's own topics."""
+        """Creates Kafka's own topics, which both clusters have before the first line."""
         for topic in INTERNAL:
             made = await self._tools.run("kafka-topics", "--create", "--topic", topic, *AS_INTERNAL)
             assert made.code == 0, made
@@ -139,11 +139,11 @@ class Site:
         await eventually(self._agreed, SETTLED_S_MAX)
 
     async def _known(self, broker: int, *, alive: bool) -> bool:
-        """Whether every running broker tells clients that a broker is there, or is not."""
+        """Returns whether the metadata of every running broker has a broker, or has it not."""
         return all((broker in {node.id for node in seen.nodes}) is alive for seen in await self._seen())
 
     async def _agreed(self) -> bool:
-        """Whether every running broker shows the same topics, and the same of them."""
+        """Returns whether the metadata of every running broker is the same."""
         first, *others = [seen.topics for seen in await self._seen()]
         return all(other == first for other in others)
 
@@ -162,7 +162,7 @@ class Site:
                     await producer.send_and_wait(act.of, bytes(act.size), partition=partition)
 
     async def _consume(self, topic: str) -> None:
-        """Commits without joining, so that the group is empty afterwards and its partitions are all committed."""
+        """Commits all partitions without joining, so that the group is empty afterwards."""
         consumer = AIOKafkaConsumer(bootstrap_servers=self._brokers, group_id=GROUP, enable_auto_commit=False)
         await consumer.start()
         try:
@@ -187,7 +187,7 @@ async def _jvm(w: World, *, separately: bool) -> AsyncIterator[OneJvm | None]:
 
 @asynccontextmanager
 async def under_kafka(*, separately: bool) -> AsyncIterator[list[Site]]:
-    """Three brokers, one of which is the controller. ``separately``: no tools share a JVM, as without a JDK."""
+    """Boots three brokers, one of which is the controller. ``separately``: no tools share a JVM, as without a JDK."""
     async with world(3, partitions=PARTITIONS, **BROKER_OPTIONS) as w:
         await w.broker_controls()
         async with _jvm(w, separately=separately) as jvm:
@@ -198,7 +198,7 @@ async def under_kafka(*, separately: bool) -> AsyncIterator[list[Site]]:
 
 @asynccontextmanager
 async def under_regent(*, separately: bool) -> AsyncIterator[list[Site]]:
-    """The same brokers with a daemon and its admin endpoint: asked at the endpoint, and at the brokers."""
+    """Boots the same brokers with a daemon and its admin endpoint; tools run at the endpoint and at the brokers."""
     async with world(3, partitions=PARTITIONS, **BROKER_OPTIONS) as w:
         daemon = w.daemon(flags=["--takeover"], settings=SETTINGS)
         await daemon.boot()

@@ -1,4 +1,4 @@
-"""What the table of command lines is made of: lines of tools, and what happens to the cluster between them."""
+"""Defines the steps of the table: lines of tools, and events in the cluster between them."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class Line(NamedTuple):
 
     @property
     def tool(self) -> str:
-        """Name of the script."""
+        """Returns the name of the script."""
         return self.text.split(maxsplit=1)[0]
 
     def arguments(self, files: str) -> list[str]:
-        """What follows the script's name."""
+        """Returns the arguments after the script's name."""
         return shlex.split(self.text.replace("{files}", files))[1:]
 
 
 class Does(Enum):
-    """What happens between two lines."""
+    """Names an event between two lines."""
 
     WRITES = "records are written to each partition of a topic"
     CONSUMES = "a group reads a topic to its end, commits and goes"
@@ -50,7 +50,7 @@ class Act(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Lines that belong together, in their order: they stand on what those before them did."""
+    """Holds lines in their order; each relies on the effects of those before it."""
 
     title: str
     steps: tuple[Line | Act, ...]

@@ -1,1 +1,1 @@
-"""regent as Prometheus sees it: a real Prometheus, a real cluster and real faults."""
+"""Watches regent by a real Prometheus, on a real cluster with real faults."""

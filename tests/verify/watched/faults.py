@@ -1,4 +1,4 @@
-"""Real faults, one after the other on one stage. Inside its block a fault lasts; at the end it is mended."""
+"""Causes real faults on one stage. Inside its block a fault lasts; at the end it is repaired."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Fault = Callable[[Watched], AbstractAsyncContextManager[None]]
 
 @asynccontextmanager
 async def quiet(s: Watched) -> AsyncIterator[None]:
-    """A broker restarts cleanly, a topic comes and goes: no alert is meant to fire."""
+    """Restarts a broker cleanly, and creates and deletes a topic: no alert should fire."""
     await s.w.cluster.brokers[2].restart()
     await create_topic(s.w.zk, "passing", {0: (1, 2, 3)})
     await s.w.healed()
@@ -47,7 +47,7 @@ async def quiet(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def daemon_killed(s: Watched) -> AsyncIterator[None]:
-    """The active daemon is killed; the standby takes over."""
+    """Kills the active daemon; the standby takes over."""
     killed = await s.active()
     await s.daemons[killed].kill()
     await s.active()
@@ -57,7 +57,7 @@ async def daemon_killed(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def broker_killed(s: Watched) -> AsyncIterator[None]:
-    """One of three brokers is killed."""
+    """Kills one of three brokers."""
     await s.w.cluster.brokers[2].kill()
     await s.w.leads_nothing(2)
     yield
@@ -66,7 +66,7 @@ async def broker_killed(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def last_replica_killed(s: Watched) -> AsyncIterator[None]:
-    """The only replica of a topic is on a broker that is killed."""
+    """Kills the broker with the only replica of a topic."""
     await create_topic(s.w.zk, "single", {0: (1,)})
     await s.w.healed()
     await s.w.cluster.brokers[1].kill()
@@ -79,7 +79,7 @@ async def last_replica_killed(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def two_brokers_killed(s: Watched) -> AsyncIterator[None]:
-    """One replica of three is left, where two must be in sync: producers with acks=all wait."""
+    """Kills two of three brokers, where two replicas must be in sync: producers with acks=all wait."""
     await asyncio.gather(*(s.w.cluster.brokers[broker].kill() for broker in (1, 2)))
     await value(s, "regent_under_min_isr_partitions", 1)
     yield
@@ -88,7 +88,7 @@ async def two_brokers_killed(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def broker_frozen(s: Watched) -> AsyncIterator[None]:
-    """A broker with a long session stands still: it is registered, and takes nothing that it is sent."""
+    """Freezes a broker with a long session: it stays registered and reads no request."""
     s.w.cluster.brokers[3].pause()
     await create_topic(s.w.zk, "unheard", {0: (1, 2)})
     await value(s, "max(regent_broker_propagation_age_seconds)", 40, 90)
@@ -101,7 +101,7 @@ async def broker_frozen(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def zookeeper_frozen(s: Watched) -> AsyncIterator[None]:
-    """The only ZooKeeper server stands still."""
+    """Freezes the only ZooKeeper server."""
     s.w.cluster.zookeeper.pause()
     await asyncio.sleep(FROZEN_S)
     yield
@@ -113,7 +113,7 @@ async def zookeeper_frozen(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def daemon_frozen(s: Watched) -> AsyncIterator[None]:
-    """The active daemon stands still for a moment, as on a machine that swaps."""
+    """Freezes the active daemon for a moment, as a machine that swaps does."""
     active = s.daemons[await s.active()]
     active.pause()
     await asyncio.sleep(STALL_S)
@@ -124,7 +124,7 @@ async def daemon_frozen(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def replica_in_sync_lost(s: Watched) -> AsyncIterator[None]:
-    """The last replica in sync of a topic dies that permits unclean elections; the other one comes back."""
+    """Kills the last replica in sync of a topic that permits unclean elections; the other one returns."""
     await create_topic(s.w.zk, "risky", {0: (1, 2)}, None, {"unclean.leader.election.enable": "true"})
     await last_one_dies(s, "risky")
     await value(s, "sum(kafka_controller_controllerstats_uncleanleaderelections_total)", 1)
@@ -136,7 +136,7 @@ async def replica_in_sync_lost(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def topic_scribbled_on(s: Watched) -> AsyncIterator[None]:
-    """Somebody writes a topic's znode that cannot be understood."""
+    """Writes a malformed topic znode."""
     await s.w.zk.create(BROKEN, b"{")
     await value(s, "max(regent_malformed_znodes)", 1)
     yield
@@ -145,7 +145,7 @@ async def topic_scribbled_on(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def endpoint_frozen(s: Watched) -> AsyncIterator[None]:
-    """The admin endpoint of the active daemon stands still: its announcement goes with its session."""
+    """Freezes the admin endpoint of the active daemon: its announcement ends with its session."""
     active = await s.active()
     s.endpoints[active].pause()
     await value(s, f'1 - regent_admin_endpoint_shown{{instance="{active}"}}', 1)
@@ -156,7 +156,7 @@ async def endpoint_frozen(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def older_broker(s: Watched) -> AsyncIterator[None]:
-    """A broker runs with an older inter.broker.protocol.version than the daemon was told."""
+    """Restarts a broker with an older inter.broker.protocol.version than that of the daemon."""
     broker = s.w.cluster.brokers[2]
     config = broker.folder / "server.properties"
     before = await asyncio.to_thread(config.read_text)
@@ -172,7 +172,7 @@ async def older_broker(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def journal_disk_full(s: Watched) -> AsyncIterator[None]:
-    """The disk with the journal of the active daemon is full; the daemon decides something."""
+    """Fills the disk with the journal of the active daemon, and causes decisions."""
     filler = s.daemons[await s.active()].journal / "filler"
     await asyncio.to_thread(_fill, filler)
     await create_topic(s.w.zk, "unwritten", dict.fromkeys(range(FULL_PARTITIONS), (1, 2, 3)))
@@ -190,7 +190,7 @@ def _fill(file: Path) -> None:
 
 @asynccontextmanager
 async def role_contested(s: Watched) -> AsyncIterator[None]:
-    """Somebody deletes /controller again and again."""
+    """Deletes /controller again and again."""
     for _ in range(CONTESTED_TIMES):
         epoch = await s.w.epoch()
         await s.w.zk.delete("/controller", ANY_VERSION)
@@ -205,7 +205,7 @@ async def role_contested(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def foreign_controller(s: Watched) -> AsyncIterator[None]:
-    """The controller of another cluster, at a higher epoch, takes a broker for one of its own."""
+    """Sends a request of another controller with a higher epoch to a broker."""
     brokers = (await s.w.store.load_brokers()).brokers
     requests = Requests(Ibp.parse("3.9-IV0"), FOREIGN, FOREIGN_EPOCH)
     frame = requests.update_metadata(1, brokers[2].epoch, EMPTY_BODY, live_list(brokers.values()))
@@ -223,7 +223,7 @@ async def foreign_controller(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def twin_started(s: Watched) -> AsyncIterator[None]:
-    """The standby has got the id of the active daemon."""
+    """Starts a standby with the id of the active daemon."""
     active = await s.active()
     place = other(s, active)
     former = s.daemons[place]
@@ -235,7 +235,7 @@ async def twin_started(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def only_a_shadow_left(s: Watched) -> AsyncIterator[None]:
-    """The active daemon is killed while a shadow runs in place of the standby: a broker takes the role."""
+    """Kills the active daemon while a shadow runs in place of the standby: a broker takes the role."""
     active = await s.active()
     place = other(s, active)
     former = s.daemons[place]
@@ -251,7 +251,7 @@ async def only_a_shadow_left(s: Watched) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def leadership_written_by_hand(s: Watched) -> AsyncIterator[None]:
-    """The same, and somebody writes another leader, which the shadow would not have elected."""
+    """Does the same, and writes a leader that the shadow would not have elected."""
     async with only_a_shadow_left(s):
         await create_topic(s.w.zk, "disputed", {0: (1, 2)})
         await s.w.healed()

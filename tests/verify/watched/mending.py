@@ -1,4 +1,4 @@
-"""Waiting for what a fault brings, and mending what it left."""
+"""Waits for the effects of a fault, and repairs them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.verify.watched.stage import Watched
 
 
 async def restored(s: Watched) -> None:
-    """Brings back what a fault left that did not go as it should."""
+    """Restores the stage after a fault that failed."""
     for process in (s.w.cluster.zookeeper, *s.w.cluster.brokers.values(), *s.endpoints.values(), *s.daemons.values()):
         process.resume()
     await s.w.reconnected()
@@ -29,7 +29,7 @@ async def value(s: Watched, expression: str, least: float, within_s: float = 60.
 
 
 async def last_one_dies(s: Watched, topic: str) -> None:
-    """Of the replicas on brokers 1 and 2 the second one dies, then the one left in sync; the former returns."""
+    """Kills broker 2, then broker 1, which is left in sync; broker 2 returns."""
     await s.w.healed()
     await s.w.cluster.brokers[2].kill()
 
@@ -43,7 +43,7 @@ async def last_one_dies(s: Watched, topic: str) -> None:
 
 
 async def revived(s: Watched, *brokers: int) -> None:
-    """Waits until they are back, and every replica in sync."""
+    """Boots brokers and waits until every replica is in sync."""
     for broker in brokers:
         await s.w.cluster.revive(broker)
     await s.w.healed(180)
@@ -59,5 +59,5 @@ async def gone(s: Watched, topic: str) -> None:
 
 
 def other(s: Watched, instance: str) -> str:
-    """The place of the other daemon."""
+    """Returns the instance of the other daemon."""
     return next(place for place in s.daemons if place != instance)

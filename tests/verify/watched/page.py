@@ -32,37 +32,37 @@ h1 { font-size: 19px; margin: 0 0 4px; } h2 { font-size: 14px; margin: 0; paddin
 
 
 class Span(Struct, frozen=True):
-    """The time that is shown, in seconds since 1970."""
+    """Holds the time on the page, in seconds since 1970."""
 
     begin: float
     end: float
 
     @property
     def step(self) -> float:
-        """Seconds between two points."""
+        """Returns the seconds between two points."""
         return max(SCRAPE_S, math.ceil((self.end - self.begin) / POINTS))
 
 
 class Series(Struct, frozen=True):
-    """A line: its legend and its points."""
+    """Holds a line with its legend and its points."""
 
     legend: str
     points: list[tuple[float, float]]
 
 
 def expression(query: str) -> str:
-    """A panel's query with Grafana's variables filled in."""
+    """Returns a panel's query with Grafana's variables filled in."""
     return query.replace("$job", "regent").replace("$instance", ".+").replace("$__rate_interval", RATE_INTERVAL)
 
 
 async def series_of(target: Mapping[str, Any], prometheus: Prometheus, span: Span) -> list[Series]:
-    """What a panel's query finds; points without a number are left out."""
+    """Returns the series of a panel's query without points that are no numbers."""
     found = await prometheus.over(expression(target["expr"]), span.begin, span.end, span.step)
     return [Series(_legend(target, each["metric"]), _numbers(each["values"])) for each in found]
 
 
 async def empty_queries(dashboard: Mapping[str, Any], prometheus: Prometheus, span: Span) -> list[str]:
-    """The panels, each with its query, that show nothing of the run."""
+    """Returns the panels, each with its query, without data of the run."""
     return [
         f"{panel['title']}: {target['expr']}"
         for panel in dashboard["panels"]
@@ -83,7 +83,7 @@ def _legend(target: Mapping[str, Any], labels: Mapping[str, str]) -> str:
 
 
 async def page(dashboard: Mapping[str, Any], prometheus: Prometheus, span: Span) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     drawn = [await _panel(panel, prometheus, span) for panel in dashboard["panels"]]
     height = height_of(dashboard)
     begun, ended = (datetime.fromtimestamp(at, UTC).strftime("%H:%M") for at in (span.begin, span.end))
@@ -95,7 +95,7 @@ async def page(dashboard: Mapping[str, Any], prometheus: Prometheus, span: Span)
 
 
 def height_of(dashboard: Mapping[str, Any]) -> int:
-    """Of the panels, in pixels."""
+    """Returns the height of panels in pixels."""
     return max(int(panel["gridPos"]["y"]) + int(panel["gridPos"]["h"]) for panel in dashboard["panels"]) * ROW_PX
 
 
@@ -124,7 +124,7 @@ def _stat(found: Sequence[Series], unit: str) -> str:
 
 
 def _lines(found: Sequence[Series], unit: str, span: Span, width: int, height: int) -> str:
-    """Curves over time, with a legend of the largest ones."""
+    """Draws curves over time, with a legend of the largest ones."""
     ranked = sorted(found, key=lambda each: -max((value for _, value in each.points), default=0.0))[:LEGENDS_MAX]
     legend = "".join(
         f'<span><b style="color:{COLOURS[i]}">&mdash;</b> {html.escape(each.legend)}</span>'
@@ -143,7 +143,7 @@ def _lines(found: Sequence[Series], unit: str, span: Span, width: int, height: i
 
 
 def _runs(points: Sequence[tuple[float, float]], span: Span) -> Iterator[list[tuple[float, float]]]:
-    """Points without a hole between them."""
+    """Yields runs of points without a gap."""
     run: list[tuple[float, float]] = []
     for at, value in points:
         if run and at - run[-1][0] > 1.5 * span.step:
@@ -154,7 +154,7 @@ def _runs(points: Sequence[tuple[float, float]], span: Span) -> Iterator[list[tu
 
 
 def _timeline(found: Sequence[Series], span: Span, width: int, height: int) -> str:
-    """A bar for each series, where it has points."""
+    """Draws a bar for each series, where it has points."""
     left, bottom = 140, height - 20
     each_px = min(22, (bottom - 4) / max(1, len(found)))
     parts = [_clock(span, left, bottom, width)]
@@ -196,7 +196,7 @@ def _clock(span: Span, left: int, bottom: float, width: int) -> str:
 
 
 def _ceiling(value: float) -> float:
-    """The next of 1, 2, 2.5 and 5 times a power of ten."""
+    """Returns the next of 1, 2, 2.5 and 5 times a power of ten."""
     if value <= 0:
         return 1.0
     power: float = 10.0 ** math.floor(math.log10(value))
@@ -204,7 +204,7 @@ def _ceiling(value: float) -> float:
 
 
 def _shown(value: float, unit: str) -> str:
-    """A number with its unit."""
+    """Returns a number with its unit."""
     if unit == "percentunit":
         return f"{value * 100:.3g} %"
     if unit == "bytes":

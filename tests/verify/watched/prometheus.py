@@ -1,4 +1,4 @@
-"""A real Prometheus as a child process, and promtool."""
+"""Runs a real Prometheus as a child process, and promtool."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a scrape needs: the authority of the daemons' certificates, and the file with the token."""
+    """Holds the authority of the daemons' certificates, and the file with the token."""
 
     ca_file: Path
     token_file: Path
@@ -67,11 +67,11 @@ class Prometheus(ChildProcess):
 
     @property
     def url(self) -> str:
-        """Where its own pages are."""
+        """Returns the address of its own pages."""
         return f"http://127.0.0.1:{self.port}"
 
     async def boot(self) -> float:
-        """Starts it and waits until it answers queries."""
+        """Starts Prometheus and waits until it serves queries."""
         return await self.start(self._ready_to_serve)
 
     async def _ready_to_serve(self) -> bool:
@@ -82,30 +82,30 @@ class Prometheus(ChildProcess):
             return False
 
     async def ask(self, path: str, **parameters: str | float) -> Any:
-        """``data`` of an answer of the HTTP API."""
+        """Returns ``data`` of a response of the HTTP API."""
         async with httpx.AsyncClient(timeout=60) as client:
             answer = (await client.post(f"{self.url}/api/v1/{path}", data=parameters)).json()
         assert answer["status"] == "success", answer
         return answer["data"]
 
     async def query(self, expression: str, **parameters: float) -> list[dict[str, Any]]:
-        """The samples of an expression, now or at ``time``."""
+        """Returns the samples of an expression, now or at ``time``."""
         result: list[dict[str, Any]] = (await self.ask("query", query=expression, **parameters))["result"]
         return result
 
     async def over(self, expression: str, start: float, end: float, step: float) -> list[dict[str, Any]]:
-        """The series of an expression."""
+        """Returns the series of an expression."""
         asked = await self.ask("query_range", query=expression, start=start, end=end, step=step)
         result: list[dict[str, Any]] = asked["result"]
         return result
 
     async def firing(self) -> set[str]:
-        """Names of the alerts that fire now."""
+        """Returns names of the alerts that fire now."""
         return {sample["metric"]["alertname"] for sample in await self.query('ALERTS{alertstate="firing"}')}
 
 
 def _config(targets: Mapping[str, int], credentials: Credentials | None) -> dict[str, object]:
-    """JSON is YAML."""
+    """Returns the configuration as JSON, which is YAML."""
     whole: dict[str, object] = {
         "global": {"scrape_interval": f"{SCRAPE_S}s", "evaluation_interval": f"{SCRAPE_S}s"},
         "rule_files": [str(RULES)],

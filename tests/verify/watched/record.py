@@ -1,4 +1,4 @@
-"""Plays every fault on one stage and keeps what Prometheus saw of each: ``python -m tests.verify.watched.record``."""
+"""Causes every fault on one stage and keeps the samples of each: ``python -m tests.verify.watched.record``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def main(names: list[str]) -> None:
 
 
 async def _record(s: Watched, fault: Fault) -> None:
-    """One fault; what went wrong is told, and the next one is played."""
+    """Records one fault; prints an error, so that the next one follows."""
     name = fault.__name__
     begin_s = time.time()
     await asyncio.sleep(BEFORE_S)
@@ -58,7 +58,7 @@ async def _record(s: Watched, fault: Fault) -> None:
 
 
 async def _small_disks(s: Watched, disks: ExitStack) -> None:
-    """Each journal gets a disk of its own that can be filled."""
+    """Gives each journal a disk of its own that can be filled."""
     for daemon in s.daemons.values():
         await daemon.stop()
         disks.enter_context(disk(daemon.journal))
@@ -68,7 +68,7 @@ async def _small_disks(s: Watched, disks: ExitStack) -> None:
 
 @contextmanager
 def disk(at: Path) -> Iterator[None]:
-    """A small file system in memory, mounted at a folder; root may."""
+    """Mounts a small file system in memory at a folder; that needs root."""
     at.mkdir(parents=True, exist_ok=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={JOURNAL_BYTES}", "tmpfs", str(at)], check=True)
     try:

@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def rendered(fault: str, recording: Recording) -> str:
-    """A file for ``promtool test rules``. A series and its values are on two lines each."""
+    """Returns a file for ``promtool test rules``. A series and its values are on two lines each."""
     steps = int((recording["end"] - recording["begin"]) // SCRAPE_S)
     begin = recording["begin"]
     series = [
@@ -84,14 +84,14 @@ def rendered(fault: str, recording: Recording) -> str:
 
 
 def _is_used(metric: Mapping[str, str]) -> bool:
-    """Whether a rule reads the series."""
+    """Returns whether a rule reads the series."""
     if metric["__name__"] not in used():
         return False
     return all(label not in metric or metric[label] in kept for label, kept in NEEDLESS)
 
 
 def used() -> set[str]:
-    """Names of the metrics in the rules' expressions."""
+    """Returns names of the metrics in the rules' expressions."""
     return set(re.findall(r"\b(?:up|regent_\w+|kafka_controller_\w+)\b", RULES.read_text(encoding="utf-8")))
 
 
@@ -101,14 +101,14 @@ def _named(metric: Mapping[str, str]) -> str:
 
 
 def _values(samples: Sequence[tuple[float, str]], begin: float, steps: int) -> str:
-    """The last sample of each step; ``stale`` where the target was gone, as Prometheus itself marks it."""
+    """Returns the last sample of each step; ``stale`` where the target was gone, as Prometheus itself marks it."""
     by_step = {int((at - begin) // SCRAPE_S): value for at, value in samples}
     found = [_short(by_step[step]) if step in by_step else None for step in range(steps)]
     return " ".join(_runs([*found, *[found[-1]] * (HELD_S // SCRAPE_S)]))
 
 
 def _runs(values: Sequence[str | None]) -> Iterator[str]:
-    """promtool's notation: ``1x3`` is four times 1, ``_x3`` three times nothing."""
+    """Returns values in promtool's notation: ``1x3`` is four times 1, ``_x3`` three times nothing."""
     seen = False
     for value, group in itertools.groupby(values):
         count = len(list(group))

@@ -1,4 +1,4 @@
-"""A cluster that two daemons look after and a Prometheus watches, over TLS and with a token."""
+"""Boots a cluster with two daemons, which a Prometheus scrapes over TLS and with a token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PARTITIONS: Final = 12
 
 @dataclass
 class Watched:
-    """The stage. ``daemons`` and ``endpoints`` by instance; ``ports`` are those that Prometheus scrapes."""
+    """Holds the stage, ``daemons`` and ``endpoints`` by instance; Prometheus scrapes ``ports``."""
 
     w: World
     prometheus: Prometheus
@@ -41,7 +41,7 @@ class Watched:
     load: Load
 
     def daemon(self, instance: str, **options: Any) -> RegentProcess:
-        """A daemon, not started yet, at a place that Prometheus scrapes."""
+        """Returns a daemon that is not started yet, at a port that Prometheus scrapes."""
         settings = {
             "zookeeper.session_timeout_ms": SESSION_MS,
             "controller.loop_stall_ms_max": STALL_MS_MAX,
@@ -67,7 +67,7 @@ class Watched:
         return seated
 
     async def replace(self, instance: str, daemon: RegentProcess, mode: str | None) -> None:
-        """Another daemon takes the place of the one that is there; the admin endpoint beside it ends with it."""
+        """Replaces a daemon; the admin endpoint beside the former one ends."""
         if instance in self.endpoints:
             await self.endpoints.pop(instance).stop()
         await self.daemons[instance].stop()
@@ -81,7 +81,7 @@ class Watched:
 
 
 def new_credentials(folder: Path) -> tuple[Credentials, Path]:
-    """A token and an authority, and the daemons' certificate."""
+    """Makes a token and an authority, and the daemons' certificate."""
     folder.mkdir(parents=True, exist_ok=True)
     token = folder / "token"
     token.write_text(secrets.token_hex(32), encoding="utf-8")
@@ -92,7 +92,7 @@ def new_credentials(folder: Path) -> tuple[Credentials, Path]:
 
 @asynccontextmanager
 async def watched(folder: Path) -> AsyncIterator[Watched]:
-    """The stage; Prometheus keeps what it saw in ``folder``, an absolute path."""
+    """Runs the stage; Prometheus keeps its data in ``folder``, an absolute path."""
     credentials, certificate = await asyncio.to_thread(new_credentials, folder)
     ports = {instance: free_port() for instance in PLACES}
     long = {"session_ms_max": 2 * LONG_SESSION_MS}
