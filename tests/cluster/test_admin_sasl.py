@@ -47,7 +47,7 @@ async def test_only_principals_that_a_broker_authenticates_and_the_daemon_author
             with pytest.raises(KafkaError):
                 async with admin(at, "wrong"):
                     pass
-            nobody = KafkaClient(*await asyncio.open_connection("127.0.0.1", at.port))
-            nobody.request(CREATE_TOPICS, 7, **create(7))
-            assert await nobody.closed()
-            nobody.writer.close()
+            stranger = KafkaClient(*await asyncio.open_connection("127.0.0.1", at.port))
+            stranger.request(CREATE_TOPICS, 7, **create(7))
+            assert await stranger.closed()
+            stranger.writer.close()

@@ -62,6 +62,6 @@ async def test_guards_of_the_brokers_hold_under_either_controller(tmp_path: Path
         assert shown["delete.topic.enable"]["value"] == "false"
         assert shown["delete.topic.enable"]["source"] == "adopted from brokers 1,2,3"
         assert shown["auto.leader.rebalance.enable"]["value"] == "false"
-        code, table, told = await regent(daemon, "config", "show")
-        assert code == 0, told
+        code, table, err = await regent(daemon, "config", "show")
+        assert code == 0, err
         assert "adopted from brokers 1,2,3" in next(row for row in table.splitlines() if "delete_topic" in row)

@@ -40,6 +40,6 @@ async def test_renewed_certificates_are_read_and_a_preflight_with_wrong_credenti
         )
         strangers = [w.daemon(settings=secured.settings() | settings) for settings, _ in refused]
         ends = await asyncio.gather(*(regent(stranger, "preflight") for stranger in strangers))
-        for (_, told), (code, out, err) in zip(refused, ends, strict=True):
+        for (_, text), (code, out, err) in zip(refused, ends, strict=True):
             assert code, out
-            assert told in out + err, (told, out + err)
+            assert text in out + err, (text, out + err)

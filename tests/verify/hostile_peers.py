@@ -205,11 +205,11 @@ class Peers:
             await self._say(writer)
             while self._attack.again and self._said:
                 if not self._attack.deaf:
-                    await self._heard(reader)
+                    await self._read_response(reader)
                 await self._begin(reader, writer)
                 await self._say(writer)
             if not self._attack.again:
-                while await self._heard(reader):
+                while await self._read_response(reader):
                     pass
         finally:
             writer.transport.abort()
@@ -222,10 +222,10 @@ class Peers:
     async def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if first := self._attack.first():
             writer.write(first)
-            await self._heard(reader)
+            await self._read_response(reader)
             self.counts["frames"] += frames(first)
 
-    async def _heard(self, reader: asyncio.StreamReader) -> bytes:
+    async def _read_response(self, reader: asyncio.StreamReader) -> bytes:
         if not (data := await reader.read(PIECE)):
             raise EOFError
         self.counts["answers"] += 1

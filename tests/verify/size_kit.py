@@ -31,7 +31,7 @@ from testing.znodes import create_topic
 from tests.polling import POLL_S, eventually
 
 SESSION_MS = 60_000
-RETOLD_S = 60.0
+PROPAGATION_S_MAX = 60.0
 ENOUGH_S = 100.0
 
 
@@ -52,7 +52,7 @@ class Brokers(Fleet):
         """Returns how the views of brokers (none given: of all) differ from ZooKeeper."""
         return dict((await self.ask("compare", brokers=brokers))["wrong"])
 
-    async def agree(self, *brokers: int, within_s: float = RETOLD_S) -> None:
+    async def agree(self, *brokers: int, within_s: float = PROPAGATION_S_MAX) -> None:
         """Waits until no view differs. A cancelled request would leave its response to the next one."""
         deadline = time.monotonic() + within_s
         while wrong := await self.wrong(*brokers):
@@ -130,7 +130,7 @@ class Stage:
         found = await self.store.load_states([(name, partition) for partition in partitions])
         return [state if isinstance(state, Leadership) else None for state in found]
 
-    async def led(self, name: str, partitions: Sequence[int], within_s: float = RETOLD_S) -> None:
+    async def led(self, name: str, partitions: Sequence[int], within_s: float = PROPAGATION_S_MAX) -> None:
         """Waits until each of a topic's partitions has a leader."""
 
         async def all_led() -> bool:

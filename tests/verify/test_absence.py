@@ -61,7 +61,7 @@ async def test_with_hold_no_broker_is_elected_until_a_daemon_is_back(ibp: str) -
         await stage.w.registered(2)
         await cluster.brokers[3].kill()
         await stage.w.registered(3, expected=False)
-        assert (await stage.w.controller(), await stage.w.epoch()) == (None, epoch), "nobody is elected"
+        assert (await stage.w.controller(), await stage.w.epoch()) == (None, epoch), "no broker is elected"
 
         await second.boot()
         assert await stage.w.epoch() == epoch + 1

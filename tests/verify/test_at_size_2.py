@@ -13,10 +13,10 @@ from state_machines.model.types import Assignment, Broker, Endpoint
 from testing.embedded.process import free_port
 from testing.znodes import read_topic
 from tests.polling import eventually
-from tests.verify.size_kit import RETOLD_S, Stage, large, shaped
+from tests.verify.size_kit import PROPAGATION_S_MAX, Stage, large, shaped
 
 SMALL_BYTES = 128 * 1024
-"""``jute.maxbuffer`` of a server that somebody made small; the daemon's batches have 512 KiB."""
+"""``jute.maxbuffer`` of a server with a small limit; the daemon's batches have 512 KiB."""
 SPARE_BYTES = 100
 """Of a create request beside the data; a fenced rewrite with a topic id needs more."""
 NAMES = "a-service.some-team.orders-by-region-{:06d}.v1"
@@ -78,24 +78,24 @@ async def test_slow_mute_and_absent_brokers_delay_no_other_broker(tmp_path: Path
         await stage.fleet.ask("slow", brokers=[SLOW], ms=FOR_EVER_MS)
         await stage.fleet.ask("mute", brokers=[MUTE])
         await stage.begin_term()
-        await only_others_heard(stage, *OTHERS, DYING, LEAVING)
+        await others_have_acknowledged(stage, *OTHERS, DYING, LEAVING)
 
         await stage.fleet.die([DYING])
-        await only_others_heard(stage, *OTHERS, LEAVING)
+        await others_have_acknowledged(stage, *OTHERS, LEAVING)
 
         left = await stage.fleet.ask("shutdown", broker=LEAVING)
         assert (left["error_code"], left["remaining"]) == (0, 0), "answered although new leaders took nothing"
         await stage.fleet.die([LEAVING])
-        await only_others_heard(stage, *OTHERS)
+        await others_have_acknowledged(stage, *OTHERS)
 
         await stage.create("new", *[(3, SLOW, MUTE), (SLOW, 4, 5), (MUTE, ABSENT, 6)] * 100)
         await stage.led("new", range(300))
-        await only_others_heard(stage, *OTHERS)
+        await others_have_acknowledged(stage, *OTHERS)
         for _ in range(5):
             for broker in OTHERS:
                 await stage.fleet.ask("bounce", brokers=[broker])
                 await stage.fleet.ask("catch_up", brokers=list(OTHERS))
-        await only_others_heard(stage, *OTHERS)
+        await others_have_acknowledged(stage, *OTHERS)
         waiting = await stage.metric("regent_broker_unacknowledged_partitions")
         assert max(waiting.values()) <= 2 * (200 * 50 + 300), "in the snapshot, and as changed since"
 
@@ -106,7 +106,7 @@ async def test_slow_mute_and_absent_brokers_delay_no_other_broker(tmp_path: Path
         await stage.fleet.agree()
 
 
-async def only_others_heard(stage: Stage, *brokers: int) -> None:
+async def others_have_acknowledged(stage: Stage, *brokers: int) -> None:
     """Waits until ``brokers`` have acknowledged everything, while changes still wait for the hindered ones."""
     hindered = {str(broker) for broker in HINDERED}
 
@@ -114,15 +114,15 @@ async def only_others_heard(stage: Stage, *brokers: int) -> None:
         found = await stage.metric("regent_broker_unacknowledged_partitions")
         return {labels.split('"')[1] for labels, count in found.items() if count}
 
-    async def told() -> bool:
+    async def acknowledged() -> bool:
         waiting = await waited_for()
         assert waiting == hindered, waiting
         assert not (await stage.status_with())["eventQueueSize"]
         return True
 
-    await eventually(told, RETOLD_S)
+    await eventually(acknowledged, PROPAGATION_S_MAX)
     await stage.fleet.agree(*brokers)
-    assert hindered <= await waited_for(), "they are still to be told when the others know"
+    assert hindered <= await waited_for(), "changes still wait for them when the others have acknowledged"
 
 
 def absent() -> bytes:

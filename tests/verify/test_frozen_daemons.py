@@ -93,8 +93,8 @@ async def test_without_guard_and_lease_a_displaced_daemon_is_fenced_and_no_broke
 
         await displaced(stage, zombie, second)
         epoch, before = await stage.w.epoch(), await stage.w.states()
-        nobody = Broker(77, 0, (Endpoint("INTERNAL", "127.0.0.1", 1), Endpoint("CLIENT", "127.0.0.1", 1)))
-        registered = await stage.w.zk.create(paths.broker(77), encode_broker(nobody, timestamp_ms=0), ephemeral=True)
+        absent = Broker(77, 0, (Endpoint("INTERNAL", "127.0.0.1", 1), Endpoint("CLIENT", "127.0.0.1", 1)))
+        registered = await stage.w.zk.create(paths.broker(77), encode_broker(absent, timestamp_ms=0), ephemeral=True)
         await eventually(lambda: zombie.log_has(r"broker [123] answers STALE_CONTROLLER_EPOCH: it has seen"), 20.0)
         await eventually(lambda: zombie.log_has(rf"resigned from epoch {epoch - 1}: another controller"), 20.0)
         refused = rf"from an old controller {zombie.id} with epoch {epoch - 1}"
@@ -155,9 +155,9 @@ async def _shrunk(stage: Scene, follower: int) -> bool:
 
 def isr_waits(broker: EmbeddedBroker) -> list[float]:
     """Reads the seconds from each request for an ISR change to its response from the broker's log."""
-    told = re.findall(ISR_LINE, broker.log_text(), re.MULTILINE)
+    lines = re.findall(ISR_LINE, broker.log_text(), re.MULTILINE)
     by_partition: dict[str, list[tuple[datetime, str]]] = {}
-    for stamp, partition, what in told:
+    for stamp, partition, what in lines:
         by_partition.setdefault(partition, []).append((datetime.strptime(stamp, "%Y-%m-%d %H:%M:%S,%f"), what))
     return [
         (answered - asked).total_seconds()

@@ -104,7 +104,7 @@ async def killed_at(s: System, proxies: Proxies, step: Step, move: Move, *, befo
     asking = asyncio.create_task(ask(s, move.target, by_znode=step.by_znode))
     await eventually(lambda: not proxy.armed and not active.running, 60.0)
     found = await row(s)
-    assert await s.w.epoch() == epoch, "nobody has gone on yet"
+    assert await s.w.epoch() == epoch, "the standby has not taken over yet"
     assert growing(found, move) == move.table[step.before if before else step.after], step.what
     with s.times.taken(f"killed at '{step.what}' to the end of the move"):
         await asking

@@ -126,14 +126,14 @@ async def test_preflight_refuses_settings_that_would_open_znodes_or_lock_daemons
     ) as w:
         given = settings(tmp_path)
         (tmp_path / "other").write_text("other:other\n", encoding="utf-8")
-        for changed, told in (
+        for changed, text in (
             ({"zookeeper.set_acl": False}, "regent's znodes would be open to everybody"),
             ({"zookeeper.sasl_file": str(tmp_path / "other")}, "belongs to sasl:kafka, which is not this daemon's"),
         ):
             daemon = w.daemon(settings=given | changed)
             code, out, err = await regent(daemon, "preflight")
             assert code, out
-            assert told in out + err, (told, out + err)
+            assert text in out + err, (text, out + err)
         daemon = w.daemons[-1]
         await daemon.boot("blocked")
         status = await daemon.status()

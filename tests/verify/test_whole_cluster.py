@@ -18,7 +18,7 @@ async def test_the_last_broker_in_sync_leads_first_after_all_brokers_stopped(ibp
         assert (await brokers[1].shut_down()).first_try
         assert (await brokers[2].shut_down()).first_try
         last = await brokers[3].shut_down()
-        assert (last.tries, last.succeeded) == (3, False), "nobody is left to take its leaders"
+        assert (last.tries, last.succeeded) == (3, False), "no broker is left to lead its partitions"
         await eventually(lambda: _led_by(stage, {-1}), 30.0)
         states = (await stage.w.states()).values()
         assert all(state is not None and state.isr == (3,) for _, state in states), "the last in sync is remembered"
