@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import httpx
-
 from benchmarks import role
 from benchmarks.follow import LogFollower, json_stamp, log4j_stamp
 from benchmarks.servers import PEER_ID, PeerProcess
@@ -141,18 +139,10 @@ class Regent(Contestant):
         read_s = float(found[1]) if found else 0.0
         return {"claim": claimed - began_s, "read": read_s, "elections": ready - claimed - read_s}
 
-    async def metric(self, name: str) -> dict[str, float]:
-        """Samples of a metric, by what stands behind its name."""
-        transport = httpx.AsyncHTTPTransport(uds=str(self.daemon.socket))
-        async with httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=30.0) as client:
-            text = (await client.get("/metrics")).text
-        found = re.findall(rf"^{name}(\S*) (\S+)$", text, re.MULTILINE)
-        return {labels: float(value) for labels, value in found}
-
     async def lag(self) -> Lag:
         """How late the event loop was, so far."""
-        [longest] = (await self.metric("regent_loop_lag_longest_seconds")).values()
-        buckets = await self.metric("regent_loop_lag_seconds_bucket")
+        [longest] = (await self.daemon.metric("regent_loop_lag_longest_seconds")).values()
+        buckets = await self.daemon.metric("regent_loop_lag_seconds_bucket")
         counts = {float(bound): count for text, count in buckets.items() for bound in re.findall(r'le="(.+)"', text)}
         return Lag(longest, counts)
 

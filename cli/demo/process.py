@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -118,6 +119,13 @@ class RegentProcess(ChildProcess):
             after = page.get("next")
             if not after:
                 return found
+
+    async def metric(self, name: str) -> dict[str, float]:
+        """Returns the samples of a metric by their labels, "" where there are none; raises ``httpx.HTTPError``."""
+        async with self._client() as client:
+            text = (await client.get("/metrics")).text
+        found = re.findall(rf"^{name}(\{{\S*\}})? (\S+)$", text, re.MULTILINE)
+        return {labels: float(value) for labels, value in found}
 
     def _client(self) -> httpx.AsyncClient:
         transport = httpx.AsyncHTTPTransport(uds=str(self.socket))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -61,10 +60,7 @@ class Scene:
 
     async def metric(self, name: str, daemon: RegentProcess | None = None) -> float:
         """Reads a metric without labels."""
-        async with (daemon or self.daemon)._client() as client:
-            text = (await client.get("/metrics")).text
-        [value] = re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)
-        return float(value)
+        return (await (daemon or self.daemon).metric(name))[""]
 
     async def flows(self, within_s: float = 60.0) -> None:
         """Waits until every partition has acknowledged a record that was sent from now on."""

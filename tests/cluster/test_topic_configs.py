@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from typing import Any
 
-from brokers.client import BrokerClient
-from brokers.wire import kio_messages
-from brokers.wire.versions import Api
 from metadata_store import paths
 from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.notifications import encode_config_change
 from tests.cluster.endpoint import endpoint
 from tests.cluster.world import World, world
+from tests.core.admin_kit import KafkaClient
+from tests.core.admin_requests import CREATE_TOPICS
+from tests.core.wire_kit import part
 from tests.polling import eventually
 
 VERSION = 7
@@ -30,18 +31,14 @@ OWN = {"preallocate": " TRUE", "retention.bytes": "0100", "cleanup.policy": "del
 async def created(port: int, name: str, *, validate_only: bool = False) -> dict[str, Any]:
     """Creates one topic; returns its configuration in the response."""
     configs = tuple(
-        kio_messages.nested(Api.CREATE_TOPICS, VERSION, "CreatableTopicConfig", name=key, value=value)
-        for key, value in OWN.items()
+        part(CREATE_TOPICS, VERSION, "CreatableTopicConfig", name=key, value=value) for key, value in OWN.items()
     )
-    topic = kio_messages.nested(
-        Api.CREATE_TOPICS, VERSION, "CreatableTopic",
-        name=name, num_partitions=2, replication_factor=1, assignments=(), configs=configs,
-    )  # fmt: skip
-    async with await BrokerClient.connect("127.0.0.1", port, 30.0) as client:
-        fields = {"topics": (topic,), "timeout": timedelta(seconds=30), "validate_only": validate_only}
-        correlation, request = client._request(Api.CREATE_TOPICS, VERSION, fields)
-        frame = await client._exchange(Api.CREATE_TOPICS, request)
-    [made] = kio_messages.decode_response(Api.CREATE_TOPICS, VERSION, frame, correlation).topics
+    counts: dict[str, Any] = {"num_partitions": 2, "replication_factor": 1, "assignments": ()}
+    topic = part(CREATE_TOPICS, VERSION, "CreatableTopic", name=name, configs=configs, **counts)
+    client = KafkaClient(*await asyncio.open_connection("127.0.0.1", port))
+    fields = {"topics": (topic,), "timeout": timedelta(seconds=30), "validate_only": validate_only}
+    [made] = (await client.call(CREATE_TOPICS, VERSION, **fields)).topics
+    client.writer.close()
     assert (made.error_code, made.topic_config_error_code) == (0, 0), made
     shown = {c.name: (c.value, int(c.config_source), c.read_only, c.is_sensitive) for c in made.configs}
     return shown | {"partitions": made.num_partitions, "factor": made.replication_factor}

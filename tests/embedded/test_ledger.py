@@ -6,53 +6,39 @@ from collections import Counter
 
 import pytest
 
-from testing.embedded.ledger import Ledger, Spot, Stall
+from testing.embedded.ledger import Ledger, Spot, Stall, Verdict
 
 HERE, THERE = Spot("orders", 0), Spot("orders", 1)
+Records = list[tuple[Spot, int]]
+
+READ: dict[str, tuple[list[int], list[int], Records, Records, int]] = {
+    "everything": ([0, 2], [1, 3], [], [], 0),
+    "one is missing": ([0], [1, 3], [(HERE, 2)], [], 0),
+    "a partition is missing": ([0, 2], [], [(THERE, 1), (THERE, 3)], [], 0),
+    "one is in another partition": ([0], [1, 2, 3], [(HERE, 2)], [], 1),
+    "one twice": ([0, 2, 2], [1, 3], [], [(HERE, 2)], 0),
+    "a failed send was stored": ([0, 2, 4], [1, 3], [], [], 1),
+}
+"""Numbers read in each partition, with those that are lost and duplicated, and how many were never acknowledged."""
 
 
-@pytest.fixture
-def ledger() -> Ledger:
+@pytest.mark.parametrize("case", READ)
+def test_records_are_compared_with_the_acknowledged_ones(case: str) -> None:
     ledger = Ledger(sent=5, acknowledged={HERE: {0, 2}, THERE: {1, 3}})
     ledger.errors["RequestTimedOutError"] += 1
-    return ledger
+    here, there, lost, duplicated, unconfirmed = READ[case]
+    read = {spot: Counter(numbers) for spot, numbers in ((HERE, here), (THERE, there)) if numbers}
+    assert ledger.judge(read) == Verdict(
+        sent=5, acknowledged=4, failed=1, read=len(here) + len(there), lost=lost, duplicated=duplicated,
+        unconfirmed=unconfirmed,
+    )  # fmt: skip
 
 
-def test_everything_acknowledged_and_read_is_clean(ledger: Ledger) -> None:
-    verdict = ledger.judge({HERE: Counter([0, 2]), THERE: Counter([1, 3])})
-    assert (verdict.lost, verdict.duplicated, verdict.unconfirmed) == ([], [], 0)
-    assert (verdict.sent, verdict.acknowledged, verdict.failed, verdict.read) == (5, 4, 1, 4)
-
-
-def test_acknowledged_and_not_read_is_lost(ledger: Ledger) -> None:
-    assert ledger.judge({HERE: Counter([0])}).lost == [(HERE, 2), (THERE, 1), (THERE, 3)] or ledger.judge(
-        {HERE: Counter([0])}
-    ).lost == [(THERE, 1), (THERE, 3), (HERE, 2)]
-
-
-def test_read_in_another_partition_does_not_count(ledger: Ledger) -> None:
-    assert (HERE, 2) in ledger.judge({HERE: Counter([0]), THERE: Counter([1, 2, 3])}).lost
-
-
-def test_read_twice_is_duplicated_and_not_lost(ledger: Ledger) -> None:
-    verdict = ledger.judge({HERE: Counter([0, 2, 2]), THERE: Counter([1, 3])})
-    assert (verdict.lost, verdict.duplicated) == ([], [(HERE, 2)])
-
-
-def test_failed_send_that_was_stored_all_the_same_is_only_counted(ledger: Ledger) -> None:
-    verdict = ledger.judge({HERE: Counter([0, 2, 4]), THERE: Counter([1, 3])})
-    assert (verdict.lost, verdict.unconfirmed) == ([], 1)
-
-
-@pytest.mark.parametrize("foreign", [b"", None, b"other:1", b"\xff\xfe", b"1"])
-def test_records_of_others_are_not_ours(foreign: bytes | None) -> None:
-    assert Ledger(tag="mine").number(foreign) is None
-
-
-def test_own_records_are_recognised() -> None:
+@pytest.mark.parametrize("foreign", [b"", None, b"other:1", b"\xff\xfe", b"1", b"mine:x"])
+def test_records_of_other_loads_have_no_number(foreign: bytes | None) -> None:
     ledger = Ledger(tag="mine")
+    assert ledger.number(foreign) is None
     assert ledger.number(ledger.value(17)) == 17
-    assert ledger.number(b"mine:x") is None
 
 
 def test_stall_names_the_partition() -> None:

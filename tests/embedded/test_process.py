@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -41,9 +39,11 @@ async def server(tmp_path: Path) -> AsyncIterator[Server]:
     await server.kill()
 
 
-async def test_stop_is_clean_and_the_next_start_has_the_same_port_and_log(server: Server) -> None:
+async def test_a_second_start_has_the_same_port_and_log_and_is_refused_while_the_process_runs(server: Server) -> None:
     await server.boot()
     first = server.pid
+    with pytest.raises(ProcessFailed, match="already running"):
+        await server.boot()
     await server.stop()
     assert not server.running
     assert server.log_has("bye")
@@ -61,17 +61,13 @@ async def test_a_killed_process_logs_nothing_more(server: Server) -> None:
     assert not await accepts(server.port)
 
 
-async def test_a_paused_process_keeps_its_port_and_runs_again_when_resumed(server: Server) -> None:
+async def test_a_paused_process_keeps_its_port_and_can_be_resumed_stopped_and_killed(server: Server) -> None:
     await server.boot()
     server.pause()
     await eventually(lambda: process_state(server.pid) == "T")
     assert await accepts(server.port), "the kernel still accepts for it"
     server.resume()
     await eventually(lambda: process_state(server.pid) != "T")
-
-
-async def test_paused_process_can_be_stopped_and_killed(server: Server) -> None:
-    await server.boot()
     server.pause()
     await server.stop()
     assert server.log_has("bye")
@@ -94,12 +90,6 @@ async def test_process_that_ignores_sigterm_is_killed_and_reported(tmp_path: Pat
     with pytest.raises(ProcessFailed, match="SIGTERM"):
         await stubborn.stop(within_s=0.3)
     assert not stubborn.running
-
-
-async def test_second_start_is_refused_while_it_runs(server: Server) -> None:
-    await server.boot()
-    with pytest.raises(ProcessFailed, match="already running"):
-        await server.boot()
 
 
 async def test_signals_to_a_process_that_does_not_run_do_nothing(server: Server) -> None:
@@ -144,8 +134,3 @@ def process_state(pid: int) -> str:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return ""
-
-
-def test_process_state_of_this_process() -> None:
-    assert process_state(os.getpid()) == "R"
-    assert signal.SIGSTOP  # the platform has the signals that pause() needs

@@ -174,14 +174,12 @@ class Siege:
 
     async def _sample(self, cost: Cost) -> None:
         """Samples the loop's lag, the lease and open descriptors."""
-        async with self.stage.daemon._client() as client:
-            text = (await client.get("/metrics")).text
-        found = re.findall(r'^regent_loop_lag_seconds_bucket\{.*?le="([^"]+)".*?\} (\S+)$', text, re.MULTILINE)
+        found = await self.stage.daemon.metric("regent_loop_lag_seconds_bucket")
         assert found, "no histogram of the loop's lag"
         daemon, endpoint = self._pids()
-        cost.lag.sample({float(bound): float(count) for bound, count in found}, starved_s(str(daemon)))
-        [left] = re.findall(r"^regent_lease_remaining_ratio (\S+)$", text, re.MULTILINE)
-        cost.lease_part = min(cost.lease_part, float(left))
+        buckets = {float(re.findall(r'le="([^"]+)"', labels)[0]): count for labels, count in found.items()}
+        cost.lag.sample(buckets, starved_s(str(daemon)))
+        cost.lease_part = min(cost.lease_part, await self.stage.metric("regent_lease_remaining_ratio"))
         highest = zip(cost.descriptors, (descriptors(daemon), descriptors(endpoint)), strict=True)
         of_daemon, of_endpoint = (max(pair) for pair in highest)
         cost.descriptors = of_daemon, of_endpoint

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -14,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import httpx
 from pydantic.alias_generators import to_camel
 
 from benchmarks import role, znodes
@@ -101,18 +99,9 @@ class Stage:
             event_queue_size=0,
         )
 
-    async def metric(self, name: str) -> dict[str, float]:
-        """Returns samples of a metric of the daemon by their labels."""
-        transport = httpx.AsyncHTTPTransport(uds=str(self.daemon.socket))
-        async with httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=30.0) as client:
-            text = (await client.get("/metrics")).text
-        return {
-            labels: float(value) for labels, value in re.findall(rf"^{name}(\{{\S*\}})? (\S+)$", text, re.MULTILINE)
-        }
-
     async def longest_lag_s(self) -> float:
         """Returns the longest lag of the daemon's loop since its start."""
-        return (await self.metric("regent_loop_lag_longest_seconds"))[""]
+        return (await self.daemon.metric("regent_loop_lag_longest_seconds"))[""]
 
     @property
     def peak_mb(self) -> float:

@@ -113,7 +113,7 @@ async def test_events_stay_coalesced_while_all_brokers_bounce_one_after_the_othe
         await stage.settled(partitions)
         await stage.fleet.agree()
         assert max(depths) <= STORM_BROKERS + KINDS_MAX, "a call of each broker, and one event of each kind"
-        assert await stage.metric("regent_terms_total") == {"": 1}
+        assert await stage.daemon.metric("regent_terms_total") == {"": 1}
         states = [s for name in data.topics[:20] for s in await stage.states(name, range(50))]
         expected = [set(replicas) for replicas in data.replicas[: 20 * 50]]
         assert [set(s.isr) for s in states if isinstance(s, Leadership)] == expected
@@ -144,7 +144,7 @@ async def watched(stage: Stage) -> AsyncIterator[list[float]]:
 
     async def look() -> None:
         while True:
-            depths.append((await stage.metric("regent_event_queue_size"))[""])
+            depths.append((await stage.daemon.metric("regent_event_queue_size"))[""])
             await asyncio.sleep(0.1)
 
     looking = asyncio.create_task(look())

@@ -96,7 +96,7 @@ async def test_slow_mute_and_absent_brokers_delay_no_other_broker(tmp_path: Path
                 await stage.fleet.ask("bounce", brokers=[broker])
                 await stage.fleet.ask("catch_up", brokers=list(OTHERS))
         await others_have_acknowledged(stage, *OTHERS)
-        waiting = await stage.metric("regent_broker_unacknowledged_partitions")
+        waiting = await stage.daemon.metric("regent_broker_unacknowledged_partitions")
         assert max(waiting.values()) <= 2 * (200 * 50 + 300), "in the snapshot, and as changed since"
 
         await stage.zk.delete(paths.broker(ABSENT), ANY_VERSION)
@@ -111,7 +111,7 @@ async def others_have_acknowledged(stage: Stage, *brokers: int) -> None:
     hindered = {str(broker) for broker in HINDERED}
 
     async def waited_for() -> set[str]:
-        found = await stage.metric("regent_broker_unacknowledged_partitions")
+        found = await stage.daemon.metric("regent_broker_unacknowledged_partitions")
         return {labels.split('"')[1] for labels, count in found.items() if count}
 
     async def acknowledged() -> bool:
