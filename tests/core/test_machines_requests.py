@@ -129,7 +129,10 @@ ELECTIONS = [
         "controlled shutdown: the broker that leaves follows until it ends (KAFKA-7482)",
         Step(led((1, 2, 5), 1, (1, 2)), elected(selectors.controlled_shutdown), leaving=(1,)),
         (2, (2,), 5, 10), {1: False, 2: False}, {}, True, "S4-21", "S4-22", "S4-23", "S4-72",
-        kafka=partition_test("OnlinePartitionToOnlineTransitionForControlledShutdown"),
+        kafka=(
+            *partition_test("OnlinePartitionToOnlineTransitionForControlledShutdown"),
+            "ControllerChannelManagerTest.testLeaderAndIsrRequestSentToLiveOrShuttingDownBrokers",
+        ),
     ),
 ]  # fmt: skip
 
@@ -180,6 +183,7 @@ REPLICAS = [
         "offline with its broker",
         Step(LED, moved("take_offline", 3), dead=(3,)),
         SHRUNK, OTHERS, {}, True, "S4-34", "S4-35",
+        kafka=("ControllerChannelManagerTest.testStopReplicaSentOnlyToLiveAndShuttingDownBrokers",),
     ),
     case(
         "offline with its broker, outside of the ISR",

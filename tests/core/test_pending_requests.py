@@ -1,0 +1,169 @@
+"""Pending requests of one broker: merged entries leave it in the same state as one request per event."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec import Struct
+
+from state_machines.propagation.pending_requests import PendingRequests
+
+MANY = 1_000_000
+
+
+class Replica(Struct):
+    """A replica as a broker knows it: the leader epoch that it was sent last, and whether it runs."""
+
+    epoch: int = -1
+    runs: bool = False
+
+
+class Merging(RuleBasedStateMachine):
+    """Sends one broker requests for three rows, at once and as pending ones, and compares where none is pending."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pending = PendingRequests(0)
+        self.epochs = dict.fromkeys(range(3), 0)
+        self.plain = {i: Replica() for i in range(3)}
+        self.merged = {i: Replica() for i in range(3)}
+        self.owed_new: set[int] = set()
+        self.owed_delete: set[int] = set()
+
+    @rule(i=st.integers(0, 2), is_new=st.booleans(), bump=st.booleans())
+    def lead(self, i: int, is_new: bool, bump: bool) -> None:
+        self.epochs[i] += bump
+        self.pending.add_lead(i, is_new=is_new)
+        self.plain[i] = Replica(self.epochs[i], True)
+        if is_new:
+            self.owed_new.add(i)
+
+    @rule(i=st.integers(0, 2), delete=st.booleans())
+    def stop(self, i: int, delete: bool) -> None:
+        self.pending.add_stop(i, delete=delete)
+        self.plain[i].runs = False
+        self.owed_new.discard(i)
+        if delete:
+            self.owed_delete.add(i)
+
+    @rule(limit=st.integers(1, 3))
+    def seal(self, limit: int) -> None:
+        for i, is_new in self.pending.take_lead(limit).items():
+            assert is_new == (i in self.owed_new)
+            self.merged[i].epoch = self.epochs[i]
+            self.merged[i].runs = True
+            self.owed_new.discard(i)
+        for i, delete in self.pending.take_stop(limit).items():
+            assert delete == (i in self.owed_delete)
+            self.merged[i].runs = False
+            self.owed_delete.discard(i)
+
+    @rule()
+    def drain(self) -> None:
+        while self.pending.size:
+            self.seal(limit=2)
+        for i in range(3):
+            assert self.merged[i].runs == self.plain[i].runs
+            if self.plain[i].runs:
+                assert self.merged[i].epoch == self.epochs[i]
+        assert not self.owed_new
+        assert not self.owed_delete
+
+    @invariant()
+    def no_row_is_led_while_its_stop_waits(self) -> None:
+        assert not self.pending.lead.keys() & self.pending.stop.keys()
+        assert self.pending.after.keys() <= self.pending.stop.keys()
+
+
+TestMerging = pytest.mark.kafka(
+    "ControllerChannelManagerTest.testLeaderAndIsrRequestIsNew",
+    "ControllerChannelManagerTest.testStopReplicaRequestWithAlreadyDefinedDeletedPartition",
+)(Merging.TestCase)
+TestMerging.settings = settings(max_examples=50, deadline=None)
+
+
+def test_leader_and_isr_after_a_stop_replica_waits_until_that_was_taken() -> None:
+    pending = PendingRequests(0)
+    pending.add_lead(4, is_new=True)
+    pending.add_stop(4, delete=True)
+    pending.add_lead(4, is_new=False)
+    assert pending.take_lead(MANY) == {}
+    assert pending.take_stop(MANY) == {4: True}
+    assert pending.take_lead(MANY) == {4: False}
+    assert pending.size == 0
+
+
+def test_a_stop_replica_supersedes_leader_and_isr_behind_an_earlier_one() -> None:
+    pending = PendingRequests(0)
+    pending.add_stop(4, delete=True)
+    pending.add_lead(4, is_new=True)
+    pending.add_stop(4, delete=False)
+    assert pending.take_stop(MANY) == {4: True}
+    assert pending.size == 0
+
+
+def pending_of(lead: dict[int, bool], stop: dict[int, bool]) -> PendingRequests:
+    pending = PendingRequests(0)
+    for i, delete in stop.items():
+        pending.add_stop(i, delete=delete)
+    for i, is_new in lead.items():
+        pending.add_lead(i, is_new=is_new)
+    return pending
+
+
+LEAD = {1: False, 2: True, 3: False, 4: True}
+
+
+@pytest.mark.parametrize(
+    ("limit", "held", "taken"),
+    [
+        (MANY, set(), LEAD),
+        (3, set(), {1: False, 2: True, 3: False}),
+        (MANY, {2, 9}, {1: False, 3: False, 4: True}),
+        (2, {1}, {2: True, 3: False}),
+        (1, {1, 2, 3, 4}, {}),
+    ],
+)
+def test_the_first_entries_that_are_not_held_are_taken_and_the_others_stay_in_order(
+    limit: int, held: set[int], taken: dict[int, bool]
+) -> None:
+    pending = pending_of(LEAD, {})
+    assert list(pending.take_lead(limit, held).items()) == list(taken.items())
+    assert list(pending.lead.items()) == [(i, is_new) for i, is_new in LEAD.items() if i not in taken]
+
+
+@pytest.mark.parametrize(("limit", "taken"), [(MANY, [2, 4]), (2, [2, 4]), (1, [2]), (0, [])])
+def test_new_replicas_are_taken_before_others(limit: int, taken: list[int]) -> None:
+    pending = pending_of(LEAD, {})
+    assert pending.take_new(limit) == dict.fromkeys(taken, True)
+    assert list(pending.lead) == [i for i in LEAD if i not in taken]
+
+
+def test_stop_replica_entries_of_some_rows_free_what_waits_behind_them_alone() -> None:
+    pending = pending_of({5: True, 6: False, 7: False}, {5: True, 6: False, 8: False})
+    assert (pending.lead, pending.after, pending.size) == ({7: False}, {5: True, 6: False}, 6)
+    assert pending.take_stops([5]) == pending.stopping == {5: True}
+    assert (pending.lead, pending.after, pending.stop) == ({7: False, 5: True}, {6: False}, {6: False, 8: False})
+    pending.sending = pending.take_lead(1)
+    assert [i for i in range(4, 10) if pending.concerns(i)] == [5, 6, 7, 8]
+
+
+@pytest.mark.parametrize(
+    ("begun", "turn", "reach", "position", "complete"),
+    [
+        (True, 5, 3, 3, True),
+        (False, 5, 3, 3, False),
+        (True, 4, 3, 3, False),
+        (True, 5, 4, 3, False),
+        (True, 6, 3, 4, True),
+    ],
+)
+def test_a_snapshot_is_complete_after_its_last_turn_and_the_changes_before_it(
+    begun: bool, turn: int, reach: int, position: int, complete: bool
+) -> None:
+    pending = PendingRequests(0)
+    pending.begun, pending.turn, pending.turn_end = begun, turn, 5
+    pending.reach, pending.position = reach, position
+    assert pending.complete == complete
