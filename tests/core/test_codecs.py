@@ -1,4 +1,4 @@
-"""Znodes in the shapes that Kafka writes and reads, and what is refused with a reason."""
+"""Znodes in the shapes that Kafka writes and reads, and those that are refused with a reason."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.acl import decode_acls, decode_extended_change
 from metadata_store.codecs.broker import decode_broker, encode_broker
 from metadata_store.codecs.cluster import (
     ProducerIdBlock,
@@ -44,34 +44,151 @@ from state_machines.model.types import Assignment, Broker, Endpoint, Leadership,
 ID_TEXT = "7rWbfVPSS7iSnQ8qgVQ8dg"
 ID_BYTES = bytes.fromhex("eeb59b7d53d24bb8929d0f2a81543c76")
 
-
-def test_state_as_kafka_orders_its_fields() -> None:
-    data = b'{"controller_epoch":3,"leader":2,"version":1,"leader_epoch":7,"isr":[2,1]}'
-    assert decode_state(data, 9) == Leadership(2, 7, (2, 1), 3, 9)
-
-
-def test_state_is_written_without_a_recovery_state_unless_it_recovers() -> None:
-    plain, recovering = encode_state(-1, 7, (2, 1), 3), encode_state(2, 7, (2,), 3, recovering=True)
-    assert json.loads(plain) == {"version": 1, "leader": -1, "leader_epoch": 7, "controller_epoch": 3, "isr": [2, 1]}
-    assert json.loads(recovering)["leader_recovery_state"] == 1
-    assert decode_state(recovering, 0) == Leadership(2, 7, (2,), 3, 0, recovering=True)
-    assert decode_state(recovering.replace(b":1}", b":0}"), 0) == Leadership(2, 7, (2,), 3, 0)
-
-
-def test_topic_of_every_version() -> None:
-    v1 = b'{"version":1,"partitions":{"1":[2,1],"0":[1,2]}}'
-    assert decode_topic("", "t", v1, 4, 5) == TopicAssignment(
-        "t", None, {1: Assignment((2, 1)), 0: Assignment((1, 2))}, 4, 5
-    )
-    v2 = b'{"version":2,"partitions":{"0":[3,1,2]},"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]}}'
-    assert decode_topic("", "t", v2, 0, 5) == TopicAssignment("t", None, {0: Assignment((3, 1, 2), (3,), (1,))}, 0, 5)
-    v3 = v2.replace(b'"version":2', b'"topic_id":"%s","version":3' % ID_TEXT.encode())
-    found = decode_topic("", "t", v3, 0, 5)
-    assert isinstance(found, TopicAssignment)
-    assert (found.topic_id, found.unknown) == (ID_BYTES, {})
+DECODERS: dict[str, Callable[[bytes | None], object]] = {
+    "state": lambda data: decode_state(data, 9, path="/p"),
+    "topic": lambda data: decode_topic("/p", "t", data, 4, 5),
+    "broker": lambda data: decode_broker("/p", 1, data, 77, 2),
+    "controller": lambda data: decode_controller("/p", data),
+    "epoch": lambda data: decode_epoch("/p", data),
+    "migration": lambda data: decode_migration("/p", data),
+    "partitions": lambda data: decode_partitions("/p", data),
+    "log dir event": lambda data: decode_log_dir_event("/p", data),
+    "config change": lambda data: decode_config_change("/p", data),
+    "reassignments": lambda data: decode_reassignments("/p", data),
+    "config": lambda data: decode_config("/p", data or b"[]"),
+    "features": lambda data: decode_features("/p", data),
+    "cluster id": lambda data: decode_cluster_id("/p", data),
+    "producer ids": lambda data: decode_producer_ids("/p", data or b""),
+    "acls": lambda data: decode_acls("/p", data),
+    "acl change": lambda data: decode_extended_change("/p", data),
+}
 
 
-def test_topic_is_written_in_version_3_with_its_reassignments_only() -> None:
+def topic(*partitions: Assignment, topic_id: bytes | None = None) -> TopicAssignment:
+    return TopicAssignment("t", topic_id, dict(enumerate(partitions)), 4, 5)
+
+
+def broker(*endpoints: Endpoint, rack: str | None = None) -> Broker:
+    return Broker(1, 77, endpoints, rack, 2)
+
+
+MOVING = Assignment((3, 1, 2), (3,), (1,))
+V2 = b'"partitions":{"0":[3,1,2]},"adding_replicas":{"0":[3]},"removing_replicas":{"0":[1]}'
+NAMED = [TopicPartition("t", 0), TopicPartition("u", 12)]
+NAMED_TEXT = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"u","partition":12}]}'
+STATE = b'"controller_epoch":3,"leader":2,"version":1,"leader_epoch":7,"isr":[2,1]'
+MIGRATION = (
+    b'{"version":0,"kraft_controller_id":3000,"kraft_controller_epoch":4,"kraft_metadata_offset":%d,'
+    b'"kraft_metadata_epoch":5}'
+)
+CONTROLLER = b'{"version":2,"brokerid":7,"timestamp":"12","kraftControllerEpoch":-1,"nonce":"x"}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "value"),
+    [
+        ("state", b"{%s}" % STATE, Leadership(2, 7, (2, 1), 3, 9)),
+        ("state", b'{%s,"leader_recovery_state":1}' % STATE, Leadership(2, 7, (2, 1), 3, 9, recovering=True)),
+        ("state", b'{%s,"leader_recovery_state":0}' % STATE, Leadership(2, 7, (2, 1), 3, 9)),
+        ("topic", b'{"version":1,"partitions":{"1":[2,1],"0":[1,2]}}', topic(Assignment((1, 2)), Assignment((2, 1)))),
+        ("topic", b'{"version":2,%s}' % V2, topic(MOVING)),
+        ("topic", b'{"version":3,"topic_id":"%s",%s}' % (ID_TEXT.encode(), V2), topic(MOVING, topic_id=ID_BYTES)),
+        ("topic", b'{"version":3,"partitions":{},"topic_id":"AAAAAAAAAAAAAAAAAAAAAA"}', topic()),
+        ("broker", b'{"version":2,"host":"h","endpoints":["PLAINTEXT://h:1"]}', broker(Endpoint("PLAINTEXT", "h", 1))),
+        ("broker", b'{"version":2,"endpoints":["PLAINTEXT://:1"]}', broker(Endpoint("PLAINTEXT", "", 1))),
+        (
+            "broker",
+            b'{"version":3,"endpoints":["SASL_PLAINTEXT://h:1"],"rack":"r"}',
+            broker(Endpoint("SASL_PLAINTEXT", "h", 1, 2), rack="r"),
+        ),
+        (
+            "broker",
+            b'{"version":4,"endpoints":["X://h:1"],"listener_security_protocol_map":{"X":"SASL_SSL"},"rack":null}',
+            broker(Endpoint("X", "h", 1, 3)),
+        ),
+        ("controller", b'{"brokerid":7}', ControllerZnode(7)),
+        ("controller", b'{"version":9,"brokerid":7,"timestamp":"soon"}', ControllerZnode(7)),
+        ("config change", b'{"version":1,"entity_type":"topics","entity_name":"t"}', "topics/t"),
+    ],
+)
+def test_every_form_that_kafka_reads_is_decoded(kind: str, data: bytes, value: object) -> None:
+    assert DECODERS[kind](data) == value
+
+
+FEATURES_V1 = b'{"version":1,"status":1,"features":{"f":{"max_version_level":3,"min_version_level":1}}}'
+FEATURES_V2 = b'{"version":2,"status":0,"features":{"f":{"max_version_level":3}}}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "value", "encoded"),
+    [
+        (
+            "controller",
+            CONTROLLER,
+            ControllerZnode(7, 12, -1, {"nonce": "x"}),
+            encode_controller(ControllerZnode(7, 12, -1, {"nonce": "x"})),
+        ),
+        ("epoch", b"12", 12, encode_epoch(12)),
+        (
+            "migration",
+            MIGRATION % 1234567890123,
+            Migration(3000, 4, 1234567890123, 5),
+            encode_migration(Migration(3000, 4, 1234567890123, 5)),
+        ),
+        ("partitions", NAMED_TEXT, NAMED, encode_partitions(NAMED)),
+        ("log dir event", b'{"version":1,"broker":3,"event":1}', 3, encode_log_dir_event(3)),
+        (
+            "config change",
+            b'{"version":2,"entity_path":"topics/t"}',
+            "topics/t",
+            encode_config_change("topics/t"),
+        ),
+        (
+            "reassignments",
+            b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[3,1]}]}',
+            Reassignments({TopicPartition("t", 0): (3, 1)}),
+            encode_reassignments({TopicPartition("t", 0): (3, 1)}),
+        ),
+        ("config", b'{"version":1,"config":{"a":"b"}}', Config({"a": "b"}), encode_config({"a": "b"})),
+        (
+            "features",
+            FEATURES_V1,
+            Features(1, True, {"f": FeatureRange(3, 1)}),
+            encode_features(Features(1, True, {"f": FeatureRange(3, 1)})),
+        ),
+        (
+            "features",
+            FEATURES_V2,
+            Features(2, False, {"f": FeatureRange(3)}),
+            encode_features(Features(2, False, {"f": FeatureRange(3, 1)})),
+        ),
+        ("cluster id", b'{"version":"1","id":"abc"}', "abc", encode_cluster_id("abc")),
+        (
+            "producer ids",
+            b'{"version":1,"broker":2,"block_start":"1000","block_end":"1999"}',
+            ProducerIdBlock(2, 1000, 1999),
+            encode_producer_ids(ProducerIdBlock(2, 1000, 1999)),
+        ),
+    ],
+)
+def test_values_are_decoded_and_encoded_as_kafka_does(kind: str, data: bytes, value: object, encoded: bytes) -> None:
+    assert DECODERS[kind](data) == value
+    assert encoded == data
+
+
+def test_znodes_without_data_are_empty_configurations_and_no_producer_ids() -> None:
+    assert decode_config("", None) == decode_config("", b"") == Config({})
+    assert decode_producer_ids("", None) is None
+
+
+def test_a_state_has_a_recovery_state_only_while_it_recovers() -> None:
+    plain = {"version": 1, "leader": -1, "leader_epoch": 7, "controller_epoch": 3, "isr": [2, 1]}
+    assert json.loads(encode_state(-1, 7, (2, 1), 3)) == plain
+    recovering = encode_state(-1, 7, (2, 1), 3, recovering=True)
+    assert json.loads(recovering) == plain | {"leader_recovery_state": 1}
+
+
+def test_a_topic_is_written_in_version_3_with_its_reassignments_only() -> None:
     data = encode_topic({0: Assignment((3, 1), (3,), (1,)), 1: Assignment((1, 2))}, ID_BYTES)
     assert json.loads(data) == {
         "version": 3,
@@ -87,9 +204,6 @@ def test_topic_ids_are_kafka_uuids() -> None:
     assert topic_id_bytes(ID_TEXT) == ID_BYTES
     assert topic_id_text(ID_BYTES) == ID_TEXT
     assert topic_id_text(bytes.fromhex("ff" * 16)) == "_____________________w"
-    zero = decode_topic("", "t", b'{"version":3,"partitions":{},"topic_id":"AAAAAAAAAAAAAAAAAAAAAA"}', 0, 0)
-    assert isinstance(zero, TopicAssignment)
-    assert zero.topic_id is None
 
 
 BROKER_V5 = (
@@ -99,160 +213,10 @@ BROKER_V5 = (
 )
 
 
-def test_broker_versions_2_to_5() -> None:
-    v5 = decode_broker("", 1, BROKER_V5, 77, 2)
-    both = (Endpoint("CLIENT", "h.example", 9092, 0), Endpoint("INTERNAL", "fe80::1%eth0", 9093, 1))
-    assert v5 == Broker(1, 77, both, "r1", 2)
-    v4 = b'{"version":4,"endpoints":["X://h:1"],"listener_security_protocol_map":{"X":"SASL_SSL"},"rack":null}'
-    assert decode_broker("", 1, v4, 7, 0) == Broker(1, 7, (Endpoint("X", "h", 1, 3),))
-    v3 = b'{"version":3,"endpoints":["SASL_PLAINTEXT://h:1"],"rack":"r"}'
-    assert decode_broker("", 1, v3, 7, 0) == Broker(1, 7, (Endpoint("SASL_PLAINTEXT", "h", 1, 2),), "r")
-    v2 = b'{"version":2,"host":"h","port":1,"jmx_port":-1,"timestamp":"1","endpoints":["PLAINTEXT://h:1"]}'
-    assert decode_broker("", 1, v2, 7, 0) == Broker(1, 7, (Endpoint("PLAINTEXT", "h", 1),))
-    assert decode_broker("", 1, v2.replace(b"//h:1", b"//:1"), 7, 0) == Broker(1, 7, (Endpoint("PLAINTEXT", "", 1),))
-
-
 def test_a_broker_is_written_as_brokers_write_themselves() -> None:
-    broker = decode_broker("", 1, BROKER_V5, 77, 2)
-    assert isinstance(broker, Broker)
-    assert json.loads(encode_broker(broker, timestamp_ms=1_600_000_000_000)) == json.loads(BROKER_V5)
-    secure = Broker(1, 0, (Endpoint("INTERNAL", "h", 1, 3),))
-    fields = json.loads(encode_broker(secure, timestamp_ms=1))
-    assert (fields["host"], fields["port"], "rack" in fields) == (None, -1, False)
-
-
-def test_controller_needs_no_more_than_a_broker_id() -> None:
-    assert decode_controller("", b'{"brokerid":7}') == ControllerZnode(7)
-    data = b'{"version":2,"brokerid":7,"timestamp":"12","kraftControllerEpoch":-1,"nonce":"x"}'
-    assert decode_controller("", data) == ControllerZnode(7, 12, -1, {"nonce": "x"})
-    assert encode_controller(ControllerZnode(7, 12, -1, {"nonce": "x"})) == data
-    assert decode_controller("", b'{"version":9,"brokerid":7,"timestamp":"soon"}') == ControllerZnode(7)
-
-
-def test_epoch_is_plain_text() -> None:
-    assert decode_epoch("", b"12") == 12
-    assert encode_epoch(12) == b"12"
-
-
-def test_migration() -> None:
-    found = Migration(3000, 4, 1234567890123, 5)
-    assert decode_migration("", encode_migration(found)) == found
-
-
-def test_partition_lists() -> None:
-    data = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"u","partition":12}]}'
-    named = [TopicPartition("t", 0), TopicPartition("u", 12)]
-    assert decode_partitions("", data) == named
-    assert encode_partitions(named) == data
-
-
-def test_log_dir_events() -> None:
-    assert decode_log_dir_event("", b'{"version":1,"broker":3,"event":1}') == 3
-    assert encode_log_dir_event(3) == b'{"version":1,"broker":3,"event":1}'
-
-
-def test_config_changes_of_both_versions() -> None:
-    assert decode_config_change("", b'{"version":2,"entity_path":"topics/t"}') == "topics/t"
-    assert decode_config_change("", b'{"version":1,"entity_type":"topics","entity_name":"t"}') == "topics/t"
-    assert encode_config_change("topics/t") == b'{"version":2,"entity_path":"topics/t"}'
-
-
-def test_reassignments() -> None:
-    data = b'{"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[3,1]}]}'
-    found = Reassignments({TopicPartition("t", 0): (3, 1)})
-    assert decode_reassignments("", data) == found
-    assert encode_reassignments(found.targets) == data
-
-
-def test_configurations() -> None:
-    data = b'{"version":1,"config":{"a":"b"}}'
-    assert decode_config("", data) == Config({"a": "b"})
-    assert encode_config({"a": "b"}) == data
-    assert decode_config("", None) == decode_config("", b"") == Config({})
-
-
-def test_features_of_both_versions() -> None:
-    v1 = b'{"version":1,"status":1,"features":{"f":{"max_version_level":3,"min_version_level":1}}}'
-    v2 = b'{"version":2,"status":0,"features":{"f":{"max_version_level":3}}}'
-    for data, version, enabled, low in ((v1, 1, True, 1), (v2, 2, False, None)):
-        found = Features(version, enabled, {"f": FeatureRange(3, low)})
-        assert decode_features("", data) == found
-        assert encode_features(found) == data
-
-
-def test_cluster_id_and_producer_ids() -> None:
-    assert decode_cluster_id("", b'{"version":"1","id":"abc"}') == "abc"
-    assert encode_cluster_id("abc") == b'{"version":"1","id":"abc"}'
-    data = b'{"version":1,"broker":2,"block_start":"1000","block_end":"1999"}'
-    assert decode_producer_ids("", data) == ProducerIdBlock(2, 1000, 1999)
-    assert encode_producer_ids(ProducerIdBlock(2, 1000, 1999)) == data
-    assert decode_producer_ids("", None) is None
-
-
-DECODERS: dict[str, Callable[[bytes | None], object]] = {
-    "state": lambda data: decode_state(data, 0, path="/p"),
-    "topic": lambda data: decode_topic("/p", "t", data, 0, 0),
-    "broker": lambda data: decode_broker("/p", 1, data, 0, 0),
-    "controller": lambda data: decode_controller("/p", data),
-    "epoch": lambda data: decode_epoch("/p", data),
-    "migration": lambda data: decode_migration("/p", data),
-    "partitions": lambda data: decode_partitions("/p", data),
-    "log dir event": lambda data: decode_log_dir_event("/p", data),
-    "config change": lambda data: decode_config_change("/p", data),
-    "reassignments": lambda data: decode_reassignments("/p", data),
-    "config": lambda data: decode_config("/p", data or b"[]"),
-    "features": lambda data: decode_features("/p", data),
-    "cluster id": lambda data: decode_cluster_id("/p", data),
-    "producer ids": lambda data: decode_producer_ids("/p", data or b""),
-}
-
-
-@pytest.mark.parametrize("kind", DECODERS)
-@pytest.mark.parametrize(
-    "data",
-    [None, b"[]", b"{", b"null", b"\xff\xfe", b'{"version":99}', b"[" * 100_000, b'{"a":' * 100_000, b'{"a":"\xff"}'],
-)
-def test_bad_data_is_a_value_with_path_and_reason(kind: str, data: bytes | None) -> None:
-    found = DECODERS[kind](data)
-    assert isinstance(found, Malformed)
-    assert found.path == "/p"
-    assert found.why
-
-
-@pytest.mark.parametrize(
-    ("kind", "data", "why"),
-    [
-        ("state", b'{"version":2,"leader":1,"leader_epoch":1,"controller_epoch":1,"isr":[1]}', "version 2 is unknown"),
-        ("state", b'{"version":1,"leader":1,"leader_epoch":1,"controller_epoch":1,"isr":[-1]}', r"isr"),
-        ("state", b'{"version":1,"leader":1,"leader_epoch":1,"controller_epoch":1}', "isr"),
-        ("state", b'{"version":1,"leader":4294967296,"leader_epoch":1,"controller_epoch":1,"isr":[1]}', "leader"),
-        (
-            "state",
-            b'{"version":1,"leader":1,"leader_epoch":1,"controller_epoch":1,"isr":[1],"leader_recovery_state":2}',
-            "leader_recovery_state 2",
-        ),
-        ("topic", b'{"version":4,"partitions":{}}', "version 4 is unknown, this program knows 1, 2, 3"),
-        ("topic", b'{"version":3,"partitions":{"0":[]}}', "partition 0"),
-        ("topic", b'{"version":3,"partitions":{"0":[1,1]}}', "one twice"),
-        ("topic", b'{"version":3,"partitions":{"-1":[1]}}', ">= 0"),
-        ("topic", b'{"version":3,"partitions":{},"topic_id":"short"}', "topic_id 'short'"),
-        ("topic", b'{"version":3,"partitions":{},"topic_id":"7rWbfVPSS7iSnQ8qgVQ8dh"}', "topic_id"),
-        ("broker", b'{"version":1,"host":"h","port":1}', "version 1 is unknown"),
-        ("broker", b'{"version":4,"endpoints":[],"listener_security_protocol_map":{}}', "no endpoints"),
-        ("broker", b'{"version":4,"endpoints":["h:1"],"listener_security_protocol_map":{}}', "endpoint 'h:1'"),
-        ("broker", b'{"version":4,"endpoints":["A://h:70000"],"listener_security_protocol_map":{}}', "endpoint"),
-        ("broker", b'{"version":4,"endpoints":["A://h:1"],"listener_security_protocol_map":{}}', "listener A has"),
-        ("epoch", b"-1", "is not a controller epoch"),
-        ("epoch", b"99999999999", "is not a controller epoch"),
-        ("epoch", "٣".encode(), "is not a controller epoch"),
-        ("log dir event", b'{"version":1,"broker":3,"event":2}', "event 2 is unknown"),
-        ("config change", b'{"version":2,"entity_type":"topics","entity_name":"t"}', "names no entity"),
-        ("features", b'{"version":2,"status":3}', "status 3"),
-        ("producer ids", b'{"version":1,"broker":1,"block_start":"5","block_end":"4"}', "the block 5 to 4"),
-        ("producer ids", b'{"version":1,"broker":1,"block_start":"x","block_end":"4"}', "'x'"),
-    ],
-)
-def test_the_reason_names_what_is_wrong(kind: str, data: bytes, why: str) -> None:
-    found = DECODERS[kind](data)
-    assert isinstance(found, Malformed)
-    assert why in str(found)
+    found = decode_broker("", 1, BROKER_V5, 77, 2)
+    both = (Endpoint("CLIENT", "h.example", 9092, 0), Endpoint("INTERNAL", "fe80::1%eth0", 9093, 1))
+    assert found == broker(*both, rack="r1")
+    assert json.loads(encode_broker(found, timestamp_ms=1_600_000_000_000)) == json.loads(BROKER_V5)
+    secure = json.loads(encode_broker(broker(Endpoint("INTERNAL", "h", 1, 3)), timestamp_ms=1))
+    assert (secure["host"], secure["port"], "rack" in secure) == (None, -1, False)

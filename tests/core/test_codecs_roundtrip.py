@@ -1,4 +1,4 @@
-"""Whatever is written is read back the same; fields that this program does not know survive a rewrite."""
+"""Written values are read back the same; fields that this program does not know survive a rewrite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from metadata_store.codecs.features import FeatureRange, Features, decode_featur
 from metadata_store.codecs.notifications import decode_partitions, encode_partitions
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments, encode_reassignments
 from metadata_store.codecs.state import decode_state, encode_state
-from metadata_store.codecs.topic import decode_topic, encode_topic, topic_id_bytes, topic_id_text
+from metadata_store.codecs.topic import decode_topic, encode_topic
 from state_machines.model.types import Assignment, Broker, Endpoint, Leadership, TopicAssignment, TopicPartition
 
 int32 = st.integers(0, 2**31 - 1)
@@ -58,7 +58,7 @@ def assignments(draw: st.DrawFn) -> Assignment:
 @given(
     st.integers(-2, 2**31 - 1), int32, st.lists(int32, max_size=6).map(tuple), int32, st.integers(0, 99), st.booleans()
 )
-def test_state(
+def test_states_are_read_back_as_written(
     leader: int, leader_epoch: int, isr: tuple[int, ...], controller_epoch: int, version: int, recovering: bool
 ) -> None:
     data = encode_state(leader, leader_epoch, isr, controller_epoch, recovering)
@@ -67,17 +67,14 @@ def test_state(
 
 
 @given(st.dictionaries(int32, assignments(), max_size=5), topic_ids, unknown)
-def test_topic(found: dict[int, Assignment], topic_id: bytes | None, more: dict[str, object]) -> None:
+def test_topics_are_read_back_as_written(
+    found: dict[int, Assignment], topic_id: bytes | None, more: dict[str, object]
+) -> None:
     data = encode_topic(found, topic_id, more)
     decoded = decode_topic("", "t", data, 3, 4)
     assert decoded == TopicAssignment("t", topic_id, found, 3, 4, more)
     assert isinstance(decoded, TopicAssignment)
     assert encode_topic(decoded.partitions, decoded.topic_id, decoded.unknown) == data
-
-
-@given(st.binary(min_size=16, max_size=16))
-def test_topic_id(raw: bytes) -> None:
-    assert topic_id_bytes(topic_id_text(raw)) == raw
 
 
 endpoints = st.builds(
@@ -95,13 +92,15 @@ endpoints = st.builds(
     int32,
     int32,
 )
-def test_broker(found: tuple[Endpoint, ...], rack: str | None, czxid: int, version: int) -> None:
+def test_registrations_of_brokers_are_read_back_as_written(
+    found: tuple[Endpoint, ...], rack: str | None, czxid: int, version: int
+) -> None:
     broker = Broker(5, czxid, found, rack, version)
     assert decode_broker("", 5, encode_broker(broker, timestamp_ms=1), czxid, version) == broker
 
 
 @given(int32, st.integers(0, 2**53), unknown, st.none() | text, st.none() | text, st.none() | text)
-def test_controller(
+def test_controllers_are_read_back_as_written(
     broker: int, timestamp_ms: int, more: dict[str, object], nonce: str | None, listener: str | None, seal: str | None
 ) -> None:
     found = ControllerZnode(broker, timestamp_ms, -1, more, nonce, listener, seal)
@@ -109,24 +108,28 @@ def test_controller(
 
 
 @given(st.dictionaries(text, text, max_size=4), unknown)
-def test_config(entries: dict[str, str], more: dict[str, object]) -> None:
+def test_configurations_are_read_back_as_written(entries: dict[str, str], more: dict[str, object]) -> None:
     assert decode_config("", encode_config(entries, more)) == Config(entries, more)
 
 
 @given(st.booleans(), st.dictionaries(text, st.tuples(int32, int32), max_size=4), st.sampled_from([1, 2]), unknown)
-def test_features(enabled: bool, ranges: dict[str, tuple[int, int]], version: int, more: dict[str, object]) -> None:
+def test_features_are_read_back_as_written(
+    enabled: bool, ranges: dict[str, tuple[int, int]], version: int, more: dict[str, object]
+) -> None:
     levels = {name: FeatureRange(high, low if version == 1 else None) for name, (low, high) in ranges.items()}
     found = Features(version, enabled, levels, more)
     assert decode_features("", encode_features(found)) == found
 
 
 @given(partitions)
-def test_partitions(named: list[TopicPartition]) -> None:
+def test_lists_of_partitions_are_read_back_as_written(named: list[TopicPartition]) -> None:
     assert decode_partitions("", encode_partitions(named)) == named
 
 
 @given(st.dictionaries(st.builds(TopicPartition, text, int32), replicas, max_size=4), unknown)
-def test_reassignments(targets: dict[TopicPartition, tuple[int, ...]], more: dict[str, object]) -> None:
+def test_reassignments_are_read_back_as_written(
+    targets: dict[TopicPartition, tuple[int, ...]], more: dict[str, object]
+) -> None:
     assert decode_reassignments("", encode_reassignments(targets, more)) == Reassignments(targets, more)
 
 
