@@ -1,30 +1,28 @@
-"""Daemons beside each other, and brokers between them: never two terms with an open gate."""
+"""Runs daemons beside each other, and brokers between them: never two terms with an open gate."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from unittest import mock
 
 import pytest
 
-from controller.daemon.candidate import REFUSED_PAUSE_S_MAX, STEADY_TERM_S
+from controller.daemon.candidate import REFUSED_PAUSE_S_MAX
 from controller.role import own_znodes as own
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.acl import OPEN, Acl, digest_id
 from metadata_store.codecs.controller import ControllerZnode, encode_controller
-from metadata_store.errors import Code, ZkError
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, now_s, ruling
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 from tests.polling import eventually
 
 
 async def never_two(daemons: list[DaemonRun], until: Callable[[], bool]) -> None:
-    """Watches the gates of all daemons, at every look, until something happens."""
+    """Checks the gates of all daemons repeatedly until a condition holds."""
     deadline_s = now_s() + 600.0
     while not until():
         epochs = [found for d in daemons if (found := d.epoch_open) is not None]
@@ -35,8 +33,8 @@ async def never_two(daemons: list[DaemonRun], until: Callable[[], bool]) -> None
 
 
 @pytest.mark.seed("S4-86")
-@in_virtual_time
-async def test_a_standby_takes_over_when_the_session_ends_and_never_before_the_other_has_stopped() -> None:
+@in_exact_time
+async def test_a_standby_serves_after_the_session_of_the_other_daemon_and_never_beside_its_open_gate() -> None:
     async with world() as w, daemon(w) as first:
         await ruling(w)
         term = await first.serving()
@@ -60,8 +58,8 @@ async def test_a_standby_takes_over_when_the_session_ends_and_never_before_the_o
             assert epoch(w) == 3
 
 
-@in_virtual_time
-async def test_a_brokers_term_between_two_daemons_is_ended_and_counted() -> None:
+@in_exact_time
+async def test_the_term_of_a_broker_between_two_daemons_is_ended_and_counted() -> None:
     async with world() as w:
         await ruling(w)
         async with daemon(w) as first:
@@ -75,14 +73,14 @@ async def test_a_brokers_term_between_two_daemons_is_ended_and_counted() -> None
 
 
 def serves(d: DaemonRun, w: World) -> bool:
-    """Whether it is in office: before that a lost connection ends a term."""
+    """Returns whether the daemon is active: before that a lost connection ends a term."""
     return d.daemon.mode is Mode.ACTIVE and d.epoch_open == epoch(w)
 
 
 @pytest.mark.seed("S4-86")
-@in_virtual_time
-async def test_three_daemons_and_a_lot_of_bad_luck() -> None:
-    """Sessions end, connections break for shorter and longer than a lease: one term at a time, epochs only grow."""
+@in_exact_time
+async def test_three_daemons_with_faults_serve_one_term_at_a_time_with_growing_epochs() -> None:
+    """Ends sessions, and breaks connections for shorter and longer than a lease."""
     async with world() as w:
         await ruling(w)
         async with daemon(w) as a, daemon(w, DAEMON + 1) as b, daemon(w, DAEMON + 2) as c:
@@ -112,7 +110,7 @@ async def test_three_daemons_and_a_lot_of_bad_luck() -> None:
 
 
 async def lock_epoch(w: World) -> None:
-    """As a daemon with other credentials leaves it, in mode ``hold``."""
+    """Locks the epoch as a daemon with other credentials does in mode ``hold``."""
     locked = [Acl(31, "digest", digest_id("regent", "another")), Acl(1, "world", "anyone")]
     if await w.operator.exists(paths.CONTROLLER_EPOCH) is None:
         await w.operator.create(paths.CONTROLLER_EPOCH, b"5", acl=locked)
@@ -120,8 +118,8 @@ async def lock_epoch(w: World) -> None:
         await w.operator.set_acls(paths.CONTROLLER_EPOCH, locked, -1)
 
 
-@in_virtual_time
-async def test_a_daemon_without_the_permission_to_claim_takes_no_place_in_the_queue() -> None:
+@in_exact_time
+async def test_a_daemon_without_permission_to_claim_takes_no_queue_position() -> None:
     async with world() as w:
         await lock_epoch(w)
         await ruling(w)
@@ -131,7 +129,7 @@ async def test_a_daemon_without_the_permission_to_claim_takes_no_place_in_the_qu
                 assert d.daemon.mode is Mode.BLOCKED
             writes = len(wrong.script.writes)
             await asyncio.sleep(600.0)
-            assert len(wrong.script.writes) == writes, "it is looked at again, and probed only where the ACL changed"
+            assert len(wrong.script.writes) == writes, "ZooKeeper is probed only where the ACL changed"
             assert not (await w.operator.children(own.LOCKS) or ([],))[0]
             owner = MemoryZooKeeper(w.server, credentials="regent:another")
             await owner.connect(1.0)
@@ -139,9 +137,9 @@ async def test_a_daemon_without_the_permission_to_claim_takes_no_place_in_the_qu
             await eventually(lambda: Mode.ACTIVE in (wrong.daemon.mode, other.daemon.mode))
 
 
-@in_virtual_time
-async def test_a_standby_that_loses_the_permission_leaves_the_queue_to_one_that_has_it() -> None:
-    """The lock is set by the first claim in mode ``hold``, when daemons with other credentials wait already."""
+@in_exact_time
+async def test_a_standby_that_loses_its_permission_leaves_the_queue() -> None:
+    """The first claim in mode ``hold`` sets the lock while daemons with other credentials are queued already."""
     async with world() as w:
         await ruling(w)
         async with daemon(w, hold=True) as active:
@@ -156,45 +154,28 @@ async def test_a_standby_that_loses_the_permission_leaves_the_queue_to_one_that_
                 assert wrong.daemon.mode is Mode.BLOCKED
 
 
-@in_virtual_time
-async def test_daemons_that_are_all_refused_take_turns_slowly_and_each_says_why() -> None:
+@in_exact_time
+async def test_refused_daemons_take_turns_in_the_queue_and_each_names_the_cause() -> None:
     async with world() as w:
         await w.operator.create(paths.CONTROLLER_EPOCH, b"nonsense")
         await ruling(w)
         async with daemon(w) as first, daemon(w, DAEMON + 1) as second:
-            said: dict[DaemonRun, int] = {first: 0, second: 0}
+            blocked: dict[DaemonRun, int] = {first: 0, second: 0}
             for _ in range(600):
                 await asyncio.sleep(1.0)
-                for d in said:
-                    said[d] += d.daemon.mode is Mode.BLOCKED and "cannot be understood" in d.daemon.why
-            assert all(count > 200 for count in said.values()), said
-            for d in said:
-                places = d.script.writes.count([f"{own.LOCKS}/lock-"])
-                assert 600 / REFUSED_PAUSE_S_MAX / 2 < places < 600 / REFUSED_PAUSE_S_MAX + 5
+                for d in blocked:
+                    blocked[d] += d.daemon.mode is Mode.BLOCKED and "cannot be understood" in d.daemon.why
+            assert all(count > 200 for count in blocked.values()), blocked
+            for d in blocked:
+                positions = d.script.writes.count([f"{own.LOCKS}/lock-"])
+                assert 600 / REFUSED_PAUSE_S_MAX / 2 < positions < 600 / REFUSED_PAUSE_S_MAX + 5
             await w.operator.set(paths.CONTROLLER_EPOCH, b"5", -1)
             await eventually(lambda: Mode.ACTIVE in (first.daemon.mode, second.daemon.mode))
 
 
-@in_virtual_time
-async def test_a_standby_that_was_refused_once_in_a_while_is_back_in_the_queue_soon() -> None:
-    async with world() as w:
-        await ruling(w)
-        async with daemon(w) as active, daemon(w, DAEMON + 1) as standby:
-            await active.serving()
-            await standby.says("another daemon is before us")
-            for _ in range(5):
-                refusal = ZkError(Code.MARSHALLING_ERROR, own.LOCKS)
-                with mock.patch.object(standby.daemon.role, "predecessor", side_effect=refusal):
-                    await standby.says("ZooKeeper refused a request of this daemon")
-                refused_s = now_s()
-                await standby.says("another daemon is before us")
-                assert now_s() - refused_s < 3.0
-                await asyncio.sleep(STEADY_TERM_S)
-
-
-@in_virtual_time
-async def test_a_hand_back_that_one_daemon_cannot_finish_is_finished_by_another() -> None:
-    """It lost its credentials in a restart, between the flag and the last step of the hand-back."""
+@in_exact_time
+async def test_another_daemon_completes_a_hand_back_that_the_first_one_may_not_complete() -> None:
+    """The daemon lost its credentials in a restart, between the flag and the last step of the hand-back."""
     async with world() as w:
         await ruling(w)
         async with daemon(w, hold=True) as active:
@@ -211,8 +192,8 @@ async def test_a_hand_back_that_one_daemon_cannot_finish_is_finished_by_another(
                 assert acls == list(OPEN)
 
 
-@in_virtual_time
-async def test_a_hand_back_that_zookeeper_refuses_is_left_to_the_next_in_the_queue() -> None:
+@in_exact_time
+async def test_the_next_daemon_completes_a_hand_back_that_zookeeper_refuses_to_the_first() -> None:
     async with world() as w:
         await ruling(w)
         async with daemon(w) as active:

@@ -1,4 +1,4 @@
-"""What keeps a daemon from the role is named and waited for; its own errors are retried, then others get a turn."""
+"""Names causes that keep a daemon from the role; repeats terms after errors, and then gives other daemons a turn."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from controller.role.claim import Claim, Role
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.acl import OPEN, READ, Acl
+from metadata_store.codecs.controller import Migration, encode_migration
 from metadata_store.errors import TROUBLE, Code, NotConnected, ZkError
 from testing.memory import MemoryZooKeeper
 from tests.core.claim_kit import process
@@ -25,8 +26,12 @@ from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import daemon, epoch, failing, holder, now_s, ruling
 from tests.core.role_kit import settings_for
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 from tests.polling import eventually
+
+Step = Callable[[World], Awaitable[object]]
+LOCKED = [Acl(READ | 16, "world", "anyone")]
+MIGRATING = encode_migration(Migration(3000, 1, 0, 0))
 
 
 async def newer_format(w: World) -> None:
@@ -34,119 +39,65 @@ async def newer_format(w: World) -> None:
     await w.operator.create(own.FORMAT, b'{"version":2}')
 
 
-async def older_format(w: World) -> None:
-    await w.operator.set(own.FORMAT, b'{"version":1}', -1)
-
-
-async def no_permission(w: World) -> None:
-    await w.operator.create(own.ROOT, b"", acl=[Acl(READ | 16, "world", "anyone")])
-
-
-async def permission(w: World) -> None:
-    await w.operator.set_acls(own.ROOT, OPEN, -1)
-
-
-async def locked_epoch(w: World) -> None:
-    await w.operator.create(paths.CONTROLLER_EPOCH, b"5", acl=[Acl(READ | 16, "world", "anyone")])
-
-
-async def open_epoch(w: World) -> None:
-    await w.operator.set_acls(paths.CONTROLLER_EPOCH, OPEN, -1)
-
-
-async def broken_epoch(w: World) -> None:
-    await w.operator.create(paths.CONTROLLER_EPOCH, b"nonsense")
-
-
-async def mended_epoch(w: World) -> None:
-    await w.operator.set(paths.CONTROLLER_EPOCH, b"5", -1)
-
-
-async def last_epoch(w: World) -> None:
-    await w.operator.create(paths.CONTROLLER_EPOCH, b"2147483647")
-
-
-async def kraft(w: World) -> None:
-    await w.operator.create(
-        paths.MIGRATION,
-        b'{"version":0,"kraft_controller_id":3000,"kraft_controller_epoch":1,"kraft_metadata_offset":0,'
-        b'"kraft_metadata_epoch":0}',
-    )
-
-
-async def no_kraft(w: World) -> None:
-    await w.operator.delete(paths.MIGRATION, -1)
-
-
 async def twin(w: World) -> None:
     for path in (own.ROOT, own.LOCKS):
         if await w.operator.exists(path) is None:
             await w.operator.create(path, b"")
-    await w.operator.create(f"{own.LOCKS}/lock-", own.encode(process()), ephemeral=True, sequential=True)
+    await w.operator.create(f"{own.LOCKS}/lock-0000000000", own.encode(process()), ephemeral=True)
 
 
-async def no_twin(w: World) -> None:
-    names, _ = await w.operator.children(own.LOCKS) or ([], None)
-    for name in names:
-        await w.operator.delete(f"{own.LOCKS}/{name}", -1)
-
-
-Step = Callable[[World], Awaitable[None]]
-IN_THE_WAY: dict[str, tuple[Step, str, Step]] = {
-    "the last epoch": (last_epoch, "brokers take no larger one", mended_epoch),
-    "a newer format": (newer_format, "upgrade this daemon", older_format),
-    "no permission": (no_permission, "check the ACL of /regent", permission),
-    "a locked epoch": (locked_epoch, "set zookeeper.digest to the credentials that locked it", open_epoch),
-    "a broken epoch": (broken_epoch, "/controller_epoch cannot be understood", mended_epoch),
-    "a daemon with the same id": (twin, "has controller.id 1000001, too: give one of the two another", no_twin),
-    "a migration to KRaft": (kraft, "names KRaft controller 3000", no_kraft),
+CAUSES: dict[str, tuple[Step, str, Step]] = {
+    "a newer format": (newer_format, "upgrade this daemon", lambda w: w.operator.set(own.FORMAT, b'{"version":1}', -1)),
+    "no permission": (
+        lambda w: w.operator.create(own.ROOT, b"", acl=LOCKED),
+        "check the ACL of /regent",
+        lambda w: w.operator.set_acls(own.ROOT, OPEN, -1),
+    ),
+    "a locked epoch": (
+        lambda w: w.operator.create(paths.CONTROLLER_EPOCH, b"5", acl=LOCKED),
+        "set zookeeper.digest to the credentials that locked it",
+        lambda w: w.operator.set_acls(paths.CONTROLLER_EPOCH, OPEN, -1),
+    ),
+    "a twin": (
+        twin,
+        "has controller.id 1000001, too: give one of the two another",
+        lambda w: w.operator.delete(f"{own.LOCKS}/lock-0000000000", -1),
+    ),
+    "a migration to KRaft": (
+        lambda w: w.operator.create(paths.MIGRATION, MIGRATING),
+        "names KRaft controller 3000",
+        lambda w: w.operator.delete(paths.MIGRATION, -1),
+    ),
 }
 
 
 @pytest.mark.kafka("KafkaZkClientTest.testRegisterZkControllerAfterKRaft")
-@pytest.mark.parametrize("what", IN_THE_WAY)
-@in_virtual_time
-async def test_what_stands_in_the_way_is_named_and_waited_for(what: str, caplog: pytest.LogCaptureFixture) -> None:
-    bring, says, remove = IN_THE_WAY[what]
+@pytest.mark.parametrize("cause", CAUSES)
+@in_exact_time
+async def test_a_blocked_daemon_names_the_cause_and_serves_once_it_is_gone(
+    cause: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bring, text, remove = CAUSES[cause]
+    of_regent = cause in ("a newer format", "no permission")
     async with world() as w:
         await bring(w)
-        if what not in ("a newer format", "no permission"):
+        if not of_regent:
             await ruling(w)
         async with daemon(w) as d:
-            await d.says(says)
+            await d.says(text)
             assert d.daemon.mode is Mode.BLOCKED
             assert {r.levelname for r in caplog.records if r.getMessage().startswith("blocked: ")} == {"WARNING"}
             await asyncio.sleep(30.0)
             assert not d.task.done()
             assert holder(w) is None
             await remove(w)
-            if what in ("a newer format", "no permission"):
+            if of_regent:
                 await ruling(w)
             await d.serving()
 
 
-@pytest.mark.seed("S4-86")
-@in_virtual_time
-async def test_brokers_that_saw_a_higher_epoch_stop_it_until_an_operator_has_looked() -> None:
-    async with world() as w, daemon(w) as d:
-        await ruling(w)
-        w.wires.errors[2] = w.wires.errors[3] = 11
-        await d.says("brokers have seen a higher controller epoch")
-        claimed = epoch(w)
-        await asyncio.sleep(300.0)
-        assert epoch(w) == claimed, "it does not count up until it is obeyed"
-        assert d.daemon.mode is Mode.BLOCKED
-        w.server.blip(d.session)
-        await asyncio.sleep(10.0)
-        assert epoch(w) == claimed
-        w.wires.errors.clear()
-        await w.operator.set(paths.CONTROLLER_EPOCH, b"500", -1)
-        await d.serving()
-        assert epoch(w) == 501
-
-
-@in_virtual_time
-async def test_the_first_error_is_retried_at_once_further_ones_after_growing_pauses_with_the_role_free() -> None:
+@in_exact_time
+async def test_a_term_follows_a_first_error_at_once_and_further_ones_after_growing_pauses_with_the_role_free() -> None:
     async with world() as w:
         await ruling(w)
         claims: list[float] = []
@@ -167,9 +118,9 @@ async def test_the_first_error_is_retried_at_once_further_ones_after_growing_pau
         assert d.daemon.counters.resignations["error"] == 7
 
 
-@in_virtual_time
-async def test_terms_that_never_come_into_office_are_begun_ever_more_rarely_and_the_reason_is_shown() -> None:
-    """A server that hangs up at the same request each time: without pauses each try would cost an epoch."""
+@in_exact_time
+async def test_terms_that_never_serve_begin_ever_more_rarely_and_name_the_reason() -> None:
+    """A server ends the connection at the same request each time: without pauses each try would cost an epoch."""
     async with world() as w:
         await ruling(w)
         with mock.patch("controller.term.term.fail_over", side_effect=NotConnected("hung up")):
@@ -185,8 +136,8 @@ async def test_terms_that_never_come_into_office_are_begun_ever_more_rarely_and_
             await d.serving()
 
 
-@in_virtual_time
-async def test_an_error_after_a_steady_term_is_a_first_one_again_but_one_after_a_short_term_is_not() -> None:
+@in_exact_time
+async def test_an_error_counts_as_the_first_one_after_a_steady_term_only() -> None:
     async with world() as w, daemon(w) as d:
         await ruling(w)
         bug = mock.patch("controller.handlers.broker_change.compare", side_effect=ValueError("a bug"))
@@ -202,8 +153,8 @@ async def test_an_error_after_a_steady_term_is_a_first_one_again_but_one_after_a
             assert (now_s() - failed_s < 1.0) is steady
 
 
-@in_virtual_time
-async def test_while_one_daemon_fails_the_next_one_in_the_queue_serves() -> None:
+@in_exact_time
+async def test_the_next_daemon_in_the_queue_serves_while_one_fails() -> None:
     async with world() as w:
         await ruling(w)
         with failing(2):
@@ -218,7 +169,7 @@ async def test_while_one_daemon_fails_the_next_one_in_the_queue_serves() -> None
 
 
 async def started_with(code: Code, number: int) -> int:
-    """A start, and a broker's death, with one request answered with a code; returns how many requests there were."""
+    """Starts a daemon and ends a broker, with a code as one response; returns the number of requests."""
     async with world() as w, daemon(w) as d:
         requests, plain = 0, w.server.code_of
 
@@ -244,9 +195,9 @@ async def started_with(code: Code, number: int) -> int:
 @pytest.mark.parametrize(
     "code", [Code.SYSTEM_ERROR, Code.THROTTLED_OP, Code.MARSHALLING_ERROR], ids=lambda code: code.name
 )
-@in_virtual_time
-async def test_whatever_request_zookeeper_answers_with_an_error_the_daemon_goes_on(code: Code) -> None:
-    """From the first read to the last write of an election, heartbeats included."""
+@in_exact_time
+async def test_an_error_code_on_any_request_to_zookeeper_delays_the_daemon_only(code: Code) -> None:
+    """Covers each request from the first read to the last write of an election, heartbeats included."""
     number = requests = 0
     while number <= requests:
         number += 1
@@ -254,8 +205,8 @@ async def test_whatever_request_zookeeper_answers_with_an_error_the_daemon_goes_
     assert requests > 40
 
 
-@in_virtual_time
-async def test_heartbeats_that_are_answered_with_errors_let_the_lease_run_down_and_no_more() -> None:
+@in_exact_time
+async def test_refused_heartbeats_close_the_gate_and_the_term_continues_after_them() -> None:
     async with world() as w, daemon(w) as d:
         await ruling(w)
         term, zk = await d.serving(), d.sessions[-1]
@@ -273,8 +224,8 @@ async def test_heartbeats_that_are_answered_with_errors_let_the_lease_run_down_a
         assert epoch(w) == 1
 
 
-@in_virtual_time
-async def test_a_session_timeout_that_is_negotiated_again_is_the_lease_s() -> None:
+@in_exact_time
+async def test_the_lease_follows_a_renegotiated_session_timeout() -> None:
     async with world() as w, daemon(w) as d:
         await ruling(w)
         await d.serving()
@@ -289,8 +240,8 @@ async def test_a_session_timeout_that_is_negotiated_again_is_the_lease_s() -> No
         assert epoch(w) == 1
 
 
-@in_virtual_time
-async def test_a_shadow_that_may_not_read_says_so_and_waits() -> None:
+@in_exact_time
+async def test_a_shadow_without_permission_to_read_names_the_acl_and_waits() -> None:
     async with world() as w:
         await w.topic("t", (1, 2, 3), leaders=True)
         secret = [Acl(31, "digest", "somebody:else")]
