@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -127,6 +127,42 @@ async def test_the_view_follows_brokers_and_daemons() -> None:
         await eventually(lambda: view.node() == DAEMON._replace(id=DAEMON.id + 1))
         await c.resign()
         await eventually(lambda: view.node() is None)
+
+
+class LateWatches(MemoryZooKeeper):
+    """A session on which the cluster changes between a read and the watches of that read, once."""
+
+    change: Callable[[], Coroutine[None, None, object]] | None = None
+
+    async def watch(
+        self, data: Sequence[str] = (), exists: Sequence[str] = (), children: Sequence[str] = (), *, since_zxid: int
+    ) -> None:
+        change, self.change = self.change, None
+        if change is not None:
+            await change()
+        await super().watch(data, exists, children, since_zxid=since_zxid)
+
+
+@pytest.mark.parametrize("changed", ["elected", "resigned", "registered", "moved", "gone"])
+async def test_a_change_between_a_read_and_its_watches_is_seen(changed: str) -> None:
+    async with cluster() as c:
+        await c.register(1, 9001)
+        if changed == "resigned":
+            await c.elect(DAEMON.id, "nonce")
+        changes: dict[str, Callable[[], Coroutine[None, None, object]]] = {
+            "elected": lambda: c.elect(DAEMON.id, "nonce"),
+            "resigned": c.resign,
+            "registered": lambda: c.register(2, 9002),
+            "moved": lambda: c.zk.set(f"{paths.BROKER_IDS}/1", registration(9011), ANY_VERSION),
+            "gone": lambda: c.zk.delete(f"{paths.BROKER_IDS}/1", ANY_VERSION),
+        }
+        session = LateWatches(c.server)
+        session.change = changes[changed]
+        c.session = lambda: session  # type: ignore[method-assign]
+        async with following(c) as view:
+            await view.known()
+            ports = {"registered": (9001, 9002), "moved": (9011,), "gone": ()}.get(changed, (9001,))
+            await eventually(lambda: knows(view, *ports)() and (view.node() is not None) == (changed == "elected"))
 
 
 async def test_a_removed_announcement_is_written_again() -> None:

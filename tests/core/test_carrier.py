@@ -283,3 +283,15 @@ async def test_a_brokers_call_has_no_response_without_an_active_daemon() -> None
         w.role.is_of(None)
         with pytest.raises(NotController):
             await relay(w.carrier)
+
+
+async def test_an_idle_connection_to_the_former_daemon_is_closed_and_carries_no_call() -> None:
+    """The former daemon does not know yet that it has lost the role, and would serve the call."""
+    async with way() as w:
+        await w.carry()
+        w.second.serve()
+        w.role.is_of(w.second)
+        assert code(await w.carry()) == 0
+        assert len(w.first.handlers.calls) == 1
+        assert [call.attempt for call in w.second.handlers.calls] == [0]
+        await eventually(lambda: w.first.listener.connections == 0)

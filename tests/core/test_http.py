@@ -9,14 +9,15 @@ import stat
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import anyio
 import httpx
 import pytest
 
+from controller.http.app import create_app
 from controller.http.guard import BODY_BYTES_MAX
 from controller.http.models import Difference, Operation
-from controller.http.peers import uid_of
 from controller.http.ports import Only, PartitionQuery
 from controller.metrics.gauges import ShownMode
 from tests.core.http_world import DaemonDouble, app_settings, http_world
@@ -191,9 +192,25 @@ async def as_other_user(folder: Path) -> int:
     return int(out)
 
 
-@pytest.mark.parametrize("client", [None, ("127.0.0.1", 5), ("", 0)])
-def test_a_peer_without_kernel_credentials_has_no_uid(client: tuple[str, int] | None) -> None:
-    assert uid_of(client) is None
+@pytest.mark.parametrize(
+    ("client", "code"),
+    [
+        (None, 403),
+        (("127.0.0.1", 5), 403),
+        (("", 0), 403),
+        (("uid:4242", 1), 403),
+        (("uid:7", 1), 200),
+        (("uid:0", 1), 200),
+    ],
+)
+async def test_only_root_and_the_daemons_user_may_change(client: tuple[str, int] | None, code: int) -> None:
+    view = DaemonDouble()
+    transport = httpx.ASGITransport(create_app(view, mock.Mock(), owner=7), client=client)  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://regent") as http:
+        assert (await http.get("/v1/status")).status_code == 200
+        for path in ("/v1/role/handback", "/v1/role/takeover"):
+            assert (await http.post(path, json={})).status_code == code
+    assert len(view.requests) == (2 if code == 200 else 0)
 
 
 @pytest.mark.parametrize(

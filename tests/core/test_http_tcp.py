@@ -195,6 +195,17 @@ async def test_a_certificate_of_the_named_authority_replaces_the_token(tmp_path:
                 await http.get("/metrics")
 
 
+async def test_with_an_authority_and_no_token_a_client_without_a_certificate_is_refused(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    trusting = ssl.create_default_context(cafile=authority.file)
+    certified = ssl.create_default_context(cafile=authority.file)
+    certified.load_cert_chain(authority.signed("prometheus"))
+    async with surface(certificate_file=authority.signed("daemon"), client_ca_file=authority.file) as at:
+        for context, code in ((trusting, 401), (certified, 200)):
+            async with client(at, context) as http:
+                assert {(await http.get(path)).status_code for path in READING} == {code}
+
+
 CROWDS = {
     "from elsewhere": ("127.0.0.2", "127.0.0.3"),
     "from the scrape's address": ("127.0.0.1",),

@@ -18,12 +18,15 @@ from configs.sections import JournalSettings
 from controller.journal.journal import DEFECT, FULL, Journal
 from controller.journal.query import history
 from controller.journal.reader import CUT_SHORT, HOLE, TORN, Gap
+from controller.journal.report import Report
 from controller.journal.segments import SegmentName, segments_in
 from controller.metrics.counters import Counters
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind
+from state_machines.model.decision import Change
 from tests.core.controller_world import world
 from tests.core.journal_kit import DAEMON, Desk, Disk, OnDisk, found, record
+from tests.core.model import P, make_cluster
 from tests.core.virtual_time import in_virtual_time
 
 ROOT = Path(__file__).parents[2]
@@ -216,6 +219,23 @@ def test_rows_beyond_the_queue_are_a_gap(tmp_path: Path, disk: Disk) -> None:
     assert rows == [*(str(i) for i in range(1_000)), Kind.UNRECORDED, "after"]
     assert (gap.seq, gap.rows, gap.why) == (1_001, 100, FULL)
     assert desk.counters.journal_rows_lost == 100
+
+
+def test_an_entry_beyond_the_queue_counts_with_all_its_rows(tmp_path: Path, disk: Disk) -> None:
+    """A broker's death is one entry with thousands of rows."""
+    desk = Desk(tmp_path, disk)
+    term = desk.term()
+    cluster = make_cluster(*[P((1, 2), leader=1)] * 30)
+    changes = [Change(i, row, row, "a change") for i, row in enumerate(cluster.rows)]
+    record(term, *(str(i) for i in range(990)))
+    term.decided(cluster, changes, [], [], Report("a death", "broker_failure"))
+    record(term, "after")
+    assert desk.counters.journal_rows_lost == 30
+    desk.write()
+    rows, [gap] = desk.found()
+    assert (len(rows), gap.seq, gap.rows) == (992, 991, 30)
+    assert desk.counters.journal_rows == 992
+    assert desk.counters.journal_rows_lost == 30
 
 
 def test_files_are_rolled_by_size_and_age_and_the_oldest_are_deleted(tmp_path: Path, disk: Disk) -> None:

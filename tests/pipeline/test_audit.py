@@ -67,6 +67,8 @@ GAPPED: dict[str, tuple[list[tuple[Any, ...]], Mutation]] = {
     "a daemon was killed": ([("CUT_SHORT", 5, 13, None)], without((5, 13))),
     "a term without its begin": ([("HOLE", 7, 1, 4)], also(ctl_epoch=7, seq=5, kind="CTL_PHASE")),
     "another controller was elected": ([("NO_JOURNAL", 7, 1, None)], also(ctl_epoch=9, seq=1)),
+    "one term without a journal": ([("NO_JOURNAL", 7, 1, None)], also(ctl_epoch=8, seq=1)),
+    "the next term, with a journal": ([], also(ctl_epoch=7, seq=1)),
     "one number twice": ([("SAME_NUMBER", 5, 1, None)], also(why="another")),
 }
 """Gaps (kind, epoch, first row, rows), none of which is a violation. The last term of each log goes on."""
