@@ -1,4 +1,4 @@
-"""Explanations: what they say must be what a decision would do."""
+"""Explanations: each announced election is the one that a decision makes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from state_machines.model.types import NO_LEADER, Assignment, Leadership, TopicA
 from tests.core.model import P, carried_out, come_back, decided, die, make_cluster
 
 
-def said(cluster: Cluster, *, unclean: bool = False, last: str | None = None) -> str:
-    """Everything that is said of the first partition, in lower case."""
+def sentences(cluster: Cluster, *, unclean: bool = False, last: str | None = None) -> str:
+    """Explains the first partition; returns all sentences."""
     found = explain(cluster, 0, unclean=unclean, last=last)
     return "\n".join([found.state, found.leader, found.isr, *found.would_change])
 
 
-def test_a_healthy_partition() -> None:
+def test_a_healthy_partition_is_explained_in_full() -> None:
     cluster = make_cluster(P((1, 2, 3), leader=1, epoch=4))
     found = explain(cluster, 0, unclean=False, last="new partition: first live replica leads")
     assert found.state == "ONLINE: its leader is registered"
@@ -41,43 +41,38 @@ def test_a_healthy_partition() -> None:
     assert shuts_down.startswith("if broker 1 shuts down, broker 2 leads with the ISR 2, 3 (controlled shutdown: ")
 
 
-def test_what_it_says_of_a_leaders_death_is_what_is_decided() -> None:
-    for isr in ((1, 2, 3), (1, 3), (1,)):
-        cluster = make_cluster(P((1, 2, 3), leader=1, isr=isr))
-        text = said(cluster)
+@pytest.mark.parametrize("isr", [(1, 2, 3), (3, 1), (1,)])
+@pytest.mark.parametrize("cause", ["dies", "shuts down"])
+def test_the_announced_successor_is_the_one_that_is_elected(isr: tuple[int, ...], cause: str) -> None:
+    cluster = make_cluster(P((1, 2, 3), leader=1, isr=isr))
+    text = sentences(cluster)
+    if cause == "dies":
         die(cluster, 1)
-        [change] = decided(cluster, partial(broker_death, dead=[1])).writes
-        after = change.after
-        if after.leader != NO_LEADER:
-            members = ", ".join(map(str, after.isr))
-            assert f"if broker 1 dies, broker {after.leader} leads with the ISR {members} (" in text
-        else:
-            assert "if broker 1 dies, no other broker leads: no ISR member is live" in text
-
-
-def test_what_it_says_of_a_clean_shutdown_is_what_is_decided() -> None:
-    for isr in ((1, 2, 3), (1, 3), (1,)):
-        cluster = make_cluster(P((1, 2, 3), leader=1, isr=isr))
-        text = said(cluster)
+        writes = decided(cluster, partial(broker_death, dead=[1])).writes
+        without = "no ISR member is live"
+    else:
         cluster.observe_shutting_down(1)
-        decision = decided(cluster, partial(controlled_shutdown, broker=1))
-        if decision.writes:
-            after = decision.writes[0].after
-            assert f"if broker 1 shuts down, broker {after.leader} leads" in text
-        else:
-            assert "if broker 1 shuts down, no other broker leads: no other ISR member can lead" in text
+        writes = decided(cluster, partial(controlled_shutdown, broker=1)).writes
+        without = "no other ISR member can lead"
+    after = writes[0].after if writes else None
+    if after is not None and after.leader != NO_LEADER:
+        members = ", ".join(map(str, after.isr))
+        assert f"if broker 1 {cause}, broker {after.leader} leads with the ISR {members} (" in text
+    else:
+        assert isr == (1,)
+        assert f"if broker 1 {cause}, no other broker leads: {without}" in text
 
 
-def test_a_leader_that_is_not_preferred() -> None:
-    assert "broker 1 would be preferred and could lead" in said(make_cluster(P((1, 2, 3), leader=2)))
-    behind = said(make_cluster(P((1, 2, 3), leader=2, isr=(2, 3))))
+def test_a_leader_that_is_not_preferred_is_compared_with_the_preferred_one() -> None:
+    assert "broker 1 would be preferred and could lead" in sentences(make_cluster(P((1, 2, 3), leader=2)))
+    behind = sentences(make_cluster(P((1, 2, 3), leader=2, isr=(2, 3))))
     assert "broker 1 would be preferred, but the preferred replica is not in the ISR" in behind
     assert "a preferred election would be refused: the preferred replica is not in the ISR" in behind
     down = make_cluster(P((1, 2, 3), leader=2), brokers=(2, 3))
-    assert "but the preferred replica is not live: start its broker" in said(down)
+    assert "but the preferred replica is not live: start its broker" in sentences(down)
 
 
-def test_what_would_bring_it_below_min_isr_says_so() -> None:
+def test_an_election_that_leaves_too_few_in_sync_names_the_waiting_producers() -> None:
     cluster = make_cluster(P((1, 2, 3), leader=1, isr=(1, 2)))
     waits = ", and acks=all producers wait: 1 of 2 required replicas in sync"
     dies, shuts_down = explain(cluster, 0, unclean=False, min_isr=2).would_change
@@ -92,13 +87,13 @@ def test_what_would_bring_it_below_min_isr_says_so() -> None:
     assert returns.endswith(waits)
 
 
-def test_between_a_leaders_death_and_the_election() -> None:
+def test_a_dead_leader_before_the_election_is_named() -> None:
     cluster = make_cluster(P((1, 2), leader=1))
     die(cluster, 1)
     assert explain(cluster, 0, unclean=False).state.startswith("ONLINE: its leader has just gone")
 
 
-def test_why_a_replica_is_not_in_sync() -> None:
+def test_a_replica_out_of_sync_has_its_reason() -> None:
     cluster = make_cluster(P((1, 2, 3, 4), leader=1, isr=(1,)), brokers=(1, 2, 4))
     cluster.observe_shutting_down(2)
     text = explain(cluster, 0, unclean=False).isr
@@ -108,13 +103,13 @@ def test_why_a_replica_is_not_in_sync() -> None:
     )
 
 
-def test_a_member_that_is_not_assigned_is_named() -> None:
+def test_an_unassigned_member_of_the_isr_is_named() -> None:
     assert "9 in it is not assigned" in explain(make_cluster(P((1, 2), leader=1, isr=(1, 9))), 0, unclean=False).isr
 
 
-def test_an_offline_partition_says_who_must_return() -> None:
+def test_an_offline_partition_names_the_brokers_that_must_return() -> None:
     cluster = make_cluster(P((1, 2, 3), leader=1, isr=(1, 3), epoch=9), brokers=(2,))
-    text = said(cluster)
+    text = sentences(cluster)
     assert "OFFLINE: it was led, and its leader is gone" in text
     assert "no leader since broker 1 is gone: no ISR member is live" in text
     assert "if broker 1 returns, broker 1 leads with the ISR 1" in text
@@ -124,35 +119,35 @@ def test_an_offline_partition_says_who_must_return() -> None:
     assert "only a leader can add it" in text
 
 
-def test_where_unclean_elections_are_allowed_it_is_said_what_comes() -> None:
+def test_an_allowed_unclean_election_is_announced() -> None:
     cluster = make_cluster(P((1, 2), leader=1, isr=(1,)), brokers=(2,))
-    assert "broker 2 is about to be elected (unclean election" in said(cluster, unclean=True)
+    assert "broker 2 is about to be elected (unclean election" in sentences(cluster, unclean=True)
     recovering = make_cluster(P((1, 2), leader=2, isr=(2,), recovering=True))
-    assert "elected uncleanly and is still recovering" in said(recovering)
+    assert "elected uncleanly and is still recovering" in sentences(recovering)
 
 
-def test_a_partition_that_never_had_a_leader() -> None:
+def test_a_partition_without_any_leader_yet_is_explained() -> None:
     cluster = make_cluster(P((1, 2)), brokers=(3,))
-    text = said(cluster)
+    text = sentences(cluster)
     assert "NEW: assigned, and never led yet" in text
     assert "no leader yet: no replica is live" in text
     assert "if broker 2 returns, broker 2 leads with the ISR 2 (new partition" in text
     assert "unclean" not in text
 
 
-def test_a_partition_whose_znode_says_nobody() -> None:
+def test_a_state_znode_without_a_leader_is_explained() -> None:
     cluster = make_cluster(P((1, 2), leader=NO_LEADER, isr=(1,)), brokers=(2,))
-    assert "no leader: no ISR member is live" in said(cluster)
+    assert "no leader: no ISR member is live" in sentences(cluster)
 
 
-def test_a_single_replica_goes_with_its_broker() -> None:
-    assert "the partition goes offline with it: it has no other replica" in said(make_cluster(P((1,), leader=1)))
+def test_a_partition_with_a_single_replica_goes_offline_with_its_broker() -> None:
+    assert "the partition goes offline with it: it has no other replica" in sentences(make_cluster(P((1,), leader=1)))
 
 
 def test_a_partition_whose_znode_cannot_be_used() -> None:
     cluster = make_cluster(P((1, 2), leader=1))
     cluster.observe_topic_gone("t")
-    text = said(cluster)
+    text = sentences(cluster)
     assert "NON_EXISTENT" in text
     assert "repairing or deleting its state znode" in text
 
@@ -170,7 +165,7 @@ def test_the_last_change_is_remembered_for_a_while() -> None:
     assert (recent.why(0), recent.why(1)) == ("later; 1 left the ISR", None), "the batch before it went as a whole"
     recent.add(changes * 3)
     assert recent.why(3) == f"{OFFLINE_IN_ISR}; 1 left the ISR"
-    assert "decided in this term; last change: leader lost" in said(cluster, last=recent.why(0))
+    assert "decided in this term; last change: leader lost" in sentences(cluster, last=recent.why(0))
 
 
 def test_a_followers_death_is_not_said_of_the_leaders_broker() -> None:
@@ -183,7 +178,7 @@ def test_a_followers_death_is_not_said_of_the_leaders_broker() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_what_is_remembered_is_bounded(size: int) -> None:
+def test_recent_changes_are_bounded(size: int) -> None:
     recent = RecentChanges(changes_max=3)
     cluster = make_cluster(*[P((1, 2), leader=1)] * 8)
     for start in range(0, 8, size):
@@ -193,41 +188,41 @@ def test_what_is_remembered_is_bounded(size: int) -> None:
     assert recent.why(7) == "7"
 
 
-def test_a_reassignment_and_what_it_waits_for() -> None:
+def test_a_reassignment_names_the_broker_that_it_waits_for() -> None:
     cluster = make_cluster(P((1, 2), leader=1), brokers=(1, 2, 3))
     moved = cluster.rows[0].assignment.reassigned_to((2, 3))
     cluster.observe_assignments("t", 1, {0: moved})
     carried_out(cluster, partial(reassign, rows=[0]))
-    assert "it is being reassigned to 2, 3, which ends once 3 is in sync" in said(cluster)
+    assert "it is being reassigned to 2, 3, which ends once 3 is in sync" in sentences(cluster)
     die(cluster, 3)
-    assert "it is being reassigned to 2, 3, which waits for broker 3: start it, or cancel" in said(cluster)
+    assert "it is being reassigned to 2, 3, which waits for broker 3: start it, or cancel" in sentences(cluster)
     come_back(cluster, 3)
     row = cluster.rows[0]
     cluster.observe_leadership(0, Leadership(1, row.leader_epoch, (1, 2, 3), 7, row.version + 1))
     die(cluster, 2, 3)
-    assert "which waits for" not in said(cluster)
-    assert "which ends once one of them that is in sync can lead" in said(cluster)
+    assert "which waits for" not in sentences(cluster)
+    assert "which ends once one of them that is in sync can lead" in sentences(cluster)
     come_back(cluster, 2, 3)
     carried_out(cluster, partial(reassign, rows=[0]))
-    assert "all but done: the removed replicas stop, then its topic znode is written" in said(cluster)
+    assert "all but done: the removed replicas stop, then its topic znode is written" in sentences(cluster)
     cluster.observe_assignments("t", 2, {0: Assignment((2, 3))})
-    assert "reassigned" not in said(cluster)
+    assert "reassigned" not in sentences(cluster)
 
 
 @pytest.mark.seed("S4-81")
-def test_a_failed_log_directory_is_named_and_what_helps() -> None:
+def test_a_failed_log_directory_is_named_with_its_remedy() -> None:
     cluster = make_cluster(P((1, 2), leader=2, isr=(2,)))
     cluster.observe_failed_dirs(1, [0])
-    text = said(cluster)
+    text = sentences(cluster)
     assert "1 is not: its log directory failed; it is offline until its broker is restarted" in text
     assert "a preferred election would be refused: the preferred replica is not live" in text
     alone = make_cluster(P((1,), leader=NO_LEADER))
     alone.observe_failed_dirs(1, [0])
-    assert "if broker 1 is restarted with a sound log directory, broker 1 leads with the ISR 1" in said(alone)
+    assert "if broker 1 is restarted with a sound log directory, broker 1 leads with the ISR 1" in sentences(alone)
 
 
-def test_an_imbalance_is_what_kafka_counts() -> None:
-    """Neither topics that are queued for deletion, nor partitions whose first replica is still being added."""
+def test_an_imbalance_counts_as_in_kafka() -> None:
+    """Queued topics do not count, nor partitions whose first replica is still being added."""
     cluster = make_cluster(P((1, 2), 2), P((2, 1), 2), P((1, 2)))
     rows = cluster.observe_topic(
         TopicAssignment("moving", None, {0: Assignment((3, 1), adding=(3,), removing=())}, 0, 60)
@@ -238,13 +233,13 @@ def test_an_imbalance_is_what_kafka_counts() -> None:
     assert imbalance(counted(cluster.rows), Deletions.of(cluster)) == 0
 
 
-def test_what_it_says_of_brokers_that_obey_a_higher_epoch_is_what_is_decided() -> None:
+def test_brokers_with_a_higher_epoch_are_no_candidates() -> None:
     cluster = make_cluster(P((1, 2, 3), leader=3))
     for broker in (1, 2):
         cluster.observe_outranked(broker, cluster.brokers[broker].epoch)
-    assert "a preferred election would be refused: only brokers that obey a higher" in said(cluster)
+    assert "a preferred election would be refused: only brokers that obey a higher" in sentences(cluster)
     cluster = make_cluster(P((1, 2, 3), leader=1))
     cluster.observe_outranked(2, cluster.brokers[2].epoch)
-    text = said(cluster)
+    text = sentences(cluster)
     assert "if broker 1 dies, broker 3 leads with the ISR 2, 3" in text
     assert "if broker 1 shuts down, broker 3 leads with the ISR 2, 3" in text

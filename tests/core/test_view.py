@@ -30,8 +30,8 @@ from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, endpoin
 from metadata_store.port import ANY_VERSION
 from state_machines.journal.events import Row
 from state_machines.model.types import Assignment
-from testing.auto_creation import create_topic
 from testing.memory import MemoryServer, MemoryZooKeeper
+from testing.znodes import create_topic
 from tests.core.controller_parts import SECRET
 from tests.core.role_kit import CLUSTER_ID, DAEMON, Kafka, kafka, settings_for
 from tests.polling import eventually
