@@ -1,6 +1,6 @@
-"""``python -m benchmarks``: regent beside Kafka's own controller on one machine, one ZooKeeper, the same brokers.
+"""Compares regent with Kafka's own controller on one machine and the same brokers: ``python -m benchmarks``.
 
-Without arguments the small sizes (some minutes), with ``--full`` everything. ``--case F1 --size 100kx20 --rounds 5``
+Runs the small sizes (some minutes), with ``--full`` all of them. ``--case F1 --size 100kx20 --rounds 5``
 runs one. Progress goes to standard error, the table to standard output, figures to ``build/bench.json``.
 """
 
@@ -64,7 +64,7 @@ DEATHS: Final = 5
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all sizes")
     cases = [*EVENTS, "C1", "S", "Z", "K", "J", "all"]
@@ -88,7 +88,7 @@ def known_size(name: str) -> str:
 
 
 async def run(chosen: argparse.Namespace) -> list[Row]:
-    """All rows that were asked for; each data set's rows are saved as soon as they are there."""
+    """Measures all requested rows; saves those of each data set at once."""
     made: list[Row] = []
     if chosen.full and not chosen.case:
         RESULTS.unlink(missing_ok=True)
@@ -112,7 +112,7 @@ async def run(chosen: argparse.Namespace) -> list[Row]:
 
 
 async def beside_the_peer(each: Run, chosen: argparse.Namespace) -> list[Row]:
-    """One data set; saved unless one of the two was left out by hand."""
+    """Measures one data set; saves its rows unless one of the two controllers was left out by hand."""
     say(f"{each.size}: {shape(each.size)}")
     only = (chosen.only,) if chosen.only else (OURS, PEER)
     with scratch(chosen.keep) as folder:
@@ -121,7 +121,7 @@ async def beside_the_peer(each: Run, chosen: argparse.Namespace) -> list[Row]:
 
 
 async def on_real_zookeeper(size: str, wanted: set[str], *, keep: bool) -> list[Row]:
-    """What needs ZooKeeper and simulated brokers, but no controller process."""
+    """Measures the cases that need ZooKeeper and simulated brokers, but no controller process."""
     with scratch(keep) as folder:
         async with arena(shape(size), folder) as found:
             made = kept([await split(found)]) if wanted & {"S", "all"} else []
@@ -129,7 +129,7 @@ async def on_real_zookeeper(size: str, wanted: set[str], *, keep: bool) -> list[
 
 
 def runs(chosen: argparse.Namespace) -> list[Run]:
-    """The data sets and their rounds: those of the plan, unless the command line says otherwise."""
+    """Lists the data sets and their rounds: those of the plan, unless the command line has others."""
     found = [planned(size) for size in chosen.size] if chosen.size else list(FULL if chosen.full else SMALL)
     cases = [case for case in chosen.case or () if case in EVENTS]
     if cases:
@@ -145,7 +145,7 @@ def runs(chosen: argparse.Namespace) -> list[Run]:
 
 
 def planned(size: str) -> Run:
-    """What the plan has for a size; for others the deaths, and work that fits to it."""
+    """Returns the planned run of a size; for other sizes deaths, and work that suits them."""
     found = next((each for each in (*FULL, *SMALL) if each.size == size), None)
     if found is not None:
         return found
@@ -155,7 +155,7 @@ def planned(size: str) -> Run:
 
 
 async def cpu(size: str) -> Row:
-    """C1 and the split of it."""
+    """Measures C1 and its split."""
     wanted = shape(size)
     bursts = await in_process.run(wanted, "failover", CPU_ROUNDS)
     per = [1e6 * burst.cpu_s / wanted.partitions for burst in bursts]
@@ -169,14 +169,14 @@ async def cpu(size: str) -> Row:
 
 
 def kept(rows: list[Row]) -> list[Row]:
-    """Rows, saved."""
+    """Saves rows and returns them."""
     save(rows, machine())
     return rows
 
 
 @contextmanager
 def scratch(keep: bool) -> Iterator[Path]:
-    """A folder for data and logs; gone afterwards unless it was asked for or the block failed."""
+    """Makes a folder for data and logs; removes it afterwards unless it was requested or the block failed."""
     folder = Path(tempfile.mkdtemp(prefix="regent-bench-"))
     try:
         yield folder
@@ -191,7 +191,7 @@ def scratch(keep: bool) -> Iterator[Path]:
 
 
 async def _interruptible(chosen: argparse.Namespace) -> list[Row]:
-    """Ctrl-C and SIGTERM end what was started before this process ends."""
+    """Lets Ctrl-C and SIGTERM end all started processes before this one."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -200,7 +200,7 @@ async def _interruptible(chosen: argparse.Namespace) -> list[Row]:
 
 
 def main() -> int:
-    """Exit 0 where every goal is met, 1 where one is not, 2 where an end was wrong, 130 when interrupted."""
+    """Exits with 0 where every goal is met, 1 where one is not, 2 where an end was wrong, 130 when interrupted."""
     logging.getLogger("regent.metadata_store.kazoo").setLevel(logging.ERROR)
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     try:

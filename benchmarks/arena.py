@@ -1,4 +1,4 @@
-"""One machine's worth of a benchmark: ZooKeeper with a data set, simulated brokers, and the two controllers."""
+"""The processes of a benchmark: ZooKeeper with a data set, simulated brokers, and the two controllers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from testing.embedded.process import ProcessFailed, poll
 
 ZOOKEEPER_MB_BASE: Final = 1_024
 ZOOKEEPER_BYTES_PER_PARTITION: Final = 3_000
-"""Two znodes, their data and paths, and room for the collector."""
+"""Memory for two znodes, their data and paths, and room for the collector."""
 KAFKA_MB_MIN: Final = 6_144
 KAFKA_MB_MAX: Final = 12_288
 KAFKA_BYTES_PER_PARTITION: Final = 20_000
@@ -32,12 +32,12 @@ _MIB: Final = 1 << 20
 
 
 def say(text: str) -> None:
-    """One line of progress."""
+    """Prints one line of progress."""
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
 class Arena:
-    """``contestants`` in the order of their turns; ``oracle`` is what must be true now."""
+    """The processes of a benchmark; ``contestants`` in the order of their turns, ``oracle`` with the expected state."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class Arena:
 
     @property
     def pids(self) -> list[int]:
-        """All processes of the benchmark, this one included."""
+        """Returns all processes of the benchmark, this one included."""
         controllers = [contestant.pid for contestant in self.contestants.values()]
         return [os.getpid(), self.zookeeper.pid, self.fleet.pid, *controllers]
 
     async def admit(self, name: str) -> Contestant:
-        """Starts a controller process, which then waits."""
+        """Starts a controller process, which waits for the role."""
         began_s = time.monotonic()
         made: Contestant = (
             Regent(self.folder / OURS, self.zookeeper.connect, journal=self.journal)
@@ -78,9 +78,9 @@ class Arena:
         return made
 
     async def calm(self, displaced: int = 0) -> None:
-        """Nobody holds the role, everything is as it was at first, every broker is registered and knows nothing.
+        """Restores the first state: no controller holds the role, every broker is registered and has no metadata.
 
-        ``displaced``: so many partitions are led by their second replica.
+        ``displaced``: number of partitions that are led by their second replica.
         """
         await role.set_aside(self.zk)
         for contestant in self.contestants.values():
@@ -94,12 +94,12 @@ class Arena:
         await self.fleet.mark()
 
     async def verify(self, epoch: int) -> list[str]:
-        """How ZooKeeper and the brokers' views differ from what must be; empty where they do not."""
+        """Lists differences of ZooKeeper and of the brokers' views from the expected state."""
         states = await znodes.differences(self.zk, self.oracle, epoch)
         return states + await request_znodes.left_over(self.zk, self.oracle) + await self.wrong_views()
 
     async def wrong_views(self) -> list[str]:
-        """Brokers that do not know what they must."""
+        """Lists brokers whose views differ from the expected ones."""
         views = await self.fleet.views()
         metadata, replicas = self.oracle.metadata(), self.oracle.replicas()
         controllers = {contestant.id for contestant in self.contestants.values()}
@@ -119,7 +119,7 @@ class Arena:
 async def arena(
     shape: Shape, folder: Path, contestants: Sequence[str] = (), *, full_answers: bool = False, journal: bool = True
 ) -> AsyncIterator[Arena]:
-    """Everything is up inside the block and gone after it, however it ends. ``journal``: whether regent keeps one."""
+    """Runs everything inside the block and ends it afterwards. ``journal``: whether regent keeps one."""
     data = data_set(shape)
     zookeeper = BenchmarkZooKeeper(folder / "zookeeper", _zookeeper_mb(shape))
     fleet = Fleet(folder / "brokers", zookeeper.connect, shape.brokers, full_answers=full_answers)

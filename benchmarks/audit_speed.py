@@ -1,7 +1,7 @@
-"""``python -m benchmarks.audit_speed``: how fast the pipeline ingests and audits a journal that it makes first.
+"""Measures how fast the pipeline ingests and audits a journal: ``python -m benchmarks.audit_speed``.
 
-CPU seconds are those of Spark's driver, which does all the work of a local master; they say more than seconds where the
-machine is shared. Needs the extra ``pipeline`` and Java 17. Progress goes to standard error, one JSON object to
+It makes the journal first. CPU seconds are those of Spark's driver, which does all the work of a local master; on a
+shared machine they mean more than seconds. It needs the extra ``pipeline`` and Java 17, and prints one JSON object to
 standard output.
 """
 
@@ -28,11 +28,11 @@ T = TypeVar("T")
 BROKERS: Final = 50
 TERMS: Final = 10
 ROUNDS: Final = 3
-"""Audits; the first one meets a cold JVM."""
+"""Number of audits; the first one runs on a cold JVM."""
 
 
 def main() -> None:
-    """Makes the journal, ingests it once, audits it some times."""
+    """Makes the journal, ingests it once and audits it several times."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.audit_speed", description=__doc__)
     parser.add_argument("--events", type=int, default=10_000_000)
     parser.add_argument("--partitions", type=int, default=100_000)
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def measured(spark: SparkSession, folder: Path, events: int, partitions: int) -> dict[str, object]:
-    """Seconds and events per second of each step."""
+    """Returns seconds and events per second of each step."""
     from pipeline import jobs
 
     journal, bronze = str(folder / "journal"), str(folder / "bronze")
@@ -75,14 +75,14 @@ def measured(spark: SparkSession, folder: Path, events: int, partitions: int) ->
 
 
 class Took(NamedTuple):
-    """Seconds, and those of them that a core of this machine worked for Spark's driver."""
+    """The seconds of a step, and the CPU seconds of Spark's driver."""
 
     s: float
     cpu_s: float
 
 
 def timed(what: str, work: Callable[[], T]) -> tuple[Took, T]:
-    """How long it took, and what it gave."""
+    """Times a step and returns its result, too."""
     [driver] = procfs.children(os.getpid())
     began, cpu_began = time.monotonic(), procfs.cpu_s(driver)
     found = work()
@@ -92,7 +92,7 @@ def timed(what: str, work: Callable[[], T]) -> tuple[Took, T]:
 
 
 def make(spark: SparkSession, events: int, partitions: int, journal: str) -> None:
-    """A sound journal as text: each partition loses its leader, gets it back into the ISR, and is led by it again."""
+    """Makes a sound journal as text: each partition loses its leader, which returns to the ISR and leads again."""
     from pyspark.sql import functions as fn
 
     per_term = events // TERMS
@@ -102,7 +102,7 @@ def make(spark: SparkSession, events: int, partitions: int, journal: str) -> Non
 
 
 def changes(spark: SparkSession, per_term: int, partitions: int) -> DataFrame:
-    """``per_term`` changes of ``partitions`` in each term."""
+    """Yields ``per_term`` changes of ``partitions`` in each term."""
     from pyspark.sql import functions as fn
 
     number = fn.col("id")
@@ -142,7 +142,7 @@ def changes(spark: SparkSession, per_term: int, partitions: int) -> DataFrame:
 
 
 def term_rows(spark: SparkSession, per_term: int) -> DataFrame:
-    """What each term begins and ends with."""
+    """Yields the first and last rows of each term."""
     from pyspark.sql import functions as fn
 
     every = spark.range(TERMS * (BROKERS + 2)).withColumn("i", (fn.col("id") % (BROKERS + 2)).cast("int"))

@@ -1,7 +1,7 @@
-"""A ZooKeeper that answers out of a table and brokers that answer at once: what is left is the daemon's own CPU.
+"""A ZooKeeper that responds from a table, and brokers that respond at once: the rest is the daemon's own CPU.
 
-Replies to bulk reads are made once per request and kept, so a second failover on the same table costs only what the
-adapter and everything above it cost. Writes are answered as applied and change nothing.
+Replies to bulk reads are made once per request and kept, so a second failover on the same table costs only the CPU
+of the adapter and of the layers above it. Writes get the reply of an applied one and change nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _READ_HEAD: Final = 9
 
 
 class Table:
-    """Znodes of a cluster by path, and the replies made so far."""
+    """Znodes of a cluster by path, and the replies that were made so far."""
 
     def __init__(self, data: DataSet) -> None:
         self.topics = data.topics
@@ -48,11 +48,11 @@ class Table:
         self._replies: dict[bytes, bytes] = {}
 
     def forget_replies(self) -> None:
-        """Znodes changed."""
+        """Drops the kept replies, because znodes changed."""
         self._replies.clear()
 
     def answer(self, opcode: int, body: bytes) -> Reply:
-        """The reply to one request."""
+        """Returns the reply to one request."""
         if opcode == jute.MULTI_READ:
             kept = self._replies.get(body)
             if kept is None:
@@ -101,7 +101,7 @@ def _stat() -> bytes:
 
 
 class _CannedTransport:
-    """In the place of :class:`metadata_store.kazoo_adapter.transport.Transport`."""
+    """Replaces :class:`metadata_store.kazoo_adapter.transport.Transport`."""
 
     state = ConnectionState.CONNECTED
     connected = True
@@ -114,7 +114,7 @@ class _CannedTransport:
         self._table = table
 
     def send(self, opcode: int, body: bytes, *, writes: bool) -> asyncio.Future[Reply]:
-        """Answered in the next turn of the loop."""
+        """Delivers the reply in the next turn of the loop."""
         del writes
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Reply] = loop.create_future()
@@ -128,7 +128,7 @@ def _finish(future: asyncio.Future[Reply], reply: Reply) -> None:
 
 
 class CannedZooKeeper(KazooZooKeeper):
-    """The real adapter without its session: requests are encoded and replies decoded as ever."""
+    """The real adapter without its session: it encodes requests and decodes replies as always."""
 
     def __init__(self, table: Table) -> None:
         super().__init__("127.0.0.1:1", session_timeout_ms=18_000, multi_read=True)
@@ -136,19 +136,19 @@ class CannedZooKeeper(KazooZooKeeper):
 
 
 class NullBrokers:
-    """A transport to brokers that answer at once that all is well."""
+    """A transport to brokers that respond at once with success."""
 
     def __init__(self) -> None:
         self.requests = 0
         self.bytes = 0
 
     async def connect(self, host: str, port: int, on_lost: Callable[[], None]) -> NullConnection:
-        """Always there."""
+        """Returns a connection at once."""
         return NullConnection(self)
 
 
 class NullConnection:
-    """One of their connections."""
+    """A connection to such a broker."""
 
     closed = False
 
@@ -156,7 +156,7 @@ class NullConnection:
         self._brokers = brokers
 
     async def exchange(self, parts: Sequence[bytes]) -> bytes:
-        """Counts, and answers in the next turn of the loop."""
+        """Counts a request, and responds in the next turn of the loop."""
         self._brokers.requests += 1
         self._brokers.bytes += sum(map(len, parts))
         head = parts[0]
@@ -165,5 +165,5 @@ class NullConnection:
         return head[8:12] + b"\0" + b"\0\0" + (b"\0" if metadata else b"\1\0")
 
     def close(self) -> None:
-        """Ends it."""
+        """Ends the connection."""
         self.closed = True

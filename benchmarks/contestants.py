@@ -1,4 +1,4 @@
-"""The two controllers as the harness sees them: start, give the role, be ready, what their processes cost."""
+"""The two controllers as the harness uses them: start, role, readiness and costs of the processes."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ PEER: Final = "kafka"
 DAEMON_ID: Final = 1_000_001
 
 Phases = dict[str, float]
-"""Seconds of a failover by phase, as its log tells."""
+"""Seconds of a failover by phase, read from a log."""
 
 
 @dataclass(frozen=True)
 class Lag:
-    """The longest lag of the daemon's event loop since it started, and how many were at most so long."""
+    """The longest lag of the daemon's event loop since its start, and the number of lags up to each bound."""
 
     longest_s: float = 0.0
     counts: Mapping[float, float] = field(default_factory=dict)
 
     def since(self, before: Lag) -> float:
-        """The longest lag between two looks: exact where it was the longest so far, else the bound of its bucket."""
+        """Returns the longest lag between two reads: exact if it is the longest so far, else its bucket's bound."""
         if self.longest_s > before.longest_s:
             return self.longest_s
         bounds = sorted(self.counts)
@@ -47,7 +47,7 @@ class Lag:
 class Contestant(ABC):
     """One controller process. ``give`` is the write that gives it the role; ``id`` is its controller id.
 
-    ``writes``: how often it writes a partition's state where a change has two steps: once for both, or for each.
+    ``writes``: writes of a partition's state for a change of two steps: one for both, or one for each.
     """
 
     name: str
@@ -61,37 +61,37 @@ class Contestant(ABC):
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Returns the process id."""
         return self.process.pid
 
     @property
     @abstractmethod
     def port(self) -> int:
-        """Where brokers call it."""
+        """Returns the port that brokers use."""
 
     @abstractmethod
     async def boot(self, zk: ZooKeeper) -> None:
-        """Starts it; afterwards it waits for the role."""
+        """Starts the process, which then waits for the role."""
 
     @abstractmethod
     def follow(self) -> LogFollower:
-        """Its log from now on."""
+        """Follows its log from now on."""
 
     @abstractmethod
     async def idle(self) -> bool:
-        """Whether it knows that it is not the controller."""
+        """Returns whether it knows that it is not the controller."""
 
     async def lag(self) -> Lag:
-        """How late its event loop was, where it has one."""
+        """Returns the lag of its event loop, where it has one."""
         return Lag()
 
     @abstractmethod
     def phases(self, log: LogFollower, began_s: float) -> Phases:
-        """Where the time went, as far as its log tells; ``began_s`` is a time of day."""
+        """Returns the seconds of the phases in its log; ``began_s`` is a time of day."""
 
 
 class Regent(Contestant):
-    """``regent run`` as a standby, with its default settings but for the automatic balance, which is off as Kafka's."""
+    """``regent run`` as a standby, with default settings except the automatic balance, which is off as Kafka's."""
 
     name = OURS
     id = DAEMON_ID
@@ -114,7 +114,7 @@ class Regent(Contestant):
 
     @property
     def port(self) -> int:
-        """The controller listener."""
+        """Returns the port of the controller listener."""
         return self.daemon.port
 
     async def boot(self, zk: ZooKeeper) -> None:
@@ -130,7 +130,7 @@ class Regent(Contestant):
         return await self.daemon.is_in("standby")
 
     def phases(self, log: LogFollower, began_s: float) -> Phases:
-        """The claim and the reading; deciding is what is left until ready."""
+        """Returns the seconds of the claim, of the reads and of the decisions, which take the rest until ready."""
         claimed, ready = log.find("claimed epoch"), log.find(self.ready_pattern)
         if claimed is None or ready is None:
             return {}
@@ -140,7 +140,7 @@ class Regent(Contestant):
         return {"claim": claimed - began_s, "read": read_s, "elections": ready - claimed - read_s}
 
     async def lag(self) -> Lag:
-        """How late the event loop was, so far."""
+        """Reads the lag of the event loop so far."""
         [longest] = (await self.daemon.metric("regent_loop_lag_longest_seconds")).values()
         buckets = await self.daemon.metric("regent_loop_lag_seconds_bucket")
         counts = {float(bound): count for text, count in buckets.items() for bound in re.findall(r'le="(.+)"', text)}
@@ -148,7 +148,7 @@ class Regent(Contestant):
 
 
 class Kafka(Contestant):
-    """Kafka's own controller in a process that hosts nothing and is not registered as a broker."""
+    """Kafka's own controller in a process without replicas and without a registration as a broker."""
 
     name = PEER
     id = PEER_ID
@@ -161,11 +161,11 @@ class Kafka(Contestant):
 
     @property
     def port(self) -> int:
-        """The inter-broker listener."""
+        """Returns the port of the inter-broker listener."""
         return self.server.port
 
     async def boot(self, zk: ZooKeeper) -> None:
-        """Its registration is removed, so that it tells the same brokers as the other one, and not itself."""
+        """Starts it and removes its registration, so that both controllers have the same brokers."""
         await self.server.boot()
         await zk.delete(paths.broker(PEER_ID), ANY_VERSION)
 
@@ -174,13 +174,13 @@ class Kafka(Contestant):
         return LogFollower(self.server.controller_log, log4j_stamp)
 
     async def idle(self) -> bool:
-        """Elections and resignations take turns in its log."""
+        """Compares elections and resignations in its log, which take turns."""
         text = self.server.controller_log.read_text(errors="replace")
         elected, resigned = text.rfind("successfully elected as the controller"), text.rfind("Resigned")
         return resigned >= elected
 
     def phases(self, log: LogFollower, began_s: float) -> Phases:
-        """Election and reading, replica machine, partition machine."""
+        """Returns the seconds of election and reads, of the replica machine and of the partition machine."""
         times = [log.find(p) for p in ("Initializing replica state", "Initializing partition state", "Ready to serve")]
         if None in times:
             return {}

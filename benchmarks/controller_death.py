@@ -1,7 +1,7 @@
-"""kill -9 of the active controller of a real cluster: until every broker names its successor.
+"""Measures the death of the active controller (kill -9) of a real cluster, until every broker names its successor.
 
-Three real brokers and one ZooKeeper with sessions of 6 s. Under regent two daemons, in both modes of absence; beside it
-Kafka's own controller, a broker that is killed, so that two are left to be told. Successor: what brokers answer to
+Three real brokers and one ZooKeeper have sessions of 6 s. regent has two daemons, in both modes of absence. With
+Kafka's own controller a broker is killed, so that two remain. Brokers name the successor in their responses to
 Metadata, which comes from the UpdateMetadata that the new controller sent them.
 """
 
@@ -26,7 +26,7 @@ MODES: Final = ("brokers", "hold")
 
 
 async def deaths(rounds: int) -> list[Row]:
-    """One row per mode; a cluster for each of the three, killed ``rounds`` times."""
+    """Returns one row per mode; each of the three has its cluster and ``rounds`` deaths."""
     ours = {mode: await _under_regent(mode, rounds) for mode in MODES}
     theirs = await _under_kafka(rounds)
     size = f"3 brokers, sessions of {SESSION_MS // 1000} s"
@@ -92,7 +92,7 @@ async def _watching(w: World, ids: Collection[int]) -> AsyncIterator[Mapping[int
 
 
 async def _named(brokers: Mapping[int, BrokerClient], *wanted: int) -> float:
-    """Waits until all of them name one of ``wanted``; returns when the last one did."""
+    """Waits until all of them name one of ``wanted``; returns the time of the last one."""
 
     async def told(client: BrokerClient) -> float:
         async with asyncio.timeout(TOLD_S_MAX):

@@ -22,9 +22,9 @@ SINGLE_TOPICS: Final = "25ktopics"
 
 @dataclass(frozen=True)
 class Shape:
-    """``topics`` of ``per_topic`` partitions with ``replication`` replicas on ``brokers`` brokers, ids from 1.
+    """A cluster of ``topics`` with ``per_topic`` partitions of ``replication`` replicas, on ``brokers`` brokers.
 
-    ``prefix``: how the names of topics begin.
+    ``prefix``: begin of the topics' names.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Shape:
 
     @property
     def partitions(self) -> int:
-        """Partitions of all topics."""
+        """Returns the number of partitions of all topics."""
         return self.topics * self.per_topic
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class Shape:
 
 
 def shape(name: str) -> Shape:
-    """``100kx20``: that many partitions (k, m) in topics of 50, three replicas, on 20 brokers; or ``25ktopics``."""
+    """Parses ``100kx20`` (100,000 partitions in topics of 50, three replicas, 20 brokers), or ``25ktopics``."""
     if name == SINGLE_TOPICS:
         return Shape(name, 25_000, 1, 2, 5)
     found = _SIZE.fullmatch(name)
@@ -63,7 +63,7 @@ def shape(name: str) -> Shape:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A shape placed. ``replicas[row]`` belongs to partition ``row % per_topic`` of topic ``row // per_topic``."""
+    """A placed shape. ``replicas[row]`` belongs to partition ``row % per_topic`` of topic ``row // per_topic``."""
 
     shape: Shape
     topics: list[str] = field(repr=False)
@@ -71,21 +71,21 @@ class DataSet:
 
     @property
     def brokers(self) -> range:
-        """Ids of the brokers."""
+        """Returns the ids of the brokers."""
         return range(1, self.shape.brokers + 1)
 
     def name(self, row: int) -> tuple[str, int]:
-        """Topic and partition of a row."""
+        """Returns topic and partition of a row."""
         topic, partition = divmod(row, self.shape.per_topic)
         return self.topics[topic], partition
 
     def rows_of(self, number: int) -> slice:
-        """Rows of a topic by its number."""
+        """Returns the rows of a topic by its number."""
         return slice(number * self.shape.per_topic, (number + 1) * self.shape.per_topic)
 
 
 def topic_id(name: str) -> bytes:
-    """The 16 bytes of a topic's id, the same in every run."""
+    """Returns the 16 bytes of a topic's id, the same in every run."""
     return hashlib.md5(name.encode(), usedforsecurity=False).digest()
 
 

@@ -1,4 +1,4 @@
-"""The simulated brokers: one process for all of them, and the channel on which it is told what to do."""
+"""The simulated brokers: one process for all of them, and the channel for commands to it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ APIS: Final = ("LEADER_AND_ISR", "UPDATE_METADATA", "STOP_REPLICA")
 
 @dataclass(frozen=True)
 class Received:
-    """What the brokers received since the last mark. Times are of the monotonic clock, 0 where nothing came."""
+    """Counts of received requests since the last mark. Times are of the monotonic clock, 0 without any request."""
 
     requests: int = 0
     bytes: int = 0
@@ -37,7 +37,7 @@ class Received:
 
 @dataclass(frozen=True)
 class View:
-    """What one broker knows: digests of its metadata cache and of what it was told of its replicas; the live list."""
+    """The view of one broker: digests of its metadata cache and of its replicas' states, and the live list."""
 
     metadata: Digest
     replicas: Digest
@@ -45,9 +45,9 @@ class View:
 
 
 class Fleet(ChildProcess):
-    """``count`` simulated brokers with ids from 1, in one process.
+    """A process with ``count`` simulated brokers, ids from 1.
 
-    ``full_answers``: LeaderAndIsr is answered with a code for each partition, as real brokers do.
+    ``full_answers``: responses to LeaderAndIsr have a code for each partition, as those of real brokers.
     """
 
     def __init__(self, folder: Path, connect: str, count: int, *, full_answers: bool = False) -> None:
@@ -74,7 +74,7 @@ class Fleet(ChildProcess):
             return False
 
     async def ask(self, what: str, s_max: float = ANSWER_S_MAX, **details: Any) -> dict[str, Any]:
-        """One request on the control channel and its answer, which may take ``s_max`` seconds."""
+        """Sends a command on the control channel and returns its response, which may take ``s_max`` seconds."""
         if self._writer is None or self._writer.is_closing():
             opened = await asyncio.open_unix_connection(str(self.control), limit=ANSWER_BYTES_MAX)
             self._reader, self._writer = opened
@@ -90,7 +90,7 @@ class Fleet(ChildProcess):
         return dict(answer)
 
     async def received(self) -> Received:
-        """Counts since the last mark, over all brokers."""
+        """Returns the counts since the last mark, over all brokers."""
         answer = await self.ask("stats")
         counts = [(api, broker[api]) for broker in answer["brokers"].values() for api in APIS if api in broker]
         by_api = {api: sum(found["requests"] for of, found in counts if of == api) for api in APIS}
@@ -106,42 +106,42 @@ class Fleet(ChildProcess):
         )
 
     async def mark(self) -> None:
-        """Counts begin anew."""
+        """Resets the counts."""
         await self.ask("mark")
 
     async def forget(self) -> None:
-        """All views are empty again."""
+        """Empties all views."""
         await self.ask("forget")
 
     async def die(self, brokers: Collection[int]) -> float:
-        """They vanish with their registrations; the moment right before the deletion was sent."""
+        """Ends brokers and their registrations; returns the moment right before the deletion was sent."""
         return float((await self.ask("die", brokers=list(brokers)))["at_ns"]) * NS
 
     async def register(self, brokers: Iterable[int]) -> float:
-        """They are back with new epochs; the moment right before the creation was sent."""
+        """Registers brokers with new epochs; returns the moment right before the creation was sent."""
         return float((await self.ask("register", brokers=list(brokers)))["at_ns"]) * NS
 
     async def prepare_catch_up(self, port: int) -> None:
-        """Leaders look at what they know and connect to the controller at ``port``. Takes seconds."""
+        """Prepares the leaders' requests and connects them to the controller at ``port``, which takes seconds."""
         await self.ask("prepare", port=port)
 
     async def catch_up(self) -> float:
-        """All that was prepared: replicas on live brokers join the ISRs; the moment right before leaders asked for it.
+        """Sends the prepared requests, by which replicas join ISRs; returns the moment right before.
 
-        Returns when all of them are answered.
+        It returns once all of them have responses.
         """
         return float((await self.ask("catch_up", CATCH_UP_S_MAX))["at_ns"]) * NS
 
     async def list_stopped(self, on: bool) -> None:
-        """Whether StopReplica is answered with a code for each partition: deletions are counted by it."""
+        """Sets whether responses to StopReplica have a code for each partition, by which deletions are counted."""
         await self.ask("full", brokers=[], api="STOP_REPLICA", on=on)
 
     async def epochs(self) -> dict[int, int]:
-        """Broker epochs."""
+        """Returns the broker epochs."""
         return {int(broker): found["epoch"] for broker, found in (await self.ask("stats"))["brokers"].items()}
 
     async def views(self) -> dict[int, View]:
-        """What each broker knows. Computing it may take seconds, during which nothing is received."""
+        """Returns the views of all brokers. The computation may take seconds, during which no request is received."""
         answer = await self.ask("digest")
         return {
             int(broker): View(_digest(found["metadata"]), _digest(found["replicas"]), frozenset(found["live"]))
@@ -149,7 +149,7 @@ class Fleet(ChildProcess):
         }
 
     async def dump(self, broker: int, file: Path) -> None:
-        """What a broker knows, as text, for people."""
+        """Returns the view of a broker as text for people."""
         await self.ask("dump", broker=broker, file=str(file))
 
     async def stop_all(self) -> None:

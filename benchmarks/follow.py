@@ -1,4 +1,4 @@
-"""Reads times out of a log that another process is writing."""
+"""Reads times from a log that another process writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Stamp = Callable[[str], float]
 
 
 class LogFollower:
-    """Lines of ``path`` from now on. ``stamp`` takes a line's time out of it, in seconds since the epoch."""
+    """Reads the lines of ``path`` from now on. ``stamp`` returns a line's time, in seconds since the epoch."""
 
     def __init__(self, path: Path, stamp: Stamp) -> None:
         self._path = path
@@ -22,7 +22,7 @@ class LogFollower:
         self.lines: list[str] = []
 
     def find(self, pattern: str) -> float | None:
-        """Time of the first line since the start that matches, or None."""
+        """Returns the time of the first matching line since the start, or None."""
         self._read()
         line = next((line for line in self.lines if re.search(pattern, line)), None)
         return None if line is None else self._stamp(line)
@@ -39,10 +39,10 @@ class LogFollower:
 
 
 def log4j_stamp(line: str) -> float:
-    """A line that begins with log4j's ISO8601 time, in UTC."""
+    """Returns the time of a line that begins with log4j's ISO8601 time, in UTC."""
     return datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").replace(tzinfo=UTC).timestamp()
 
 
 def json_stamp(line: str) -> float:
-    """A line of the daemon's JSON log."""
+    """Returns the time of a line of the daemon's JSON log."""
     return datetime.fromisoformat(json.loads(line)["timestamp"]).timestamp()

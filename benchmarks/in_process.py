@@ -1,7 +1,7 @@
-"""Failover, controlled shutdown and broker death inside this process: CPU alone, split by stage, and profiles.
+"""Measures failover, controlled shutdown and broker death inside this process: CPU alone, by stage, with profiles.
 
-``python -m benchmarks.in_process --size 400kx50 --profile``. ZooKeeper's replies come out of a table and brokers
-answer at once (:mod:`benchmarks.canned`), so no time is spent on sockets, in other processes, or waiting.
+``python -m benchmarks.in_process --size 400kx50 --profile``. ZooKeeper's replies come from a table and brokers
+respond at once (:mod:`benchmarks.canned`), so no time is spent on sockets, in other processes, or waiting.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ PROFILE_LINES: Final = 45
 
 @dataclass
 class Burst:
-    """CPU seconds of one event, by stage; ``rest_s`` is what no stage claims; the longest turn of the event loop."""
+    """CPU seconds of one event by stage, ``rest_s`` outside of all stages, and the loop's longest turn."""
 
     event: str
     cpu_s: float
@@ -70,12 +70,12 @@ class Burst:
 
     @property
     def rest_s(self) -> float:
-        """Loop, tasks, everything between the stages."""
+        """Returns the seconds of the loop, of tasks and of everything between the stages."""
         return self.cpu_s - sum(self.stages.values())
 
 
 def new_term(zk: ZooKeeper, transport: Transport | None, epoch: int, fence_version: int) -> Controller:
-    """A term of office without the daemon around it: no claim, no queue's consumer, no HTTP."""
+    """Makes a term without a daemon: no claim, no consumer of the queue, no HTTP."""
     ibp = Ibp.parse("3.9-IV0")
     settings = Settings.model_validate(
         {"zookeeper": {"connect": "127.0.0.1:1"}, "listener": {"advertised_host": "127.0.0.1"}}
@@ -109,19 +109,19 @@ def new_term(zk: ZooKeeper, transport: Transport | None, epoch: int, fence_versi
 
 
 class Bench:
-    """One cluster in a table; every call of :meth:`term` is a new term on it."""
+    """A cluster in a table; every call of :meth:`term` makes a new term on it."""
 
     def __init__(self, wanted: Shape) -> None:
         self.shape = wanted
         self.table = Table(data_set(wanted))
 
     def term(self) -> tuple[Controller, NullBrokers]:
-        """A term that has not taken office yet."""
+        """Makes a term that has not begun yet."""
         wires = NullBrokers()
         return new_term(CannedZooKeeper(self.table), wires, EPOCH, 1), wires
 
     async def burst(self, event: str, stages: Stages | None = None, profile: cProfile.Profile | None = None) -> Burst:
-        """One event, measured until every broker has acknowledged everything."""
+        """Measures one event until every broker has acknowledged all changes."""
         controller, wires = self.term()
         try:
             if event != "failover":
@@ -171,7 +171,7 @@ class Bench:
 
 @asynccontextmanager
 async def ticking() -> AsyncIterator[list[float]]:
-    """Seconds between turns of the loop, in the list when the block is over."""
+    """Collects the seconds between turns of the loop into a list, until the block ends."""
     gaps: list[float] = []
 
     async def tick() -> None:
@@ -194,20 +194,20 @@ async def ticking() -> AsyncIterator[list[float]]:
 
 
 async def told(controller: Controller) -> None:
-    """Every broker has acknowledged everything."""
+    """Waits until every broker has acknowledged all changes."""
     behind = await controller.channels.quiesced(TOLD_S_MAX)
     assert not behind, f"brokers {sorted(behind)} were not told"
 
 
 async def run(wanted: Shape, event: str, rounds: int) -> list[Burst]:
-    """The event several times, after one that fills the table's replies."""
+    """Runs the event several times, after a first time that fills the table's replies."""
     bench = Bench(wanted)
     await bench.burst(event)
     return [await bench.burst(event) for _ in range(rounds)]
 
 
 async def split(wanted: Shape, event: str, rounds: int) -> list[Burst]:
-    """As :func:`run`, with the stages timed, which costs a little by itself."""
+    """Runs the event as :func:`run` with timed stages, which costs a little by itself."""
     bench = Bench(wanted)
     await bench.burst(event)
     with Stages() as stages:
@@ -215,7 +215,7 @@ async def split(wanted: Shape, event: str, rounds: int) -> list[Burst]:
 
 
 async def profiled(wanted: Shape, event: str, sort: str) -> str:
-    """cProfile of one event, as text; the profiler itself makes small functions look dear."""
+    """Returns the cProfile of one event as text; the profiler makes small functions look expensive."""
     bench = Bench(wanted)
     await bench.burst(event)
     profile = cProfile.Profile()
@@ -226,7 +226,7 @@ async def profiled(wanted: Shape, event: str, sort: str) -> str:
 
 
 def main() -> None:
-    """Prints CPU per event, its split, and profiles where asked."""
+    """Prints CPU per event, its split, and profiles with ``--profile``."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", default="100kx20")
     parser.add_argument("--event", choices=EVENTS, action="append")

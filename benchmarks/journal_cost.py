@@ -1,4 +1,4 @@
-"""J: what the journal costs at a broker's death, the daemon's process with it beside the one without, turn about."""
+"""Measures J, the cost of the journal at a broker's death: daemons with and without it take turns."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from benchmarks.plan import DEATH, Run, goal
 from benchmarks.results import Row, Sample
 
 ORDER: Final = (True, False, False, True)
-"""With the journal or without, each time on a fresh data set: what drifts on the machine drifts for both."""
+"""With the journal or without, each time on a fresh data set, so that a drift of the machine affects both."""
 ROUNDS: Final = 5
 WITHOUT: Final = "regent without its journal"
 
 
 async def cost(size: str, folder: Path) -> Row:
-    """Broker death until all have the change; the peer is the daemon without its journal."""
+    """Measures a broker's death until all brokers have the change; the peer is the daemon without its journal."""
     told_s: dict[bool, list[float]] = {True: [], False: []}
     for number, journal in enumerate(ORDER):
         say(f"{size}: regent {'with' if journal else 'without'} its journal")

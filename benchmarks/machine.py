@@ -1,4 +1,4 @@
-"""What the figures were measured on, as far as it may be told: no names, no paths."""
+"""Describes the machine of the figures, without names and paths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACE_TURNS: Final = 500_000
 
 
 def pace_ms() -> float:
-    """How long a fixed loop takes now, in ms: what else the host runs shows here, and nowhere inside the guest."""
+    """Times a fixed loop, in ms: it shows other work of the host, which nothing else inside the guest does."""
     began_s = time.perf_counter()
     for _ in range(PACE_TURNS):
         pass
@@ -24,7 +24,7 @@ def pace_ms() -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, memory, versions."""
+    """Returns processor, memory and versions."""
     memory = re.search(r"MemTotal:\s+(\d+) kB", Path("/proc/meminfo").read_text())
     processor = re.search(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())
     return {

@@ -1,9 +1,9 @@
-"""What must be true after an event, in plain Python on lists: neither regent's core nor Kafka's code takes part.
+"""The expected state after an event, in plain Python on lists, without regent's core and without Kafka's code.
 
 The rules are those of Kafka 3.9 for a cluster without unclean elections: a leader is the first replica that is live and
 in sync; a broker that dies or shuts down leaves the ISRs; each step of a partition's change raises its leader epoch by
 one. The two controllers write the steps of one change together or apart, so partition epochs, which count writes,
-are the one thing in which they may differ: ``writes`` says how many there are.
+are the only allowed difference: ``writes`` is their number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Oracle:
     """The expected state of every partition of ``data``; ``changed`` has the rows that the present term rewrote.
 
     ``assigned`` are the replicas of each row, while it is reassigned those of the target and then those that go;
-    ``targets`` what is under way; ``rewritten`` rows of which the topic znode was written by the controller.
+    ``targets`` has the running reassignments; ``rewritten`` has rows whose topic znode the controller has written.
     """
 
     data: DataSet
@@ -49,22 +49,22 @@ class Oracle:
         self.assigned = self.assigned or list(self.data.replicas)
 
     def dies(self, broker: int) -> None:
-        """The registration of a broker is gone."""
+        """Takes a broker's death into account."""
         self.live.discard(broker)
         self.leaving.discard(broker)
         self._leaves_isrs(broker)
 
     def shuts_down(self, broker: int) -> None:
-        """A controlled shutdown was carried out; the broker is still registered."""
+        """Takes a controlled shutdown into account; the broker is still registered."""
         self.leaving.add(broker)
         self._leaves_isrs(broker)
 
     def returns(self, broker: int) -> None:
-        """A broker is registered again, and has not caught up with anything yet."""
+        """Takes a broker's return into account; its replicas have not caught up yet."""
         self.live.add(broker)
 
     def was_dead(self, broker: int, writes: int) -> None:
-        """A term began without this broker: its replicas leave the ISRs first, then what it led gets a leader."""
+        """Takes a broker's death before the term into account: its replicas leave the ISRs, then leaders move."""
         led = [row for row, state in enumerate(self.states) if state.leader == broker and len(state.isr) > 1]
         self.dies(broker)
         for row in led:
@@ -82,10 +82,10 @@ class Oracle:
         self.states[row] = state
         self.changed.add(row)
 
-    # -- what is asked for
+    # -- requests
 
     def reassigns(self, targets: dict[int, tuple[int, ...]]) -> None:
-        """Reassignments began: replicas of origin and target, one step, ISR and leader as they were."""
+        """Takes begun reassignments into account: replicas of origin and target, one step, the same ISR and leader."""
         for row, target in targets.items():
             state = self.states[row]
             self.assigned[row] = (*target, *(b for b in self.assigned[row] if b not in target))
@@ -94,7 +94,7 @@ class Oracle:
         self.rewritten |= targets.keys()
 
     def completes(self, writes: int) -> None:
-        """Leaders wrote the added replicas into the ISRs (one write), then each reassignment ended in two steps."""
+        """Takes completed reassignments into account: one write of each leader's ISR, then two steps of the end."""
         for row, target in self.targets.items():
             state = self.states[row]
             isr = tuple(dict.fromkeys((*state.isr, *target)))
@@ -105,13 +105,13 @@ class Oracle:
         self.targets = {}
 
     def prefers(self) -> None:
-        """Every partition is led by its preferred replica."""
+        """Takes the election of all preferred leaders into account."""
         for row, (replicas, state) in enumerate(zip(self.assigned, self.states, strict=True)):
             if state.leader != replicas[0]:
                 self._becomes(row, state._replace(leader=replicas[0], epoch=state.epoch + 1, version=state.version + 1))
 
     def creates(self, added: DataSet) -> None:
-        """Topics were created and their partitions started."""
+        """Takes created topics with started partitions into account."""
         first = len(self.states)
         topics, replicas = [*self.data.topics, *added.topics], [*self.data.replicas, *added.replicas]
         self.data = replace(self.data, topics=topics, replicas=replicas)
@@ -120,7 +120,7 @@ class Oracle:
         self.changed.update(range(first, len(self.states)))
 
     def deletes(self, added: DataSet) -> None:
-        """The topics that were created last are gone."""
+        """Takes the deletion of the last created topics into account."""
         topics, rows = len(self.data.topics) - len(added.topics), len(self.states) - len(added.replicas)
         self.data = replace(self.data, topics=self.data.topics[:topics], replicas=self.data.replicas[:rows])
         del self.states[rows:], self.assigned[rows:]
@@ -130,20 +130,20 @@ class Oracle:
         eligible = self.live - self.leaving
         return next(b for b in replicas if b in isr and b in eligible)
 
-    # -- what the brokers must know
+    # -- expected views of brokers
 
     @property
     def live_list(self) -> frozenset[int]:
-        """Registered brokers, those that shut down included."""
+        """Returns the registered brokers, those that shut down included."""
         return frozenset(self.live)
 
     @property
     def reachable(self) -> frozenset[int]:
-        """Brokers whose replicas are not offline."""
+        """Returns the brokers whose replicas are not offline."""
         return frozenset(self.live - self.leaving)
 
     def metadata(self) -> Digest:
-        """Digest of the metadata cache that every live broker must have."""
+        """Returns the digest of the metadata cache that every live broker must have."""
         offline = {b: True for b in self.data.brokers if b not in self.reachable}
         sums = _Sums()
         for row, (replicas, state) in enumerate(zip(self.assigned, self.states, strict=True)):
@@ -152,7 +152,7 @@ class Oracle:
         return sums.digest
 
     def replicas(self) -> dict[int, Digest]:
-        """For each live broker the digest of what it must have been told of its own replicas."""
+        """Returns for each live broker the digest of the states that it must have received of its replicas."""
         sums = {broker: _Sums() for broker in self.live}
         for row, (replicas, state) in enumerate(zip(self.assigned, self.states, strict=True)):
             entry = _hash(self._entry(row, replicas, state))
@@ -167,7 +167,7 @@ class Oracle:
 
 
 def initial(data: DataSet, versions: Iterable[int] | None = None, *, displaced: int = 0) -> Oracle:
-    """Everything in sync and led by its preferred replica, but for the first ``displaced`` rows: by their second one.
+    """Returns a state in sync and led by preferred replicas; the first ``displaced`` rows are led by their second one.
 
     ``versions`` are those of the state znodes.
     """

@@ -1,4 +1,4 @@
-"""Which data sets are run, with which events and how often; and the goals."""
+"""The data sets of the runs with their events and rounds, and the goals."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ LAG_GOAL: Final = Goal(most=0.25)
 
 
 def goal(case: str, size: str) -> Goal:
-    """The goal of a case, if it has one at this size."""
+    """Returns the goal of a case, if it has one at this size."""
     return LAG_GOAL if case == "L1" else GOALS.get((case, size), NO_GOAL)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One data set: ``events`` besides the failover that every round begins with; warm rounds of ours and the peer.
+    """A run of one data set: ``events`` after the failover of every round, and the warm rounds of regent and the peer.
 
     The first round of each process is the cold one and does not count among them; a peer with -1 does not take part.
     ``moved`` partitions are reassigned, ``added`` topics are created and deleted.
@@ -87,4 +87,4 @@ FULL: Final = (
     Run("1mx100", rounds=3, peer_rounds=-1),
 )
 PLOT_BROKERS: Final = 50
-"""Sizes with so many brokers make the plot of failover time over partitions."""
+"""The plot of failover time over partitions has the sizes with this number of brokers."""

@@ -1,4 +1,4 @@
-"""Failover time over partitions for both controllers, as an SVG on logarithmic axes. No plot library."""
+"""Draws failover time over partitions for both controllers, as an SVG on logarithmic axes, without a plot library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Series = Mapping[str, Sequence[Point]]
 
 
 def series(rows: Iterable[Mapping[str, Any]], brokers: int) -> dict[str, list[Point]]:
-    """(partitions, seconds) of F2 on so many brokers, by contestant."""
+    """Returns (partitions, seconds) of F2 by contestant, for a number of brokers."""
     found: dict[str, list[Point]] = {OURS: [], PEER: []}
     for row in rows:
         if row["case"] != "F2" or not row["size"].endswith(f"x{brokers}"):
@@ -35,7 +35,7 @@ def series(rows: Iterable[Mapping[str, Any]], brokers: int) -> dict[str, list[Po
 
 
 def svg(found: Series, brokers: int) -> str:
-    """The picture."""
+    """Returns the picture."""
     points = [point for line in found.values() for point in line]
     across = _Axis([x for x, _ in points], LEFT, WIDTH - RIGHT)
     up = _Axis([y for _, y in points], HEIGHT - BOTTOM, TOP)
@@ -60,7 +60,7 @@ def svg(found: Series, brokers: int) -> str:
 
 
 class _Axis:
-    """Decades around the values, drawn between two pixels."""
+    """An axis with the decades around the values, between two pixels."""
 
     def __init__(self, values: Sequence[float], first: float, last: float) -> None:
         self.low = math.floor(math.log10(min(values)))
@@ -68,13 +68,13 @@ class _Axis:
         self.first, self.last = first, last
 
     def at(self, value: float) -> float:
-        """Pixel of a value."""
+        """Returns the pixel of a value."""
         part = (math.log10(value) - self.low) / (self.high - self.low)
         return round(self.first + part * (self.last - self.first), 1)
 
     @property
     def ticks(self) -> list[float]:
-        """The decades."""
+        """Returns the decades."""
         return [10.0**power for power in range(self.low, self.high + 1)]
 
 
@@ -108,7 +108,7 @@ def _count(value: float) -> str:
 
 
 def draw(rows: Iterable[Mapping[str, Any]], brokers: int, path: Path) -> bool:
-    """Writes the picture; False where there are fewer than two sizes."""
+    """Writes the picture; returns False where there are fewer than two sizes."""
     found = series(rows, brokers)
     if max((len(line) for line in found.values()), default=0) < 2:
         return False

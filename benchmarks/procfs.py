@@ -1,4 +1,4 @@
-"""What the kernel knows of a process: CPU seconds and resident memory."""
+"""Reads CPU seconds and resident memory of a process from the kernel."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _MB: Final = 1_000_000
 
 
 def cpu_s(pid: int) -> float:
-    """User and system time of all threads so far, in seconds (exact to a clock tick)."""
+    """Returns user and system time of all threads so far, in seconds (exact to a clock tick)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) * _TICK_S
 
 
 def children(pid: int) -> list[int]:
-    """Processes that it started and that are still there."""
+    """Returns the running child processes."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -32,7 +32,7 @@ def children(pid: int) -> list[int]:
 
 
 def busy_s() -> float:
-    """CPU seconds that all processes, interrupts and other guests of the host have taken since boot."""
+    """Returns the CPU seconds of all processes, interrupts and other guests of the host since boot."""
     user, nice, system, _, _, irq, softirq, steal, *_ = map(
         int, Path("/proc/stat").read_text().split("\n")[0].split()[1:]
     )
@@ -40,7 +40,7 @@ def busy_s() -> float:
 
 
 def peak_rss_mb(pid: int) -> float:
-    """Highest resident memory since :func:`forget_peak`, in MB."""
+    """Returns the highest resident memory since :func:`forget_peak`, in MB."""
     return _status(pid, "VmHWM")
 
 

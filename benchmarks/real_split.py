@@ -1,7 +1,7 @@
-"""One failover on the real ZooKeeper and the simulated brokers' sockets, split by stage.
+"""Splits one failover on the real ZooKeeper and the simulated brokers' sockets by stage.
 
 The term runs inside this process so that its stages can be timed (:mod:`benchmarks.stages`). ``read and wait`` is time
-without CPU of this process until it is ready; ``send`` is what the kernel took for its system calls, nearly all of it
+without CPU of this process until it is ready; ``send`` is the kernel's time for its system calls, nearly all of it
 for writing to sockets.
 """
 
@@ -29,7 +29,7 @@ Split = dict[str, float]
 
 
 async def split(arena: Arena) -> Row:
-    """The row: seconds until the last broker acknowledged, and the stages."""
+    """Returns the row: seconds until the last acknowledgement, and the stages."""
     taken = [await _failover(arena) for _ in range(1 + ROUNDS)]
     walls = [found.pop("all") for found in taken]
     size = arena.data.shape.name

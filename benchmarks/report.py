@@ -1,4 +1,4 @@
-"""``docs/reference/performance.md`` and its picture from ``build/bench.json``: ``python -m benchmarks.report``."""
+"""Writes docs/reference/performance.md and its picture from build/bench.json: ``python -m benchmarks.report``."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PICTURE: Final = Path("docs/images/failover.svg")
 METHOD: Final = Path(__file__).with_name("method.md")
 
 COSTS_OF: Final = frozenset({"F2", "F3", "D1t", "D2", "D3", "R1", "R2", "P1", "T1", "T2"})
-"""Cases of which it is shown what a round took: one for each event."""
+"""Cases that show the costs of a round, one for each event."""
 
 Rows = Sequence[Mapping[str, Any]]
 
 
 def page(machine: Mapping[str, Any], rows: Rows, method: str, *, picture: bool) -> str:
-    """The whole page."""
+    """Returns the whole page."""
     parts = ["# Performance", "", _measured_on(machine), "", _table(rows), ""]
     if picture:
         parts += [f"![Failover time over partitions](../images/{PICTURE.name})", ""]
@@ -95,7 +95,7 @@ def _phases(rows: Rows) -> str:
 
 
 def main() -> int:
-    """Writes both; exit 1 where there is nothing to write from."""
+    """Writes both; exits with 1 without any figures."""
     if not RESULTS.exists():
         print(f"{RESULTS} does not exist: run 'make bench' or 'make bench-full' first", file=sys.stderr)
         return 1

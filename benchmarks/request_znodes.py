@@ -1,4 +1,4 @@
-"""What people and old tools write to ask a controller for something, and whether it is done: the same for both.
+"""Writes the znodes by which people and old tools send requests to either controller, and reads their completion.
 
 ``/admin/reassign_partitions``, ``/admin/preferred_replica_election``, topic znodes, ``/admin/delete_topics``.
 """
@@ -21,7 +21,7 @@ from metadata_store.port import Create, Node, Op, ZooKeeper
 from state_machines.model.types import TopicPartition
 
 ELECTIONS_MAX: Final = 25_000
-"""Partitions of one request for elections: ZooKeeper takes a megabyte in one znode."""
+"""Partitions of one request for elections: ZooKeeper accepts a megabyte in one znode."""
 POLL_S_MIN: Final = 0.005
 POLL_S_MAX: Final = 0.05
 _POLL_SHARE: Final = 0.01
@@ -30,19 +30,19 @@ _REQUESTS: Final = (paths.REASSIGN_PARTITIONS, paths.PREFERRED_ELECTION)
 
 
 async def ask_for_reassignments(zk: ZooKeeper, oracle: Oracle, targets: dict[int, tuple[int, ...]]) -> None:
-    """One request with all of them, by row."""
+    """Writes one request for all reassignments, by row."""
     named = {TopicPartition(*oracle.data.name(row)): target for row, target in targets.items()}
     await zk.create(paths.REASSIGN_PARTITIONS, encode_reassignments(named))
 
 
 async def ask_for_elections(zk: ZooKeeper, oracle: Oracle, rows: Iterable[int]) -> None:
-    """One request for preferred leaders."""
+    """Writes one request for preferred leaders."""
     named = [TopicPartition(*oracle.data.name(row)) for row in rows]
     await zk.create(paths.PREFERRED_ELECTION, encode_partitions(named))
 
 
 async def create_topics(zk: ZooKeeper, added: DataSet) -> None:
-    """As brokers do: a configuration and an assignment for each, the rest is the controller's."""
+    """Creates topics as brokers do: a configuration and an assignment for each."""
     await in_multis(zk, _topics(added))
 
 
@@ -53,20 +53,20 @@ def _topics(added: DataSet) -> Iterator[Op]:
 
 
 async def delete_topics(zk: ZooKeeper, added: DataSet) -> None:
-    """A marker for each."""
+    """Writes a deletion marker for each topic."""
     await in_multis(zk, (Create(paths.deletion(name), None) for name in added.topics))
 
 
 async def until_gone(zk: ZooKeeper, path: str, s_max: float) -> float:
-    """When the request was seen to be gone, on the monotonic clock; raises TimeoutError.
+    """Returns when the request was gone, on the monotonic clock; raises TimeoutError.
 
-    A hundredth of the time that it takes is how exact that is, or some milliseconds.
+    The result is exact to a hundredth of the wait, or to some milliseconds.
     """
     return await _until(zk, path, s_max, children=False)
 
 
 async def until_empty(zk: ZooKeeper, path: str, s_max: float) -> float:
-    """The same for the children of ``path``."""
+    """Returns when the children of ``path`` were gone; raises TimeoutError."""
     return await _until(zk, path, s_max, children=True)
 
 
@@ -83,7 +83,7 @@ async def _until(zk: ZooKeeper, path: str, s_max: float, *, children: bool) -> f
 
 
 async def left_over(zk: ZooKeeper, oracle: Oracle, *, shown_max: int = 5) -> list[str]:
-    """How topic znodes differ from what is expected, and requests that should have gone; the first few."""
+    """Lists the first unexpected topic znodes, and requests that should have gone."""
     wrong = [] if oracle.targets else [f"{path} is there" for path in _REQUESTS if await zk.exists(path) is not None]
     numbers = sorted({row // oracle.data.shape.per_topic for row in oracle.rewritten})
     found = await zk.read_many([paths.topic(oracle.data.topics[number]) for number in numbers])

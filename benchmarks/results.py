@@ -1,4 +1,4 @@
-"""Rows of the result table: what was measured, against which goal, and whether it is met; as JSON and as a table."""
+"""Rows of the result table with figures, goals and outcomes, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESULTS: Final = Path("build/bench.json")
 
 @dataclass(frozen=True)
 class Sample:
-    """Median and range of the warm rounds, and the first one of a fresh process (None where that was not kept)."""
+    """Median and range of the warm rounds, and the first round of a fresh process (None where it was not kept)."""
 
     median: float
     low: float
@@ -28,25 +28,25 @@ class Sample:
 
     @classmethod
     def of(cls, values: Sequence[float], cold: float | None = None) -> Sample:
-        """``values`` are those of the warm rounds; where there are none the cold one stands for them."""
+        """Makes a sample of the warm rounds' values; without any, of the cold one."""
         found = list(values) or [cold if cold is not None else 0.0]
         return cls(statistics.median(found), min(found), max(found), len(values), cold)
 
     def shown(self, digits: int) -> str:
-        """Median (low to high)."""
+        """Returns the median with the range."""
         text = f"{self.median:,.{digits}f}"
         return text if self.rounds < 2 else f"{text} ({self.low:,.{digits}f} to {self.high:,.{digits}f})"
 
 
 @dataclass(frozen=True)
 class Goal:
-    """``ratio``: at least so many times better than the peer. ``most``: ours at most that. Both None: only shown."""
+    """A goal. ``ratio``: least factor over the peer; ``most``: largest figure. Both None: the figure is only shown."""
 
     ratio: float | None = None
     most: float | None = None
 
     def met(self, ours: float, ratio: float | None) -> bool | None:
-        """None where there is no goal, or no peer to hold it against."""
+        """Returns whether the goal is met; None without a goal, or without a peer to compare with."""
         if self.most is not None:
             return ours <= self.most
         if self.ratio is not None and ratio is not None:
@@ -61,7 +61,7 @@ class Goal:
 
 @dataclass
 class Row:
-    """One line. ``costs`` holds, by contestant, medians of what a round took of the machine."""
+    """One line of the table. ``costs`` has the median costs of a round by contestant."""
 
     case: str
     size: str
@@ -78,7 +78,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """How many times better than the peer, by the medians."""
+        """Returns the factor over the peer, by the medians."""
         if self.peer is None or not self.ours.median or not self.peer.median:
             return None
         ratio = self.peer.median / self.ours.median
@@ -86,11 +86,11 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is met; None where there is none."""
+        """Returns whether the goal is met; None without a goal."""
         return self.goal.met(self.ours.median, self.ratio)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, computed fields included."""
+        """Returns all fields, computed ones included."""
         return {**asdict(self), "goal": str(self.goal), "ratio": self.ratio, "met": self.met}
 
 
@@ -105,12 +105,12 @@ def save(rows: Iterable[Row], machine: dict[str, Any], path: Path = RESULTS) -> 
 
 
 def load(path: Path = RESULTS) -> list[dict[str, Any]]:
-    """Rows of earlier runs."""
+    """Reads the rows of earlier runs."""
     return list(json.loads(path.read_text(encoding="utf-8"))["rows"]) if path.exists() else []
 
 
 def show(rows: Sequence[Row], console: Console | None = None) -> None:
-    """The table and, below it, where the time went."""
+    """Returns the table and, below it, the phases."""
     console = console or Console(width=TABLE_WIDTH)
     table = Table(title="regent beside Kafka's own controller: median (range)")
     for name, justify in (("case", "left"), ("size", "left"), ("what", "left")):
@@ -127,7 +127,7 @@ def show(rows: Sequence[Row], console: Console | None = None) -> None:
 
 
 def digits(unit: str) -> int:
-    """Decimals that a unit deserves."""
+    """Returns the number of decimals of a unit."""
     return {"s": 3, "us": 2}.get(unit, 0)
 
 

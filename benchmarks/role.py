@@ -1,8 +1,8 @@
-"""Who may hold the controller role: set aside by the benchmark itself, then given to exactly one of the two.
+"""Sets the controller role aside, then gives it to exactly one of the two controllers.
 
 Between rounds ``/controller`` is a persistent znode of a broker that does not exist and ``/regent/role`` says
 ``brokers``: Kafka's process has nothing to be elected to, the daemon waits as a standby. The role is given by the one
-write for which the wanted one waits with a watch: the deletion of ``/controller``, or the flag.
+write for which the wanted controller waits with a watch: the deletion of ``/controller``, or the flag.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLACEHOLDER_ID = 998
 
 
 async def set_aside(zk: ZooKeeper) -> None:
-    """Nobody holds the role and nobody may be elected."""
+    """Sets the role aside: no controller holds it, and none may be elected."""
     await _ensure(zk, own.ROOT, b"")
     await _ensure(zk, own.ROLE, b"{}")
     await _ensure(zk, paths.CONTROLLER_EPOCH, b"1")
@@ -33,23 +33,23 @@ async def set_aside(zk: ZooKeeper) -> None:
 
 
 async def give_to_regent(zk: ZooKeeper) -> None:
-    """The daemon first in the queue claims, and replaces ``/controller`` in the same multi."""
+    """Gives the role to regent: the first daemon in the queue claims, which replaces ``/controller``, too."""
     await zk.set(own.ROLE, own.encode(RoleFlag("regent")), ANY_VERSION)
 
 
 async def give_to_kafka(zk: ZooKeeper) -> None:
-    """Kafka's process sees the deletion and elects itself: no other broker is there to."""
+    """Gives the role to Kafka: its process sees the deletion and elects itself, because no other broker can."""
     await zk.delete(paths.CONTROLLER, ANY_VERSION)
 
 
 async def holder(zk: ZooKeeper) -> int | None:
-    """Id in ``/controller``."""
+    """Returns the id in ``/controller``."""
     node = await zk.get(paths.CONTROLLER)
     return None if node is None else int(json.loads(node.data or b"{}")["brokerid"])
 
 
 async def epoch(zk: ZooKeeper) -> int:
-    """The controller epoch."""
+    """Returns the controller epoch."""
     node = await zk.get(paths.CONTROLLER_EPOCH)
     return int(node.data or b"0") if node is not None else 0
 

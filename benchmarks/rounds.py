@@ -1,4 +1,4 @@
-"""A data set from beginning to end: rounds of the two controllers turn about, and the rows that come of them."""
+"""Plays a data set: rounds of the two controllers in turn, and the resulting rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from benchmarks import asked
+from benchmarks import requested
 from benchmarks.arena import Arena, arena, say
 from benchmarks.contestants import OURS, PEER, Contestant
 from benchmarks.datasets import shape
@@ -35,21 +35,21 @@ COSTS: Final = (
 
 @dataclass
 class Taken:
-    """All turns of a run by contestant and event; the first failover of a process is the cold one."""
+    """The turns of a run by contestant and event; the first failover of a process is the cold one."""
 
     size: str
     turns: dict[tuple[str, str], list[Turn]] = field(default_factory=dict)
     cold: dict[tuple[str, str], Turn] = field(default_factory=dict)
 
     def add(self, name: str, turn: Turn, *, cold: bool) -> None:
-        """One turn."""
+        """Adds one turn."""
         if cold:
             self.cold.setdefault((name, turn.event), turn)
         else:
             self.turns.setdefault((name, turn.event), []).append(turn)
 
     def of(self, name: str, event: str) -> list[Turn]:
-        """Warm turns; where there are none, the cold one."""
+        """Returns the warm turns; without any, the cold one."""
         cold = self.cold.get((name, event))
         return self.turns.get((name, event)) or ([cold] if cold is not None else [])
 
@@ -57,7 +57,7 @@ class Taken:
 async def play(
     run: Run, folder: Path, only: Sequence[str] = (OURS, PEER), *, full_answers: bool = False, journal: bool = True
 ) -> Taken:
-    """Runs everything; raises :class:`benchmarks.turns.Wrong` where the end is not the oracle's."""
+    """Plays all rounds; raises :class:`benchmarks.turns.Wrong` where an end is not the oracle's."""
     wanted = {OURS: run.rounds, PEER: run.peer_rounds}
     names = [name for name in only if wanted[name] >= 0]
     taken = Taken(run.size)
@@ -82,7 +82,7 @@ async def _round(found: Arena, contestant: Contestant, run: Run, taken: Taken, n
     say(f"{run.size} round {'cold' if cold else number}, {contestant.name}: {shown}{noise}")
 
 
-# -- scenes: each begins with a term of its own
+# -- scenes: each begins with a new term
 
 
 async def _failover(found: Arena, contestant: Contestant, run: Run) -> list[Turn]:
@@ -105,16 +105,16 @@ async def _both_die(found: Arena, contestant: Contestant, run: Run) -> list[Turn
 
 
 async def _reassignments(found: Arena, contestant: Contestant, run: Run) -> list[Turn]:
-    return [*await _failover(found, contestant, run), *await asked.reassignments(found, contestant, run.moved)]
+    return [*await _failover(found, contestant, run), *await requested.reassignments(found, contestant, run.moved)]
 
 
 async def _preferred(found: Arena, contestant: Contestant, run: Run) -> list[Turn]:
     await found.calm(displaced=found.data.shape.partitions)
-    return [await failover(found, contestant), await asked.preferred(found, contestant)]
+    return [await failover(found, contestant), await requested.preferred(found, contestant)]
 
 
 async def _topics(found: Arena, contestant: Contestant, run: Run) -> list[Turn]:
-    return [*await _failover(found, contestant, run), *await asked.topics(found, contestant, run.added)]
+    return [*await _failover(found, contestant, run), *await requested.topics(found, contestant, run.added)]
 
 
 SCENES: Final[dict[str, Callable[[Arena, Contestant, Run], Awaitable[list[Turn]]]]] = {
@@ -132,7 +132,7 @@ def _best(turn: Turn) -> float:
 
 
 def rows(taken: Taken) -> list[Row]:
-    """The rows of a run."""
+    """Returns the rows of a run."""
     made = [
         _timed(taken, "F1", "failover until ready", "failover", _ready),
         _timed(taken, "F2", "failover until the last broker has the change", "failover", _told),
@@ -141,14 +141,14 @@ def rows(taken: Taken) -> list[Row]:
         _timed(taken, "D2", "broker death until all have the change", "broker death", _told),
         _timed(taken, "D3", "broker return until all have the change", "broker return", _told),
         _timed(taken, "F3", "controller and broker die until all have the change", "failover and broker death", _told),
-        _timed(taken, "R1", "reassignments requested until all have the change", asked.START, _told),
+        _timed(taken, "R1", "reassignments requested until all have the change", requested.START, _told),
         _requests(
-            taken, "R1q", "requests to brokers from reassignments requested until all have the change", asked.START
+            taken, "R1q", "requests to brokers from reassignments requested until all have the change", requested.START
         ),
-        _timed(taken, "R2", "reassigned replicas caught up until done and all have it", asked.COMPLETION, _ended),
-        _timed(taken, "P1", "preferred leaders requested until done and all have it", asked.PREFERRED, _ended),
-        _timed(taken, "T1", "topics created until all have the change", asked.CREATION, _told),
-        _timed(taken, "T2", "topics marked for deletion until gone and all have it", asked.DELETION, _ended),
+        _timed(taken, "R2", "reassigned replicas caught up until done and all have it", requested.COMPLETION, _ended),
+        _timed(taken, "P1", "preferred leaders requested until done and all have it", requested.PREFERRED, _ended),
+        _timed(taken, "T1", "topics created until all have the change", requested.CREATION, _told),
+        _timed(taken, "T2", "topics marked for deletion until gone and all have it", requested.DELETION, _ended),
         _memory(taken),
         _lag(taken),
     ]
@@ -169,7 +169,7 @@ def _ended(turn: Turn) -> float:
 
 
 def _requests(taken: Taken, case: str, what: str, event: str) -> Row | None:
-    """How many requests brokers received, beside how long it took."""
+    """Returns the number of requests that brokers received, beside the seconds."""
     ours, peers = taken.of(OURS, event), taken.of(PEER, event)
     if not ours:
         return None
@@ -205,7 +205,7 @@ def _sample(taken: Taken, name: str, event: str, value: Callable[[Turn], float])
 
 
 def _memory(taken: Taken) -> Row | None:
-    """The highest peak of any failover, the process' first one included; the peer's depends on its heap's size."""
+    """Returns the highest peak of any failover, the cold one included; the peer's depends on its heap size."""
     ours = _peaks(taken, OURS)
     if ours is None:
         return None
@@ -224,7 +224,7 @@ def _peaks(taken: Taken, name: str) -> Sample | None:
 
 
 def _lag(taken: Taken) -> Row | None:
-    """Of every turn of ours, the cold ones included; the worst one counts."""
+    """Returns the longest lag of all turns of regent, the cold ones included."""
     turns = [turn for (name, _), found in taken.turns.items() if name == OURS for turn in found]
     turns += [turn for (name, _), turn in taken.cold.items() if name == OURS]
     if not turns:

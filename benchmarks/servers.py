@@ -23,7 +23,7 @@ _KAFKA_JVM: Final = (
     "-Djava.awt.headless=true",
     "-Duser.timezone=UTC",
 )
-"""As ``kafka-run-class.sh`` starts a broker; only the zone of the log's times is ours."""
+"""JVM options as of ``kafka-run-class.sh``, except the time zone of the log."""
 
 _LOG4J: Final = """\
 log4j.rootLogger=INFO, out
@@ -46,7 +46,7 @@ log4j.additivity.state.change.logger=false
 
 
 def jvm_command(options: tuple[str, ...], main_class: str, *arguments: str) -> list[str]:
-    """A JVM with the verified jars on its class path and all compilers."""
+    """Returns the command of a JVM with the verified jars on its class path and all compilers."""
     return [find_java().path, *options, "-cp", ":".join(map(str, jars())), main_class, *arguments]
 
 
@@ -61,15 +61,15 @@ class BenchmarkZooKeeper(EmbeddedZooKeeper):
         ChildProcess.__init__(self, "ZooKeeper", command, folder / "zookeeper.log")
 
     async def packets(self) -> int:
-        """Requests received so far, pings and these queries included."""
+        """Returns the number of requests received so far, pings and these queries included."""
         lines = (await self.query("mntr")).splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("zk_packets_received"))
 
 
 class PeerProcess(ChildProcess):
-    """One Kafka 3.9 process that is only a controller: it hosts no replica. INFO logging, state changes in a file.
+    """One Kafka 3.9 process as a controller without replicas, with INFO logging and state changes in a file.
 
-    ``auto.leader.rebalance.enable`` is off, because its elections would come in between; all else is the default.
+    ``auto.leader.rebalance.enable`` is off, because its elections would interfere; all other settings are defaults.
     """
 
     def __init__(self, folder: Path, zookeeper: str, heap_mb: int) -> None:
@@ -91,7 +91,7 @@ class PeerProcess(ChildProcess):
         super().__init__("Kafka's controller", jvm_command(options, "kafka.Kafka", str(config)), folder / "kafka.log")
 
     async def boot(self) -> float:
-        """Starts it and waits until it says that it has started."""
+        """Starts the process and waits until its log reports the start."""
         return await self.start(self._started)
 
     async def _started(self) -> bool:

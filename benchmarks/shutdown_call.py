@@ -1,4 +1,4 @@
-"""ControlledShutdown as a broker sends it, to a controller that no broker needs to find first."""
+"""Sends ControlledShutdown as a broker does, to a given controller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER_S_MAX: Final = 600.0
 
 @dataclass(frozen=True)
 class Answer:
-    """Error code, how many partitions are still led, when the request went out and how long the answer took."""
+    """Error code, number of partitions that are still led, time of the request and seconds of its response."""
 
     error: int
     remaining: int
@@ -25,7 +25,7 @@ class Answer:
 
 
 async def controlled_shutdown(port: int, broker: int, epoch: int) -> Answer:
-    """Asks the controller at ``port`` to move what ``broker`` leads; the connection is made before the clock runs."""
+    """Requests the controlled shutdown of ``broker`` at ``port``; the clock starts after the connection is made."""
     connection = await TcpTransport().connect("127.0.0.1", port, lambda: None)
     try:
         frame = request(1, broker, epoch)

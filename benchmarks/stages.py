@@ -1,6 +1,6 @@
 """Times the stages of a change by wrapping the functions at their seams, for as long as a ``with`` block lasts.
 
-Stages do not overlap: where one seam is called inside of another, its time counts for the inner one only.
+Stages do not overlap: where one seam is called inside another, its time counts for the inner one only.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ STAGES: Final[dict[str, tuple[str, ...]]] = {
 
 
 class Stages:
-    """``with Stages() as stages``: the wrappers are in place; :meth:`spent` tells seconds by stage."""
+    """Wraps the seams inside a block ``with Stages() as stages``; :meth:`spent` returns seconds by stage."""
 
     def __init__(self) -> None:
         self._stack = ExitStack()
@@ -74,11 +74,11 @@ class Stages:
         self._since_s = 0.0
 
     def clear(self) -> None:
-        """Begins anew."""
+        """Resets the times."""
         self._spent = dict.fromkeys(STAGES, 0.0)
 
     def spent(self) -> dict[str, float]:
-        """Seconds by stage since :meth:`clear`."""
+        """Returns seconds by stage since :meth:`clear`."""
         return dict(self._spent)
 
     def __enter__(self) -> Self:

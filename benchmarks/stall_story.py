@@ -1,4 +1,4 @@
-"""What a cluster goes through in one run, under regent or under Kafka's own controller, with the stall of each step.
+"""Plays the steps of one run, under regent or under Kafka's own controller, and measures the stall of each.
 
 The steps are the same for both where Kafka has them; a controller's death is a daemon's under regent and a broker's
 under Kafka, a take-over or hand-back is a move of the controller role under Kafka.
@@ -27,7 +27,7 @@ FLOWING_S = 0.5
 
 @dataclass(frozen=True)
 class Step:
-    """A step's longest produce stall and its duration, in seconds."""
+    """The longest produce stall of a step and its duration, in seconds."""
 
     name: str
     stall_s: float
@@ -36,7 +36,7 @@ class Step:
 
 @dataclass
 class Run:
-    """One run: its steps, what became of every record, and whether each controlled shutdown went at the first try."""
+    """One run: its steps, the fate of every record, and whether each controlled shutdown succeeded at the first try."""
 
     controller: str
     ibp: str
@@ -47,7 +47,7 @@ class Run:
 
     @property
     def sound(self) -> bool:
-        """Nothing acknowledged lost, every controlled shutdown at the first try, ``regent verify`` clean."""
+        """Returns whether no acknowledged record was lost, shutdowns took one try, and ``regent verify`` was clean."""
         return self.verdict is not None and not self.verdict.lost and not self.shutdowns and self.clean is not False
 
 
@@ -62,7 +62,7 @@ async def step(run: Run, load: Load, name: str) -> AsyncIterator[None]:
 
 
 async def play(controller: str, ibp: str, *, role_only: bool = False) -> Run:
-    """One whole run, or only the moves of the role; ``controller`` is ``regent`` or ``kafka``."""
+    """Plays a whole run, or only the moves of the role; ``controller`` is ``regent`` or ``kafka``."""
     run = Run(controller, ibp)
     async with world(3, partitions=PARTITIONS, ibp=ibp) as w:
         load = Load(w.cluster.bootstrap, {TOPIC: PARTITIONS}, rate_per_s=RATE_PER_S, idempotent=True)
@@ -118,7 +118,7 @@ async def _crashes_under_regent(w: World, run: Run, load: Load, daemon: RegentPr
 
 
 async def _hold(w: World, run: Run, load: Load, first: RegentProcess) -> None:
-    """Two daemons with ``on_absence = hold``: the standby follows, and with both dead no broker is elected."""
+    """Plays two daemons with ``on_absence = hold``: the standby follows, and with both dead no broker is elected."""
     await first.stop()
     settings = {"controller.ibp": run.ibp, **w.hold()}
     first.configure(settings)

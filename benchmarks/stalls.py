@@ -18,11 +18,11 @@ from benchmarks.stall_story import Run, play
 
 IBPS = ("3.9-IV0", "2.7-IV1")
 MARGIN_S = 0.5
-"""How much longer than Kafka's own a median stall may be."""
+"""Largest factor of a median stall over Kafka's own."""
 
 
 async def compare(ibp: str, runs: int, *, role_only: bool) -> list[Run]:
-    """Runs in turn, regent first."""
+    """Plays runs of both in turn, regent first."""
     done: list[Run] = []
     for number in range(runs):
         for controller in ("regent", "kafka"):
@@ -37,7 +37,7 @@ async def compare(ibp: str, runs: int, *, role_only: bool) -> list[Run]:
 
 
 def table(runs: list[Run]) -> str:
-    """Medians (and ranges) per step, one line each."""
+    """Returns medians (and ranges) per step, one line each."""
     stalls: dict[str, dict[str, list[float]]] = {}
     for run in runs:
         for step in run.steps:
@@ -64,7 +64,7 @@ def _shown(values: list[float]) -> str:
 
 
 def main() -> int:
-    """Exit 0 when every run was sound."""
+    """Exits with 0 when every run was sound."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--ibp", action="append", choices=IBPS)

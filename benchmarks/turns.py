@@ -1,4 +1,4 @@
-"""The measured events: one controller, one event, and what came of it at the brokers and in ZooKeeper."""
+"""The measured events: one controller, one event, and its results at the brokers and in ZooKeeper."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from benchmarks.shutdown_call import controlled_shutdown
 POLL_S: Final = 0.1
 READY_POLL_S: Final = 0.02
 QUIET_S: Final = 1.0
-"""Nothing was received for so long: it is looked whether that was all."""
+"""Silence after which the end is checked."""
 EVENT_S_MAX: Final = 900.0
 SAMPLE: Final = 200
-"""Changed partitions that are read to see whether all was written; everything is compared afterwards."""
+"""Changed partitions that are sampled to detect the end; all are compared afterwards."""
 SHUTDOWN_TRIES_MAX: Final = 10
 LOOKS_MAX: Final = 4
 
 
 class Wrong(AssertionError):
-    """The end of an event is not what the oracle says; the text lists the first differences."""
+    """An end of an event that differs from the oracle's; the text lists the first differences."""
 
 
 @dataclass
 class Turn:
     """One event under one controller. Times are seconds from the event; ``None`` where there is no such moment.
 
-    ``ready_s``: failover: everything is known and elected; controlled shutdown: the answer came; what was asked for by
-    a znode: it was seen to be gone. ``told_s``: the last LeaderAndIsr, UpdateMetadata or StopReplica was received. CPU
+    ``ready_s``: end of the elections of a failover, response to a controlled shutdown, or removal of a request's
+    znode. ``told_s``: receipt of the last LeaderAndIsr, UpdateMetadata or StopReplica. CPU
     is of the controller's process and, beside it, of the simulated brokers' and ZooKeeper's. ``lag_s``: longest lag of
     regent's event loop.
-    ``foreign_cpus``: how many processors others used meanwhile, who have nothing to do with it. ``pace_ms``: what a
-    fixed loop took right before and after, their mean.
+    ``foreign_cpus``: processors in use by unrelated processes meanwhile. ``pace_ms``: mean duration of a
+    fixed loop right before and after.
     """
 
     event: str
@@ -62,24 +62,24 @@ class Turn:
 
 @dataclass
 class Clock:
-    """When an event began, on the monotonic clock and as a time of day."""
+    """The begin of an event, on the monotonic clock and as a time of day."""
 
     began_s: float
     day_s: float
 
     @classmethod
     def now(cls) -> Clock:
-        """It begins now."""
+        """Starts the clock."""
         return cls(time.monotonic(), time.time())
 
     def moved(self, began_s: float) -> Clock:
-        """It began at another moment of the monotonic clock."""
+        """Moves the begin to another moment of the monotonic clock."""
         return Clock(began_s, self.day_s + began_s - self.began_s)
 
 
 @asynccontextmanager
 async def metered(arena: Arena, contestant: Contestant, turn: Turn) -> AsyncIterator[None]:
-    """Counts what the block costs. The harness's own few requests to ZooKeeper (a sample of states) are included."""
+    """Measures the costs of a block, the harness's few requests to ZooKeeper (a sample of states) included."""
     pace_ms = machine.pace_ms()
     await arena.fleet.mark()
     procfs.forget_peak(contestant.pid)
@@ -103,13 +103,13 @@ async def metered(arena: Arena, contestant: Contestant, turn: Turn) -> AsyncIter
 
 @dataclass(frozen=True)
 class _Others:
-    """CPU seconds of the machine that were not this benchmark's, at a moment."""
+    """CPU seconds of the machine outside of this benchmark, at a moment."""
 
     cpu_s: float
     at_s: float
 
     def since(self, before: _Others) -> float:
-        """Processors in use by others since then."""
+        """Returns the processors in use by other processes since then."""
         return max(0.0, self.cpu_s - before.cpu_s) / max(self.at_s - before.at_s, 1e-9)
 
 
@@ -119,7 +119,7 @@ def _others(arena: Arena) -> _Others:
 
 
 async def failover(arena: Arena, contestant: Contestant, dying: int = 0) -> Turn:
-    """The role is given to a warm standby; nobody else contends. ``dying``: a broker that vanishes with it."""
+    """Gives the role to a warm standby without competitors. ``dying``: a broker that vanishes at the same time."""
     turn, log = Turn("failover and broker death" if dying else "failover"), contestant.follow()
     async with metered(arena, contestant, turn):
         clock = Clock.now()
@@ -136,12 +136,12 @@ async def failover(arena: Arena, contestant: Contestant, dying: int = 0) -> Turn
 
 
 async def death(arena: Arena, contestant: Contestant, broker: int) -> Turn:
-    """The registration of a broker vanishes."""
+    """Removes the registration of a broker."""
     return await _registration(arena, contestant, Turn("broker death"), arena.fleet.die, arena.oracle.dies, broker)
 
 
 async def comes_back(arena: Arena, contestant: Contestant, broker: int) -> Turn:
-    """The broker is registered again, with a new epoch and an empty memory."""
+    """Registers a broker again, with a new epoch and an empty memory."""
     turn = Turn("broker return")
     return await _registration(arena, contestant, turn, arena.fleet.register, arena.oracle.returns, broker)
 
@@ -154,7 +154,7 @@ async def _registration(
     foretell: Callable[[int], None],
     broker: int,
 ) -> Turn:
-    """``change`` gives the moment at which it was made, on the monotonic clock."""
+    """Measures a change of a registration; ``change`` returns its moment on the monotonic clock."""
     async with metered(arena, contestant, turn):
         clock = Clock.now()
         clock = clock.moved(await change([broker]))
@@ -165,7 +165,7 @@ async def _registration(
 
 
 async def shutdown(arena: Arena, contestant: Contestant, broker: int) -> Turn:
-    """A broker asks for its controlled shutdown, again and again until nothing remains."""
+    """Requests a broker's controlled shutdown repeatedly until it leads no partition."""
     turn = Turn("controlled shutdown")
     epoch = (await arena.fleet.epochs())[broker]
     async with metered(arena, contestant, turn):
@@ -198,7 +198,7 @@ async def _until_ready(contestant: Contestant, find: object, clock: Clock) -> fl
 
 
 async def quiet(arena: Arena) -> Received:
-    """Waits until something was received, a sample of the states is as it must be, and nothing more came since.
+    """Waits until requests were received, a sample of the states is as expected, and no further request came.
 
     Kafka's controller is silent for seconds between two of its batches, so silence alone is not the end.
     """
@@ -225,7 +225,7 @@ async def _written(arena: Arena, random: Random) -> bool:
 
 
 async def check(arena: Arena, turn: Turn, clock: Clock) -> None:
-    """Everything is compared; what came after all, or is still under way, moves the end."""
+    """Compares all states; late requests move the end."""
     epoch = await role.epoch(arena.zk)
     wrong: list[str] = []
     for look in range(LOOKS_MAX):

@@ -1,4 +1,4 @@
-"""A data set in ZooKeeper: written in multis of creates, put back between rounds, read for comparison."""
+"""Writes a data set to ZooKeeper in multis, restores it between rounds, and reads it for comparison."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ async def lay_out(zk: ZooKeeper) -> None:
 
 
 async def write(zk: ZooKeeper, data: DataSet) -> None:
-    """All topics and state znodes of an empty cluster."""
+    """Writes all topics and state znodes of an empty cluster."""
     await in_multis(zk, creates(data))
 
 
 def creates(data: DataSet) -> Iterator[Op]:
-    """Every topic and state znode, parents first."""
+    """Yields every topic and state znode, parents first."""
     for number, name in enumerate(data.topics):
         placed = data.replicas[data.rows_of(number)]
         yield Create(paths.topic(name), topic_text(name, placed))
@@ -55,7 +55,7 @@ def creates(data: DataSet) -> Iterator[Op]:
 
 
 def topic_text(name: str, placed: Sequence[tuple[int, ...]]) -> bytes:
-    """A topic znode as brokers write it."""
+    """Returns a topic znode as brokers write it."""
     fields = {
         "version": 3,
         "topic_id": topic_id_text(topic_id(name)),
@@ -67,7 +67,7 @@ def topic_text(name: str, placed: Sequence[tuple[int, ...]]) -> bytes:
 
 
 def state_text(leader: int, epoch: int, isr: Iterable[int], controller_epoch: int = BASE_EPOCH) -> bytes:
-    """A state znode as brokers write it."""
+    """Returns a state znode as brokers write it."""
     return (
         f'{{"controller_epoch":{controller_epoch},"leader":{leader},"version":1,"leader_epoch":{epoch},'
         f'"isr":[{",".join(map(str, isr))}]}}'
@@ -75,9 +75,9 @@ def state_text(leader: int, epoch: int, isr: Iterable[int], controller_epoch: in
 
 
 async def put_back(zk: ZooKeeper, oracle: Oracle, displaced: int = 0) -> Oracle:
-    """Writes the changed rows as they were at first; returns the expectation of the next round.
+    """Restores the changed rows; returns the expectation of the next round.
 
-    ``displaced``: so many rows are led by their second replica. Topics that were created since must be gone.
+    ``displaced``: number of rows that are led by their second replica. Created topics must be gone.
     """
     data, versions = oracle.data, [state.version for state in oracle.states]
     ops: list[Op] = []
@@ -94,7 +94,7 @@ async def put_back(zk: ZooKeeper, oracle: Oracle, displaced: int = 0) -> Oracle:
 
 
 async def in_multis(zk: ZooKeeper, ops: Iterator[Op]) -> None:
-    """Writes everything, some multis at a time; what is needed for something else comes before it."""
+    """Writes all operations, some multis at a time, in an order that respects their dependencies."""
     under_way: set[asyncio.Task[int]] = set()
     while batch := list(islice(ops, OPS_PER_MULTI)):
         if len(under_way) == MULTIS_IN_FLIGHT:
@@ -114,7 +114,7 @@ async def _apply(zk: ZooKeeper, ops: list[Op]) -> int:
 async def differences(
     zk: ZooKeeper, oracle: Oracle, epoch: int, rows: Iterable[int] | None = None, *, shown_max: int = 5
 ) -> list[str]:
-    """How the state znodes differ from what is expected, the first few; ``epoch`` is that of the present term."""
+    """Lists the first unexpected state znodes; ``epoch`` is that of the present term."""
     data = oracle.data
     wanted = list(rows) if rows is not None else list(range(len(data.replicas)))
     found = await zk.read_many([paths.state(*data.name(row)) for row in wanted])

@@ -1,4 +1,4 @@
-"""Z1, Z2: state znodes read and written a second, through the store and singly through kazoo, on one ZooKeeper."""
+"""Measures Z1 and Z2: reads and writes of state znodes per second, through the store and singly through kazoo."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from state_machines.model.types import Assignment, Leadership, PartitionRow, Par
 
 ROUNDS: Final = 5
 SINGLES_SHARE: Final = 4
-"""kazoo's rounds take one in so many of the partitions: a whole pass would take minutes."""
+"""kazoo's rounds take one of this number of partitions, because a whole pass would take minutes."""
 WINDOW: Final = 1_000
-"""Single requests in flight."""
+"""Number of single requests in flight."""
 
 
 async def speeds(arena: Arena) -> list[Row]:
-    """Turn about: a round of ours, a round of kazoo's."""
+    """Plays rounds of the store and of kazoo in turn."""
     store = KafkaStore(arena.zk)
     client = await asyncio.to_thread(_client, arena.zookeeper.connect)
     names = [arena.data.name(row) for row in range(len(arena.data.replicas))]
@@ -72,7 +72,7 @@ async def _reads(store: KafkaStore, names: Sequence[tuple[str, int]]) -> float:
 
 
 async def _writes(store: KafkaStore, arena: Arena, names: Sequence[tuple[str, int]]) -> float:
-    """The same states again, each on the condition of its version and of the controller epoch's."""
+    """Returns writes of the same states, each on the condition of its version and of the controller epoch's."""
     states = await store.load_states(names)
     epoch = await store.zk.exists(paths.CONTROLLER_EPOCH)
     assert epoch is not None
@@ -116,7 +116,7 @@ def _single_writes(client: Any, names: Sequence[tuple[str, int]]) -> float:
 
 
 def _windowed(names: Sequence[tuple[str, int]], send: Callable[[tuple[str, int]], Any]) -> float:
-    """Requests a second with at most ``WINDOW`` in flight."""
+    """Returns requests per second with at most ``WINDOW`` in flight."""
     began_s = time.perf_counter()
     waiting: deque[Any] = deque()
     for name in names:

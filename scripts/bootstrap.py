@@ -1,7 +1,7 @@
 """Makes .venv from the lock: `python3 scripts/bootstrap.py demo|test|pipeline`. Standard library only; safe to repeat.
 
 A stamp in the environment holds the lock's hash and the sections installed, so a second run costs a moment. PySpark is
-large: only `pipeline` installs it, and only where a Java is that it runs on.
+large: only `pipeline` installs it, and only where a suitable Java exists.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TASKS = {
     "pipeline": ["runtime", "embedded", "tests", "pipeline"],
 }
 SOURCES = ("pyspark",)
-"""Packages that there are no wheels of: they are built here, with what the lock pins and nothing else."""
+"""Packages without wheels: they are built here, from pinned packages alone."""
 PYTHON_MIN = (3, 11)
 
 sys.path.insert(0, str(ROOT))
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def install(wanted: list[str], there: set[str]) -> int:
-    """Installs the sections ``wanted``, beside those that are ``there`` and still up to date."""
+    """Installs the sections ``wanted``, beside those that are ``there`` and up to date."""
     sections = read_lock()
     sizes = {name: int(sections[name][0]) for name in wanted if name not in there}
     parts = ", ".join(f"{name} {size} MB" for name, size in sizes.items())
@@ -73,12 +73,12 @@ def install(wanted: list[str], there: set[str]) -> int:
 
 
 def write_stamp(sections: set[str]) -> None:
-    """The environment has these sections of the lock as it is now."""
+    """Records that the environment has these sections of the present lock."""
     STAMP.write_text(json.dumps({"inputs": inputs(), "sections": sorted(sections)}))
 
 
 def install_locked(requirements: str) -> bool:
-    """Wheels, then what is built with some of them."""
+    """Installs wheels, then the packages that are built with them."""
     blocks = re.split(r"\n(?=[a-z])", requirements.strip())
     built = [block for block in blocks if block.partition("==")[0] in SOURCES]
     with tempfile.TemporaryDirectory() as folder:
@@ -124,14 +124,14 @@ def pip(*arguments: str) -> bool:
 
 
 def read_lock() -> dict[str, tuple[str, str]]:
-    """Per section its download size in MB (for this kind of machine) and its requirements."""
+    """Reads the requirements of each section and its download size in MB, for this kind of machine."""
     text = (ROOT / "requirements.lock").read_text()
     found = re.split(r"^# section: (\w+), (\d+) MB\n", text, flags=re.MULTILINE)[1:]
     return {name: (size, body) for name, size, body in zip(found[::3], found[1::3], found[2::3], strict=True)}
 
 
 def read_stamp() -> tuple[str, set[str]]:
-    """What the environment was made from, and the sections that it has."""
+    """Reads the origin of the environment, and its sections."""
     try:
         stamp = json.loads(STAMP.read_text())
         return stamp["inputs"], set(stamp["sections"])
@@ -140,7 +140,7 @@ def read_stamp() -> tuple[str, set[str]]:
 
 
 def inputs() -> str:
-    """Hash of what the environment is made from: the lock, the metadata and the place of the tree."""
+    """Hashes the origin of an environment: the lock, the metadata and the folder of the tree."""
     digest = hashlib.sha256(str(ROOT).encode())
     for name in ("requirements.lock", "pyproject.toml"):
         digest.update((ROOT / name).read_bytes())
@@ -154,7 +154,7 @@ def java_is_there() -> bool:
 
 
 def spark_is_unfit() -> str:
-    """Why Spark cannot run on this machine's Java; empty where it can."""
+    """Returns why Spark cannot run on this machine's Java; empty where it can."""
     from pipeline.session import CannotStart, need_java
 
     try:

@@ -20,7 +20,7 @@ KAFKA_TESTS = ROOT / "docs" / "reference" / "kafka-tests.csv"
 RESULTS = ROOT / "build" / "seed-results.json"
 PAGE = ROOT / "docs" / "reference" / "conformance.md"
 NOT_MARKED = ("does not apply", "missing")
-"""What the table itself says of tests of Kafka that no test here shows; the reason stands beside it."""
+"""States of tests of Kafka that no test here covers; the table has the reason beside them."""
 HEAD = """\
 # Conformance
 
@@ -48,7 +48,7 @@ Outcomes = dict[str, dict[str, set[str]]]
 
 @dataclass(frozen=True)
 class KafkaTest:
-    """A test of Kafka's; ``state`` is one of NOT_MARKED or empty, ``why`` the reason or what is different here."""
+    """A test of Kafka's; ``state`` is one of NOT_MARKED or empty, ``why`` the reason or the difference."""
 
     name: str
     behaviour: str
@@ -83,7 +83,7 @@ def read_kafka_tests() -> list[KafkaTest]:
 
 
 def render(rows: dict[str, str], results: Results) -> str:
-    """The page's first part: the rows of the checklist."""
+    """Renders the page's first part: the rows of the checklist."""
     tests = outcomes(rows, results)
     covered = [row for row in rows if state(tests[row]) == "covered"]
     text = HEAD.format(covered=len(covered), total=len(rows))
@@ -96,7 +96,7 @@ def render(rows: dict[str, str], results: Results) -> str:
 
 
 def render_kafka(rows: list[KafkaTest], results: Results) -> str:
-    """The page's second part: Kafka's own tests."""
+    """Renders the page's second part: Kafka's own tests."""
     tests = outcomes((row.name for row in rows), results)
     states = {row.name: row.state or state(tests[row.name]) for row in rows}
     count = list(states.values()).count
@@ -113,7 +113,7 @@ def render_kafka(rows: list[KafkaTest], results: Results) -> str:
 
 
 def outcomes(rows: Iterable[str], results: Results) -> Outcomes:
-    """Outcomes by row and test; the cases of a parametrised test count as one."""
+    """Collects outcomes by row and test; the cases of a parametrised test count as one."""
     tests: Outcomes = {row: {} for row in rows}
     for test, result in results.items():
         for row in result["rows"]:
@@ -123,7 +123,7 @@ def outcomes(rows: Iterable[str], results: Results) -> Outcomes:
 
 
 def state(tests: dict[str, set[str]]) -> str:
-    """covered, failing or no test, from the outcomes of the tests that carry a row's mark."""
+    """Returns covered, failing or no test, from the outcomes of the tests with a row's mark."""
     if not tests:
         return "no test"
     return "covered" if all(seen == {"passed"} for seen in tests.values()) else "failing"

@@ -1,4 +1,4 @@
-"""What Grafana's dashboards show: panels with their queries, row by row. :mod:`scripts.dashboards` writes the files."""
+"""Panels of Grafana's dashboards with their queries, row by row. :mod:`scripts.dashboards` writes the files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 CONTROLLER: Final = "kafka_controller_kafkacontroller"
 STATS: Final = "kafka_controller_controllerstats"
 QUANTILES_OVER: Final = "5m"
-"""Events are rare in a quiet cluster: over a shorter time there would be holes between them."""
+"""Events are rare in a quiet cluster, so a shorter time would leave holes between them."""
 ALL: Final = '{job="$job", instance=~"$instance"}'
 
 
@@ -36,27 +36,27 @@ class Dashboard:
 
 
 def of(metric: str, labels: str = "") -> str:
-    """The metric of the chosen daemons."""
+    """Returns the metric of the chosen daemons."""
     return metric + (ALL if not labels else f'{{job="$job", instance=~"$instance", {labels}}}')
 
 
 def largest(metric: str) -> str:
-    """A number of the cluster, which only the active daemon has."""
+    """Returns a number of the cluster, which only the active daemon has."""
     return f"max({of(metric)})"
 
 
 def rate(metric: str, by: str = "instance") -> str:
-    """Per second."""
+    """Returns the rate per second."""
     return f"sum by ({by}) (rate({of(metric)}[$__rate_interval]))"
 
 
 def none_of(label: str, value: int = 0) -> str:
-    """A line for what has no series as long as it never happened."""
+    """Returns a zero line for events that have no series before the first one."""
     return f'label_replace(vector({value}), "{label}", "none", "", "")'
 
 
 def quantiles(metric: str, by: str = "") -> dict[str, str]:
-    """Median and 99 % of a histogram."""
+    """Returns median and 99 % of a histogram."""
     labels = f"le, {by}" if by else "le"
     suffix = f" {{{{{by}}}}}" if by else ""
     found = f"sum by ({labels}) (rate({of(f'{metric}_bucket')}[{QUANTILES_OVER}]))"
@@ -64,7 +64,7 @@ def quantiles(metric: str, by: str = "") -> dict[str, str]:
 
 
 def stat(title: str, text: str, query: str, unit: str = "short", width: int = 3) -> Panel:
-    """One number."""
+    """Makes a panel with one number."""
     return Panel(title, text, {"": query}, unit, "stat", width, 4)
 
 

@@ -1,4 +1,4 @@
-"""Writes Grafana's dashboards from their tables: ``python -m scripts.dashboards``. Nobody edits the JSON by hand."""
+"""Writes Grafana's dashboards from their tables: ``python -m scripts.dashboards``. Do not edit the JSON by hand."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scripts.dashboard_panels import DASHBOARDS, Dashboard, Panel
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "configs" / "grafana"
 SCHEMA_VERSION: Final = 39
-"""Of Grafana 11; later ones read it, too."""
+"""Schema of Grafana 11; later versions read it, too."""
 COLUMNS: Final = 24
 SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 
 
 def render(dashboard: Dashboard) -> dict[str, Any]:
-    """What Grafana reads."""
+    """Returns a dashboard as Grafana reads it."""
     return {
         "uid": dashboard.uid,
         "title": dashboard.title,
@@ -38,7 +38,7 @@ def render(dashboard: Dashboard) -> dict[str, Any]:
 
 
 def _placed(dashboard: Dashboard) -> Iterable[dict[str, Any]]:
-    """Panels from left to right, rows from top to bottom."""
+    """Places panels from left to right, rows from top to bottom."""
     number, y = 1, 0
     for title, panels in dashboard.rows.items():
         yield {
@@ -165,7 +165,7 @@ def _link(other: Dashboard) -> dict[str, Any]:
 
 
 def text(dashboard: Dashboard) -> str:
-    """The file."""
+    """Returns the file's text."""
     return json.dumps(render(dashboard), indent=1) + "\n"
 
 

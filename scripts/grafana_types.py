@@ -28,7 +28,7 @@ type Json<T> = T extends string ? `${T}` : T extends object ? { [K in keyof T]: 
 
 
 def main() -> int:
-    """The exit code of the compiler."""
+    """Checks the dashboards; returns the exit code of the compiler."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     (FOLDER / "package.json").write_text('{"private": true}\n', encoding="utf-8")
     (FOLDER / "check.ts").write_text("\n".join([HEAD, *_imports(), *_values()]), encoding="utf-8")

@@ -1,7 +1,7 @@
 """Writes requirements.lock from pyproject.toml: every package with its hashes, in sections, without addresses.
 
 Only needed after a change of dependencies: `python scripts/lock.py [--upgrade]`, with `uv` on the PATH or named by UV.
-Each section holds what it adds to those above it, so a reader (and scripts/bootstrap.py) can stop where it has enough.
+Each section adds to those above it, so scripts/bootstrap.py stops after the last one that it needs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HEADER = """\
 
 
 def compile_lock(options: list[str], *extra: str) -> dict[str, str]:
-    """Requirements by distribution name, each with its hashes, as uv resolves them for every supported Python."""
+    """Resolves requirements with uv for every supported Python; returns them by name, with their hashes."""
     uv = os.environ.get("UV", "uv")
     command = [uv, "pip", "compile", "--quiet", "--universal", "--python-version", "3.11", "--generate-hashes"]
     command += ["--no-header", "--no-annotate", "--no-emit-index-url", *options, *extra, "pyproject.toml"]
@@ -39,7 +39,7 @@ def compile_lock(options: list[str], *extra: str) -> dict[str, str]:
 
 
 def download_mb(body: str) -> int:
-    """What a section's files weigh for this kind of machine, in MB rounded up."""
+    """Returns the download size of a section for this kind of machine, in MB rounded up."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "part.txt").write_text(body)
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", folder, "-r", f"{folder}/part.txt"]

@@ -1,4 +1,4 @@
-"""Measures the tests: bugs are planted one at a time, and the tests that run the changed function must fail.
+"""Measures the tests: plants bugs one at a time, after which the tests that run the changed function must fail.
 
 ``python -m scripts.mutants``          the bugs written by hand, and 40 that are drawn from the syntax
 ``--generated 400 --seed 2``           more of those, others
@@ -117,7 +117,7 @@ def _judge_all(
             while not errors:
                 mutant, by_hand = waiting.get_nowait()
                 verdict = judge.judge(mutant, by_hand=by_hand)
-                if errors:  # the run was stopped: what it ended by force says nothing about the mutant
+                if errors:  # the run was stopped: tests that were ended by force judge no mutant
                     return
                 results.add(verdict)
                 print(f"{verdict.outcome:>15}  {verdict.id}  {verdict.by}  ({verdict.seconds:.0f} s)", flush=True)

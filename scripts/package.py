@@ -1,6 +1,6 @@
-"""Builds sdist and wheel into dist/ and proves the wheel: installed alone, every module of it imports from there.
+"""Builds sdist and wheel into dist/ and proves the wheel: installed alone, all its modules can be imported.
 
-The wheel is built from the unpacked sdist, so what the sdist lacks shows. Nothing is downloaded: dependencies come
+The wheel is built from the unpacked sdist, so a missing file is noticed. Nothing is downloaded: dependencies come
 from the environment that runs this script.
 """
 
@@ -36,7 +36,7 @@ note = f"; {left_out} others need an extra that is not here" if left_out else ""
 print(f"package: {len(names) - left_out} modules imported from the installed wheel{note}")
 """
 MAY_BE_MISSING = ("pyspark",)
-"""What only the modules of an extra import, and the environment need not have."""
+"""Packages that only the modules of an extra import, and that the environment need not have."""
 
 
 def main() -> None:
@@ -45,14 +45,14 @@ def main() -> None:
         folder = Path(scratch)
         run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(DIST), cwd=ROOT)
         with tarfile.open(only(DIST.glob("*.tar.gz"))) as archive:
-            archive.extractall(folder)  # our own archive, made a moment ago; `filter` came with Python 3.11.4
+            archive.extractall(folder)  # this script has just made the archive; `filter` came with Python 3.11.4
         run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(DIST), cwd=only(folder.iterdir()))
         prove(only(DIST.glob("*.whl")), folder / "venv")
     print(f"package: {', '.join(sorted(file.name for file in DIST.iterdir()))}")
 
 
 def prove(wheel: Path, home: Path) -> None:
-    """Installs the wheel into an environment that sees this one's dependencies, but not the work tree."""
+    """Installs the wheel into an environment with this one's dependencies, but without the work tree."""
     venv.create(home, symlinks=True)
     python, bin_folder = home / "bin" / "python", home / "bin"
     run(sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index", str(wheel))

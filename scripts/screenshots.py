@@ -1,6 +1,6 @@
 """Takes the docs' pictures of a run with faults: ``python -m scripts.screenshots``.
 
-``python -m tests.verify.watched.record`` has made the run before. A Prometheus serves what was recorded; the dashboards
+``python -m tests.verify.watched.record`` has made the run before. A Prometheus serves the record, the dashboards
 are drawn from it, and Chromium takes the pictures.
 """
 
@@ -35,7 +35,7 @@ PATIENCE_MS: Final = 20_000
 
 
 async def main() -> None:
-    """All pictures."""
+    """Takes all pictures."""
     run = json.loads((FOLDER / "run.json").read_text(encoding="utf-8"))
     IMAGES.mkdir(exist_ok=True)
     prometheus = Prometheus(FOLDER, {}, None)
@@ -56,7 +56,7 @@ async def main() -> None:
 
 
 def _graph(prometheus: Prometheus, span: Span) -> str:
-    """Prometheus' own page of the alerts that fired."""
+    """Takes Prometheus' own page of the alerts that fired."""
     minutes = int((span.end - span.begin) // 60) + 1
     end = datetime.fromtimestamp(span.end, UTC).strftime("%Y-%m-%d %H:%M:%S")
     asked = {"g0.expr": ALERTS, "g0.tab": "0", "g0.stacked": "1", "g0.range_input": f"{minutes}m", "g0.end_input": end}
@@ -64,7 +64,7 @@ def _graph(prometheus: Prometheus, span: Span) -> str:
 
 
 def picture(url: str, file: Path, height: int) -> None:
-    """A screenshot by a Chromium that knows nothing from before."""
+    """Takes a screenshot by a Chromium with an empty profile."""
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         raise SystemExit(

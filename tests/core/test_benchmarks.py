@@ -1,4 +1,4 @@
-"""The benchmarks' judge: its expectations are those of the product's core, and it sees what is wrong."""
+"""The benchmarks' oracle: its expectations are those of the product's core, and it detects wrong ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from benchmarks import request_znodes, znodes
 from benchmarks.__main__ import parsed
-from benchmarks.asked import moved
 from benchmarks.canned import NullBrokers
 from benchmarks.contestants import Regent
 from benchmarks.datasets import DataSet, Shape, data_set, shape
@@ -18,6 +17,7 @@ from benchmarks.in_process import Bench
 from benchmarks.oracle import Oracle, initial
 from benchmarks.plan import FULL, GOALS, SMALL
 from benchmarks.plot import svg
+from benchmarks.requested import moved
 from benchmarks.results import Goal, Row, Sample
 from benchmarks.stages import STAGES, Stages
 from controller.handlers.failover import fail_over
@@ -64,7 +64,7 @@ def agrees(oracle: Oracle, cluster: Cluster) -> bool:
     return found == [tuple(state) for state in oracle.states]
 
 
-def test_the_oracle_expects_what_the_core_decides() -> None:
+def test_the_oracle_agrees_with_the_core_on_deaths_and_shutdowns() -> None:
     data = data_set(shape(SIZE))
     oracle, cluster = initial(data), model(data)
     assert agrees(oracle, cluster)
@@ -84,7 +84,7 @@ def test_the_oracle_expects_what_the_core_decides() -> None:
 
 
 def reassign_all(cluster: Cluster, targets: dict[int, tuple[int, ...]]) -> None:
-    """Steps 1 to 3 as the handler goes through them."""
+    """Takes steps 1 to 3 of reassignments as the handler does."""
     wanted = {i: judge(cluster, ReassignmentRequest(i, target)) for i, target in targets.items()}
     assignments = {i: found for i, found in wanted.items() if isinstance(found, Assignment)}
     assert assignments.keys() == wanted.keys()
@@ -93,7 +93,7 @@ def reassign_all(cluster: Cluster, targets: dict[int, tuple[int, ...]]) -> None:
     carry_out(cluster, partial(reassign, rows=list(targets)))
 
 
-def test_the_oracle_expects_what_the_core_decides_of_what_is_asked_for() -> None:
+def test_the_oracle_agrees_with_the_core_on_reassignments() -> None:
     data = data_set(shape(SIZE))
     oracle, cluster = initial(data), model(data)
     targets = moved(data, 300)
@@ -105,18 +105,18 @@ def test_the_oracle_expects_what_the_core_decides_of_what_is_asked_for() -> None
     assert [row.assignment.replicas for row in cluster.rows] == oracle.assigned
 
     caught_up = {i: (*cluster.rows[i].isr, *(b for b in t if b not in cluster.rows[i].isr)) for i, t in targets.items()}
-    asked = [
+    requests = [
         IsrRequest(i, cluster.rows[i].leader_epoch, cluster.rows[i].version, isr, None, by_id=True)
         for i, isr in caught_up.items()
     ]
-    carry_out(cluster, partial(alter_partitions, requests=asked))
+    carry_out(cluster, partial(alter_partitions, requests=requests))
     carry_out(cluster, partial(reassign, rows=due(cluster, range(len(cluster.rows)))))
     oracle.completes(writes=1)
     assert agrees(oracle, cluster)
     assert [row.assignment.replicas for row in cluster.rows] == oracle.assigned
 
 
-def test_the_oracle_expects_what_the_core_decides_where_leaders_are_displaced_or_gone() -> None:
+def test_the_oracle_agrees_with_the_core_on_displaced_and_dead_leaders() -> None:
     data = data_set(shape(SIZE))
     oracle, cluster = initial(data, displaced=600), model(data)
     states = [Leadership(s.leader, s.epoch, s.isr, 1, s.version) for s in oracle.states]
@@ -135,7 +135,7 @@ def test_the_oracle_expects_what_the_core_decides_where_leaders_are_displaced_or
     assert agrees(oracle, cluster)
 
 
-def test_topics_that_came_and_went_leave_the_expectation_as_it_was() -> None:
+def test_created_and_deleted_topics_leave_the_expectation_unchanged() -> None:
     data = data_set(shape(SIZE))
     oracle, added = initial(data), data_set(Shape("added", 4, 50, 3, 7, prefix="added"))
     before = oracle.metadata(), oracle.replicas()
@@ -146,7 +146,7 @@ def test_topics_that_came_and_went_leave_the_expectation_as_it_was() -> None:
     assert (oracle.metadata(), oracle.replicas(), oracle.changed) == (*before, set())
 
 
-async def test_requests_that_are_left_and_topic_znodes_that_are_wrong_are_seen() -> None:
+async def test_remaining_requests_and_wrong_topic_znodes_are_detected() -> None:
     data = data_set(shape("500x5"))
     zk = MemoryZooKeeper(MemoryServer())
     await zk.connect(1.0)
@@ -190,7 +190,7 @@ def test_an_offline_replica_is_part_of_the_metadata_alone() -> None:
     assert here.replicas() == away.replicas()
 
 
-async def test_what_is_written_is_what_is_expected_and_a_difference_is_seen() -> None:
+async def test_written_states_match_the_expectation_and_a_difference_is_detected() -> None:
     data = data_set(shape("500x5"))
     zk = MemoryZooKeeper(MemoryServer())
     await zk.connect(1.0)
@@ -215,7 +215,7 @@ async def test_what_is_written_is_what_is_expected_and_a_difference_is_seen() ->
     assert {state.version for state in back.states} == {0, 2}
 
 
-def test_a_data_set_is_even_and_always_the_same() -> None:
+def test_a_data_set_is_balanced_and_reproducible() -> None:
     data = data_set(shape("10kx20"))
     led = Counter(replicas[0] for replicas in data.replicas)
     assert max(led.values()) <= 1.2 * min(led.values())
@@ -225,7 +225,7 @@ def test_a_data_set_is_even_and_always_the_same() -> None:
 
 
 @pytest.mark.parametrize("size", ["100x", "1kx2", "75x3", "topics"])
-def test_sizes_that_make_no_sense_are_refused(size: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_size_is_refused(size: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="size"):
         shape(size)
     with pytest.raises(SystemExit) as ended:
@@ -239,7 +239,7 @@ def test_every_planned_size_exists_and_goals_are_at_planned_sizes() -> None:
     assert {size for _, size in GOALS} <= sizes
 
 
-async def test_the_canned_cluster_is_taken_like_a_real_one() -> None:
+async def test_a_term_runs_on_the_canned_cluster() -> None:
     bench = Bench(shape("1kx5"))
     for event in ("failover", "shutdown", "death", "failover"):
         burst = await bench.burst(event)
@@ -253,7 +253,7 @@ async def test_the_canned_cluster_is_taken_like_a_real_one() -> None:
     await controller.channels.close()
 
 
-def test_every_seam_that_is_timed_is_there_and_is_put_back() -> None:
+def test_every_timed_seam_exists_and_is_restored() -> None:
     before = Draft.finish
     with Stages() as stages:
         assert Draft.finish is not before
@@ -262,17 +262,17 @@ def test_every_seam_that_is_timed_is_there_and_is_put_back() -> None:
 
 
 @pytest.mark.parametrize("handlers", ["reassignment", "alter_partition", "elections", "topic_change", "deletion"])
-def test_what_is_asked_for_has_seams_where_it_is_decided(handlers: str) -> None:
-    """Without one its decisions would be part of *rest*, and be looked for in the wrong place."""
+def test_decisions_of_requests_have_timed_seams(handlers: str) -> None:
+    """Without a seam its decisions would count as *rest*."""
     assert any(seam.startswith(f"controller.handlers.{handlers}.") for seam in STAGES["decide"])
 
 
-@pytest.mark.parametrize("said", [Regent.ready_pattern, "claimed epoch", "read in %.2f s", *METRICS])
-def test_what_is_looked_for_in_the_log_and_the_metrics_is_said_by_the_product(said: str) -> None:
-    assert any(said in file.read_text(encoding="utf-8") for file in (ROOT / "controller").rglob("*.py"))
+@pytest.mark.parametrize("text", [Regent.ready_pattern, "claimed epoch", "read in %.2f s", *METRICS])
+def test_the_log_lines_and_metrics_of_the_harness_exist_in_the_product(text: str) -> None:
+    assert any(text in file.read_text(encoding="utf-8") for file in (ROOT / "controller").rglob("*.py"))
 
 
-def test_goals_are_met_or_not() -> None:
+def test_a_goal_is_met_or_missed_by_its_ratio_or_its_bound() -> None:
     fast, slow = Sample.of([1.0, 1.1, 0.9]), Sample.of([20.0, 19.0, 22.0])
     row = Row("F1", SIZE, "failover", "s", fast, slow, Goal(ratio=15))
     assert row.ratio == pytest.approx(20.0)
@@ -283,7 +283,7 @@ def test_goals_are_met_or_not() -> None:
     assert Row("F1", SIZE, "failover", "s", fast).met is None
 
 
-def test_the_plot_has_a_line_for_each() -> None:
+def test_the_plot_has_a_line_for_each_controller() -> None:
     drawn = svg({"regent": [(1e4, 0.1), (1e6, 8.0)], "kafka": [(1e4, 1.0), (1e5, 9.0)]}, 50)
     assert drawn.count("<polyline") == 2
     assert drawn.count("<circle") == 4

@@ -31,7 +31,7 @@ esac
 
 
 def program(path: Path, text: str) -> Path:
-    """A shell script that may be run."""
+    """Writes an executable shell script."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
@@ -39,14 +39,14 @@ def program(path: Path, text: str) -> Path:
 
 
 def build(root: Path, interpreter: Path | None, code: int = 0, **environment: str) -> str:
-    """Runs the script, which must end with ``code``; what it said on standard error."""
+    """Runs the script, which must end with ``code``; returns its standard error."""
     environ = os.environ | ({"PYTHON": str(interpreter)} if interpreter else {}) | environment
     ended = subprocess.run([SCRIPT, root], env=environ, check=False, capture_output=True, text=True)
     assert ended.returncode == code, ended.stderr
     return ended.stderr
 
 
-def test_another_interpreter_than_before_makes_the_environment_anew(tmp_path: Path) -> None:
+def test_another_interpreter_makes_the_environment_anew(tmp_path: Path) -> None:
     first, second = (program(tmp_path / name / "python3", INTERPRETER) for name in ("first", "second"))
     prefix = tmp_path / "root/opt/regent"
     assert "made anew" not in build(tmp_path / "root", first)
@@ -61,7 +61,7 @@ def test_another_interpreter_than_before_makes_the_environment_anew(tmp_path: Pa
     assert (prefix / "bin/python").resolve() == first, "also where the former interpreter is gone"
 
 
-def test_an_upgrade_keeps_the_interpreter_whatever_else_is_called_python3(tmp_path: Path) -> None:
+def test_an_upgrade_keeps_the_interpreter_although_another_python3_comes_first(tmp_path: Path) -> None:
     first, other = (program(tmp_path / name / "python3", INTERPRETER) for name in ("first", "other"))
     root, prefix = tmp_path / "root", tmp_path / "root/opt/regent"
     path = f"{other.parent}:{os.environ['PATH']}"
@@ -75,7 +75,7 @@ def test_an_upgrade_keeps_the_interpreter_whatever_else_is_called_python3(tmp_pa
     assert (prefix / "bin/python").resolve() == other
 
 
-def test_an_environment_stays_as_it_is_where_its_successor_cannot_be_downloaded(tmp_path: Path) -> None:
+def test_an_environment_stays_if_its_successor_cannot_be_downloaded(tmp_path: Path) -> None:
     first = program(tmp_path / "first/python3", INTERPRETER)
     offline = program(
         tmp_path / "offline/python3", INTERPRETER.replace("\nesac", '\n*" install "* | *" download "*) exit 9 ;;\nesac')
@@ -89,13 +89,13 @@ def test_an_environment_stays_as_it_is_where_its_successor_cannot_be_downloaded(
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_the_daemons_folders_are_its_users_where_there_is_that_user(tmp_path: Path, known: bool) -> None:
-    commands, said = tmp_path / "commands", tmp_path / "chown"
+def test_the_daemons_folders_belong_to_its_user_where_that_user_exists(tmp_path: Path, known: bool) -> None:
+    commands, called = tmp_path / "commands", tmp_path / "chown"
     program(commands / "id", ID.format(known="true" if known else "false"))
-    program(commands / "chown", f'#!/bin/sh\necho "$@" >{said}\n')
+    program(commands / "chown", f'#!/bin/sh\necho "$@" >{called}\n')
     root = tmp_path / "root"
     interpreter = program(tmp_path / "python3", INTERPRETER)
     build(root, interpreter, PATH=f"{commands}:{os.environ['PATH']}")
-    assert said.exists() == known
+    assert called.exists() == known
     if known:
-        assert said.read_text().split() == ["regent:regent", f"{root}/run/regent", f"{root}/var/lib/regent"]
+        assert called.read_text().split() == ["regent:regent", f"{root}/run/regent", f"{root}/var/lib/regent"]

@@ -21,6 +21,7 @@ from brokers.wire.versions import Api
 from tests.core.carrier_kit import CLUSTER, SECRET, a_call, code, created, way
 from tests.core.listener_kit import ALTER, isr_change
 from tests.core.wire_kit import write_request
+from tests.polling import eventually
 
 
 async def stuck(call: CarriedCall) -> Struct:

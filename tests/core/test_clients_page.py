@@ -1,4 +1,4 @@
-"""docs/reference/clients.md, its results and the table."""
+"""docs/reference/clients.md, its results and its table."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == document(), "run: make docs"
 
 
-def test_the_results_are_of_this_table_and_every_difference_is_explained() -> None:
+def test_the_results_cover_the_table_and_every_difference_is_explained() -> None:
     played = json.loads(RESULTS.read_text(encoding="utf-8"))
     assert played["kafka"].keys() == played["regent"].keys()
     assert {len(results) for found in played.values() for results in found.values()} == {len(CALLS)}

@@ -1,4 +1,4 @@
-"""Pages of docs/: links lead somewhere, named files exist, every page is in an index, records have one form."""
+"""Pages of docs/: link targets and named files exist, every page is in an index, records have one form."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ GENERATED = {"conformance.md", "stock-tools.md", "clients.md"}
 
 
 def name(page: Path) -> str:
-    """A page as tests name it."""
+    """Returns the name of a page in test ids."""
     return str(page.relative_to(ROOT))
 
 
 @cache
 def anchors(page: Path) -> frozenset[str]:
-    """Headings of a page as GitHub links them."""
+    """Returns the anchors of a page's headings as GitHub forms them."""
     text = re.sub(r"(?s)```.*?```", "", page.read_text(encoding="utf-8"))
     headings = re.findall(r"(?m)^#+ (.+)$", text)
     return frozenset(re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
         if not link.startswith(("http:", "https:")):
             target, _, anchor = link.partition("#")
@@ -45,7 +45,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name not in GENERATED], ids=name)
-def test_files_that_are_named_exist(page: Path) -> None:
+def test_every_named_file_exists(page: Path) -> None:
     for path in NAMED.findall(page.read_text(encoding="utf-8").replace("`", " ` ")):
         assert (ROOT / path).exists() or list(ROOT.glob(f"{path}*")), path
 
@@ -68,7 +68,7 @@ def test_a_record_has_context_decision_and_consequence(record: Path) -> None:
     assert f"- [{number}]({record.name}) {title[0]}\n" in index
 
 
-def test_records_are_numbered_without_holes() -> None:
+def test_records_are_numbered_without_gaps() -> None:
     assert [int(record.name[:3]) for record in RECORDS] == list(range(1, len(RECORDS) + 1))
 
 
@@ -85,7 +85,7 @@ def test_the_page_of_performance_ends_with_the_method() -> None:
     assert (DOCS / "reference" / "performance.md").read_text(encoding="utf-8").endswith(method)
 
 
-def test_rows_that_pages_name_are_on_the_checklist() -> None:
+def test_every_named_row_is_on_the_checklist() -> None:
     known = {row for row, _ in checklist_page.rows()}
     for page in PAGES:
         assert set(re.findall(r"\bS4-\d+\b", page.read_text(encoding="utf-8"))) <= known, page

@@ -1,4 +1,4 @@
-"""The bugs that ``make mutants`` plants: those written by hand apply to the product as it is."""
+"""The bugs that ``make mutants`` plants: those written by hand apply to the present product."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from tests.mutants.source import ROOT, product_files
 
 @cache
 def attributes_of_the_product() -> frozenset[str]:
-    """Every attribute that it reads or sets."""
+    """Collects every attribute that the product reads or sets."""
     return frozenset().union(*(attributes_of(ast.parse((ROOT / file).read_text())) for file in product_files()))
 
 
 def attributes_of(tree: ast.AST) -> frozenset[str]:
-    """The attributes that code reads or sets."""
+    """Collects the attributes that code reads or sets."""
     return frozenset(node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute))
 
 
 def names_of(tree: ast.AST) -> frozenset[str]:
-    """The names that code reads or sets."""
+    """Collects the names that code reads or sets."""
     return frozenset(node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
 
 
 def stored_in(tree: ast.AST) -> frozenset[str]:
-    """The names that code sets."""
+    """Collects the names that code sets."""
     return frozenset(n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
 
 
@@ -42,13 +42,13 @@ def test_a_bug_written_by_hand_applies(bug: Planted) -> None:
     assert bug.wrong.endswith(".")
 
 
-def test_bugs_have_names_of_their_own() -> None:
+def test_each_bug_has_its_own_name() -> None:
     assert max(Counter(bug.id for bug in planted()).values()) == 1
     assert len(planted()) >= 75
 
 
 @pytest.mark.parametrize("bug", planted(), ids=lambda bug: bug.id)
-def test_a_bug_uses_names_that_there_are(bug: Planted) -> None:
+def test_a_bug_uses_existing_names(bug: Planted) -> None:
     tree = ast.parse((ROOT / bug.file).read_text(encoding="utf-8"))
     mutant = ast.parse(bug.mutant)
     assert names_of(mutant) - names_of(tree) - set(dir(builtins)) <= stored_in(mutant)
@@ -56,7 +56,7 @@ def test_a_bug_uses_names_that_there_are(bug: Planted) -> None:
 
 
 def planted_in(text: str, old: str, new: str) -> str:
-    """What a bug makes of the function ``A.f``."""
+    """Plants a bug in the function ``A.f``."""
     return Planted("one", "a.py", "A.f", old, new, "It is wrong.").planted_in(text, "A.f")
 
 
@@ -88,6 +88,6 @@ def test_drawn_mutants_are_other_programs() -> None:
         assert ast.dump(ast.parse(mutant.mutant)) != ast.dump(ast.parse(text)), mutant
 
 
-def test_a_smaller_draw_is_the_begin_of_a_larger_one() -> None:
+def test_a_larger_draw_begins_with_the_smaller_one() -> None:
     assert drawn(50, seed=4)[:20] == drawn(20, seed=4)
     assert len({mutant.id for mutant in all_generated()}) == len(all_generated())

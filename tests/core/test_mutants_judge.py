@@ -1,4 +1,4 @@
-"""How a mutant is judged: which tests are selected for it, and what counts as caught."""
+"""The judge of mutants: the selection of tests, and the verdicts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def judge() -> Iterator[Judge]:
     found.close()
 
 
-def test_a_test_that_fails_has_caught_it(judge: Judge) -> None:
+def test_a_failing_test_catches_a_mutant(judge: Judge) -> None:
     verdict = judge.judge(Change("        if client:\n", "        if True:\n"), by_hand=False)
     assert (verdict.outcome, verdict.by, verdict.unsteady) == (CAUGHT, WITHOUT_ID, [])
 
@@ -50,19 +50,19 @@ def test_a_module_that_cannot_be_imported_is_caught(judge: Judge) -> None:
     assert judge.judge(Change("import math\n", "import no_such_module\n"), by_hand=False).outcome == CAUGHT
 
 
-def test_what_no_test_notices_survives_and_is_taken_out_again(judge: Judge) -> None:
+def test_a_mutant_without_a_failing_test_survives_and_is_removed(judge: Judge) -> None:
     assert judge.judge(Change('EVERY: Final = ""', 'EVERY: Final = "" * 2'), by_hand=True).outcome == SURVIVED
     verdict = judge.judge(Change("THROTTLE_MS_MAX: Final = 2**31 - 1", "THROTTLE_MS_MAX: Final = 2**31"), by_hand=True)
-    assert verdict.outcome == SURVIVED, "the one test that is selected is about something else"
+    assert verdict.outcome == SURVIVED, "the selected test does not depend on it"
     assert (judge.root / FILE).read_text(encoding="utf-8") == (ROOT / FILE).read_text(encoding="utf-8")
 
 
-def test_what_no_test_runs_is_told_apart(judge: Judge) -> None:
+def test_a_mutant_that_no_test_runs_has_its_own_verdict(judge: Judge) -> None:
     verdict = judge.judge(Change("        return 0\n", "        return 1\n", "_wait_ms"), by_hand=False)
     assert (verdict.outcome, verdict.tests) == (UNCOVERED, 0)
 
 
-def test_files_with_most_tests_for_their_time_come_first() -> None:
+def test_the_files_that_cost_least_per_test_come_first() -> None:
     tests = {
         "a.py::slow": Ran(["m.py::f"], 9.0),
         "b.py::one": Ran(["m.py::f"], 0.1),

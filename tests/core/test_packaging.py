@@ -1,4 +1,4 @@
-"""The files that people install agree with the settings and with each other."""
+"""Installed files agree with the settings and with each other."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ INSTALLED = ("scripts/image/build.sh", f" {DEFAULT_FILE.parent} ", f" {DEFAULT_F
 
 
 def unit(file: Path = UNIT) -> dict[str, str]:
-    """Last value of each directive."""
+    """Returns the last value of each directive."""
     return dict(line.split("=", 1) for line in file.read_text().splitlines() if re.match(r"^[A-Z]\w+=", line))
 
 
 def credentials(file: Path) -> list[str]:
-    """Names of what systemd hands to the service, with the file where one is named."""
+    """Returns the names of credentials that systemd passes, with their files where these are named."""
     return re.findall(r"(?m)^LoadCredential=(\S+)$", file.read_text())
 
 
 def instructions(name: str) -> list[str]:
-    """Arguments of each such instruction of the Dockerfile's last stage, and of those before for ``COPY``."""
+    """Returns the arguments of each such instruction in the Dockerfile's last stage."""
     joined = DOCKERFILE.replace("\\\n", " ")
     stage = joined.rpartition("\nFROM ")[2]
     return re.findall(rf"(?m)^{name} +(.*)$", stage)
 
 
-def test_the_units_times_leave_the_daemon_its_own() -> None:
+def test_the_units_time_outs_exceed_the_daemons() -> None:
     settings, http = ControllerSettings(), HttpSettings()
     assert int(unit()["TimeoutStopSec"]) * 1_000 >= 2 * (settings.drain_timeout_ms + http.stop_timeout_ms)
     assert int(unit()["WatchdogSec"]) * 1_000 >= 2 * settings.loop_stall_ms_max
@@ -58,10 +58,10 @@ def test_the_units_folders_are_those_of_the_settings() -> None:
     assert credentials(UNIT) == [f"{section}-{key}".replace("_", "-") for section, key in CREDENTIALS]
 
 
-def test_the_endpoint_has_a_user_of_its_own_that_reads_nothing_of_the_daemon_but_what_both_share() -> None:
+def test_the_endpoints_user_reads_the_shared_secret_alone() -> None:
     found = unit(ENDPOINT_UNIT)
     assert found["User"] not in ("root", unit()["User"])
-    assert found["Group"] != unit()["Group"], "that group reads the daemon's files"
+    assert found["Group"] != unit()["Group"], "the daemon's group reads its files"
     assert "SupplementaryGroups" not in found
     state = StateSettings().directory
     assert credentials(ENDPOINT_UNIT) == [
@@ -73,13 +73,13 @@ def test_the_endpoint_has_a_user_of_its_own_that_reads_nothing_of_the_daemon_but
     assert found["ExecStart"].endswith(f"--config ${{CREDENTIALS_DIRECTORY}}/{DEFAULT_FILE.name}")
 
 
-def test_the_endpoints_memory_is_bounded_above_what_its_limits_allow() -> None:
+def test_the_endpoints_memory_limit_exceeds_its_own_limits() -> None:
     admin, most = AdminSettings(), unit(ENDPOINT_UNIT)["MemoryMax"]
     assert most == "1G"
     assert admin.buffered_bytes_max + admin.connections_max * 300_000 + 200_000_000 < 2**30
 
 
-def test_the_daemons_unit_leaves_the_endpoint_to_its_own() -> None:
+def test_the_daemons_unit_does_not_start_the_endpoint() -> None:
     assert unit()["Environment"] == "REGENT_ADMIN__BESIDE_DAEMON=false REGENT_ADMIN__AWAITED=true"
     assert ENDPOINT_UNIT.name in unit()["Wants"]
     assert unit(ENDPOINT_UNIT)["PartOf"] == UNIT.name
@@ -112,7 +112,7 @@ def analyze(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["systemd-analyze", *arguments], capture_output=True, text=True, check=False)
 
 
-def test_the_image_runs_as_a_number_stops_by_sigterm_and_knows_its_health() -> None:
+def test_the_image_has_a_numeric_user_sigterm_and_a_health_check() -> None:
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", instructions("USER")[-1]), "Kubernetes checks runAsNonRoot by number"
     assert instructions("STOPSIGNAL") == ["SIGTERM"]
     assert json.loads(instructions("HEALTHCHECK")[0].partition("CMD ")[2]) == ["regent", "health"]
@@ -122,8 +122,8 @@ def test_the_image_runs_as_a_number_stops_by_sigterm_and_knows_its_health() -> N
     assert instructions("VOLUME") == [str(StateSettings().directory)]
 
 
-def test_the_documented_installation_lets_the_service_read_its_settings() -> None:
-    """systemd leaves the owner of this folder as it is: made by root, it must be the service's group's."""
+def test_after_the_documented_installation_the_service_can_read_its_settings() -> None:
+    """systemd does not change the folder's owner, so root gives it to the service's group."""
     lines = (HOW_TO / "put-it-on-a-cluster.md").read_text().split("### systemd")[1].split("```")[1].splitlines()
     script, folder, file = (next(i for i, line in enumerate(lines) if part in line) for part in INSTALLED)
     assert script < folder < file, "the script makes the folder for root alone"
@@ -134,7 +134,7 @@ def test_the_documented_installation_lets_the_service_read_its_settings() -> Non
 
 
 def documented(heading: str) -> list[str]:
-    """Commands of a section of the how-to pages, in all its blocks."""
+    """Returns the commands of a section of the how-to pages, in all its blocks."""
     found = [re.split(rf"(?m)^##+ {heading}$", page.read_text())[1:] for page in HOW_TO.glob("*.md")]
     [[below]] = [parts for parts in found if parts]
     section = below.split("\n## ")[0].split("\n### ")[0]
@@ -143,11 +143,11 @@ def documented(heading: str) -> list[str]:
 
 
 def removed() -> list[str]:
-    """Paths that the documented way to uninstall removes."""
+    """Returns the paths that the documented way to uninstall removes."""
     return [word for line in documented("Uninstall") if line.startswith("rm ") for word in line.split()[2:]]
 
 
-def test_what_is_installed_is_uninstalled() -> None:
+def test_every_installed_path_and_user_is_uninstalled() -> None:
     installed, gone = documented("systemd"), documented("Uninstall")
     users = {line.split()[-1] for line in installed if line.startswith("useradd")}
     assert users == {line.split()[-1] for line in gone if line.startswith("userdel")} == {"regent", "regent-endpoint"}
@@ -161,7 +161,7 @@ def test_what_is_installed_is_uninstalled() -> None:
     assert {f"/etc/credstore/{name}" for name in handed} <= set(paths)
 
 
-def test_an_upgrade_goes_the_way_of_the_installation() -> None:
+def test_an_upgrade_repeats_steps_of_the_installation() -> None:
     installed, upgrade = documented("systemd"), documented("Upgrade")
     assert upgrade[0] == "scripts/image/build.sh"
     assert upgrade[1] in installed, "the same units"
@@ -171,7 +171,7 @@ def test_an_upgrade_goes_the_way_of_the_installation() -> None:
 
 
 def test_the_base_image_is_pinned_by_its_digest() -> None:
-    """Two stages, one image: what was tried is what is built, whatever the tag names by then."""
+    """Both stages use one image, which the tag may not name any more."""
     [base] = re.findall(r"(?m)^ARG PYTHON_IMAGE=(.*)$", DOCKERFILE)
     assert re.fullmatch(r"python:3\.11-slim@sha256:[0-9a-f]{64}", base)
     assert [line.split()[0] for line in re.findall(r"(?m)^FROM (.*)$", DOCKERFILE)] == ["${PYTHON_IMAGE}"] * 2
@@ -185,7 +185,7 @@ def test_the_image_is_built_by_the_script_alone() -> None:
     assert f"ExecStart={copied[0]}/bin/regent run" in UNIT.read_text()
 
 
-def test_the_context_holds_what_the_build_needs_and_no_more() -> None:
+def test_the_build_context_is_exactly_the_needed_files() -> None:
     lines = (ROOT / ".dockerignore").read_text().split()
     let_in = {line.removeprefix("!") for line in lines if line.startswith("!")}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -196,8 +196,8 @@ def test_the_context_holds_what_the_build_needs_and_no_more() -> None:
     assert all((ROOT / name).exists() for name in let_in)
 
 
-def test_what_people_install_is_in_the_package() -> None:
-    """Files beside modules: the wheel takes whole folders, so they need no list of their own."""
+def test_every_installed_file_is_in_the_package() -> None:
+    """The wheel takes whole folders, with the files beside modules."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "configs" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert {"example.toml", UNIT.name, ENDPOINT_UNIT.name} <= {path.name for path in (ROOT / "configs").iterdir()}
@@ -205,13 +205,13 @@ def test_what_people_install_is_in_the_package() -> None:
     assert watching == {"regent-alerts.yml", "regent-cluster.json", "regent-performance.json"}
 
 
-def test_the_documented_ways_to_install_go_by_the_lock() -> None:
+def test_the_documented_ways_to_install_use_the_lock() -> None:
     for text in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         assert not re.findall(r"(?m)^.*pip install(?!.*--require-hashes).*$", text.read_text()), text
     assert "make venv-pipeline" in (HOW_TO / "read-the-journal.md").read_text()
 
 
-def test_extras_that_people_are_told_of_exist() -> None:
+def test_every_documented_extra_exists() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     texts = [
         ROOT / "README.md",

@@ -30,19 +30,19 @@ def test_every_tool_and_every_file_is_used() -> None:
 
 
 @pytest.mark.parametrize("accepted", ACCEPTED, ids=lambda one: one.line)
-def test_every_accepted_difference_is_about_a_line(accepted: Accepted) -> None:
+def test_every_accepted_difference_covers_a_line(accepted: Accepted) -> None:
     assert any(accepted.covers(line.text) for line in LINES)
 
 
-def test_what_differs_from_run_to_run_is_left_out_and_nothing_else() -> None:
+def test_only_values_that_vary_from_run_to_run_are_left_out() -> None:
     line = Line("kafka-topics --describe")
     row = "Topic: a\tTopicId: x4_-\tPartition: 0\tLeader: 2\tIsr: 3,1,2\n"
-    told = f"{row}[2026-01-02 03:04:05,678] ERROR 127.0.0.1:9\n\tat a.b\n"
-    assert normal(told, {"127.0.0.1:9": "BROKER-1"}, line) == (
+    printed = f"{row}[2026-01-02 03:04:05,678] ERROR 127.0.0.1:9\n\tat a.b\n"
+    assert normal(printed, {"127.0.0.1:9": "BROKER-1"}, line) == (
         "Topic: a\tTopicId: ID\tPartition: 0\tLeader: 2\tIsr: 1,2,3",
         "[DATE] ERROR BROKER-1",
     )
-    assert "Leader: N" in normal(told, {}, line._replace(placed=True))[0]
+    assert "Leader: N" in normal(printed, {}, line._replace(placed=True))[0]
 
 
 def test_a_difference_is_accepted_as_a_whole_or_not_at_all() -> None:

@@ -76,14 +76,6 @@ def change(broker_id: int, topic: str, partition: int, **fields: Any) -> Callabl
     return plant
 
 
-def forget_topic(cluster: Kafka) -> None:
-    del cluster.brokers[2].topics["orders"]
-
-
-def other_id(cluster: Kafka) -> None:
-    cluster.brokers[1].topics["orders"] = structs.replace(cluster.brokers[1].topics["orders"], topic_id=bytes(16))
-
-
 def stray(cluster: Kafka) -> None:
     known = cluster.brokers[3].topics["orders"]
     cluster.brokers[3].topics["ghost"] = structs.replace(
@@ -101,8 +93,6 @@ def other_brokers(cluster: Kafka) -> None:
 
 PLANTED: list[tuple[Callable[[Kafka], None], str]] = [
     (change(3, "orders", 1, leader_epoch=9), "orders-1 leader epoch 3 9 3"),
-    (forget_topic, "orders--1 topic known unknown 2"),
-    (other_id, f"orders--1 topic id {'00' * 15}06 {'00' * 16} 1"),
     (stray, "ghost--1 topic unknown known 3"),
     (other_controller, f"--1 controller {DAEMON} 3 2"),
     (other_brokers, f"--1 live brokers [1, 2, 3, {DAEMON}] [1, 2, {DAEMON}] 2"),
@@ -140,13 +130,6 @@ async def test_without_a_controller_due_elections_are_found_in_zookeeper(tmp_pat
             "orders-0 leader one of [2], which are live and in sync 9, which is gone",
         ]
         assert any(line.startswith("orders-1 state znode readable ") for line in found)
-
-
-async def test_a_topic_that_only_the_daemon_knows_is_found(tmp_path: Path) -> None:
-    async with governed(tmp_path) as (cluster, daemon):
-        for path in (paths.state("payments", 0), paths.partition("payments", 0), paths.partitions("payments")):
-            await cluster.operator.delete(path, ANY_VERSION)
-        assert "payments-0 state znode there none None" in shown(await look(cluster, daemon))
 
 
 async def test_a_difference_that_settles_in_time_does_not_count(tmp_path: Path) -> None:

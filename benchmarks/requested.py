@@ -1,7 +1,7 @@
-"""The events that are asked for by znodes: reassignments, preferred leaders, topics that come and go.
+"""Events that znodes request: reassignments, preferred leaders, creations and deletions of topics.
 
-The same znodes for both controllers. New replicas catch up only when they are told to, all at once, so that it is the
-controller that is measured.
+Both controllers get the same znodes. New replicas catch up on a command, all at once, so that the
+measured time is the controller's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DELETION: Final = "topic deletion"
 
 
 def moved(data: DataSet, count: int) -> dict[int, tuple[int, ...]]:
-    """New replicas for ``count`` rows evenly over the data: one of each is another, in turn first, second, third."""
+    """Returns new replicas for ``count`` rows evenly over the data: the first, second or third replica changes."""
     step, brokers = len(data.replicas) // count, len(data.brokers)
     targets: dict[int, tuple[int, ...]] = {}
     for number, row in enumerate(range(0, count * step, step)):
@@ -40,7 +40,7 @@ def moved(data: DataSet, count: int) -> dict[int, tuple[int, ...]]:
 
 
 async def reassignments(arena: Arena, contestant: Contestant, count: int) -> list[Turn]:
-    """Their start, until the last broker has the change, and their completion, once the new replicas have caught up."""
+    """Measures the start, until the last broker has the change, and the completion after the catch-up."""
     targets = moved(arena.data, count)
     start = Turn(START)
     async with metered(arena, contestant, start):
@@ -63,7 +63,7 @@ async def reassignments(arena: Arena, contestant: Contestant, count: int) -> lis
 
 
 async def preferred(arena: Arena, contestant: Contestant) -> Turn:
-    """All partitions that are not led by their preferred replica; as many requests as ZooKeeper's limit asks for."""
+    """Requests preferred leaders of all other partitions, in as many requests as ZooKeeper's limit needs."""
     oracle, turn = arena.oracle, Turn(PREFERRED)
     rows = [row for row, state in enumerate(oracle.states) if state.leader != oracle.assigned[row][0]]
     async with metered(arena, contestant, turn):
@@ -80,7 +80,7 @@ async def preferred(arena: Arena, contestant: Contestant) -> Turn:
 
 
 async def topics(arena: Arena, contestant: Contestant, count: int) -> list[Turn]:
-    """``count`` topics are created, and then deleted."""
+    """Creates ``count`` topics, and then deletes them."""
     brokers = arena.data.shape.brokers
     added = data_set(Shape("added", count, PARTITIONS_PER_TOPIC, REPLICATION, brokers, prefix="added"))
     creation = Turn(CREATION)
