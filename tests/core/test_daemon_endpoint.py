@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -13,7 +14,7 @@ from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON, SECRET, UPDATE_METADATA
 from tests.core.controller_world import World, world
-from tests.core.daemon_world import DaemonRun, daemon, epoch, now_s, ruling
+from tests.core.daemon_world import DaemonRun, daemon, epoch, idle_turns, now_s, ruling
 from tests.core.virtual_time import in_exact_time
 from tests.polling import eventually
 
@@ -63,7 +64,9 @@ async def test_a_missing_endpoint_delays_the_first_claim_alone_by_five_seconds(
     async with world() as w, daemon(w, endpoint_beside=True) as d:
         await ruling(w)
         await d.says(WAITS)
-        begun_s = now_s()
+        begun_s, turns_per_s = now_s(), idle_turns()
+        await asyncio.sleep(4.0)
+        assert turns_per_s() < 50
         await eventually(lambda: IN_VAIN in caplog.text)
         assert now_s() - begun_s == pytest.approx(ENDPOINT_S_MAX, abs=0.2)
         await d.serving()

@@ -21,10 +21,16 @@ from tests.polling import eventually
 
 
 class Hangs(MemoryZooKeeper):
-    """Never completes a connection."""
+    """Never completes a connection; counts its closes."""
+
+    closes = 0
 
     async def connect(self, timeout_s: float) -> None:
         await asyncio.sleep(3_600)
+
+    async def close(self) -> None:
+        self.closes += 1
+        await super().close()
 
 
 async def before_connected(_: World, d: DaemonRun) -> None:
@@ -126,6 +132,7 @@ async def test_a_stop_while_zookeeper_does_not_respond_is_quick() -> None:
         begun_s = now_s()
         await d.stop()
         assert now_s() - begun_s < 3.0
+        assert [zk.closes for zk in d.sessions if isinstance(zk, Hangs)] == [1]
 
 
 @in_exact_time

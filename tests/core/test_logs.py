@@ -40,13 +40,15 @@ class Terminal(io.StringIO):
 def logged(settings: LogSettings, stream: io.StringIO | None = None) -> str:
     stream = stream or io.StringIO()
     with logging_to(settings, stream):
-        log.info("took the role with epoch %d because %s", 5, "nobody held it", extra={"epoch": 5})
+        log.info("took the role with epoch %d because %s", 5, "nobody held it", extra={"epoch": 5, "name_": "Jörg"})
         log.debug("quiet")
     return stream.getvalue()
 
 
 def test_a_line_is_json_without_a_terminal() -> None:
-    line = json.loads(logged(LogSettings()))
+    text = logged(LogSettings())
+    assert '"name_": "Jörg"' in text, "not escaped"
+    line = json.loads(text)
     assert line["event"] == "took the role with epoch 5 because nobody held it"
     assert (line["level"], line["logger"], line["epoch"]) == ("info", "regent.test", 5)
     assert line["timestamp"].endswith("Z")

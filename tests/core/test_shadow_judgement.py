@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from controller.shadow import judgement as compare
-from controller.shadow.judgement import HIDDEN_REPLICAS_MAX, Judgement, Outcome, Step, hidden_isr_explains, judge
+from controller.shadow.judgement import HIDDEN_REPLICAS_MAX, Outcome, Step, hidden_isr_explains, judge
 from controller.shadow.statistics import DIFFERENCES_MAX, SHOWN_MAX, Statistics, difference
 from state_machines.model.types import NO_LEADER, Leadership
 
@@ -29,56 +29,56 @@ BY_TWO = step(2, (2, 3), epochs=2)
 CREATED = step(1, REPLICAS)
 
 AGREES, DIFFERS, BEYOND = Outcome.AGREES, Outcome.DIFFERS, Outcome.BEYOND
-JUDGED: dict[str, list[tuple[Leadership | None, list[Step], Leadership, Judgement]]] = {
-    "the same znode": [(BASE, [MOVED], BASE, Judgement(Outcome.UNCHANGED))],
+JUDGED: dict[str, list[tuple[Leadership | None, list[Step], Leadership, tuple[Outcome, int, int]]]] = {
+    "the same znode": [(BASE, [MOVED], BASE, (Outcome.UNCHANGED, 0, 0))],
     "writes without a new epoch are ISR changes of the leader": [
-        (BASE, [], state(1, (1, 2), 4, 10), Judgement(Outcome.ISR_CHANGES, 0, 1)),
-        (BASE, [], state(1, REPLICAS, 4, 12), Judgement(Outcome.ISR_CHANGES, 0, 3)),
+        (BASE, [], state(1, (1, 2), 4, 10), (Outcome.ISR_CHANGES, 0, 1)),
+        (BASE, [], state(1, REPLICAS, 4, 12), (Outcome.ISR_CHANGES, 0, 3)),
     ],
     "without a new epoch the leader stays, in the ISR": [
-        (BASE, [], state(2, REPLICAS, 4, 10), Judgement(DIFFERS, 0, 1)),
-        (BASE, [], state(1, (2, 3), 4, 10), Judgement(DIFFERS, 0, 1)),
-        (BASE, [], state(-1, REPLICAS, 4, 10), Judgement(DIFFERS, 0, 1)),
-        (state(-1, (1,), 4, 9), [], state(-1, (1,), 4, 10), Judgement(DIFFERS, 0, 1)),
+        (BASE, [], state(2, REPLICAS, 4, 10), (DIFFERS, 0, 1)),
+        (BASE, [], state(1, (2, 3), 4, 10), (DIFFERS, 0, 1)),
+        (BASE, [], state(-1, REPLICAS, 4, 10), (DIFFERS, 0, 1)),
+        (state(-1, (1,), 4, 9), [], state(-1, (1,), 4, 10), (DIFFERS, 0, 1)),
     ],
     "an equal decision agrees, in any order of the ISR": [
-        (BASE, [MOVED], state(2, (2, 3), 5, 10), Judgement(AGREES, 1, 0)),
-        (BASE, [MOVED], state(2, (3, 2), 5, 10), Judgement(AGREES, 1, 0)),
-        (BASE, [MOVED], state(2, (2, 3), 5, 12), Judgement(AGREES, 1, 2)),
+        (BASE, [MOVED], state(2, (2, 3), 5, 10), (AGREES, 1, 0)),
+        (BASE, [MOVED], state(2, (3, 2), 5, 10), (AGREES, 1, 0)),
+        (BASE, [MOVED], state(2, (2, 3), 5, 12), (AGREES, 1, 2)),
     ],
     "another leader or ISR differs": [
-        (BASE, [MOVED], state(3, (2, 3), 5, 10), Judgement(DIFFERS, 1, 0)),
-        (BASE, [MOVED], state(2, (2,), 5, 10), Judgement(DIFFERS, 1, 0)),
-        (BASE, [MOVED], state(2, (2, 3, 1), 5, 10), Judgement(DIFFERS, 1, 0)),
+        (BASE, [MOVED], state(3, (2, 3), 5, 10), (DIFFERS, 1, 0)),
+        (BASE, [MOVED], state(2, (2,), 5, 10), (DIFFERS, 1, 0)),
+        (BASE, [MOVED], state(2, (2, 3, 1), 5, 10), (DIFFERS, 1, 0)),
     ],
     "more epochs than decided, in as many writes or one": [
-        (BASE, [MOVED], state(2, (2, 3), 6, 11), Judgement(BEYOND)),
-        (BASE, [MOVED], state(2, (2, 3), 6, 10), Judgement(BEYOND)),
-        (BASE, [], state(1, REPLICAS, 5, 10), Judgement(BEYOND)),
+        (BASE, [MOVED], state(2, (2, 3), 6, 11), (BEYOND, 0, 0)),
+        (BASE, [MOVED], state(2, (2, 3), 6, 10), (BEYOND, 0, 0)),
+        (BASE, [], state(1, REPLICAS, 5, 10), (BEYOND, 0, 0)),
     ],
     "several decisions are compared at the epoch that was read": [
-        (BASE, TWICE, state(2, (2, 3), 5, 10), Judgement(AGREES, 1, 0)),
-        (BASE, TWICE, state(3, (3,), 6, 11), Judgement(AGREES, 2, 0)),
-        (BASE, TWICE, state(2, (2,), 6, 11), Judgement(DIFFERS, 2, 0)),
+        (BASE, TWICE, state(2, (2, 3), 5, 10), (AGREES, 1, 0)),
+        (BASE, TWICE, state(3, (3,), 6, 11), (AGREES, 2, 0)),
+        (BASE, TWICE, state(2, (2,), 6, 11), (DIFFERS, 2, 0)),
     ],
     "a decision of two epochs is under way after one": [
-        (BASE, [BY_TWO], state(NO_LEADER, (2, 3), 5, 10), Judgement(Outcome.UNDER_WAY)),
-        (BASE, [BY_TWO], state(2, (2, 3), 6, 11), Judgement(AGREES, 1, 0)),
-        (BASE, [BY_TWO], state(2, (2, 3), 6, 10), Judgement(AGREES, 1, 0)),
+        (BASE, [BY_TWO], state(NO_LEADER, (2, 3), 5, 10), (Outcome.UNDER_WAY, 0, 0)),
+        (BASE, [BY_TWO], state(2, (2, 3), 6, 11), (AGREES, 1, 0)),
+        (BASE, [BY_TWO], state(2, (2, 3), 6, 10), (AGREES, 1, 0)),
     ],
     "a creation is one epoch": [
-        (None, [CREATED], state(1, REPLICAS), Judgement(AGREES, 1, 0)),
-        (None, [CREATED], state(1, (1, 2), 0, 1), Judgement(DIFFERS, 1, 1)),
-        (None, [], state(1, REPLICAS), Judgement(BEYOND)),
+        (None, [CREATED], state(1, REPLICAS), (AGREES, 1, 0)),
+        (None, [CREATED], state(1, (1, 2), 0, 1), (DIFFERS, 1, 1)),
+        (None, [], state(1, REPLICAS), (BEYOND, 0, 0)),
     ],
     "neither epoch nor version goes back": [
-        (BASE, [step(1, (1,))], seen, Judgement(Outcome.WENT_BACK))
+        (BASE, [step(1, (1,))], seen, (Outcome.WENT_BACK, 0, 0))
         for seen in (state(1, REPLICAS, 3, 10), state(1, REPLICAS, 4, 8), state(1, (1,), 4, 9))
     ],
     "a controller before the event did not handle it": [
-        (BASE, [MOVED], state(2, (2, 3), 5, 10, controller=6), Judgement(DIFFERS, 1, 0)),
-        (BASE, [step(2, (2, 3), controller=6)], state(2, (2, 3), 5, 10, controller=6), Judgement(AGREES, 1, 0)),
-        (BASE, [MOVED], state(2, (2, 3), 5, 10, controller=8), Judgement(AGREES, 1, 0)),
+        (BASE, [MOVED], state(2, (2, 3), 5, 10, controller=6), (DIFFERS, 1, 0)),
+        (BASE, [step(2, (2, 3), controller=6)], state(2, (2, 3), 5, 10, controller=6), (AGREES, 1, 0)),
+        (BASE, [MOVED], state(2, (2, 3), 5, 10, controller=8), (AGREES, 1, 0)),
     ],
 }  # fmt: skip
 

@@ -11,10 +11,12 @@ from controller.metrics.counters import Counters
 from controller.shadow.deadlines import BEING_DELETED, BEING_REASSIGNED
 from controller.shadow.events import Kind
 from controller.shadow.read_only import ReadOnly, WriteRefused
+from controller.shadow.reading import Reader
 from controller.shadow.shadow import Shadow
 from controller.shadow.statistics import SHOWN_MAX
 from controller.shadow.timeline import FORGOTTEN
 from controller.shadow.tracker import BEGUN_BEFORE
+from metadata_store import paths
 from metadata_store.errors import SessionLost
 from metadata_store.port import Check, Create, WatchEvent, WatchKind
 from testing.memory import MemoryServer, MemoryZooKeeper
@@ -159,6 +161,24 @@ async def test_a_malformed_state_znode_is_named_once_and_the_others_are_compared
         w.controller.finish()
         await eventually(lambda: agreed(shadow.report(), Kind.DEATH) == 4)
     assert sum("/brokers/topics/t/partitions/0/state cannot be read" in r.message for r in caplog.records) == 1
+
+
+@pytest.mark.parametrize(
+    ("controller", "epoch", "expected"),
+    [(None, None, (None, 0)), (b"{", b"nonsense", (-1, 0)), (b'{"version":2,"brokerid":3}', b"7", (3, 7))],
+)
+async def test_a_reading_names_the_holder_and_the_epoch_of_the_role(
+    controller: bytes | None, epoch: bytes | None, expected: tuple[int | None, int]
+) -> None:
+    zk = MemoryZooKeeper(MemoryServer())
+    await zk.connect(1)
+    for path, data in ((paths.CONTROLLER, controller), (paths.CONTROLLER_EPOCH, epoch)):
+        if data is not None:
+            await zk.create(path, data)
+    found = await Reader(zk).role_seen(None)
+    assert (found.holder, found.epoch) == expected
+    assert (found.epoch_zxid > 0) == (found.epoch > 0)
+    assert (found.reading, found.brokers, found.zxid) == (1, {}, 0)
 
 
 # -- the port
