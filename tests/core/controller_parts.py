@@ -119,12 +119,24 @@ class Wires:
 
     def last_word(self, broker: int, api: int) -> dict[tuple[str, int], tuple[int, int]]:
         """Leader and leader epoch that a broker was last told of each partition."""
-        known: dict[tuple[str, int], tuple[int, int]] = {}
-        for entity in self.heard(broker, api):
-            for topic in entity.topic_states:
-                for p in topic.partition_states:
-                    known[topic.topic_name, p.partition_index] = p.leader, p.leader_epoch
-        return known
+        return {name: (p.leader, p.leader_epoch) for name, p in self.partitions(broker, api)}
+
+    def partitions(self, broker: int, api: int) -> list[tuple[tuple[str, int], Any]]:
+        """Name and state of each partition in the requests that a broker got, in order."""
+        return [
+            ((topic.topic_name, p.partition_index), p)
+            for entity in self.heard(broker, api)
+            for topic in entity.topic_states
+            for p in topic.partition_states
+        ]
+
+    def offline(self, broker: int) -> dict[tuple[str, int], tuple[int, ...]]:
+        """Offline replicas of each partition in the last UpdateMetadata to a broker that names it."""
+        return {name: tuple(p.offline_replicas) for name, p in self.partitions(broker, UPDATE_METADATA)}
+
+    def is_new(self, broker: int) -> dict[tuple[str, int], bool]:
+        """Whether the last LeaderAndIsr to a broker that names a partition has its replica as a new one."""
+        return {name: p.is_new for name, p in self.partitions(broker, LEADER_AND_ISR)}
 
     def speak(self, *brokers: int) -> None:
         """Brokers that were silent answer."""
@@ -139,22 +151,11 @@ class Wires:
 
     def stopped(self, broker: int) -> set[tuple[str, int]]:
         """Partitions that a broker was told to stop."""
-        return {
-            (topic.topic_name, p.partition_index)
-            for entity in self.heard(broker, STOP_REPLICA)
-            for topic in entity.topic_states
-            for p in topic.partition_states
-        }
+        return {name for name, _ in self.partitions(broker, STOP_REPLICA)}
 
     def deleted(self, broker: int) -> list[tuple[str, int]]:
         """Partitions whose log a broker was told to delete, once for each time."""
-        return [
-            (topic.topic_name, p.partition_index)
-            for entity in self.heard(broker, STOP_REPLICA)
-            for topic in entity.topic_states
-            for p in topic.partition_states
-            if p.delete_partition
-        ]
+        return [name for name, p in self.partitions(broker, STOP_REPLICA) if p.delete_partition]
 
 
 class Wire:

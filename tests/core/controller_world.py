@@ -46,7 +46,7 @@ from tests.core.controller_kafka import Kafka, id_of
 from tests.core.controller_parts import DAEMON, SECRET, SESSION_S, Clock, Script, Wires
 from tests.core.journal_kit import Book
 from tests.core.role_kit import settings_for
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 from tests.polling import eventually
 
 P = ParamSpec("P")
@@ -363,7 +363,7 @@ async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> A
 def in_world(
     *ids: int, before: Callable[[World], Awaitable[object]] | None = None, **changes: Any
 ) -> Callable[[Test[P]], Callable[P, None]]:
-    """Runs a test in virtual time with a :func:`world` as its first argument; ``before`` prepares it."""
+    """Runs a test in a :func:`world`, its first argument, on a clock that timers alone move; ``before`` prepares it."""
 
     def decorate(test: Test[P]) -> Callable[P, None]:
         @functools.wraps(test)
@@ -375,6 +375,6 @@ def in_world(
 
         _, *others = inspect.signature(test).parameters.values()
         run.__signature__ = inspect.Signature(others)  # type: ignore[attr-defined]  # pytest reads it
-        return in_virtual_time(run)
+        return in_exact_time(run)
 
     return decorate

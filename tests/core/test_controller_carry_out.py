@@ -134,6 +134,7 @@ async def test_a_state_znode_without_permission_is_given_up_alone_with_the_remed
     await w.told()
     assert not w.term.gate.ended
     assert w.counters.failures == {"ZooKeeper refused the write (NO_AUTH): check jute.maxbuffer and the znode's ACL": 1}
+    assert w.wires.offline(2)["t", 0] == w.wires.offline(3)["t", 0] == (1,), "brokers receive that its leader is gone"
     assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
     await w.operator.set_acls(paths.state("t", 0), OPEN, 1)
     await w.boot(4)

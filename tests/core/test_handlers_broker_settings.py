@@ -139,20 +139,21 @@ async def test_numbers_that_no_broker_has_said_yet_are_not_made_up(w: World) -> 
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@in_world()
-async def test_what_brokers_said_while_zookeeper_went_away_is_kept_once_it_is_back(w: World, when: str) -> None:
-    brokers = asking(w, every=GUARDED)
-    brokers.silent = {1, 2, 3}
-    await w.begin_term()
-    w.active.script.at(BROKER_SETTINGS, lambda: w.server.suspend(w.active.zk.session_id), when=when)
-    brokers.silent.clear()
-    await eventually(lambda: not w.term.controller.ready.is_set(), 60.0)
-    asked = brokers.asked
-    w.server.resume(w.active.zk.session_id)
-    await eventually(lambda: not w.term.controller.adoption.unkept, 60.0)
-    assert w.node(BROKER_SETTINGS) is not None
-    assert brokers.asked == asked, "they need not say it again"
-    assert not w.term.gate.ended
+@in_virtual_time
+async def test_what_brokers_said_while_zookeeper_went_away_is_kept_once_it_is_back(when: str) -> None:
+    async with world() as w:
+        brokers = asking(w, every=GUARDED)
+        brokers.silent = {1, 2, 3}
+        await w.begin_term()
+        w.active.script.at(BROKER_SETTINGS, lambda: w.server.suspend(w.active.zk.session_id), when=when)
+        brokers.silent.clear()
+        await eventually(lambda: not w.term.controller.ready.is_set(), 60.0)
+        asked = brokers.asked
+        w.server.resume(w.active.zk.session_id)
+        await eventually(lambda: not w.term.controller.adoption.unkept, 60.0)
+        assert w.node(BROKER_SETTINGS) is not None
+        assert brokers.asked == asked, "they need not say it again"
+        assert not w.term.gate.ended
 
 
 @in_world()
@@ -234,13 +235,17 @@ async def test_settings_that_cannot_be_kept_hold_all_the_same(w: World) -> None:
     assert sum(w.counters.failures.values()) == 1
 
 
+@pytest.mark.parametrize("how", ["joins", "restarts"])
 @in_world()
-async def test_a_broker_that_joins_with_a_stricter_value_is_followed_and_so_is_its_end(w: World) -> None:
-    asking(w, broker_4=GUARDED)
+async def test_a_broker_that_registers_with_a_stricter_value_is_followed_and_so_is_its_end(w: World, how: str) -> None:
+    brokers = asking(w)
+    if how == "restarts":
+        await w.boot(4)
     await w.begin_term()
     await settled(w)
     assert held(w, DELETE) is True
-    await w.boot(4)
+    brokers.files[4] = GUARDED
+    await (w.bounce if how == "restarts" else w.boot)(4)
     await eventually(lambda: held(w, DELETE) is False, 60.0)
     w.die(4)
     await w.told()

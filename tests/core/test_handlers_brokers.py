@@ -36,13 +36,7 @@ async def test_a_death_moves_leaders_shrinks_isrs_and_is_told_to_everybody(w: Wo
     assert w.led() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("t", 2): (3, (3, 2))}
     for broker in (2, 3):
         assert live(w, broker) == {2, 3}
-        offline = {
-            (t.topic_name, p.partition_index): p.offline_replicas
-            for entity in w.wires.heard(broker, UPDATE_METADATA)
-            for t in entity.topic_states
-            for p in t.partition_states
-        }
-        assert set(offline.values()) == {(1,)}
+        assert set(w.wires.offline(broker).values()) == {(1,)}
     assert not w.wires.heard(1), "there is nobody to tell"
 
 

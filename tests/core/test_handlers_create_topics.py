@@ -139,10 +139,16 @@ async def test_without_a_live_replica_the_answer_waits_for_one(w: World) -> None
     assert await waiting == {"t": 0, "u": 0}
 
 
+@pytest.mark.parametrize(("timeout_ms", "seconds"), [(0, 0.0), (1_700, 1.7), (299_000, 299.0), (600_000, 300.0)])
 @in_world()
-async def test_without_a_live_replica_in_time_that_topic_alone_timed_out(w: World) -> None:
+async def test_without_a_live_replica_in_time_that_topic_alone_timed_out(
+    w: World, timeout_ms: int, seconds: float
+) -> None:
     await w.begin_term()
-    assert await created(w, create(topic("t", -1, -1, (9,)), topic("u", 1, 1))) == {"t": 7, "u": 0}
+    before_s = asyncio.get_running_loop().time()
+    wanted = create(topic("t", -1, -1, (9,)), topic("u", 1, 1), timeout_ms=timeout_ms)
+    assert await created(w, wanted) == {"t": 7, "u": 0 if timeout_ms else 7}
+    assert asyncio.get_running_loop().time() - before_s == pytest.approx(seconds, abs=0.2)
     row = w.term.cluster.find("t", 0)
     assert row is not None
     assert w.term.cluster.rows[row].state is PartitionState.NEW
@@ -208,14 +214,17 @@ async def test_of_two_calls_for_one_name_the_first_creates(w: World) -> None:
     assert len(w.assignment("t").partitions) == 1
 
 
+@pytest.mark.parametrize(("ibp", "replicas"), [("3.9", (2,)), ("3.9", (3,)), ("2.7-IV1", (3,))])
 @in_world()
-async def test_somebody_else_creates_it_first(w: World) -> None:
-    await w.begin_term()
-    w.active.script.at(paths.topic("t"), lambda: w.topic("t", (2,)))
-    assert await created(w, create(topic("t", 3, 1), topic("u", 1, 1))) == {"t": 36, "u": 0}
+async def test_a_topic_that_another_client_creates_first_exists_whatever_its_replicas(
+    w: World, ibp: str, replicas: tuple[int, ...]
+) -> None:
+    await w.begin_term(ibp)
+    topic_id = b"" if ibp == "3.9" else None
+    w.active.script.at(paths.topic("t"), lambda: w.topic("t", replicas, topic_id=topic_id))
+    assert await created(w, create(topic("t", -1, -1, (2,)), topic("u", 1, 1))) == {"t": 36, "u": 0}
     await w.told()
-    assert w.led()["t", 0] == (2, (2,))
-    assert len(w.assignment("t").partitions) == 1
+    assert w.led()["t", 0] == (replicas[0], replicas)
 
 
 @in_world()

@@ -11,6 +11,7 @@ import pytest
 from brokers.listener.controller_listener import NotController
 from brokers.outbound.delivery import BrokerResponse
 from brokers.wire.errors import Error
+from brokers.wire.versions import Api
 from controller.engine.event_kinds import EventKind
 from controller.handlers import deletion
 from controller.requests.delete_topics_call import DeletedTopic
@@ -53,8 +54,7 @@ async def test_a_topic_with_a_marker_is_deleted(w: World) -> None:
     assert all(w.wires.last_word(b, UPDATE_METADATA)["t", 1] == (LEADER_DURING_DELETE, 0) for b in (1, 2, 3))
     assert all(w.wires.heard(b, LEADER_AND_ISR) == [] for b in (1, 2, 3))
     assert list(w.led()) == [("u", 0)]
-    told = [topic for request in w.wires.heard(1, STOP_REPLICA) for topic in request.topic_states]
-    assert {p.leader_epoch for topic in told for p in topic.partition_states} == {-2}
+    assert {p.leader_epoch for _, p in w.wires.partitions(1, STOP_REPLICA)} == {-2}
     await w.mark("u")
     await w.told()
     assert gone(w, "u"), "the watch is armed again"
@@ -168,6 +168,26 @@ async def test_a_broker_that_restarts_before_anybody_looks_is_told_again(w: Worl
     await w.mark("t")
     await eventually(lambda: w.wires.deleted(2))
     await w.bounce(2)
+    w.wires.speak(2)
+    await w.told()
+    assert gone(w, "t")
+
+
+@in_world(before=running)
+async def test_a_response_of_a_broker_from_before_its_restart_deletes_nothing(w: World) -> None:
+    """Its log may be back, on a disk that was mounted late: each incarnation has to respond itself."""
+    w.wires.silent.add(2)
+    await w.mark("t")
+    await eventually(lambda: w.wires.deleted(2))
+    rows = {i: False for i in (w.term.cluster.find("t", 0), w.term.cluster.find("t", 1)) if i is not None}
+    former = w.broker_epoch(2)
+    await w.bounce(2)
+    await w.settle()
+    queue = w.term.controller.deletion_queue
+    for epoch in (former, former + 1_000):
+        queue.answered(BrokerResponse(2, epoch, Api.STOP_REPLICA, 0, (), dict.fromkeys(rows, True)))
+        await w.settle()
+        assert not gone(w, "t")
     w.wires.speak(2)
     await w.told()
     assert gone(w, "t")

@@ -46,7 +46,7 @@ async def test_an_isr_change_is_durable_answered_and_told_without_a_new_leader_e
     assert (found.error, found.leader, found.leader_epoch, found.isr, found.partition_epoch) == (0, 1, 3, (1, 3), 1)
     assert (w.states["t", 0].isr, w.states["t", 0].leader_epoch, w.states["t", 0].version) == ((1, 3), 3, 1)
     await w.told()
-    [told] = [p for e in w.wires.heard(2, UPDATE_METADATA) for t in e.topic_states for p in t.partition_states]
+    [(_, told)] = w.wires.partitions(2, UPDATE_METADATA)
     assert (told.isr, told.zk_version) == ((1, 3), 1)
     assert not w.wires.heard(3, LEADER_AND_ISR), "brokers ignore a leader epoch that they know"
 
@@ -224,8 +224,7 @@ async def test_isr_changes_in_zookeeper_are_observed_told_and_their_notes_delete
     await w.told()
     w.agreed()
     assert w.server.tree._nodes[paths.ISR_CHANGES].children == {}
-    told = {p.isr for e in w.wires.heard(3, UPDATE_METADATA) for t in e.topic_states for p in t.partition_states}
-    assert told == {(1, 2), (2,)}
+    assert {p.isr for _, p in w.wires.partitions(3, UPDATE_METADATA)} == {(1, 2), (2,)}
     assert not w.counters.malformed, "the broken note is gone, too"
     w.die(2)
     await w.told()

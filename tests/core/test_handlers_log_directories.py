@@ -11,7 +11,7 @@ from controller.engine.event_kinds import EventKind
 from controller.handlers.log_directories import Failed
 from metadata_store import paths
 from state_machines.model.types import ReplicaState
-from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
+from tests.core.controller_parts import LEADER_AND_ISR
 from tests.core.controller_world import World, in_world, world
 from tests.core.virtual_time import in_virtual_time
 
@@ -37,16 +37,6 @@ def notes(w: World) -> object:
     return w.server.tree._nodes[paths.LOG_DIR_EVENTS].children
 
 
-def offline(w: World, broker: int) -> dict[tuple[str, int], tuple[int, ...]]:
-    """Offline replicas as a broker was last told them."""
-    return {
-        (topic.topic_name, p.partition_index): tuple(p.offline_replicas)
-        for entity in w.wires.heard(broker, UPDATE_METADATA)
-        for topic in entity.topic_states
-        for p in topic.partition_states
-    }
-
-
 @pytest.mark.kafka("LogDirFailureTest.testProduceErrorFromFailureOn*", "LogDirFailureTest.testIOExceptionDuring*")
 @pytest.mark.seed("S4-29", "S4-81")
 @in_world(before=running)
@@ -56,7 +46,7 @@ async def test_leaders_move_replicas_leave_the_isr_and_everybody_hears_it(w: Wor
         ("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("t", 2): (1, (1, 3, 2)), ("u", 0): (-1, (1,)),
     }  # fmt: skip
     assert notes(w) == {}
-    assert offline(w, 3) == {("t", 0): (1,), ("t", 1): (1,), ("u", 0): (1,)}
+    assert w.wires.offline(3) == {("t", 0): (1,), ("t", 1): (1,), ("u", 0): (1,)}
     assert w.wires.stopped(1) == {("t", 0), ("t", 1), ("u", 0)}
     row = w.term.cluster.find("t", 0)
     assert row is not None
@@ -87,7 +77,7 @@ async def test_a_restart_brings_the_replicas_back(w: World) -> None:
     assert w.led()["u", 0] == (1, (1,))
     assert w.led()["t", 0] == (2, (2, 3))
     assert w.wires.last_word(1, LEADER_AND_ISR)["t", 0][0] == 2, "it follows, and may join the ISR"
-    assert offline(w, 3)["t", 0] == ()
+    assert w.wires.offline(3)["t", 0] == ()
     found = await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))
     assert [one.error for one in found.partitions] == [0]
 

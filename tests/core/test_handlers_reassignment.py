@@ -43,23 +43,9 @@ def refused(found: Mapping[tuple[str, int], NotReassigned]) -> dict[tuple[str, i
 def new_to(w: World, broker: int) -> dict[tuple[str, int], bool]:
     """Partitions of which a broker heard LeaderAndIsr, and whether it heard its last leader epoch as a new replica."""
     heard: dict[tuple[str, int], tuple[int, bool]] = {}
-    for request in w.wires.heard(broker, LEADER_AND_ISR):
-        for topic in request.topic_states:
-            for p in topic.partition_states:
-                name, word = (topic.topic_name, p.partition_index), (p.leader_epoch, p.is_new)
-                heard[name] = max(heard.get(name, word), word)
+    for name, p in w.wires.partitions(broker, LEADER_AND_ISR):
+        heard[name] = max(heard.get(name, (-1, False)), (p.leader_epoch, p.is_new))
     return {name: is_new for name, (_, is_new) in heard.items()}
-
-
-def deleted(w: World, broker: int) -> set[tuple[str, int]]:
-    """Partitions that a broker was told to delete."""
-    return {
-        (t.topic_name, p.partition_index)
-        for r in w.wires.heard(broker, STOP_REPLICA)
-        for t in r.topic_states
-        for p in t.partition_states
-        if p.delete_partition
-    }
 
 
 async def left_while_it_should_stop(w: World) -> None:
@@ -99,7 +85,7 @@ async def test_the_protocols_table(w: World) -> None:
 
     gone: list[set[tuple[str, int]]] = []
     w.active.script.at(paths.topic("t"), lambda: seen.append(row(w)), exact=True)
-    w.active.script.at(paths.topic("t"), lambda: gone.extend(deleted(w, b) for b in (1, 2, 3)), exact=True)
+    w.active.script.at(paths.topic("t"), lambda: gone.extend({*w.wires.deleted(b)} for b in (1, 2, 3)), exact=True)
     w.active.script.writes.clear()
     await join(w)
     await told(w)
@@ -146,7 +132,7 @@ async def test_many_partitions_are_a_few_multis_and_one_request_pair_per_broker(
     await told(w)
     assert [len(paths_) for paths_ in w.active.script.writes] == [121, 121, 3]
     assert [len(w.wires.heard(b, STOP_REPLICA)) for b in (1, 2, 3, 4)] == [1, 1, 0, 0]
-    assert len(deleted(w, 1)) == len(deleted(w, 2)) == 120
+    assert len({*w.wires.deleted(1)}) == len({*w.wires.deleted(2)}) == 120
     assert w.term.cluster.reassigning == {}
     assert {a for t in "tu" for a in w.assignment(t).partitions.values()} == {Assignment((3, 4))}
     w.agreed()
@@ -161,7 +147,7 @@ async def test_what_needs_no_new_replica_is_done_without_any_leader(w: World) ->
     await told(w)
     assert (written(w, "t", 0), written(w, "t", 1)) == (Assignment((2, 1)), Assignment((2,)))
     assert w.led() == {("t", 0): (1, (1, 2)), ("t", 1): (2, (2,))}
-    assert (deleted(w, 1), deleted(w, 3)) == ({("t", 1)}, {("t", 1)})
+    assert ({*w.wires.deleted(1)}, {*w.wires.deleted(3)}) == ({("t", 1)}, {("t", 1)})
 
 
 @pytest.mark.seed("S4-59", "S4-60")
@@ -197,7 +183,7 @@ async def test_who_returns_before_the_final_rewrite_is_told_again_to_delete(w: W
     await w.boot(1)
     await told(w)
     assert written(w, "t") == Assignment((2,))
-    assert deleted(w, 1) == {("t", 0)}
+    assert {*w.wires.deleted(1)} == {("t", 0)}
 
 
 @pytest.mark.seed("S4-60", "S4-86")
@@ -206,7 +192,7 @@ async def test_who_is_not_the_controller_any_more_tells_nobody_again_to_delete(w
     w.active.script.at(paths.CONTROLLER_EPOCH, w.seize)
     await w.boot(1)
     assert "another controller" in await w.active.ended()
-    assert deleted(w, 1) == set()
+    assert {*w.wires.deleted(1)} == set()
 
 
 @pytest.mark.seed("S4-60")
@@ -216,11 +202,11 @@ async def test_it_is_told_again_once_the_connection_is_back(w: World) -> None:
     w.active.script.at(paths.CONTROLLER_EPOCH, lambda: w.server.suspend(session))
     await w.boot(1)
     await asyncio.sleep(0.1)
-    assert deleted(w, 1) == set()
+    assert {*w.wires.deleted(1)} == set()
     w.server.resume(session)
     await told(w)
     assert written(w, "t") == Assignment((2,))
-    assert deleted(w, 1) == {("t", 0)}
+    assert {*w.wires.deleted(1)} == {("t", 0)}
 
 
 @pytest.mark.seed("S4-69", "S4-78")
@@ -303,7 +289,7 @@ async def test_cancelled_at_each_phase(w: World, phase: str) -> None:
         return
     assert found == {}
     assert (written(w, "t"), w.led()) == (Assignment((1, 2)), {("t", 0): (1, (1, 2))})
-    assert (deleted(w, 3), deleted(w, 4), deleted(w, 1)) == ({("t", 0)}, {("t", 0)}, set())
+    assert ({*w.wires.deleted(3)}, {*w.wires.deleted(4)}, {*w.wires.deleted(1)}) == ({("t", 0)}, {("t", 0)}, set())
     assert (w.term.cluster.reassigning, await listed(w)) == ({}, {})
     w.agreed()
 
@@ -334,7 +320,7 @@ async def test_overridden_it_drops_what_only_the_first_target_has(w: World) -> N
     assert written(w, "t") == Assignment((2, 4, 1), (4,), (1,))
     await caught_up(w)
     assert (written(w, "t"), w.led()) == (Assignment((2, 4)), {("t", 0): (2, (2, 4))})
-    assert (deleted(w, 3), deleted(w, 1)) == ({("t", 0)}, {("t", 0)})
+    assert ({*w.wires.deleted(3)}, {*w.wires.deleted(1)}) == ({("t", 0)}, {("t", 0)})
 
 
 @pytest.mark.seed("S4-84")
@@ -497,7 +483,7 @@ async def test_the_leader_and_origin_dies_before_the_end(w: World) -> None:
     w.die(1)
     await caught_up(w)
     assert (written(w, "t"), w.led()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
-    assert deleted(w, 1) == set()
+    assert {*w.wires.deleted(1)} == set()
 
 
 @in_world(before=running)

@@ -97,8 +97,9 @@ async def test_one_wrong_credential_refuses_the_user_and_nobody_else(w: World, w
     assert settings(w, "good")
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
 @in_virtual_time
-async def test_a_write_whose_reply_is_lost_is_found_again() -> None:
+async def test_a_write_whose_reply_is_lost_is_found_again_or_repeated(when: str) -> None:
     def lost() -> None:
         raise OutcomeUnknown("the reply is lost")
 
@@ -106,7 +107,7 @@ async def test_a_write_whose_reply_is_lost_is_found_again() -> None:
         await w.begin_term()
         assert await altered(w, upsert("u")) == {"u": 0}
         told = len(notes(w))
-        w.active.script.at(paths.config("users", "u"), lost, when="after")
+        w.active.script.at(paths.config("users", "u"), lost, when=when)
         assert await altered(w, ScramDeletion("u", SHA_256)) == {"u": 0}
         assert settings(w, "u") == {}
         assert len(notes(w)) == told + 1

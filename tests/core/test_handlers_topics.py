@@ -23,16 +23,6 @@ async def running(w: World, ibp: str = "3.9") -> None:
     w.witness.told.clear()
 
 
-def is_new(w: World, broker: int) -> dict[tuple[str, int], bool]:
-    """The flag that a broker was told with each partition."""
-    return {
-        (t.topic_name, p.partition_index): p.is_new
-        for entity in w.wires.heard(broker, LEADER_AND_ISR)
-        for t in entity.topic_states
-        for p in t.partition_states
-    }
-
-
 @pytest.mark.kafka(
     "ControllerIntegrationTest.testTopicCreation", "ControllerIntegrationTest.testTopicCreationWithOfflineReplica"
 )
@@ -44,8 +34,8 @@ async def test_a_new_topic_starts_on_its_live_replicas(w: World) -> None:
     assert w.led()["new", 0] == (3, (3, 1))
     assert w.led()["new", 1] == (2, (2,))
     assert w.states["new", 0].leader_epoch == w.states["new", 0].version == 0
-    assert is_new(w, 1) == {("new", 0): True}
-    assert is_new(w, 2) == {("new", 1): True}
+    assert w.wires.is_new(1) == {("new", 0): True}
+    assert w.wires.is_new(2) == {("new", 1): True}
     assert w.wires.last_word(2, UPDATE_METADATA) == {("new", 0): (3, 0), ("new", 1): (2, 0)}
 
 
@@ -60,7 +50,7 @@ async def test_a_new_topic_without_a_live_replica_waits_for_one(w: World) -> Non
     await w.boot(9)
     await w.told()
     assert w.led()["waits", 0] == (9, (9,))
-    assert is_new(w, 9)["waits", 0]
+    assert w.wires.is_new(9)["waits", 0]
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testTopicPartitionExpansion")
@@ -73,7 +63,7 @@ async def test_added_partitions_start_and_the_others_stay_as_they_are(w: World) 
     assert w.states["t", 0] == before
     assert w.led()["t", 1] == (2, (2, 3))
     assert w.led()["t", 2] == (3, (3, 1))
-    assert set(is_new(w, 3)) == {("t", 1), ("t", 2)}
+    assert set(w.wires.is_new(3)) == {("t", 1), ("t", 2)}
     await w.expand("t", (1, 2))
     await w.told()
     assert w.led()["t", 3] == (1, (1, 2)), "the watch is armed again"

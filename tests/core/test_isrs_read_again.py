@@ -13,7 +13,6 @@ from controller.engine.controller import Controller
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.reassignment import LAST_IN_SYNC
 from state_machines.model.types import Assignment
-from tests.core.controller_parts import UPDATE_METADATA
 from tests.core.controller_world import World, in_world, world
 from tests.core.reassignment_kit import alter, caught_up, told, written
 from tests.core.virtual_time import in_virtual_time
@@ -47,6 +46,8 @@ def rereads(w: World) -> Iterator[list[list[tuple[str, int]]]]:
 @pytest.mark.seed("S4-70", "S4-80")
 @in_world(before=running)
 async def test_a_preferred_replica_that_rejoined_without_a_notification_leads(w: World) -> None:
+    """The daemon's server of ZooKeeper is behind the others: it catches up before the ISR is read."""
+    w.server.lag(w.active.zk.session_id)
     await w.leader_writes("t", 0, (2, 3, 1))
     with rereads(w) as found:
         assert await w.elect(PREFERRED, ("t", 0), ("u", 0)) == {("t", 0): 0, ("u", 0): 0}
@@ -132,10 +133,7 @@ async def test_a_follower_that_rejoined_and_died_leaves_the_isr(w: World) -> Non
     w.die(1)
     await w.told()
     assert w.led() == {("t", 0): (2, (2, 3)), ("u", 0): (2, (2, 3))}
-    [entry] = [
-        p for p in w.wires.heard(3, UPDATE_METADATA)[-1].topic_states[0].partition_states if p.partition_index == 0
-    ]
-    assert tuple(entry.offline_replicas) == (1,)
+    assert w.wires.offline(3)["t", 0] == (1,)
     w.agreed()
 
 

@@ -22,13 +22,8 @@ from tests.core.controller_world import World, in_world
 
 def heard(w: World, broker: int, topic: str) -> list[tuple[int, int, bool]]:
     """(partition, leader epoch, is new) of all that a broker was told by LeaderAndIsr of a topic."""
-    return [
-        (p.partition_index, p.leader_epoch, p.is_new)
-        for request in w.wires.heard(broker, LEADER_AND_ISR)
-        for found in request.topic_states
-        if found.topic_name == topic
-        for p in found.partition_states
-    ]
+    sent = w.wires.partitions(broker, LEADER_AND_ISR)
+    return [(number, p.leader_epoch, p.is_new) for (name, number), p in sent if name == topic]
 
 
 async def running(w: World) -> None:
@@ -115,6 +110,19 @@ async def test_a_term_that_ends_before_it_took_a_partition_up_leaves_it_to_the_n
     await w.serve()
     assert w.led()["late", 0] == (2, (2, 3))
     w.agreed()
+
+
+@in_world(before=running)
+async def test_partitions_that_come_late_while_others_are_taken_up_are_taken_up_after_them(w: World) -> None:
+    controller, row = w.term.controller, w.term.cluster.find("t", 0)
+    assert row is not None
+    w.active.script.at("late/partitions/0/state", lambda: controller.take_up([row]))
+    w.server.hold_watches(w.active.zk.session_id)
+    await w.topic("late", (2, 3), leaders=True)
+    w.server.release_watches(w.active.zk.session_id)
+    await w.told()
+    assert {name: state.leader_epoch for name, state in w.states.items()} == {("t", 0): 4, ("late", 0): 4}
+    assert not controller.late
 
 
 @pytest.mark.seed("S4-80")

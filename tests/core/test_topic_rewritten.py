@@ -230,11 +230,15 @@ async def test_ids_that_contradict_each_other_are_not_believed(w: World) -> None
     assert w.assignment("t").topic_id is None
 
 
-@in_world(before=lost)
-async def test_the_id_of_another_topic_is_not_believed(w: World) -> None:
-    w.knows = {1: {"t": id_of("other")}}
+@pytest.mark.parametrize("name", ["other", "another"])
+@in_world()
+async def test_an_id_that_two_topics_would_have_is_given_to_none(w: World, name: str) -> None:
+    """``other`` has its own in its znode; that of ``another`` is lost, too."""
+    await lost(w, "t", "another")
+    w.knows = {1: {"t": id_of(name), "another": id_of("another")}}
     await w.serve()
     assert w.assignment("t").topic_id is None
+    assert w.assignment("another").topic_id == (id_of("another") if name == "other" else None)
 
 
 @in_world()
