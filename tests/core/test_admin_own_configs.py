@@ -101,6 +101,20 @@ async def test_a_response_that_cannot_be_merged_ends_the_clients_connection(
     assert why in caplog.text
 
 
+@pytest.mark.parametrize(("size", "merged"), [(70_000, True), (150_000, False)])
+async def test_a_merged_response_counts_by_its_bytes_against_the_bound_of_all_clients(size: int, merged: bool) -> None:
+    """The response comes in pieces of at most 64 KiB."""
+    outcomes = tuple(outcome(DESCRIBE_CONFIGS, 4, TOPIC, f"topic-{i}") for i in range(size // 46))
+    async with endpoint_world(buffered_bytes_max=110_000) as w:
+        w.broker.script = lambda frame: response_frame(DESCRIBE_CONFIGS, 4, corr(frame), results=outcomes)
+        client = await w.connect()
+        client.request(DESCRIBE_CONFIGS, 4, **about(DESCRIBE_CONFIGS, 4, OWN, (TOPIC, "t")))
+        if merged:
+            assert len(await client.frame()) > 66_000
+        else:
+            assert await client.closed()
+
+
 def test_values_are_left_out_of_the_representation() -> None:
     assert "hidden" not in repr(AlteredConfig("ssl.keystore.password", "hidden"))
     assert about_configs(AlterConfigsRequest(()))

@@ -171,39 +171,29 @@ async def test_an_address_that_is_in_use_is_named() -> None:
                 raise AssertionError("served")
 
 
-async def test_a_certificate_of_the_named_authority_replaces_the_token(tmp_path: Path, token_file: Path) -> None:
+@pytest.mark.parametrize("with_token", [True, False])
+async def test_a_certificate_of_the_named_authority_replaces_the_token(
+    tmp_path: Path, token_file: Path, with_token: bool
+) -> None:
     servers, clients = Authority(tmp_path / "servers"), Authority(tmp_path / "clients")
-    plain = ssl.create_default_context(cafile=servers.file)
-    shown = ssl.create_default_context(cafile=servers.file)
-    shown.load_cert_chain(clients.signed("prometheus"))
-    foreign = ssl.create_default_context(cafile=servers.file)
+    plain, certified, foreign = (ssl.create_default_context(cafile=servers.file) for _ in range(3))
+    certified.load_cert_chain(clients.signed("prometheus"))
     foreign.load_cert_chain(servers.signed("stranger"))
     settings: Any = {"certificate_file": servers.signed("daemon"), "client_ca_file": clients.file}
-    async with surface(**settings, token_file=token_file) as at:
-        async with client(at, shown) as http:
-            assert (await http.get("/metrics")).status_code == 200
-        async with client(at, plain) as http:
-            assert (await http.get("/metrics")).status_code == 401
-            assert (await http.get("/liveness")).status_code == 200
-        async with client(at, plain, TOKEN) as http:
-            assert (await http.get("/metrics")).status_code == 200
-        with pytest.raises(httpx.TransportError):
-            async with client(at, foreign) as http:
-                await http.get("/metrics")
-        with pytest.raises(httpx.TransportError):
-            async with client(at, token=TOKEN) as http:
-                await http.get("/metrics")
-
-
-async def test_with_an_authority_and_no_token_a_client_without_a_certificate_is_refused(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    trusting = ssl.create_default_context(cafile=authority.file)
-    certified = ssl.create_default_context(cafile=authority.file)
-    certified.load_cert_chain(authority.signed("prometheus"))
-    async with surface(certificate_file=authority.signed("daemon"), client_ca_file=authority.file) as at:
-        for context, code in ((trusting, 401), (certified, 200)):
-            async with client(at, context) as http:
+    settings |= {"token_file": token_file} if with_token else {}
+    async with surface(**settings) as at:
+        for context, token, code in (
+            (certified, "", 200),
+            (plain, "", 401),
+            (plain, TOKEN, 200 if with_token else 401),
+        ):
+            async with client(at, context, token) as http:
                 assert {(await http.get(path)).status_code for path in READING} == {code}
+                assert (await http.get("/liveness")).status_code == 200
+        for refused in (foreign, False):
+            with pytest.raises(httpx.TransportError):
+                async with client(at, refused, TOKEN) as http:
+                    await http.get("/metrics")
 
 
 CROWDS = {

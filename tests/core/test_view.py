@@ -20,6 +20,7 @@ from controller.http.ports import DaemonView, NotActive, NotFound, Only, Partiti
 from controller.journal.journal import folder_in
 from controller.journal.segments import SegmentName
 from controller.metrics.gauges import ShownMode as GaugeMode
+from controller.operator.endpoint_status import Announced, announced
 from controller.operator.items import history_rows
 from controller.operator.sampling import MODES
 from controller.operator.view import View
@@ -362,6 +363,21 @@ async def test_the_admin_endpoint_is_shown_while_it_is_announced(tmp_path: Path)
         restart_s = 30.0  # an endpoint that restarts stays listed for 10 s
         await eventually(lambda: view.status().admin_endpoint is None, within_s=restart_s)
         assert not view.gauges().endpoint_shown
+
+
+@pytest.mark.parametrize("written", ["nothing", "garbage", "unsealed", "sealed"])
+async def test_an_announcement_is_ours_if_it_can_be_read_and_is_sealed(tmp_path: Path, written: str) -> None:
+    async with governed(tmp_path) as (cluster, daemon, _):
+        endpoint, zk = AdminEndpoint("CLIENT", "regent1", 9096), cluster.operator
+        if written != "nothing":
+            sealed = Seals(SECRET, CLUSTER_ID).announced(daemon.me.id, zk.session_id, endpoint)
+            endpoint = sealed if written == "sealed" else endpoint
+            assert await announce(zk, daemon.me.id, endpoint) is None
+        if written == "garbage":
+            await zk.set(endpoint_path(daemon.me.id), b"?", ANY_VERSION)
+        assert daemon.role is not None
+        found = await announced(daemon.role)
+        assert found == (Announced() if written in ("nothing", "garbage") else Announced(endpoint, written == "sealed"))
 
 
 async def test_a_shadow_shows_the_state_that_it_follows(tmp_path: Path) -> None:
