@@ -1,4 +1,4 @@
-"""The model: what is observed, what is applied, and what is implied by neither."""
+"""The model: facts that are observed, decisions that are applied, and states that registrations imply."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from state_machines.decisions.broker_change import broker_death
 from state_machines.decisions.controlled_shutdown import controlled_shutdown
 from state_machines.decisions.topic_change import new_partitions
-from state_machines.model.cluster import Cluster, StaleChange, leadership_of
+from state_machines.model.cluster import StaleChange, leadership_of
 from state_machines.model.decision import ReplicaMove
 from state_machines.model.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState, TopicAssignment
 from tests.core.model import EPOCH, P, carried_out, come_back, decided, die, enter, make_cluster, topic, writes_of
@@ -32,7 +32,7 @@ def test_equal_assignments_and_isrs_are_one_object() -> None:
 
 @pytest.mark.seed("S4-1")
 def test_a_recreated_topic_gets_rows_of_its_own() -> None:
-    """A row index names one incarnation: what is still under way for the old one cannot hit the new one."""
+    """A write that is under way for the former incarnation cannot hit the next."""
     cluster = make_cluster(P((1, 2), 1))
     stale = decided(cluster, partial(broker_death, dead=[1]))
     assert cluster.observe_topic_gone("t") == [0]
@@ -48,7 +48,8 @@ def test_a_recreated_topic_gets_rows_of_its_own() -> None:
     assert cluster.rows[0].state is PartitionState.NON_EXISTENT
 
 
-@pytest.mark.seed("S4-67")
+@pytest.mark.kafka("ControllerContextTest.test*ReturnsEmpty*")
+@pytest.mark.seed("S4-1", "S4-2", "S4-3", "S4-4", "S4-67")
 @pytest.mark.parametrize(
     ("found", "state"),
     [
@@ -58,19 +59,25 @@ def test_a_recreated_topic_gets_rows_of_its_own() -> None:
         (Leadership(NO_LEADER, 3, (4,), 5, 7, recovering=True), PartitionState.OFFLINE),
     ],
 )
-def test_initial_state(found: Leadership | None, state: PartitionState) -> None:
+def test_a_loaded_partition_is_new_online_or_offline_by_its_state_znode(
+    found: Leadership | None, state: PartitionState
+) -> None:
     cluster = make_cluster()
     [row] = cluster.observe_topic(topic("t", [(1, 2, 4)]))
     cluster.load_leadership([row], [found])
     assert cluster.rows[row].state is state
     assert leadership_of(cluster.rows[row]) == found
     assert (row in cluster.leaderless) == (state is not PartitionState.ONLINE)
+    assert cluster.observe_topic_gone("t") == [row]
+    assert (cluster.rows[row].state, cluster.leaderless) == (PartitionState.NON_EXISTENT, set())
+    assert not cluster.rows[row].has_leadership
+    assert cluster.find("t", 0) is None
 
 
 @pytest.mark.seed("S4-80")
-def test_an_isr_that_its_leader_wrote_is_observed() -> None:
+def test_a_state_znode_is_observed_where_its_content_differs() -> None:
     cluster = make_cluster(P((1, 2), 1, (1,), epoch=3, version=4))
-    assert cluster.observe_leadership(0, leadership_of(cluster.rows[0])) is None, "nothing new, nothing to tell"
+    assert cluster.observe_leadership(0, leadership_of(cluster.rows[0])) is None, "it is known"
     change = cluster.observe_leadership(0, Leadership(1, 3, (1, 2), EPOCH - 1, 5))
     assert change is not None
     assert (change.after.isr, change.after.version, change.after.state) == ((1, 2), 5, PartitionState.ONLINE)
@@ -79,7 +86,7 @@ def test_an_isr_that_its_leader_wrote_is_observed() -> None:
     assert change.after is cluster.rows[0]
 
 
-def test_a_znode_that_was_removed_and_written_again_with_the_same_version_is_seen() -> None:
+def test_a_state_znode_that_was_created_anew_with_the_same_version_is_observed() -> None:
     cluster = make_cluster(P((1, 2), 1))
     change = cluster.observe_leadership(0, Leadership(2, 0, (2,), 9, 0))
     assert change is not None
@@ -89,7 +96,7 @@ def test_a_znode_that_was_removed_and_written_again_with_the_same_version_is_see
     assert (cluster.rows[0].state, cluster.leaderless) == (PartitionState.NEW, {0})
 
 
-def test_apply_takes_a_change_once() -> None:
+def test_a_change_is_applied_once() -> None:
     cluster = make_cluster(P((1, 2), 1))
     die(cluster, 1)
     decision = decided(cluster, partial(broker_death, dead=[1]))
@@ -99,8 +106,8 @@ def test_apply_takes_a_change_once() -> None:
 
 
 @pytest.mark.seed("S4-44", "S4-45")
-def test_a_write_that_was_given_up_is_tried_at_the_next_event() -> None:
-    """ZooKeeper refused the write, or it stayed contended: the model must not call a dead leader Online."""
+def test_a_write_that_was_given_up_is_decided_again_at_the_next_event() -> None:
+    """The model must not call a partition Online under a dead leader."""
     cluster = make_cluster(P((1, 2), 1), P((2, 3), 2))
     die(cluster, 1)
     assert 0 in writes_of(decided(cluster, partial(broker_death, dead=[1])))
@@ -108,14 +115,14 @@ def test_a_write_that_was_given_up_is_tried_at_the_next_event() -> None:
     assert [row.state.name for row in cluster.rows] == ["OFFLINE", "ONLINE"]
     assert cluster.leaderless == {0}
     die(cluster, 3)
-    assert writes_of(carried_out(cluster, partial(broker_death, dead=[3])))[0] == (2, (1, 2)[1:], 1, 1)
+    assert writes_of(carried_out(cluster, partial(broker_death, dead=[3])))[0] == (2, (2,), 1, 1)
 
 
 @pytest.mark.kafka(
     "PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransitionZooKeeperClientExceptionFromCreateStates",
     "PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransitionErrorCodeFromCreateStates",
 )
-def test_a_create_that_was_given_up_is_tried_at_the_next_event() -> None:
+def test_a_create_that_was_given_up_is_decided_again_at_the_next_event() -> None:
     cluster = make_cluster()
     rows = cluster.observe_topic(topic("t", [(1, 2)]))
     decided(cluster, partial(new_partitions, rows=rows))
@@ -125,7 +132,7 @@ def test_a_create_that_was_given_up_is_tried_at_the_next_event() -> None:
     assert writes_of(carried_out(cluster, partial(broker_death, dead=[2]))) == {0: (1, (1,), 0, 0)}
 
 
-def test_a_vanished_topic_does_not_come_back_by_a_write_that_was_given_up() -> None:
+def test_a_write_that_was_given_up_brings_no_vanished_topic_back() -> None:
     cluster = make_cluster(P((1, 2), 1))
     cluster.observe_topic_gone("t")
     cluster.observe_undecided([0])
@@ -144,16 +151,16 @@ def test_offline_replicas_follow_liveness() -> None:
     assert cluster.offline_replicas(0) == ()
 
 
-def test_hosted_asks_each_assignment_once_and_skips_what_is_gone() -> None:
+def test_a_broker_hosts_the_rows_that_exist() -> None:
     cluster = make_cluster(P((1, 2), 1), P((2, 3), 2), P((1, 2), 1), P((3, 1), 3))
     assert cluster.hosted(1) == [0, 2, 3]
     cluster.observe_topic(topic("u", [(1,)]))
-    assert cluster.hosted(1) == [0, 2, 3], "nothing was started there yet"
+    assert cluster.hosted(1) == [0, 2, 3], "it has not started yet"
     cluster.observe_topic_gone("t")
     assert cluster.hosted(1) == []
 
 
-def test_exceptions_of_replicas_end_with_the_life_of_their_broker() -> None:
+def test_exceptions_of_replicas_end_with_the_incarnation_of_their_broker() -> None:
     cluster = make_cluster(P((2, 1), 2), P((2, 3), 2))
     cluster.observe_shutting_down(1)
     carried_out(cluster, partial(controlled_shutdown, broker=1))
@@ -166,8 +173,8 @@ def test_exceptions_of_replicas_end_with_the_life_of_their_broker() -> None:
     assert cluster.replica_states == {}
 
 
-def test_online_is_implied_and_never_kept() -> None:
-    """Moves are entered before the writes of their rows: a replica of a row that is NonExistent so far, too."""
+def test_states_that_registrations_imply_are_not_kept() -> None:
+    """Moves are applied before the writes of their rows, which are NonExistent so far."""
     cluster = make_cluster()
     rows = cluster.observe_topic(topic("t", [(1, 2)] * 3))
     decision = decided(cluster, partial(new_partitions, rows=rows))
@@ -175,9 +182,3 @@ def test_online_is_implied_and_never_kept() -> None:
     assert cluster.replica_states == {}
     cluster.apply_replicas([ReplicaMove(0, 9, ReplicaState.OFFLINE, "its broker is absent")])
     assert cluster.replica_states == {}
-
-
-@pytest.mark.kafka("ControllerContextTest.test*ReturnsEmpty*")
-def test_an_empty_model() -> None:
-    cluster = Cluster(EPOCH)
-    assert (cluster.find("t", 0), cluster.topic("t"), cluster.hosted(1)) == (None, None, [])

@@ -1,4 +1,4 @@
-"""Decisions over many partitions against a reference that does one partition, one step and one epoch at a time."""
+"""Decisions on many partitions against a reference that takes one partition, one step and one epoch at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Reference(Struct):
         self.leader, self.isr, self.epoch, self.written = leader, isr, self.epoch + 1, True
 
     def elect(self, live: set[int], unclean: bool) -> None:
-        """The offline selector."""
+        """Elects by the offline rule."""
         in_sync = [r for r in self.replicas if r in live and r in self.isr]
         if in_sync:
             self.write(in_sync[0], tuple(r for r in self.isr if r in live))
@@ -39,7 +39,7 @@ class Reference(Struct):
             self.write(first, (first,))
 
     def remove(self, broker: int) -> None:
-        """A replica goes offline. A first write that would move nothing but the epoch is the one that we save."""
+        """Takes a replica offline; a first write that would move nothing but the epoch is saved."""
         if broker not in self.isr:
             return
         leader = NO_LEADER if broker == self.leader else self.leader
@@ -50,7 +50,7 @@ class Reference(Struct):
 
 @st.composite
 def partitions(draw: st.DrawFn, live: tuple[int, ...] = IDS) -> P:
-    """A partition whose leader is live; ``live`` empty: it may be anybody, or nobody."""
+    """Draws a partition whose leader is live; with ``live`` empty, any leader or none."""
     replicas = tuple(draw(st.permutations(IDS))[: draw(st.integers(1, 4))])
     isr = tuple(draw(st.permutations(replicas))[: draw(st.integers(1, len(replicas)))])
     leader = draw(st.sampled_from(isr if live else (NO_LEADER, *isr)))
@@ -67,13 +67,13 @@ def references(made: list[P]) -> list[Reference]:
 
 
 def expected(made: list[P], after: list[Reference]) -> dict[int, tuple[int, tuple[int, ...], int, int]]:
-    """One write per partition that was written at all, one partition epoch above the former."""
+    """Returns one write for each partition that was written, one partition epoch above the former."""
     return {i: (r.leader, r.isr, r.epoch, made[i].version + 1) for i, r in enumerate(after) if r.written}
 
 
 @settings(deadline=None)
 @given(made=many, dead=some, unclean=st.booleans())
-def test_broker_death(made: list[P], dead: set[int], unclean: bool) -> None:
+def test_a_death_decides_as_the_reference_does(made: list[P], dead: set[int], unclean: bool) -> None:
     after = references(made)
     live = set(IDS) - dead
     for reference in after:
@@ -89,7 +89,7 @@ def test_broker_death(made: list[P], dead: set[int], unclean: bool) -> None:
 
 @settings(deadline=None)
 @given(made=anyhow, dead=st.sets(st.sampled_from(IDS)), unclean=st.booleans())
-def test_failover(made: list[P], dead: set[int], unclean: bool) -> None:
+def test_a_failover_decides_as_the_reference_does(made: list[P], dead: set[int], unclean: bool) -> None:
     after = references(made)
     live = set(IDS) - dead
     for reference in after:
@@ -105,7 +105,7 @@ def test_failover(made: list[P], dead: set[int], unclean: bool) -> None:
 
 @settings(deadline=None)
 @given(made=many, leaving=st.permutations(IDS), earlier=st.integers(0, 3))
-def test_controlled_shutdown(made: list[P], leaving: list[int], earlier: int) -> None:
+def test_a_controlled_shutdown_decides_as_the_reference_does(made: list[P], leaving: list[int], earlier: int) -> None:
     broker, away = leaving[0], set(leaving[: earlier + 1])
     after = references(made)
     for reference in after:

@@ -14,6 +14,7 @@ from state_machines.machines.selectors import (
     NO_TARGET,
     NOTHING_LIVE,
     OFFLINE_IN_ISR,
+    OFFLINE_UNCLEAN,
     OUTRANKED,
     PASSED_OVER,
     PREFERRED_BEHIND,
@@ -31,10 +32,13 @@ from state_machines.machines.selectors import (
 )
 
 Ids = tuple[int, ...]
+EVERY = (1, 2, 3)
+ISRS = [isr for n in (1, 2, 3) for isr in permutations(EVERY, n)]
+SUBSETS = [set(some) for n in (0, 1, 2, 3) for some in combinations(EVERY, n)]
 
 
 def outcome(found: Election | NoLeader) -> tuple[int, Ids] | str:
-    """Leader and ISR, or why there is none."""
+    """Returns leader and ISR, or the reason why there is none."""
     return (found.leader, found.isr) if isinstance(found, Election) else found.why
 
 
@@ -53,24 +57,19 @@ def outcome(found: Election | NoLeader) -> tuple[int, Ids] | str:
         pytest.param((2, 4), (2,), {4}, False, NO_LIVE_ISR, id="last ISR member died, unclean is off"),
         pytest.param((2, 4), (2,), {4}, True, (4, (4,)), id="last ISR member died, unclean is on"),
         pytest.param((1, 2, 3), (3,), {1, 2}, True, (1, (1,)), id="unclean: first live replica alone"),
-        pytest.param((1, 2), (2,), {1, 2}, True, (2, (2,)), id="unclean is not asked while an ISR member lives"),
+        pytest.param((1, 2), (2,), {1, 2}, True, (2, (2,)), id="clean while an ISR member lives"),
         pytest.param((1, 2), (2,), set(), True, NOTHING_LIVE, id="unclean, but nothing lives"),
         pytest.param((1, 2), (1, 2), set(), False, NO_LIVE_ISR, id="nothing lives"),
         pytest.param((1, 2), (), {1}, False, NO_LIVE_ISR, id="empty ISR"),
         pytest.param((1, 2), (9,), {9, 1}, False, NO_LIVE_ISR, id="an ISR member that is not assigned cannot lead"),
     ],
 )
-def test_offline(replicas: Ids, isr: Ids, live: set[int], unclean: bool, expected: object) -> None:
-    assert outcome(offline(replicas, isr, live=live, unclean=unclean)) == expected
-
-
-@pytest.mark.seed("S4-11", "S4-82")
-def test_only_an_election_outside_of_the_isr_is_unclean() -> None:
-    clean = offline((1, 2), (2,), live={2}, unclean=True)
-    dirty = offline((1, 2), (2,), live={1}, unclean=True)
-    assert isinstance(clean, Election)
-    assert isinstance(dirty, Election)
-    assert (clean.unclean, dirty.unclean) == (False, True)
+def test_the_offline_rule_elects_the_first_live_member_of_the_isr(
+    replicas: Ids, isr: Ids, live: set[int], unclean: bool, expected: object
+) -> None:
+    found = offline(replicas, isr, live=live, unclean=unclean)
+    assert outcome(found) == expected
+    assert getattr(found, "unclean", False) == (found.why == OFFLINE_UNCLEAN)
 
 
 @pytest.mark.kafka(
@@ -89,7 +88,9 @@ def test_only_an_election_outside_of_the_isr_is_unclean() -> None:
         pytest.param((4,), (1, 2), {1, 2, 4}, NO_TARGET, id="the target has not caught up"),
     ],
 )
-def test_reassigned(targets: Ids, isr: Ids, live: set[int], expected: object) -> None:
+def test_the_reassignment_rule_elects_the_first_target_that_is_live_and_in_sync(
+    targets: Ids, isr: Ids, live: set[int], expected: object
+) -> None:
     assert outcome(reassigned(targets, isr, live=live)) == expected
 
 
@@ -107,10 +108,12 @@ def test_reassigned(targets: Ids, isr: Ids, live: set[int], expected: object) ->
         pytest.param((2, 4), (4,), {2, 4}, PREFERRED_BEHIND, id="preferred is behind"),
         pytest.param((2, 4), (2, 4), {4}, PREFERRED_DOWN, id="preferred is down"),
         pytest.param((2, 4), (4,), {4}, PREFERRED_DOWN, id="preferred is down and behind"),
-        pytest.param((), (4,), {4}, PREFERRED_DOWN, id="an assignment that somebody emptied"),
+        pytest.param((), (4,), {4}, PREFERRED_DOWN, id="an empty assignment"),
     ],
 )
-def test_preferred(replicas: Ids, isr: Ids, live: set[int], expected: object) -> None:
+def test_the_preferred_rule_elects_the_first_replica_or_none(
+    replicas: Ids, isr: Ids, live: set[int], expected: object
+) -> None:
     assert outcome(preferred(replicas, isr, live=live)) == expected
 
 
@@ -129,41 +132,35 @@ def test_preferred(replicas: Ids, isr: Ids, live: set[int], expected: object) ->
         pytest.param((2, 4), (2,), {2, 4}, {2}, NO_OTHER_ISR, id="the last ISR member leaves"),
         pytest.param((2, 4), (2, 4), {2, 4}, {2, 4}, NO_OTHER_ISR, id="every ISR member leaves"),
         pytest.param((1, 2), (1, 2), {1}, {1}, NO_OTHER_ISR, id="the other member is not registered"),
-        pytest.param((1, 2, 3), (1, 2, 3), {1, 3}, {1}, (3, (2, 3)), id="only who leaves is taken out of the ISR"),
+        pytest.param((1, 2, 3), (1, 2, 3), {1, 3}, {1}, (3, (2, 3)), id="an unregistered member stays in the ISR"),
     ],
 )
-def test_controlled_shutdown(
+def test_the_shutdown_rule_elects_another_member_and_takes_all_that_leave_out_of_the_isr(
     replicas: Ids, isr: Ids, registered: set[int], leaving: set[int], expected: object
 ) -> None:
     assert outcome(controlled_shutdown(replicas, isr, registered=registered, shutting_down=leaving)) == expected
 
 
 @pytest.mark.seed("S4-10", "S4-11", "S4-13", "S4-14", "S4-16", "S4-17", "S4-19", "S4-20")
-def test_what_every_election_keeps() -> None:
-    """All small cases: the leader is live, assigned and in the ISR it starts with; an ISR is never emptied, and grows
-    only by an unclean election, which happens only where no ISR member lives."""
-    everybody = (1, 2, 3)
-    for replicas in permutations(everybody):
-        for isr in (s for n in (1, 2, 3) for s in permutations(everybody, n)):
-            for live in (set(s) for n in (0, 1, 2, 3) for s in combinations(everybody, n)):
-                away = set(everybody) - live
-                found = [
-                    offline(replicas, isr, live=live),
-                    offline(replicas, isr, live=live, unclean=True),
-                    reassigned(replicas, isr, live=live),
-                    preferred(replicas, isr, live=live),
-                    controlled_shutdown(replicas, isr, registered=everybody, shutting_down=away),
-                    initial(replicas, isr, live=live),
-                ]
-                for election in (f for f in found if isinstance(f, Election)):
-                    assert election.leader in live
-                    assert election.leader in election.isr
-                assert all(set(f.isr) <= set(isr) for f in found[:5] if isinstance(f, Election) and not f.unclean)
-                unclean = found[1]
-                assert isinstance(unclean, Election) == bool(live)
-                assert not isinstance(unclean, Election) or unclean.unclean == (not live & set(isr))
-                assert isinstance(found[0], Election) == bool(live & set(isr))
-                assert isinstance(found[4], Election) == bool(live & set(isr))
+def test_an_elected_leader_is_live_and_in_its_isr_which_grows_only_where_no_member_is_live() -> None:
+    for replicas, isr, live in product(permutations(EVERY), ISRS, SUBSETS):
+        away = set(EVERY) - live
+        found = [
+            offline(replicas, isr, live=live),
+            offline(replicas, isr, live=live, unclean=True),
+            reassigned(replicas, isr, live=live),
+            preferred(replicas, isr, live=live),
+            controlled_shutdown(replicas, isr, registered=EVERY, shutting_down=away),
+            initial(replicas, isr, live=live),
+        ]
+        for election in (f for f in found if isinstance(f, Election)):
+            assert election.leader in live
+            assert election.leader in election.isr
+        assert all(set(f.isr) <= set(isr) for f in found[:5] if isinstance(f, Election) and not f.unclean)
+        unclean = found[1]
+        assert isinstance(unclean, Election) == bool(live)
+        assert not isinstance(unclean, Election) or unclean.unclean == (not live & set(isr))
+        assert isinstance(found[0], Election) == isinstance(found[4], Election) == bool(live & set(isr))
 
 
 LIVE = {1, 2, 3}
@@ -180,46 +177,41 @@ PREFER, MOVE = partial(preferred, live=LIVE), partial(reassigned, live=LIVE)
     ("rule", "replicas", "isr", "expected"),
     [
         pytest.param(last(NEW, {1}), (1, 2), (), (2, (1, 2)), id="new: the second leads, the ISR is in order"),
-        pytest.param(last(NEW, {1, 2}), (1, 2), (), (1, (1, 2)), id="new: there is nobody else"),
+        pytest.param(last(NEW, {1, 2}), (1, 2), (), (1, (1, 2)), id="new: no other can lead"),
         pytest.param(last(OFFLINE, {1}), (1, 2, 3), (1, 2, 3), (2, (1, 2, 3)), id="offline"),
         pytest.param(last(OFFLINE, {1}), (1, 2, 3), (3, 1), (3, (3, 1)), id="offline: not one behind"),
-        pytest.param(last(OFFLINE, {1}), (1, 2), (1,), (1, (1,)), id="offline: there is nobody else"),
+        pytest.param(last(OFFLINE, {1}), (1, 2), (1,), (1, (1,)), id="offline: no other can lead"),
         pytest.param(last(DIRTY, {1}), (1, 2), (1,), (1, (1,)), id="no record is lost for it"),
         pytest.param(last(DIRTY, {1}), (1, 2, 3), (9,), (2, (2,)), id="unclean"),
-        pytest.param(last(DIRTY, {1, 2}), (1, 2), (9,), (1, (1,)), id="unclean: there is nobody else"),
+        pytest.param(last(DIRTY, {1, 2}), (1, 2), (9,), (1, (1,)), id="unclean: no other can lead"),
         pytest.param(last(LEAVES, {2}), (1, 2, 3), (1, 2, 3), (3, (2, 3)), id="shutdown"),
-        pytest.param(last(LEAVES, {2}), (1, 2), (1, 2), (2, (2,)), id="shutdown: there is nobody else"),
-        pytest.param(never(PREFER, {1}), (1, 2), (1, 2), OUTRANKED, id="preferred: nobody instead"),
+        pytest.param(last(LEAVES, {2}), (1, 2), (1, 2), (2, (2,)), id="shutdown: no other can lead"),
+        pytest.param(never(PREFER, {1}), (1, 2), (1, 2), OUTRANKED, id="preferred: no other instead"),
         pytest.param(never(PREFER, {2}), (1, 2), (1, 2), (1, (1, 2)), id="preferred: from such a broker"),
         pytest.param(never(PREFER, {1}), (1, 2), (2,), PREFERRED_BEHIND, id="preferred: behind besides"),
         pytest.param(never(last(MOVE, {1}), {1}), (1, 2), (1, 2), (2, (1, 2)), id="reassigned"),
         pytest.param(never(last(MOVE, {1}), {1}), (1, 2), (1, 3), OUTRANKED, id="reassigned: it waits"),
     ],
 )
-def test_a_broker_that_obeys_a_higher_epoch_leads_last(
-    rule: Selector, replicas: Ids, isr: Ids, expected: object
-) -> None:
+def test_an_outranked_broker_leads_last_or_never(rule: Selector, replicas: Ids, isr: Ids, expected: object) -> None:
     assert outcome(rule(replicas, isr, ())) == expected
 
 
-def test_the_reason_says_that_brokers_were_passed_over() -> None:
+def test_the_reason_of_an_election_says_where_outranked_brokers_were_passed_over() -> None:
     rule = last(OFFLINE, {1})
     assert (rule((1, 2), (1, 2), ()).why, rule((1, 2), (1,), ()).why) == (PASSED_OVER[OFFLINE_IN_ISR], OFFLINE_IN_ISR)
 
 
 @pytest.mark.parametrize("rule", [NEW, OFFLINE, DIRTY, LEAVES, PREFER, MOVE])
-def test_without_such_a_broker_a_rule_is_itself_and_costs_nothing_more(rule: Selector) -> None:
+def test_a_rule_without_outranked_brokers_is_itself(rule: Selector) -> None:
     assert last(rule, frozenset()) is rule
     assert never(rule, frozenset()) is rule
 
 
-def test_outranked_brokers_change_who_leads_and_nothing_else() -> None:
-    """All small cases. Where nobody that would lead is outranked the outcome is the same to the letter."""
-    everybody = (1, 2, 3)
-    subsets = [set(s) for n in (0, 1, 2, 3) for s in combinations(everybody, n)]
-    for replicas, isr in product(permutations(everybody), (s for n in (1, 2, 3) for s in permutations(everybody, n))):
-        for live, outranked, down in product(subsets, subsets, ((), (1,))):
-            away = set(everybody) - live
+def test_outranked_brokers_change_the_leader_alone_and_only_where_another_could_lead() -> None:
+    for replicas, isr in product(permutations(EVERY), ISRS):
+        for live, outranked, down in product(SUBSETS, SUBSETS, ((), (1,))):
+            away = set(EVERY) - live
             able = live.difference(down)
             rules: list[tuple[Selector, Collection[int]]] = [
                 (partial(initial, live=live), able),
