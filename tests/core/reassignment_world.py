@@ -2,46 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from state_machines.decisions.failover import failover
-from state_machines.decisions.reassignment import (
-    NotReassigned,
-    ReassignmentRequest,
-    due,
-    final_rewrites,
-    judge,
-    reassign,
-    rewrites,
-)
-from state_machines.machines.draft import Decide, Draft
-from state_machines.model.decision import TopicChange
-from state_machines.model.types import Assignment, Broker, Leadership, PartitionRow, TopicAssignment
-from state_machines.propagation.propagation import Propagation
-from tests.core.model import NaiveZooKeeper, P, check_model, registered
+from state_machines.decisions.reassignment import due, final_rewrites, reassign, rewrites
+from state_machines.machines.draft import Decide
+from state_machines.model.decision import Refusal, ReplicaMove, TopicChange, Transition
+from state_machines.model.types import Assignment, Leadership, PartitionRow, TopicAssignment
+from tests.core.core_world import CoreWorld
+from tests.core.model import P, check_model, registered
 
 ID = bytes(15) + b"t"
 
 
-class ReassignmentWorld:
-    """ZooKeeper, a model of it and what waits for brokers. ``deleted`` has the replicas that were sent a deletion."""
+class ReassignmentWorld(CoreWorld):
+    """The core with topic ``t``. ``deleted`` has the replicas that were sent a deletion."""
 
     def __init__(self, *partitions: P, brokers: Iterable[int] = (1, 2, 3)) -> None:
-        self.zookeeper = NaiveZooKeeper()
-        self.registered: dict[int, Broker] = registered(brokers)
+        super().__init__()
+        self.registered = registered(brokers)
         assigned = {p: Assignment(made.replicas) for p, made in enumerate(partitions)}
         self.zookeeper.topics["t"] = TopicAssignment("t", ID, assigned, 3, 50)
         for p, made in enumerate(partitions):
             if (state := made.leadership()) is not None:
                 self.zookeeper.states["t", p] = state
         self.deleted: set[tuple[int, int]] = set()
-        self.writes: list[int] = []
-        """State znodes written, by decision."""
         self.rewrites: list[int] = []
-        """Topic znodes written, by step."""
+        """Topic znodes that were rewritten, by step."""
+        self.refusals: list[Refusal] = []
         self.epoch = 6
-        self.begin_term()
+        self.next_term()
 
     def row(self, i: int = 0) -> PartitionRow:
         return self.cluster.rows[i]
@@ -52,49 +43,38 @@ class ReassignmentWorld:
 
     # -- steps of the controller
 
-    def begin_term(self) -> None:
-        """A new term, up to where reassignments are resumed."""
+    def next_term(self) -> None:
+        """Begins a term, up to where reassignments are resumed."""
         self.epoch += 1
-        self.cluster = self.zookeeper.read_all(self.epoch, self.registered)
-        self.propagation = Propagation(self.cluster)
-        for broker in self.registered:
-            self.propagation.add(broker)
+        self.load(self.epoch)
         self.carry_out(failover)
 
     def carry_out(self, decide: Decide) -> None:
-        draft = Draft(self.cluster)
-        decide(draft)
-        decision = draft.finish()
-        self.cluster.apply(decision.moves)
-        for change in decision.writes:
-            assert self.zookeeper.write(self.cluster, change)
-        self.cluster.apply(decision.writes)
-        self.cluster.apply_replicas(decision.replica_moves)
-        self.propagation.propagate((*decision.moves, *decision.writes), decision.replica_moves)
-        self.deleted |= {(m.entity, m.broker) for m in decision.replica_moves if m.delete}
-        self.writes.append(len(decision.writes))
-        self.refusals = decision.refusals
+        super().carry_out(decide)
         check_model(self.cluster, self.zookeeper)
 
-    def rewrite(self, changes: list[TopicChange]) -> None:
-        for change in changes:
-            assert self.zookeeper.rewrite(change)
-            self.cluster.observe_assignments(change.topic, change.version + 1, change.partitions)
-        self.rewrites.append(len(changes))
+    def note_decision(self, trace: Sequence[Transition], refusals: Iterable[Refusal]) -> None:
+        self.refusals = list(refusals)
+
+    def note_moves(self, moves: Iterable[ReplicaMove]) -> None:
+        self.deleted |= {(move.entity, move.broker) for move in moves if move.delete}
+
+    def rewrite(self, changes: Iterable[TopicChange]) -> None:
+        made = list(changes)
+        super().rewrite(made)
+        self.rewrites.append(len(made))
 
     def request(self, targets: dict[int, tuple[int, ...] | None], *, live_only: bool = True) -> Iterator[str]:
-        """A request, one step at a time; yields before each write."""
-        wanted: dict[int, Assignment] = {}
-        for i, target in targets.items():
-            found = judge(self.cluster, ReassignmentRequest(i, target), live_only=live_only)
-            assert not isinstance(found, NotReassigned), found
-            wanted[i] = found
+        """Requests targets, one step at a time; yields before each write."""
+        named = {("t", i): target for i, target in targets.items()}
+        wanted, refused = self.judge_targets(named, live_only=live_only)
+        assert not refused
         yield "topic"
         self.rewrite(rewrites(self.cluster, wanted))
-        yield from self.go_on(list(targets), again=True)
+        yield from self.steps(list(targets), again=True)
 
-    def go_on(self, rows: list[int], *, again: bool = False) -> Iterator[str]:
-        """What follows of the topic znode."""
+    def steps(self, rows: list[int], *, again: bool = False) -> Iterator[str]:
+        """Decides on what topic znodes have."""
         yield "states"
         self.carry_out(partial(reassign, rows=rows, again=again))
         if final := final_rewrites(self.cluster, rows):
@@ -102,20 +82,20 @@ class ReassignmentWorld:
             self.rewrite(final)
 
     def resume(self) -> Iterator[str]:
-        """A new controller: what the topic znodes still name."""
-        yield from self.go_on(sorted(self.cluster.reassigning), again=True)
+        """Resumes as a new controller all that topic znodes still name."""
+        yield from self.steps(sorted(self.cluster.reassigning), again=True)
 
     def isr(self, isr: dict[int, tuple[int, ...]]) -> Iterator[str]:
-        """Leaders report ISRs; what is due by that goes on."""
+        """Observes ISRs that leaders wrote, and decides on what is due by that."""
         for p, members in isr.items():
             self.zookeeper.set_isr(("t", p), members)
             self.cluster.observe_leadership(p, self.zookeeper.states["t", p])
-        yield from self.go_on(due(self.cluster, list(isr)))
+        yield from self.steps(due(self.cluster, list(isr)))
 
     # -- brokers
 
     def found(self, leader: int, isr: tuple[int, ...], epoch: int | None = None) -> None:
-        """Another writer changes the state znode of partition 0, and it is read."""
+        """Observes a state znode of partition 0 that another client wrote."""
         held = self.zookeeper.states["t", 0]
         leader_epoch = held.leader_epoch if epoch is None else epoch
         found = Leadership(leader, leader_epoch, isr, self.epoch, held.version + 1)
@@ -123,14 +103,15 @@ class ReassignmentWorld:
         self.cluster.observe_leadership(0, found)
 
     def brokers(self, *ids: int, epoch: int = 100) -> None:
+        """Observes registrations; decides on nothing."""
         self.registered = registered(ids, epoch)
         for broker in set(self.cluster.brokers) - set(ids):
-            self.propagation.remove(broker)
+            self.leave(broker)
         for broker in set(ids) - set(self.cluster.brokers):
-            self.propagation.add(broker)
+            self.join(broker)
         self.cluster.observe_brokers(self.registered)
 
 
 def do(steps: Iterator[str]) -> list[str]:
-    """All steps of something; their names."""
+    """Takes all steps; returns their names."""
     return list(steps)

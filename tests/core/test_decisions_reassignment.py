@@ -187,7 +187,7 @@ def test_a_new_controller_finishes_a_reassignment_that_ended_before_any_of_its_w
     w = ReassignmentWorld(P((1, 2, 3), 1), brokers=range(1, 7))
     steps = chain(w.request({0: (4, 5, 6)}), later(w))
     assert [next(steps) for _ in range(kill_at + 1)] == ["topic", "states", "states", "final"][: kill_at + 1]
-    w.begin_term()
+    w.next_term()
     do(w.resume())
     if kill_at == 0:
         assert w.written[0] == Assignment((1, 2, 3)), "nothing was acknowledged"
@@ -215,7 +215,7 @@ def test_a_reassignment_to_a_broker_that_is_down_waits_until_it_returns() -> Non
     assert (due(w.cluster, [0]), waiting_for(w.cluster, [3]), waiting_for(w.cluster, [2])) == ([], [], [0])
     w.brokers(1, 2, 3)
     w.carry_out(partial(broker_return, returned=[2]))
-    do(w.go_on(waiting_for(w.cluster, [2]), again=True))
+    do(w.steps(waiting_for(w.cluster, [2]), again=True))
     assert w.row().leader_epoch == 7
     assert w.propagation.pending[2].lead == {0: True}, "as new: it may choose a log directory that works"
     do(w.isr({0: (1, 2)}))
@@ -252,12 +252,12 @@ def test_a_completion_keeps_or_elects_a_live_leader_of_the_target(
     w.found(leader, isr)
     w.brokers(*live)
     assert due(w.cluster, [0]) == [0]
-    do(w.go_on([0]))
+    do(w.steps([0]))
     if elected is None:
         assert w.refusals == [Refusal(0, WAITS, selectors.NO_TARGET)]
         assert (w.row().leader, w.row().isr, w.deleted) == (1, isr, set()), "the last live copy is not given away"
         w.brokers(*live, 3)
-        do(w.go_on(waiting_for(w.cluster, [3]), again=True))
+        do(w.steps(waiting_for(w.cluster, [3]), again=True))
         elected = 3
     assert (w.row().leader, w.row().isr, w.written[0]) == (elected, (2, 3), Assignment((2, 3)))
     assert w.deleted == {(0, 1)}

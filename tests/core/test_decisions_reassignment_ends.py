@@ -112,7 +112,7 @@ def test_a_leader_outside_of_the_target_stays_until_another_replica_can_lead(tar
     assert (w.row().leader, w.deleted) == (3, set())
     w.brokers(1, 2, 3, 4)
     assert due(w.cluster, [0]) == [0]
-    do(w.go_on(waiting_for(w.cluster, [2]), again=True))
+    do(w.steps(waiting_for(w.cluster, [2]), again=True))
     assert (w.row().leader, w.row().isr, w.deleted) == (2, (2,), {(0, 3)})
 
 
@@ -134,7 +134,7 @@ def test_a_partition_that_never_started_starts_on_its_target() -> None:
     assert w.row().state is PartitionState.NEW
     do(w.request({0: (3, 1)}))
     assert (w.row().leader, w.row().isr, w.row().assignment) == (3, (3, 1), Assignment((3, 1, 8, 9), (3, 1), (8, 9)))
-    do(w.go_on(due(w.cluster, [0])))
+    do(w.steps(due(w.cluster, [0])))
     assert (w.written[0], w.row().isr) == (Assignment((3, 1)), (3, 1))
 
 
@@ -187,7 +187,7 @@ def test_the_next_controller_drops_the_replicas_of_a_cancel_that_was_not_written
     w.found(leader, isr)
     steps = w.request({0: target})
     assert [next(steps), next(steps)] == ["topic", "states"]
-    w.begin_term()
+    w.next_term()
     assert (w.row().isr, w.cluster.hosted(3), w.deleted) == (isr, [0], set())
     assert list(w.cluster.reassigning) == [0]
     do(w.resume())
@@ -200,7 +200,7 @@ def test_the_next_controller_drops_the_replicas_of_a_cancel_that_was_not_written
 def test_replicas_that_kafkas_controller_cancelled_leave_the_isr() -> None:
     """It had written the topic znode, which names broker 3 no more, and died before the state."""
     w = ReassignmentWorld(P((1, 2), 1, (1, 3)))
-    w.begin_term()
+    w.next_term()
     assert (w.row().isr, w.cluster.hosted(3), list(w.cluster.reassigning)) == ((1, 3), [0], [0])
     do(w.resume())
     assert (w.row().leader, w.row().isr, w.deleted) == (1, (1,), {(0, 3)})

@@ -1,8 +1,7 @@
-"""Brokers in their simplest form: what a sequence of requests leaves behind, whoever sent them.
+"""Brokers in their simplest form: the state that a sequence of requests leaves behind.
 
-Both sides of a story drive such brokers: the requests of this controller, and the trace of Kafka's. They take part in
-what makes requests count: a LeaderAndIsr whose leader epoch is known is ignored, and so is one that names a leader
-which the broker does not know to be live.
+Both sides of a story drive them: the requests of this controller, and the trace of Kafka's. They ignore a LeaderAndIsr
+whose leader epoch is known, and one whose leader is not on the live list.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA = "LeaderAndIsr", "UpdateMetadata"
 
 
 class Entry(Struct, frozen=True):
-    """What a request says of one partition. Partition epochs are left out: merged writes have fewer of them."""
+    """A partition in a request. Partition epochs are left out: merged writes have fewer of them."""
 
     leader: int = NO_LEADER
     epoch: int = 0
@@ -32,7 +31,7 @@ class Entry(Struct, frozen=True):
 
     @staticmethod
     def of(held: Leadership, assigned: Assignment, *, is_new: bool = False) -> Entry:
-        """As LeaderAndIsr names it."""
+        """Returns the entry of LeaderAndIsr."""
         return Entry(
             held.leader,
             held.leader_epoch,
@@ -46,12 +45,12 @@ class Entry(Struct, frozen=True):
 
     @staticmethod
     def forgotten() -> Entry:
-        """As UpdateMetadata names what is being deleted."""
+        """Returns the entry of UpdateMetadata for a partition that is being deleted."""
         return Entry(LEADER_DURING_DELETE)
 
     @staticmethod
-    def told(held: Leadership, assigned: Assignment, offline: tuple[int, ...]) -> Entry:
-        """As UpdateMetadata names it."""
+    def metadata(held: Leadership, assigned: Assignment, offline: tuple[int, ...]) -> Entry:
+        """Returns the entry of UpdateMetadata."""
         return Entry(held.leader, held.leader_epoch, held.isr, assigned.replicas, offline=offline)
 
     def __str__(self) -> str:
@@ -66,7 +65,7 @@ class Entry(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True):
-    """One request: entries by partition, and with UpdateMetadata always the whole live list."""
+    """A request: entries by partition; an UpdateMetadata has the whole live list besides."""
 
     kind: str
     entries: dict[str, Entry]
@@ -74,7 +73,7 @@ class Request(Struct, frozen=True):
 
     @property
     def live_list_only(self) -> bool:
-        """An UpdateMetadata without partitions."""
+        """Whether it is an UpdateMetadata without partitions."""
         return not self.entries
 
 
@@ -89,14 +88,14 @@ class NaiveBroker:
         self._epochs: dict[str, int] = {}
 
     def copy(self) -> NaiveBroker:
-        """Another one that knows the same."""
+        """Returns another one that knows the same."""
         other = NaiveBroker(self.id)
         other.orders, other.metadata, other.live = dict(self.orders), dict(self.metadata), self.live
         other._epochs = dict(self._epochs)
         return other
 
     def take(self, request: Request) -> None:
-        """Does what a broker does with the request."""
+        """Carries out a request."""
         if request.kind == UPDATE_METADATA:
             self.live = request.live
             self.metadata.update(request.entries)
@@ -116,40 +115,40 @@ class NaiveBroker:
 
 
 def differences(ours: NaiveBroker, kafkas: NaiveBroker) -> list[str]:
-    """Where two brokers with the same id differ in the last that they were told and heeded."""
+    """Returns the differences between two brokers with the same id, in the last requests that they carried out."""
     found = []
     if ours.live != kafkas.live:
         found.append(f"broker {ours.id} knows live {ids(ours.live)}, under Kafka {ids(kafkas.live)}")
     for what, mine, theirs in (("order", ours.orders, kafkas.orders), ("metadata", ours.metadata, kafkas.metadata)):
         found += [
-            f"broker {ours.id}, {what} of {name}: {_say(mine.get(name))}, under Kafka {_say(theirs.get(name))}"
+            f"broker {ours.id}, {what} of {name}: {_text(mine.get(name))}, under Kafka {_text(theirs.get(name))}"
             for name in sorted({*mine, *theirs})
             if mine.get(name) != theirs.get(name)
         ]
     return found
 
 
-def _say(told: tuple[str, Entry] | Entry | None) -> str:
-    return " ".join(map(str, told)) if isinstance(told, tuple) else str(told)
+def _text(known: tuple[str, Entry] | Entry | None) -> str:
+    return " ".join(map(str, known)) if isinstance(known, tuple) else str(known)
 
 
 def ids(brokers: Iterable[int]) -> str:
-    """Broker ids as the stories write them."""
+    """Returns broker ids as stories write them."""
     return ",".join(map(str, brokers)) or "-"
 
 
 def shown(assigned: Assignment) -> str:
-    """An assignment as the stories write it."""
+    """Returns an assignment as stories write it."""
     changes = (("adding", assigned.adding), ("removing", assigned.removing))
-    return " ".join([ids(assigned.replicas), *(f"{word} {ids(who)}" for word, who in changes if who)])
+    return " ".join([ids(assigned.replicas), *(f"{word} {ids(some)}" for word, some in changes if some)])
 
 
 def read(words: list[str]) -> Assignment:
-    """The inverse of :func:`shown`."""
-    said = dict(zip(words[1::2], map(parsed, words[2::2]), strict=True))
-    return Assignment(parsed(words[0]), said.get("adding", ()), said.get("removing", ()))
+    """Reads what :func:`shown` writes."""
+    changes = dict(zip(words[1::2], map(parsed, words[2::2]), strict=True))
+    return Assignment(parsed(words[0]), changes.get("adding", ()), changes.get("removing", ()))
 
 
 def parsed(text: str) -> tuple[int, ...]:
-    """The inverse of :func:`ids`."""
+    """Reads what :func:`ids` writes."""
     return () if text == "-" else tuple(map(int, text.split(",")))

@@ -1,7 +1,7 @@
-"""Kafka's side of a story: its controller's trace, told step by step, applied to znodes and brokers of its own.
+"""Kafka's side of a story: its controller's trace, step by step, applied to znodes and brokers of its own.
 
 ====================================================== ======================================================
-``W t-0 leader 2 epoch 1 isr 2 [recovering]``          a state znode is written (``leader none``: nobody leads)
+``W t-0 leader 2 epoch 1 isr 2 [recovering]``          a state znode is written (``leader none``: no leader)
 ``L 2,3 [new] t-0 t-1``                                one LeaderAndIsr to each of brokers 2 and 3, from the znodes
 ``U 2,3 t-0`` / ``U 2,3`` / ``U 1 all``                one UpdateMetadata to each; without partitions; with all
 ``L 1 all``                                            one LeaderAndIsr with all that the broker hosts
@@ -36,7 +36,7 @@ from tests.stories.brokers import (
 class KafkaSide:
     """Znodes and brokers under Kafka's controller. ``created`` gives the assignment that a partition was created with.
 
-    ``assigned`` is what topic znodes say of partitions that were reassigned.
+    ``assigned`` has the topic znodes' assignments of partitions that were reassigned.
     """
 
     def __init__(self, created: Callable[[str], Assignment]) -> None:
@@ -52,29 +52,29 @@ class KafkaSide:
         self._down: set[tuple[str, int]] = set()
 
     def begin(self, registered: tuple[int, ...], live: frozenset[int]) -> None:
-        """A step begins with these brokers registered and live."""
+        """Begins a step with these brokers registered and live."""
         self._registered, self._live = registered, live
         self.sent = {b: Counter() for b in self.brokers}
 
     def play(self, line: list[str]) -> None:
-        """One line of the trace."""
-        verb, who, *rest = line
+        """Plays one line of the trace."""
+        verb, subject, *rest = line
         if verb == "W":
-            self._write(who, rest)
+            self._write(subject, rest)
         elif verb in ("T", "A"):
-            self._memory[who] = read(rest)
+            self._memory[subject] = read(rest)
             if verb == "T":
-                self.assigned[who] = self._memory[who]
+                self.assigned[subject] = self._memory[subject]
         elif verb == "D":
-            self.states = {name: held for name, held in self.states.items() if name.rpartition("-")[0] != who}
-            self.deleted.add(who)
+            self.states = {name: held for name, held in self.states.items() if name.rpartition("-")[0] != subject}
+            self.deleted.add(subject)
         elif verb == "live":
-            self._live = frozenset(parsed(who))
+            self._live = frozenset(parsed(subject))
         elif verb == "down":
-            self._down = {(name, int(who)) for name in rest}
+            self._down = {(name, int(subject)) for name in rest}
         else:
             kind = {"L": LEADER_AND_ISR, "U": UPDATE_METADATA, "S": STOP_REPLICA}[verb]
-            for broker in parsed(who):
+            for broker in parsed(subject):
                 self._send(broker, self._request(kind, broker, rest))
 
     def _write(self, name: str, fields: list[str]) -> None:
@@ -101,7 +101,7 @@ class KafkaSide:
         if kind == LEADER_AND_ISR:
             return Entry.of(held, assigned, is_new=mark == "new")
         offline = tuple(r for r in assigned.replicas if r not in self._live or (name, r) in self._down)
-        return Entry.told(held, assigned, offline)
+        return Entry.metadata(held, assigned, offline)
 
     def _assignment(self, name: str) -> Assignment:
         return self._memory.get(name) or self._created(name)

@@ -1,4 +1,4 @@
-"""What leaves an audience's outboxes, in the order in which channels send it, one seal per broker."""
+"""Takes all requests that wait for brokers, in the order in which channels send them, one seal per broker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RANKS = ["live list", LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA]
 
 
 class Sent(NamedTuple):
-    """A request that left: ``round`` counts the seals and turns of its broker."""
+    """A request that was sent: ``round`` counts the seals and turns of its broker."""
 
     round: int
     broker: int
@@ -27,7 +27,7 @@ class Sent(NamedTuple):
 
 
 def post(propagation: Propagation) -> Iterator[Sent]:
-    """All requests until every outbox is empty: seals first, then the snapshot in one turn."""
+    """Yields requests until none is pending: seals first, then the snapshot in one turn."""
     for broker, pending in sorted(propagation.pending.items()):
         turn = 0
         while propagation.behind(pending):
@@ -40,16 +40,16 @@ def post(propagation: Propagation) -> Iterator[Sent]:
 
 
 def _seal(propagation: Propagation, pending: PendingRequests) -> Iterator[Request]:
-    """The live list alone where LeaderAndIsr follows, LeaderAndIsr, metadata, StopReplica."""
+    """Yields the live list alone where LeaderAndIsr follows, LeaderAndIsr, metadata, StopReplica."""
     if pending.lead:
         yield from _live_list(propagation, pending)
     leads, stops = pending.take_lead(EVERYTHING), pending.take_stop(EVERYTHING)
     if leads:
         yield Request(LEADER_AND_ISR, {_name(propagation, i): _order(propagation, i, leads[i]) for i in leads})
     rows, reached = propagation.feed.since(pending.position, propagation.feed.number, EVERYTHING)
-    told = [i for i in rows if is_sent(propagation.view.rows[i]) or is_removed(propagation.view.rows[i])]
-    if told:
-        yield _metadata(propagation, pending, told)
+    sent = [i for i in rows if is_sent(propagation.view.rows[i]) or is_removed(propagation.view.rows[i])]
+    if sent:
+        yield _metadata(propagation, pending, sent)
     else:
         yield from _live_list(propagation, pending)
     pending.position = reached
@@ -62,12 +62,12 @@ def _seal(propagation: Propagation, pending: PendingRequests) -> Iterator[Reques
 def _turn(propagation: Propagation, pending: PendingRequests, broker: int) -> Iterator[Request]:
     view = propagation.view
     yield from _live_list(propagation, pending)
-    told = [i for i in range(pending.turn, pending.turn_end) if is_sent(view.rows[i])]
-    led = [i for i in told if broker in view.rows[i].assignment.replicas and not view.stopped(i, broker)]
+    sent = [i for i in range(pending.turn, pending.turn_end) if is_sent(view.rows[i])]
+    led = [i for i in sent if broker in view.rows[i].assignment.replicas and not view.stopped(i, broker)]
     if led:
         yield Request(LEADER_AND_ISR, {_name(propagation, i): _order(propagation, i, False) for i in led})
-    if told:
-        yield _metadata(propagation, pending, told)
+    if sent:
+        yield _metadata(propagation, pending, sent)
     pending.turn = pending.turn_end
 
 
@@ -82,16 +82,16 @@ def _metadata(propagation: Propagation, pending: PendingRequests, rows: Iterable
     for i in rows:
         row = propagation.view.rows[i]
         held = leadership_of(row)
-        assert held is not None, "a partition without a leadership is told to nobody"
-        told = Entry.told(held, row.assignment, propagation.view.offline_replicas(i))
-        entries[_name(propagation, i)] = Entry.forgotten() if is_removed(row) else told
+        assert held is not None, "a partition without a leadership is not sent"
+        entry = Entry.metadata(held, row.assignment, propagation.view.offline_replicas(i))
+        entries[_name(propagation, i)] = Entry.forgotten() if is_removed(row) else entry
     return Request(UPDATE_METADATA, entries, tuple(sorted(propagation.view.brokers)))
 
 
 def _order(propagation: Propagation, i: int, is_new: bool) -> Entry:
     row: PartitionRow = propagation.view.rows[i]
     held = leadership_of(row)
-    assert held is not None, "a partition without a leadership is told to nobody"
+    assert held is not None, "a partition without a leadership is not sent"
     return Entry.of(held, row.assignment, is_new=is_new)
 
 
@@ -101,10 +101,10 @@ def _name(propagation: Propagation, i: int) -> str:
 
 
 def lines(sent: Iterable[Sent]) -> list[str]:
-    """Requests as the stories show them: what several brokers get alike stands on one line."""
+    """Returns requests as stories show them: those that several brokers get alike are one line."""
     shown: dict[tuple[int, int, str], list[int]] = {}
     for turn, broker, request in sent:
-        entries = "; ".join(f"{name} {_said(request, entry)}" for name, entry in request.entries.items())
+        entries = "; ".join(f"{name} {_shown(request, entry)}" for name, entry in request.entries.items())
         text = f"{request.kind} {f'live {ids(request.live)}' if request.live_list_only else entries}"
         rank = 0 if request.live_list_only else RANKS.index(request.kind)
         shown.setdefault((turn, rank, text), []).append(broker)
@@ -113,5 +113,5 @@ def lines(sent: Iterable[Sent]) -> list[str]:
     ]
 
 
-def _said(request: Request, entry: Entry) -> str:
+def _shown(request: Request, entry: Entry) -> str:
     return f"epoch {entry.epoch}{' delete' if entry.delete else ''}" if request.kind == STOP_REPLICA else str(entry)

@@ -1,4 +1,4 @@
-"""Story files: what happens, what Kafka's controller would do, and exactly what this one does.
+"""Story files: events, the trace of Kafka's controller, and to the letter the output of this one.
 
 A file starts with lines of ``#`` (among them ``# seeds: S4-6 ...``, and ``# tests: ...`` with names of
 docs/reference/kafka-tests.csv; and ``# unlike Kafka``, where the two sides are not to be compared). Steps follow,
@@ -16,7 +16,7 @@ RULER = "----"
 
 
 class Step(Struct):
-    """One step of a story."""
+    """A step of a story."""
 
     commands: list[str]
     kafka: list[list[str]]
@@ -32,17 +32,17 @@ class Story(Struct):
 
     @property
     def seeds(self) -> list[str]:
-        """Rows of the checklist that the story covers."""
+        """The rows of the checklist that the story covers."""
         return self._named("seeds")
 
     @property
     def kafka_tests(self) -> list[str]:
-        """Tests of Kafka's that pin down what the story shows."""
+        """The tests of Kafka's that show the same."""
         return self._named("tests")
 
     @property
     def unlike(self) -> bool:
-        """Whether Kafka's controller does something else, on purpose."""
+        """Whether Kafka's controller behaves differently, on purpose."""
         return any(line.startswith("# unlike Kafka") for line in self.header)
 
     def _named(self, kind: str) -> list[str]:
@@ -50,14 +50,14 @@ class Story(Struct):
 
     @staticmethod
     def read(path: Path) -> Story:
-        """Parses a file; every step has commands and a ruler."""
+        """Parses a file; each step has commands and a ruler."""
         blocks = [block.splitlines() for block in path.read_text().strip().split("\n\n")]
         header, *steps = blocks
         assert all(line.startswith("#") for line in header), f"{path.name}: begins with its header"
         return Story(path, header, [_step(path, block) for block in steps])
 
     def text(self) -> str:
-        """The file's content."""
+        """Returns the file's content."""
         blocks = [self.header, *(_lines(step) for step in self.steps)]
         return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
@@ -65,9 +65,9 @@ class Story(Struct):
 def _step(path: Path, block: list[str]) -> Step:
     assert RULER in block, f"{path.name}: no {RULER} after {block[0]!r}"
     at = block.index(RULER)
-    asked = block[:at]
-    kafka = [line.split()[1:] for line in asked if line.startswith("kafka ")]
-    return Step([line for line in asked if not line.startswith("kafka ")], kafka, block[at + 1 :])
+    before = block[:at]
+    kafka = [line.split()[1:] for line in before if line.startswith("kafka ")]
+    return Step([line for line in before if not line.startswith("kafka ")], kafka, block[at + 1 :])
 
 
 def _lines(step: Step) -> list[str]:
