@@ -27,7 +27,7 @@ from state_machines.machines import selectors
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Refusal
 from state_machines.model.types import NO_LEADER, Assignment
-from tests.core.model import P, carried_out, decided, die, make_cluster, topic, writes_of
+from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
 
@@ -76,11 +76,12 @@ def test_a_repeated_election_passes_over_partitions_that_need_none_by_then() -> 
 
 @pytest.mark.seed("S4-82")
 def test_an_unclean_election_is_clean_where_a_member_of_the_isr_is_live() -> None:
-    cluster = make_cluster(P((1, 2), 1, (1,)), P((2, 1, 3), 1), P((1, 9), 1, (1,)), P((2, 3), 2))
+    cluster = make_cluster(P((1, 2), 1, (1,)), P((2, 1, 3), 1), P((1, 9), 1, (1,)), P((2, 3), 2), P((8, 3)))
     die(cluster, 1)
-    decision = decided(cluster, partial(elect, rows=[0, 1, 2, 3], kind=UNCLEAN))
-    assert writes_of(decision) == {0: (2, (2,), 1, 1), 1: (2, (2, 3), 1, 1)}
-    assert {c.entity: c.after.recovering for c in decision.writes} == {0: True, 1: False}
+    come_back(cluster, 8)
+    decision = decided(cluster, partial(elect, rows=range(5), kind=UNCLEAN))
+    assert writes_of(decision) == {0: (2, (2,), 1, 1), 1: (2, (2, 3), 1, 1), 4: (8, (8, 3), 0, 0)}
+    assert {c.entity: c.after.recovering for c in decision.writes} == {0: True, 1: False, 4: False}
     assert decision.refusals == [Refusal(2, "ONLINE", selectors.NOTHING_LIVE)]
 
 
@@ -156,7 +157,17 @@ def test_partitions_that_are_deleted_or_never_started_are_no_imbalance() -> None
     assert (imbalance(cluster)[1].preferred, imbalance(cluster)[1].not_led) == (1, [])
     cluster = make_cluster(P((1, 2), 2))
     cluster.observe_deletions(["t"])
-    assert imbalance(cluster) == {}
+    [row] = cluster.observe_topic(topic("u", [(1, 3)], czxid=60))
+    cluster.load_leadership([row], [P((1, 3), 3).leadership()])
+    assert {b: (share.preferred, share.not_led) for b, share in imbalance(cluster).items()} == {1: (1, [row])}
+
+
+@pytest.mark.seed("S4-83")
+def test_of_brokers_with_the_same_share_the_lower_id_comes_first() -> None:
+    cluster = make_cluster(P((3, 1), 1), P((2, 1), 1), P((1, 2), 1))
+    assert to_balance(cluster, 10, 100) == [1, 0]
+    cluster = make_cluster(P((2, 1), 1), P((3, 1), 1), P((2, 1), 2))
+    assert to_balance(cluster, 10, 100) == [1, 0], "the worse one comes before a lower id"
 
 
 @pytest.mark.seed("S4-83")

@@ -33,8 +33,8 @@ from state_machines.decisions.reassignment import (
 )
 from state_machines.machines import selectors
 from state_machines.model.decision import Refusal
-from state_machines.model.types import Assignment, PartitionState
-from tests.core.model import P
+from state_machines.model.types import NO_LEADER, Assignment, PartitionState
+from tests.core.model import P, decided, writes_of
 from tests.core.reassignment_world import ReassignmentWorld, do
 
 DAEMON = 1000001
@@ -164,6 +164,11 @@ def test_a_broker_that_shuts_down_is_not_added() -> None:
     )
 
 
+def test_a_target_may_be_broker_0() -> None:
+    w = ReassignmentWorld(P((1, 2), 1), brokers=(0, 1, 2))
+    assert judge(w.cluster, ReassignmentRequest(0, (0, 1))) == Assignment((0, 1, 2), (0,), (2,))
+
+
 @pytest.mark.seed("S4-51")
 def test_a_topic_is_rewritten_once_and_only_where_an_assignment_is_new() -> None:
     w = ReassignmentWorld(*[P((1, 2), 1)] * 4)
@@ -233,6 +238,35 @@ def test_a_reassignment_waits_until_its_target_is_in_sync() -> None:
     assert in_progress(w.cluster) == {0: Assignment((2, 3, 1), (3,), (1,))}
 
 
+@pytest.mark.seed("S4-54")
+@pytest.mark.parametrize(
+    ("partition", "brokers", "leaving"),
+    [
+        pytest.param(P((1, 2), 1), (1, 2, 3), 1, id="the leader shuts down"),
+        pytest.param(P((1, 2), NO_LEADER, (1,)), (2, 3), None, id="without a leader"),
+    ],
+)
+def test_a_reassignment_begins_under_the_present_leader(
+    partition: P, brokers: tuple[int, ...], leaving: int | None
+) -> None:
+    w = ReassignmentWorld(partition, P((1, 2), 1), brokers=brokers)
+    if leaving is not None:
+        w.cluster.observe_shutting_down(leaving)
+    before = w.row()
+    do(w.request({0: (2, 3)}))
+    assert (w.row().leader, w.row().isr, w.row().leader_epoch) == (before.leader, before.isr, 1)
+    assert w.row().assignment == Assignment((2, 3, 1), (3,), (1,))
+
+
+@pytest.mark.seed("S4-54")
+def test_partitions_that_are_gone_do_not_end_a_decision_on_the_others() -> None:
+    w = ReassignmentWorld(*[P((1, 2), 1)] * 3)
+    steps = w.request({1: (2, 3), 2: (2, 3)})
+    assert [next(steps), next(steps)] == ["topic", "states"]
+    w.cluster.rows[1] = replace(w.row(1), state=PartitionState.NON_EXISTENT)
+    assert list(writes_of(decided(w.cluster, partial(reassign, rows=[0, 1, 2])))) == [2]
+
+
 @pytest.mark.seed("S4-57")
 @pytest.mark.parametrize(
     ("leader", "live", "elected"),
@@ -256,6 +290,7 @@ def test_a_completion_keeps_or_elects_a_live_leader_of_the_target(
     if elected is None:
         assert w.refusals == [Refusal(0, WAITS, selectors.NO_TARGET)]
         assert (w.row().leader, w.row().isr, w.deleted) == (1, isr, set()), "the last live copy is not given away"
+        assert decided(w.cluster, partial(reassign, rows=[0])).doubted == set(), "no ISR would allow it"
         w.brokers(*live, 3)
         do(w.steps(waiting_for(w.cluster, [3]), again=True))
         elected = 3

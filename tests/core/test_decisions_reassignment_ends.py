@@ -13,6 +13,8 @@ from state_machines.decisions.reassignment import (
     NotReassigned,
     ReassignError,
     ReassignmentRequest,
+    drop_again,
+    dropped_on,
     due,
     final_rewrites,
     in_progress,
@@ -97,7 +99,7 @@ def test_the_last_good_copy_is_never_dropped() -> None:
     w.cluster.observe_assignments("t", 4, {0: Assignment((2, 1))})
     decision = decided(w.cluster, partial(reassign, rows=[0], again=True))
     assert decision.refusals == [Refusal(0, WAITS, LAST_IN_SYNC)]
-    assert decision.empty
+    assert (decision.empty, decision.doubted) == (True, frozenset({0}))
 
 
 @pytest.mark.seed("S4-84")
@@ -110,6 +112,7 @@ def test_a_leader_outside_of_the_target_stays_until_another_replica_can_lead(tar
     do(w.request({0: target}))
     assert w.refusals == [Refusal(0, WAITS, selectors.NO_TARGET)]
     assert (w.row().leader, w.deleted) == (3, set())
+    assert decided(w.cluster, partial(reassign, rows=[0])).doubted == {0}, "another ISR would allow it"
     w.brokers(1, 2, 3, 4)
     assert due(w.cluster, [0]) == [0]
     do(w.steps(waiting_for(w.cluster, [2]), again=True))
@@ -117,13 +120,16 @@ def test_a_leader_outside_of_the_target_stays_until_another_replica_can_lead(tar
 
 
 @pytest.mark.seed("S4-84")
-@pytest.mark.parametrize("leader", [1, 3, NO_LEADER])
-def test_a_reassignment_of_a_leaderless_partition_can_be_cancelled(leader: int) -> None:
+@pytest.mark.parametrize(
+    ("leader", "isr"), [(1, (1, 3)), (3, (1, 3)), (NO_LEADER, (1, 3)), (1, (1,)), (NO_LEADER, (1,))]
+)
+def test_a_reassignment_of_a_leaderless_partition_can_be_cancelled(leader: int, isr: tuple[int, ...]) -> None:
     w = ReassignmentWorld(P((1, 2), 1))
     do(w.request({0: (2, 3)}))
     w.brokers(2)
-    w.found(leader, (1, 3))
+    w.found(leader, isr)
     do(w.request({0: None}))
+    assert w.row().leader_epoch == (3 if 3 in (leader, *isr) else 2)
     assert (w.row().leader, w.row().isr) == (1 if leader == 1 else NO_LEADER, (1,))
     assert (w.row().state, w.written[0]) == (PartitionState.OFFLINE, Assignment((2, 1)))
 
@@ -170,6 +176,20 @@ def test_a_repeated_decision_reassigns_its_rows_only() -> None:
     part = decided(w.cluster, partial(reassign, rows=[0, 1, 2]), only=[1])
     assert writes_of(part) == {1: writes_of(whole)[1]}
     assert {move.entity for move in part.replica_moves} == {1}
+
+
+@pytest.mark.seed("S4-59", "S4-84")
+def test_a_dropped_replica_is_sent_its_deletion_again_where_its_broker_returns() -> None:
+    w = ReassignmentWorld(P((1, 2), 1), P((1, 2), 1))
+    do(w.request({0: (2, 3)}))
+    assert (leaves(w.cluster, 0), leaves(w.cluster, 1)) == ((), ())
+    steps = w.request({0: None})
+    assert [next(steps), next(steps), next(steps)] == ["topic", "states", "final"]
+    assert (leaves(w.cluster, 0), leaves(w.cluster, 1)) == ((3,), ())
+    assert [dropped_on(w.cluster, brokers) for brokers in ([3], [1, 2], [2, 3], [])] == [[0], [], [0], []]
+    again = decided(w.cluster, partial(drop_again, rows=[0, 1], brokers=[2, 3]))
+    assert [(m.entity, m.broker, m.stop, m.delete) for m in again.replica_moves] == [(0, 3, True, True)]
+    assert decided(w.cluster, partial(drop_again, rows=[0], brokers=[1, 2])).empty
 
 
 # -- the next controller
