@@ -65,6 +65,7 @@ async def test_a_missing_endpoint_delays_the_first_claim_alone_by_five_seconds(
         await ruling(w)
         await d.says(WAITS)
         begun_s, turns_per_s = now_s(), idle_turns()
+        w.server.blip(d.session)
         await asyncio.sleep(4.0)
         assert turns_per_s() < 50
         await eventually(lambda: IN_VAIN in caplog.text)
