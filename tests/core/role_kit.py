@@ -8,7 +8,7 @@ creates it and raises the epoch, and a broker that is locked out stays passive.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,15 @@ from controller.handover.preflight.run import preflight
 from controller.handover.takeover import Takeover, role_of, take_over
 from controller.role.claim import Role
 from controller.role.mode import Mode
+from controller.role.own_znodes import RoleFlag
 from metadata_store import paths
+from metadata_store.acl import Acl
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.cluster import encode_cluster_id
-from metadata_store.errors import MultiFailed, ZooKeeperError
+from metadata_store.errors import MultiFailed, OutcomeUnknown, ZooKeeperError
+from metadata_store.hooks import Kill
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
-from metadata_store.port import WatchEvent
+from metadata_store.port import WatchEvent, Write
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.model.types import Broker, Endpoint
 from testing.memory import MemoryServer, MemoryZooKeeper
@@ -322,6 +325,33 @@ class Kafka:
             daemon.stop()
             await asyncio.wait_for(task, 10.0)
 
+    @asynccontextmanager
+    async def active(self) -> AsyncIterator[Daemon]:
+        """Runs a daemon that has taken the role over."""
+        async with self.daemon() as daemon:
+            await self.take_over()
+            await self.serving(daemon)
+            yield daemon
+
+    async def hold_by_dead_daemon(self) -> None:
+        """Lets a daemon take the role in mode ``hold`` and end."""
+        async with self.active():
+            pass
+        assert await self.controller() == DAEMON
+
+    def stop_elections(self) -> None:
+        """Lets no broker elect itself any more."""
+        for broker in self.brokers.values():
+            broker.elects = False
+
+    async def flag(self) -> RoleFlag:
+        """Reads the role flag."""
+        return (await self.role().flag())[0]
+
+    async def epoch_acls(self) -> list[Acl]:
+        """Reads the ACLs of the controller epoch."""
+        return (await self.operator.get_acls(paths.CONTROLLER_EPOCH))[0]
+
     async def serving(self, daemon: Daemon) -> None:
         """Waits until the daemon is the controller and the metadata of every broker names it."""
         await eventually(lambda: daemon.term is not None and daemon.term.serving.is_set())
@@ -332,6 +362,25 @@ class Kafka:
         """Returns every znode with its data, version and ACL version, to compare for writes."""
         nodes = self.server.tree._nodes
         return {path: (node.data, node.version, node.acl_version) for path, node in nodes.items()}
+
+
+class KilledAt:
+    """Hooks of a session that dies before or after its n-th write from now on, or loses the reply to that write."""
+
+    def __init__(self, write: int, when: str) -> None:
+        self.left = write
+        self.when = when
+
+    async def before(self, ops: Sequence[Write]) -> None:
+        self.left -= 1
+        if self.left == 0 and self.when == "before":
+            raise Kill
+
+    async def after(self, ops: Sequence[Write]) -> None:
+        if self.left == 0 and self.when == "after":
+            raise Kill
+        if self.left == 0 and self.when == "reply lost":
+            raise OutcomeUnknown("the reply is lost")
 
 
 def _queues(daemon: Daemon) -> bool:

@@ -1,4 +1,4 @@
-"""Take-over and hand-back as commands on ZooKeeper: who would take the role, and what is done already."""
+"""Runs take-over and hand-back as commands on ZooKeeper, with and without a daemon in the queue."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.core.role_kit import DAEMON, DIGEST, Kafka, kafka
 
 @asynccontextmanager
 async def commanded(folder: Path, monkeypatch: pytest.MonkeyPatch, *, hold: bool = False) -> AsyncIterator[Kafka]:
-    """A cluster that the commands reach."""
+    """Boots a cluster that the commands reach."""
     async with kafka(folder, hold=hold) as cluster:
         credentials = DIGEST if hold else None
         monkeypatch.setattr(offline, "connection", lambda _: MemoryZooKeeper(cluster.server, credentials=credentials))
@@ -36,7 +36,7 @@ async def handback(cluster: Kafka) -> Operation:
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-async def test_with_no_daemon_alive_nothing_is_changed(
+async def test_a_take_over_without_a_daemon_is_refused_and_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dry_run: bool
 ) -> None:
     async with commanded(tmp_path, monkeypatch) as cluster:
@@ -48,7 +48,7 @@ async def test_with_no_daemon_alive_nothing_is_changed(
         assert cluster.snapshot() == before
 
 
-async def test_what_is_done_without_a_daemon_is_said_and_can_be_undone(
+async def test_a_take_over_without_a_daemon_names_its_effect_and_can_be_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with commanded(tmp_path, monkeypatch) as cluster:
@@ -65,7 +65,7 @@ async def test_what_is_done_without_a_daemon_is_said_and_can_be_undone(
             assert await cluster.controller() == holder
 
 
-async def test_a_daemon_in_office_has_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_take_over_from_an_active_daemon_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with commanded(tmp_path, monkeypatch, hold=True) as cluster:
         async with cluster.daemon() as daemon:
             begun = await takeover(cluster)
@@ -74,10 +74,10 @@ async def test_a_daemon_in_office_has_nothing_to_do(tmp_path: Path, monkeypatch:
             again = await takeover(cluster)
             assert (again.state, again.message) == ("done", f"daemon {DAEMON} holds the role already: nothing to do")
         assert await cluster.controller() == DAEMON, "held while it is dead"
-        assert (await takeover(cluster)).state == "refused", "a record of a dead daemon is nobody in office"
+        assert (await takeover(cluster)).state == "refused", "the daemon of the record is dead"
 
 
-async def test_handed_back_again_there_is_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_repeated_hand_back_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with commanded(tmp_path, monkeypatch, hold=True) as cluster:
         async with cluster.daemon() as daemon:
             await takeover(cluster)
@@ -93,13 +93,13 @@ async def test_handed_back_again_there_is_nothing_to_do(tmp_path: Path, monkeypa
         assert cluster.snapshot()["/regent/role"] == before["/regent/role"]
 
 
-async def test_a_lock_that_is_left_is_lifted_by_asking_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut short after the flag: a role that brokers cannot keep is not handed back."""
+async def test_a_repeated_hand_back_lifts_a_lock_that_was_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one was interrupted after the flag: a role that brokers cannot keep is not handed back."""
     async with commanded(tmp_path, monkeypatch, hold=True) as cluster:
         async with cluster.daemon() as daemon:
             await takeover(cluster)
             await cluster.serving(daemon)
-        await cluster.role().set_flag("brokers", "cut short after this")
+        await cluster.role().set_flag("brokers", "interrupted after this")
         assert await cluster.controller() == DAEMON
         assert (await handback(cluster)).state == "done"
         assert await cluster.controller() in cluster.brokers

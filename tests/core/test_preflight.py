@@ -42,8 +42,7 @@ KAFKAS_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPri
 
 
 async def kraft_controller(c: Kafka) -> None:
-    for one in c.brokers.values():
-        one.elects = False
+    c.stop_elections()
     await c.operator.delete(paths.CONTROLLER, ANY_VERSION)
     await c.operator.create(paths.CONTROLLER, encode_controller(ControllerZnode(3000, 0, 4)))
 

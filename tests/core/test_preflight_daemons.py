@@ -63,8 +63,7 @@ async def test_the_finding_on_the_epoch_names_the_holder_of_the_role(tmp_path: P
             assert await holder() == f"daemon {DAEMON} holds the role"
         assert await holder() == f"daemon {DAEMON} held the role and is gone"
         await cluster.operator.delete(paths.CONTROLLER, ANY_VERSION)
-        for broker in cluster.brokers.values():
-            broker.elects = False
+        cluster.stop_elections()
         assert await holder() == "the role has no holder"
 
 

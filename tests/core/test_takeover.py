@@ -1,11 +1,11 @@
-"""Taking the role: the roll-back file, the flag, the claim; refused, repeated, and cut short at every write."""
+"""Takes the role over: roll-back file, flag, claim; refused, repeated, and interrupted at every write."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -17,31 +17,26 @@ from controller.handover.rollback import Rollback, save, shell_acls
 from controller.handover.takeover import TakeoverRefused, until_held
 from controller.role import own_znodes as own
 from controller.role.epoch_acls import saved_acls
+from controller.role.holder import look
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.hooks import Kill
-from metadata_store.port import Write
 from testing.memory import MemoryZooKeeper
-from tests.core.role_kit import DAEMON, DIGEST, Kafka, kafka
+from tests.core.role_kit import DAEMON, DIGEST, Kafka, KilledAt, kafka
 from tests.polling import eventually
 
 
 def files(cluster: Kafka) -> list[Path]:
-    """The roll-back files, and whatever else lies there."""
+    """Returns the content of the folder of roll-back files."""
     folder = cluster.settings.state.directory
     return sorted(folder.iterdir()) if folder.exists() else []
 
 
-async def flag(cluster: Kafka) -> str:
-    found, _ = await cluster.role().flag()
-    return found.holder
-
-
-async def test_a_take_over_saves_what_was_and_sets_the_flag(tmp_path: Path) -> None:
+async def test_a_take_over_saves_the_state_before_it_and_sets_the_flag(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         done = await cluster.take_over("moving to regent")
-        assert await flag(cluster) == "regent"
+        assert (await cluster.flag()).holder == "regent"
         assert [done.file] == files(cluster)
         assert done.file is not None
         saved = msgspec.json.decode(done.file.read_bytes(), type=Rollback)
@@ -55,7 +50,7 @@ async def test_a_take_over_saves_what_was_and_sets_the_flag(tmp_path: Path) -> N
         assert done.file.stat().st_mode & 0o007 == 0, "not for everybody"
 
 
-async def test_a_daemon_in_the_queue_takes_the_role_and_every_broker_knows(tmp_path: Path) -> None:
+async def test_a_queued_daemon_claims_after_a_take_over_and_every_broker_knows(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         await cluster.topic("orders", (1, 2, 3))
         displaced, epoch = await cluster.controller(), await cluster.epoch()
@@ -70,19 +65,18 @@ async def test_a_daemon_in_the_queue_takes_the_role_and_every_broker_knows(tmp_p
         assert daemon.counters.interim_terms == 1, "the broker before it counts"
 
 
-async def test_waiting_ends_in_time_where_a_broker_does_not_hear(tmp_path: Path) -> None:
+async def test_a_take_over_is_incomplete_while_a_broker_does_not_know_the_daemon(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         cluster.brokers[2].deaf = True
-        async with cluster.daemon() as daemon:
-            await cluster.take_over()
-            await cluster.serving(daemon)
-            held, seen = await until_held(cluster.role, cluster.dial, 0.5)
+        async with cluster.active():
+            held, _ = await until_held(cluster.role, cluster.dial, 0.0)
             assert not held
-            assert seen is not None
+            seen = await look(cluster.role(), cluster.dial)
+            assert seen.by_daemon
             assert "broker 2 (names" in seen.sentence()
 
 
-async def test_what_the_preflight_refuses_changes_nothing(tmp_path: Path) -> None:
+async def test_a_take_over_that_the_preflight_refuses_changes_nothing(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         cluster.brokers[3].configs["inter.broker.listener.name"] = "REPLICATION"
         before = cluster.snapshot()
@@ -95,7 +89,7 @@ async def test_what_the_preflight_refuses_changes_nothing(tmp_path: Path) -> Non
         assert files(cluster) == []
 
 
-async def test_a_dry_run_tells_the_steps_and_changes_nothing(tmp_path: Path) -> None:
+async def test_a_dry_run_names_the_steps_and_changes_nothing(tmp_path: Path) -> None:
     async with kafka(tmp_path, hold=True) as cluster:
         before = cluster.snapshot()
         planned = await cluster.take_over(dry_run=True)
@@ -105,7 +99,7 @@ async def test_a_dry_run_tells_the_steps_and_changes_nothing(tmp_path: Path) -> 
         assert (cluster.snapshot(), files(cluster)) == (before, [])
 
 
-async def test_asked_again_nothing_is_checked_and_nothing_is_saved(tmp_path: Path) -> None:
+async def test_a_repeated_take_over_checks_and_saves_nothing(tmp_path: Path) -> None:
     """A daemon that is restarted with --takeover must not be stopped by what the preflight would say now."""
     async with kafka(tmp_path) as cluster:
         await cluster.take_over()
@@ -117,7 +111,7 @@ async def test_asked_again_nothing_is_checked_and_nothing_is_saved(tmp_path: Pat
         assert len(files(cluster)) == 1
 
 
-async def test_without_a_place_for_the_file_nothing_is_changed(tmp_path: Path) -> None:
+async def test_a_take_over_that_cannot_save_its_file_changes_nothing(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         (tmp_path / "state").write_text("a file where the folder should be")
         before = cluster.snapshot()
@@ -127,30 +121,10 @@ async def test_without_a_place_for_the_file_nothing_is_changed(tmp_path: Path) -
         assert cluster.snapshot() == before
 
 
-class KilledAt:
-    """Hooks: the process dies before or after its n-th write; or the answer to that write is lost."""
-
-    def __init__(self, write: int, when: str) -> None:
-        self.left = write
-        self.when = when
-
-    async def before(self, ops: Sequence[Write]) -> None:
-        self.left -= 1
-        if self.left == 0 and self.when == "before":
-            raise Kill
-
-    async def after(self, ops: Sequence[Write]) -> None:
-        if self.left == 0:
-            if self.when == "after":
-                raise Kill
-            if self.when == "reply lost":
-                raise OutcomeUnknown("the answer is lost")
-
-
 @pytest.mark.parametrize("when", ["before", "after", "reply lost"])
 @pytest.mark.parametrize("hold", [False, True])
-async def test_cut_short_at_every_write_it_can_be_repeated(tmp_path: Path, when: str, hold: bool) -> None:
-    """Never the flag without a saved file; repeating ends in the same place."""
+async def test_a_take_over_interrupted_at_any_write_can_be_repeated(tmp_path: Path, when: str, hold: bool) -> None:
+    """The flag is never set without a saved file."""
     write = 0
     while True:
         write += 1
@@ -164,10 +138,10 @@ async def test_cut_short_at_every_write_it_can_be_repeated(tmp_path: Path, when:
             except (Kill, OutcomeUnknown):
                 pass
             await zk.close()
-            if await flag(cluster) == "regent":
+            if (await cluster.flag()).holder == "regent":
                 assert files(cluster), "the flag is set after the file is saved"
             await cluster.take_over()
-            assert await flag(cluster) == "regent"
+            assert (await cluster.flag()).holder == "regent"
             assert all(path.suffix == ".json" for path in files(cluster)), "no half-written file stays"
             assert await saved_acls(cluster.role().zk) == list(OPEN)
             if hooks.left > 0:
@@ -176,22 +150,19 @@ async def test_cut_short_at_every_write_it_can_be_repeated(tmp_path: Path, when:
 
 
 async def test_the_saved_acls_are_those_from_before_the_lock(tmp_path: Path) -> None:
-    """A take-over after a hand-back that was cut short finds our own lock: what was before it is kept."""
+    """A take-over after an interrupted hand-back finds our own lock: the ACLs from before it are kept."""
     async with kafka(tmp_path, hold=True) as cluster:
         before = [digest_acl("kafka", "pw"), digest_acl("regent", "secret"), Acl(READ, "world", "anyone")]
         _, stat = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
         await cluster.operator.set_acls(paths.CONTROLLER_EPOCH, before, stat.acl_version)
-        async with cluster.daemon() as daemon:
-            await cluster.take_over()
-            await cluster.serving(daemon)
-            acls, _ = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
-            assert acls == cluster.role().lock_out_acls()
-        await cluster.role().set_flag("brokers", "cut short after this")
+        async with cluster.active():
+            assert await cluster.epoch_acls() == cluster.role().lock_out_acls()
+        await cluster.role().set_flag("brokers", "interrupted after this")
         await cluster.take_over()
         assert await saved_acls(cluster.role().zk) == before
 
 
-def test_a_file_is_never_overwritten(tmp_path: Path) -> None:
+def test_a_roll_back_file_is_never_overwritten(tmp_path: Path) -> None:
     found = Rollback(1_700_000_000_000, None, 7, list(OPEN), own.RoleFlag("brokers"))
     saved = [save(tmp_path, found) for _ in range(3)]
     assert [path.name for path in saved] == [
@@ -202,7 +173,7 @@ def test_a_file_is_never_overwritten(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == sorted(saved)
 
 
-def test_a_full_disk_leaves_no_half_written_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_no_incomplete_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -212,21 +183,21 @@ def test_a_full_disk_leaves_no_half_written_file(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_draft_of_a_killed_process_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_draft_of_a_killed_process_is_replaced(tmp_path: Path) -> None:
     (tmp_path / f".rollback-{os.getpid()}.tmp").write_bytes(b"half")
     found = Rollback(1_700_000_000_000, None, None, list(OPEN), own.RoleFlag("brokers"))
     assert msgspec.json.decode(save(tmp_path, found).read_bytes(), type=Rollback) == found
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_acls_are_written_as_the_shell_reads_them() -> None:
+def test_acls_have_the_form_of_zookeepers_shell() -> None:
     assert shell_acls(OPEN) == "world:anyone:rwcda"
     assert shell_acls([Acl(READ, "world", "anyone"), Acl(ALL, "sasl", "kafka")]) == "world:anyone:r,sasl:kafka:rwcda"
 
 
 @asynccontextmanager
 async def running_takeover(cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Daemon]:
-    """'regent run --takeover', which ends by itself where it is refused."""
+    """Runs 'regent run --takeover', which ends by itself where it is refused."""
     monkeypatch.setattr("controller.daemon.candidate.dial_for", lambda _: cluster.dial)
     monkeypatch.setattr("controller.daemon.candidate.server_version", cluster.release_of)
     daemon = Daemon(cluster.settings, lambda: MemoryZooKeeper(cluster.server), takeover=True)
@@ -238,19 +209,19 @@ async def running_takeover(cluster: Kafka, monkeypatch: pytest.MonkeyPatch) -> A
         await asyncio.wait_for(task, 10.0)
 
 
-async def test_run_with_takeover_takes_the_role(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_with_takeover_takes_the_role_and_restarts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with kafka(tmp_path) as cluster:
         async with running_takeover(cluster, monkeypatch) as daemon:
             await cluster.serving(daemon)
         assert daemon.exit_code == 0
-        assert (await cluster.role().flag())[0].reason == "regent run --takeover"
+        assert (await cluster.flag()).reason == "regent run --takeover"
         cluster.brokers[3].configs["inter.broker.listener.name"] = "REPLICATION"
         async with running_takeover(cluster, monkeypatch) as again:
             await cluster.serving(again)
         assert again.exit_code == 0, "a restart is not stopped by what the preflight would say now"
 
 
-async def test_run_with_takeover_that_is_refused_ends_and_says_why(
+async def test_run_with_a_refused_takeover_ends_with_the_cause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with kafka(tmp_path) as cluster:
@@ -259,4 +230,4 @@ async def test_run_with_takeover_that_is_refused_ends_and_says_why(
             await eventually(daemon.stopping.is_set)
         assert daemon.exit_code == 3
         assert "3 (inter.broker.listener.name=REPLICATION)" in caplog.text
-        assert await flag(cluster) == "brokers"
+        assert (await cluster.flag()).holder == "brokers"

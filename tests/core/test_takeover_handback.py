@@ -1,4 +1,4 @@
-"""Giving the role back: online, cut short anywhere, undone where brokers do not follow, and with no daemon alive."""
+"""Hands the role back: by a daemon, interrupted at any write, undone where brokers do not follow, or offline."""
 
 from __future__ import annotations
 
@@ -21,36 +21,38 @@ from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.hooks import Kill
 from metadata_store.port import Delete, Write
 from testing.memory import MemoryZooKeeper
-from tests.core.role_kit import DAEMON, Kafka, MiniBroker, kafka
+from tests.core.role_kit import DAEMON, Kafka, KilledAt, MiniBroker, changed, kafka
 from tests.polling import eventually
 
 
-async def test_a_broker_holds_the_role_in_the_end_and_all_know(tmp_path: Path) -> None:
+async def test_a_hand_back_ends_once_a_broker_holds_the_role_and_every_broker_knows(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
         await cluster.take_over()
         await cluster.serving(daemon)
-        epoch, steps, deaf = await cluster.epoch(), list[str](), list[bool]()
+        epoch, steps, epochs_open = await cluster.epoch(), list[str](), list[bool]()
+        assert daemon.term is not None
+        gate = daemon.term.gate
 
         def note(step: str) -> None:
             steps.append(step)
-            deaf.append(daemon.listener._handlers is None)
+            epochs_open.append(gate.open())
 
         seen = await hand_back(daemon, cluster.dial, "upgrade of regent", note)
         assert seen.holder in cluster.brokers
         assert (seen.by_daemon, seen.unaware) == (False, [])
         assert await cluster.epoch() == epoch + 1
         assert [step.split(":")[0] for step in steps[:2]] == ["/regent/role is brokers", "drained"]
-        assert deaf == [False, True, True], "brokers' calls are turned away from the drain on"
+        assert epochs_open == [True, True, False], "the gate closes before the role is released"
         await eventually(lambda: daemon.mode is Mode.STANDBY)
-        assert (await cluster.role().flag())[0].reason == "upgrade of regent"
+        assert (await cluster.flag()).reason == "upgrade of regent"
         before = cluster.snapshot()
         assert (await hand_back(daemon, cluster.dial, "again", steps.append)).holder == seen.holder
-        assert cluster.snapshot() == before, "asked again nothing is left to do"
+        assert cluster.snapshot() == before
 
 
-class FallsAtTheEnd:
-    """Hooks: a broker falls just before the daemon deletes ``/controller``; what it writes while it does so is kept."""
+class BrokerEndsAtRelease:
+    """Ends a broker just before the daemon deletes ``/controller``, and records the daemon's writes from then on."""
 
     def __init__(self, daemon: Daemon, broker: MiniBroker) -> None:
         assert daemon.term is not None
@@ -76,21 +78,21 @@ TURNS = 100
 """More turns of the loop than a broker change takes to be written."""
 
 
-async def test_who_gives_the_role_up_decides_no_more(tmp_path: Path) -> None:
-    """A broker falls while the multi that deletes /controller is under way: that is the next controller's to mend."""
+async def test_a_daemon_that_releases_the_role_decides_no_more(tmp_path: Path) -> None:
+    """A broker ends while the multi that deletes /controller is in progress: the next controller handles that."""
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
         await cluster.take_over()
         await cluster.serving(daemon)
         assert daemon.role is not None
-        hooks = FallsAtTheEnd(daemon, cluster.brokers[1])
+        hooks = BrokerEndsAtRelease(daemon, cluster.brokers[1])
         cast(MemoryZooKeeper, daemon.role.zk).hooks = hooks
         await hand_back(daemon, cluster.dial, "", lambda _: None)
         assert "broker_change" in hooks.handled
         assert hooks.written == []
 
 
-async def test_back_and_forth(tmp_path: Path) -> None:
+async def test_take_over_and_hand_back_may_alternate(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
         for _ in range(3):
             await cluster.take_over()
@@ -99,15 +101,12 @@ async def test_back_and_forth(tmp_path: Path) -> None:
             assert await cluster.controller() in cluster.brokers
 
 
-async def test_the_lock_is_lifted_before_the_role_is_free(tmp_path: Path) -> None:
-    """With ``hold`` brokers could not be elected otherwise; what others had set is restored, not opened."""
+async def test_a_hand_back_restores_the_acls_from_before_the_lock(tmp_path: Path) -> None:
     async with kafka(tmp_path, hold=True) as cluster:
         before = [digest_acl("kafka", "pw"), digest_acl("regent", "secret"), Acl(31, "world", "anyone")]
         _, stat = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
         await cluster.operator.set_acls(paths.CONTROLLER_EPOCH, before, stat.acl_version)
-        async with cluster.daemon() as daemon:
-            await cluster.take_over()
-            await cluster.serving(daemon)
+        async with cluster.active() as daemon:
             node = await cluster.operator.get(paths.CONTROLLER)
             assert node is not None
             assert node.stat.ephemeral_owner == 0
@@ -116,10 +115,8 @@ async def test_the_lock_is_lifted_before_the_role_is_free(tmp_path: Path) -> Non
             assert acls == before
 
 
-async def test_where_a_broker_does_not_follow_the_role_is_taken_back(tmp_path: Path) -> None:
-    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        await cluster.take_over()
-        await cluster.serving(daemon)
+async def test_a_role_that_a_broker_does_not_follow_is_taken_back(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.active() as daemon:
         cluster.brokers[2].deaf = True
         with pytest.raises(HandbackFailed, match=r"broker 2 \(names 1000001\) does not know it") as failed:
             await hand_back(daemon, cluster.dial, "", lambda _: None)
@@ -130,58 +127,31 @@ async def test_where_a_broker_does_not_follow_the_role_is_taken_back(tmp_path: P
         assert (flag.holder, "hand-back undone" in flag.reason) == ("regent", True)
 
 
-async def test_where_no_broker_elects_the_role_is_taken_back(tmp_path: Path) -> None:
-    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        await cluster.take_over()
-        await cluster.serving(daemon)
-        for broker in cluster.brokers.values():
-            broker.elects = False
+async def test_a_role_that_no_broker_claims_is_taken_back(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.active() as daemon:
+        cluster.stop_elections()
         with pytest.raises(HandbackFailed, match="the role has no holder"):
             await hand_back(daemon, cluster.dial, "", lambda _: None)
         await cluster.serving(daemon)
 
 
-async def test_without_a_live_broker_it_is_refused(tmp_path: Path) -> None:
-    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        await cluster.take_over()
-        await cluster.serving(daemon)
+async def test_a_hand_back_without_a_live_broker_is_refused(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.active() as daemon:
         for broker in cluster.brokers.values():
             broker.elects = False
             await broker.zk.close()
         with pytest.raises(HandbackRefused, match="no broker is live"):
             await hand_back(daemon, cluster.dial, "", lambda _: None)
-        assert (await cluster.role().flag())[0].holder == "regent"
+        assert (await cluster.flag()).holder == "regent"
 
 
-async def test_a_standby_names_the_daemon_to_ask(tmp_path: Path) -> None:
-    async with kafka(tmp_path) as cluster, cluster.daemon() as active:
-        await cluster.take_over()
-        await cluster.serving(active)
-        second = cluster.settings.controller.model_copy(update={"id": DAEMON + 1})
+async def test_a_standby_names_the_daemon_that_holds_the_role(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.active() as active:
+        second = changed(cluster.settings, "controller", id=DAEMON + 1).controller
         async with cluster.daemon(controller=second) as standby:
             with pytest.raises(HandbackRefused, match=rf"\(pid {active.me.pid}\) holds the role, not this one"):
                 await hand_back(standby, cluster.dial, "", lambda _: None)
-            assert (await cluster.role().flag())[0].holder == "regent"
-
-
-class KilledAt:
-    """Hooks of a daemon's session: it dies before or after its n-th write from the moment that it is armed."""
-
-    def __init__(self) -> None:
-        self.left = 0
-        self.when = ""
-
-    def arm(self, write: int, when: str) -> None:
-        self.left, self.when = write, when
-
-    async def before(self, ops: Sequence[Write]) -> None:
-        self.left -= 1
-        if self.left == 0 and self.when == "before":
-            raise Kill
-
-    async def after(self, ops: Sequence[Write]) -> None:
-        if self.left == 0 and self.when == "after":
-            raise Kill
+            assert (await cluster.flag()).holder == "regent"
 
 
 WRITES = [(False, 1), (False, 2), (True, 1), (True, 2), (True, 3)]
@@ -190,19 +160,15 @@ WRITES = [(False, 1), (False, 2), (True, 1), (True, 2), (True, 3)]
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(("hold", "write"), WRITES)
-async def test_a_daemon_that_dies_at_any_write_leaves_what_the_next_one_ends(
+async def test_a_hand_back_interrupted_at_any_write_is_completed_by_the_next_daemon(
     tmp_path: Path, when: str, hold: bool, write: int
 ) -> None:
-    """No manual repair: where the flag is brokers, the next daemon in the queue ends the hand-back by itself."""
-    async with kafka(tmp_path, hold=hold) as cluster, cluster.daemon() as daemon:
-        await cluster.take_over()
-        await cluster.serving(daemon)
+    async with kafka(tmp_path, hold=hold) as cluster, cluster.active() as daemon:
         assert daemon.zk is not None
-        hooks = daemon.zk.hooks = KilledAt()
-        hooks.arm(write, when)
+        daemon.zk.hooks = KilledAt(write, when)
         with pytest.raises(Kill):
             await hand_back(daemon, cluster.dial, "", lambda _: None)
-        hooks.arm(0, "")
+        daemon.zk.hooks = None
         epoch = await cluster.epoch()
         cluster.server.expire(daemon.zk.session_id)
         if (write, when) == (1, "before"):
@@ -211,26 +177,23 @@ async def test_a_daemon_that_dies_at_any_write_leaves_what_the_next_one_ends(
             return
         await eventually(lambda: broker_holds(cluster))
         assert await cluster.epoch() <= epoch + 1
-        assert (await cluster.operator.get_acls(paths.CONTROLLER_EPOCH))[0] == list(OPEN)
+        assert await cluster.epoch_acls() == list(OPEN)
 
 
 async def broker_holds(cluster: Kafka) -> bool:
     return await cluster.controller() in cluster.brokers
 
 
-# -- finishing, by the next daemon
+# -- completion by the next daemon
 
 
 async def half_handed_back(cluster: Kafka) -> None:
-    """A daemon in mode ``hold`` died after the flag: persistent ``/controller``, the lock, no daemon."""
-    async with cluster.daemon() as daemon:
-        await cluster.take_over()
-        await cluster.serving(daemon)
-    await cluster.role().set_flag("brokers", "cut short after this")
-    assert await cluster.controller() == DAEMON
+    """Interrupts a hand-back in mode ``hold`` after the flag: ``/controller`` and the lock stay, without a daemon."""
+    await cluster.hold_by_dead_daemon()
+    await cluster.role().set_flag("brokers", "interrupted after this")
 
 
-async def test_a_take_over_meanwhile_wins_over_finishing(tmp_path: Path) -> None:
+async def test_a_concurrent_take_over_wins_over_a_completion(tmp_path: Path) -> None:
     async with kafka(tmp_path, hold=True) as cluster:
         await half_handed_back(cluster)
         role = cluster.role()
@@ -249,8 +212,8 @@ async def test_a_take_over_meanwhile_wins_over_finishing(tmp_path: Path) -> None
         assert await cluster.controller() == DAEMON
 
 
-async def test_a_daemon_whose_place_is_gone_finishes_nothing(tmp_path: Path) -> None:
-    """It was frozen beyond its session: somebody else is first in the queue now."""
+async def test_a_daemon_without_its_queue_position_completes_nothing(tmp_path: Path) -> None:
+    """The daemon was frozen beyond its session: another one is first in the queue now."""
     async with kafka(tmp_path, hold=True) as cluster:
         await half_handed_back(cluster)
         role = cluster.role()
@@ -259,97 +222,80 @@ async def test_a_daemon_whose_place_is_gone_finishes_nothing(tmp_path: Path) -> 
         assert await cluster.controller() == DAEMON
 
 
-async def test_finishing_leaves_a_brokers_role_and_a_role_that_was_never_taken_alone(tmp_path: Path) -> None:
+async def test_a_completion_leaves_the_role_of_a_broker_alone(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
-        before = cluster.snapshot()
-        assert await finish(cluster.role()) is None
-        assert cluster.snapshot() == before
-        await cluster.role().set_flag("brokers", "")
-        before = cluster.snapshot()
-        assert await finish(cluster.role()) is None
-        assert cluster.snapshot() == before
+        for _ in range(2):
+            before = cluster.snapshot()
+            assert await finish(cluster.role()) is None
+            assert cluster.snapshot() == before
+            await cluster.role().set_flag("brokers", "")
 
 
-# -- with no daemon
+# -- without a daemon
 
 
 async def offline(cluster: Kafka, steps: list[str] | None = None, *, dry_run: bool = False) -> int | None:
-    told = steps if steps is not None else []
-    seen = await hand_back_offline(
-        cluster.settings, cluster.role(), cluster.dial, "by hand", told.append, dry_run=dry_run
-    )
+    note = (steps if steps is not None else []).append
+    seen = await hand_back_offline(cluster.settings, cluster.role(), cluster.dial, "by hand", note, dry_run=dry_run)
     return seen.holder if seen is not None else None
 
 
-async def test_offline_frees_a_role_that_dead_daemons_hold(tmp_path: Path) -> None:
+async def test_an_offline_hand_back_frees_the_role_of_a_dead_daemon_and_may_be_repeated(tmp_path: Path) -> None:
     async with kafka(tmp_path, hold=True) as cluster:
-        async with cluster.daemon() as daemon:
-            await cluster.take_over()
-            await cluster.serving(daemon)
+        await cluster.hold_by_dead_daemon()
         steps: list[str] = []
         assert await offline(cluster, steps, dry_run=True) is None
         assert await cluster.controller() == DAEMON
         assert steps[0] == "set /regent/role to brokers"
         holder = await offline(cluster, steps)
         assert holder in cluster.brokers
-        assert not [step for step in steps if "every broker knows" in step], "the end is no step, it is said once"
+        assert not [step for step in steps if "every broker knows" in step], "the end is no step"
         acls, _ = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
         assert acls == list(OPEN)
-        assert await offline(cluster) in cluster.brokers, "it may be repeated"
+        assert await offline(cluster) in cluster.brokers
 
 
-async def test_offline_is_refused_while_a_daemon_lives(tmp_path: Path) -> None:
-    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        await cluster.take_over()
-        await cluster.serving(daemon)
+async def test_an_offline_hand_back_is_refused_while_a_daemon_lives(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster, cluster.active():
         me = this_process(DAEMON)
         with pytest.raises(HandbackRefused, match=rf"daemon {DAEMON} on {me.host} \(pid {me.pid}\) lives"):
             await offline(cluster)
-        assert (await cluster.role().flag())[0].holder == "regent"
+        assert (await cluster.flag()).holder == "regent"
 
 
-async def test_offline_without_the_credentials_of_the_lock_is_refused(tmp_path: Path) -> None:
+async def test_an_offline_hand_back_without_the_credentials_of_the_lock_is_refused(tmp_path: Path) -> None:
     async with kafka(tmp_path, hold=True) as cluster:
-        async with cluster.daemon() as daemon:
-            await cluster.take_over()
-            await cluster.serving(daemon)
+        await cluster.hold_by_dead_daemon()
         stranger = MemoryZooKeeper(cluster.server)
         await stranger.connect(1.0)
-        cluster.settings = cluster.settings.model_copy(
-            update={"zookeeper": cluster.settings.zookeeper.model_copy(update={"digest": None})}
-        )
+        cluster.change("zookeeper", digest=None)
         with pytest.raises(HandbackRefused, match="locked by the digest user regent") as refused:
             await hand_back_offline(cluster.settings, cluster.role(stranger), cluster.dial, "", lambda _: None)
         assert "zookeeper.digest_file" in refused.value.remedy
-        assert (await cluster.role().flag())[0].holder == "regent"
+        assert (await cluster.flag()).holder == "regent"
         await stranger.close()
 
 
-async def test_offline_says_where_no_broker_comes(tmp_path: Path) -> None:
+async def test_an_offline_hand_back_fails_where_no_broker_claims(tmp_path: Path) -> None:
     async with kafka(tmp_path, hold=True) as cluster:
-        async with cluster.daemon() as daemon:
-            await cluster.take_over()
-            await cluster.serving(daemon)
-        for broker in cluster.brokers.values():
-            broker.elects = False
+        await cluster.hold_by_dead_daemon()
+        cluster.stop_elections()
         with pytest.raises(HandbackFailed, match="the role is free, and after 1 s the role has no holder"):
             await offline(cluster)
 
 
-async def test_offline_leaves_a_foreign_controller_alone(tmp_path: Path) -> None:
+async def test_an_offline_hand_back_leaves_a_foreign_controller(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
+        cluster.stop_elections()
         for broker in cluster.brokers.values():
-            broker.elects = False
-        await cluster.brokers[1].zk.close()
-        await cluster.brokers[2].zk.close()
-        await cluster.brokers[3].zk.close()
+            await broker.zk.close()
         await cluster.operator.create(paths.CONTROLLER, encode_controller(ControllerZnode(4711)))
         with pytest.raises(HandbackFailed, match="broker 4711 holds the role"):
             await offline(cluster)
         assert await cluster.controller() == 4711
 
 
-def test_the_same_by_hand_in_zookeepers_shell() -> None:
+def test_shell_lines_hand_the_role_back_without_regent() -> None:
     assert shell_lines() == [
         "ls /regent/locks",
         'set /regent/role {"holder":"brokers"}',
