@@ -14,42 +14,31 @@ from admin.ports import Call, Holder, Node
 from brokers.listener.controller_listener import ControllerListener
 from brokers.listener.envelopes import CarriedCall
 from brokers.transport import TcpTransport
-from brokers.wire.calls import AllocateProducerIdsCall
 from brokers.wire.envelope import Envelope, EnvelopeResponse, encode_envelope, envelope_key, read_envelope_response
 from brokers.wire.messages import request_codec
 from brokers.wire.messages.topics import CreatableTopic, CreatedTopic, CreateTopicsRequest, CreateTopicsResponse
-from brokers.wire.replies import AllocateProducerIdsReply
 from brokers.wire.versions import Api
+from tests.core.listener_kit import HandlersDouble
 from tests.polling import eventually
 
 SECRET, CLUSTER = b"s" * 32, "a cluster"
 Act = Callable[[CarriedCall], Awaitable[Struct]]
 
 
-class Handlers:
-    """Handles calls as an active daemon: records each, then ``act``."""
+class Handlers(HandlersDouble):
+    """Handles calls of endpoints: records each, then ``act``."""
 
     def __init__(self) -> None:
-        self.calls: list[CarriedCall] = []
+        super().__init__()
+        self.carried_calls: list[CarriedCall] = []
         self.act: Act = created
-        self.blocks = 0
 
     async def carried(self, call: CarriedCall) -> Struct:
-        self.calls.append(call)
+        self.carried_calls.append(call)
         return await self.act(call)
-
-    def registered(self, broker: int, epoch: int) -> bool:
-        return True
 
     async def admits(self, principal: str, client_host: str) -> bool:
         return (principal, client_host) == ("User:broker", "10.0.0.7")
-
-    async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> AllocateProducerIdsReply:
-        self.blocks += 1
-        return AllocateProducerIdsReply(0, 1_000 * call.broker_id, 1_000)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(name)
 
 
 async def created(call: CarriedCall) -> Struct:
@@ -125,7 +114,7 @@ class Way:
 
     async def called(self) -> None:
         """Waits until the first daemon has a call."""
-        await eventually(lambda: bool(self.first.handlers.calls))
+        await eventually(lambda: bool(self.first.handlers.carried_calls))
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Messages that are as much work as their bytes can make, and readers that count the work."""
+"""Messages with as much work as their bytes can make, and readers that count the work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ZEROS = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "uuid": 16}
 
 
 class CountingReader(Reader):
-    """Counts the reads, which is what a message costs."""
+    """Counts the reads: the cost of a message."""
 
     def __init__(self, data: bytes, items_max: int = ITEMS_MAX) -> None:
         super().__init__(data, items_max)
@@ -31,7 +31,7 @@ class CountingReader(Reader):
         return count
 
     def bounded(self) -> bool:
-        """Whether each read is accounted for by something that is counted and has a bound."""
+        """Returns whether counted items and tagged fields, which are bounded, account for all reads."""
         counted = self.items_read + self.tags_read
         return self.tags_read <= TAGS_MAX and self.work <= WORK_PER_MESSAGE + WORK_PER_ITEM * counted
 
@@ -44,7 +44,7 @@ class Hostile:
         self._left = size
 
     def message(self, layout: Layout) -> bytes:
-        """A message, or the beginning of one."""
+        """Returns a message, or the beginning of one."""
         parts = [self._field(field, layout) for field in layout.fields if field.tag is None]
         return b"".join(parts) + (self._tags() if layout.tags else b"")
 
@@ -74,7 +74,7 @@ class Hostile:
 
 
 def smallest(kind: str, *, flexible: bool) -> bytes:
-    """The least that a primitive field takes."""
+    """Returns the shortest value of a primitive field."""
     return bytes(ZEROS[kind]) if kind in ZEROS else b"\1" if flexible else bytes(2 if kind == "string" else 4)
 
 

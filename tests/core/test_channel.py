@@ -119,19 +119,28 @@ async def test_leadership_that_is_sent_to_one_broker_is_new_only_where_the_calle
         assert [s.is_new for s in w.one.of(LEADER_AND_ISR)[-1].states().values()] == [False, True]
 
 
-async def test_followers_wait_for_the_acknowledgement_of_their_leader_and_other_partitions_do_not() -> None:
+async def test_followers_wait_for_the_acknowledgement_of_their_leader_and_other_partitions_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = stopped_clock(monkeypatch)
     async with world(1, 2) as w:
         rows = await w.load((1, 2), (1,), snapshot=False)
-        w.brokers[2].hold()
-        w.elect(rows[0], leader=2)
-        w.elect(rows[1])
-        await in_flight(w.brokers[2], "L")
-        await in_flight(w.one, "Lu")
-        assert w.one.of(LEADER_AND_ISR)[0].partitions() == [("t", 1)]
-        w.brokers[2].let_go.set()
-        await settled(w)
-        assert w.one.apis() == "Lu" + "L"
-        assert w.one.of(LEADER_AND_ISR)[1].partitions() == [("t", 0)]
+        for _ in range(3):
+            for broker in w.brokers.values():
+                broker.mark()
+            clock[0] += 10
+            w.brokers[2].hold()
+            w.elect(rows[0], leader=2)
+            w.elect(rows[1])
+            await in_flight(w.brokers[2], "L")
+            await in_flight(w.one, "Lu")
+            assert w.one.of(LEADER_AND_ISR)[-1].partitions() == [("t", 1)]
+            w.brokers[2].let_go.set()
+            assert await w.channels.leaders_acknowledged(rows, 10) == frozenset()
+            clock[0] += 0.1
+            await settled(w)
+            assert w.one.apis() == "Lu" + "L"
+            assert w.one.of(LEADER_AND_ISR)[-1].partitions() == [("t", 0)]
 
 
 async def test_a_leader_that_does_not_respond_delays_its_followers_for_a_bounded_time(

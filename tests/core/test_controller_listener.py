@@ -39,16 +39,6 @@ async def test_a_controlled_shutdown_is_served_without_a_request_for_versions(ve
         assert d.double.calls == [ControlledShutdownCall(version, 2, 57)]
 
 
-@pytest.mark.parametrize("version", [0, 1])
-async def test_a_controlled_shutdown_without_a_broker_epoch_closes_its_connection(version: int) -> None:
-    async with desk() as d:
-        peer = await d.connect()
-        client_id = "0001 61" if version else ""
-        peer.send(bytes.fromhex(f"0007 000{version} 00000001 {client_id} 00000002"))
-        await d.left(0)
-        assert d.double.calls == []
-
-
 async def test_an_unknown_version_of_api_versions_gets_the_known_ones_and_the_connection_goes_on() -> None:
     async with desk() as d:
         peer = await d.connect()

@@ -1,4 +1,4 @@
-"""Envelopes: Kafka's frame, the seal, and what happens to those that are not genuine."""
+"""Envelopes: Kafka's frame, the seal, and envelopes that are not genuine."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def sealed(envelope: Envelope = PLAIN, number: int = 1) -> Envelope:
     return envelope.sealed(SECRET, CHALLENGE, CALL, 2, number)
 
 
-def test_the_frame_is_kafkas() -> None:
+def test_an_envelope_has_kafkas_frame() -> None:
     header, entity = read_request(unframe([encode_envelope(7, PLAIN)]))
     assert (header.request_api_key, header.request_api_version, header.correlation_id) == (Api.ENVELOPE, 0, 7)
     assert entity.request_data == PLAIN.request
@@ -42,17 +42,17 @@ def test_the_frame_is_kafkas() -> None:
     assert entity.request_principal == b"\0\0" + b"\x05User" + b"\x06alice" + b"\0" + b"\0"
 
 
-def test_what_kafka_writes_is_read() -> None:
+def test_an_envelope_of_kafka_is_read() -> None:
     frame = write_request(Api.ENVELOPE, 0, 7, request_data=b"r", request_principal=None, client_host_address=bytes(16))
     assert read(frame) == Envelope(b"r", "", "::")
 
 
-def test_the_answer_is_kafkas() -> None:
-    for answer in (EnvelopeResponse(0, b"data"), EnvelopeResponse(41, None), EnvelopeResponse(0, b"")):
-        frame = unframe([encode_envelope_response(9, answer)])
+def test_a_response_has_kafkas_frame() -> None:
+    for response in (EnvelopeResponse(0, b"data"), EnvelopeResponse(41, None), EnvelopeResponse(0, b"")):
+        frame = unframe([encode_envelope_response(9, response)])
         correlation, entity = read_response(Api.ENVELOPE, 0, frame)
-        assert (correlation, entity.error_code, entity.response_data) == (9, answer.error, answer.data)
-        assert read_envelope_response(frame, 9) == answer
+        assert (correlation, entity.error_code, entity.response_data) == (9, response.error, response.data)
+        assert read_envelope_response(frame, 9) == response
         with pytest.raises(Malformed, match="request 9"):
             read_envelope_response(frame, 8)
 
@@ -72,7 +72,7 @@ def test_a_sealed_envelope_arrives_as_it_was_sent(request_: bytes, name: str, ho
 
 
 def changed(**fields: Any) -> Envelope:
-    """The sealed envelope with something else in it."""
+    """Returns the sealed envelope with other fields."""
     made = sealed()
     assert made.seal is not None
     inside = {"request": made.request, "principal": made.principal, "client_host": made.client_host}
@@ -94,7 +94,7 @@ def changed(**fields: Any) -> Envelope:
         {"principal": "User:alice1", "client_host": ""},
     ],
 )
-def test_whatever_is_changed_it_is_not_genuine_any_more(fields: dict[str, Any]) -> None:
+def test_an_envelope_with_a_changed_field_is_not_genuine(fields: dict[str, Any]) -> None:
     assert changed().genuine(SECRET, CHALLENGE)
     assert not changed(**fields).genuine(SECRET, CHALLENGE)
 
@@ -105,7 +105,7 @@ def test_another_secret_another_connection_or_no_seal_is_not_genuine() -> None:
     assert not PLAIN.genuine(SECRET, CHALLENGE)
 
 
-def test_an_address_that_is_none_is_left_out_and_the_seal_holds() -> None:
+def test_a_malformed_address_is_left_out_and_the_seal_is_genuine() -> None:
     found = read(unframe([encode_envelope(1, sealed(Envelope(b"r", "User:a", "unknown peer")))]))
     assert found.client_host == ""
     assert found.genuine(SECRET, CHALLENGE)
@@ -113,7 +113,7 @@ def test_an_address_that_is_none_is_left_out_and_the_seal_holds() -> None:
 
 @quickly
 @given(data=st.data())
-def test_cut_or_changed_frames_are_malformed_or_something_else_but_never_break(data: st.DataObject) -> None:
+def test_cut_or_changed_frames_are_malformed_or_not_genuine(data: st.DataObject) -> None:
     frame = bytearray(unframe([encode_envelope(1, sealed())]))
     for _ in range(data.draw(st.integers(1, 4))):
         frame[data.draw(st.integers(8, len(frame) - 1))] = data.draw(st.integers(0, 255))

@@ -31,6 +31,8 @@ GARBAGE = {
         "API key 3 v12, which the controller listener does not serve",
     ),
     "other version": (framed("0038 0009 00000001 0001 32 00 00 00"), "API key 56 v9, which"),
+    "shutdown v0": (framed("0007 0000 00000001 00000002"), "API key 7 v0, which"),
+    "shutdown v1": (framed("0007 0001 00000001 0001 61 00000002"), "API key 7 v1, which"),
     "cut body": (framed(ISR_HEAD), "does not fit into 16 bytes"),
     "huge array": (framed(f"{ISR_HEAD} 0000000000000009 ffffffff0f 00"), "array of 4294967294 items"),
 }

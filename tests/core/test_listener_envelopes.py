@@ -29,7 +29,7 @@ async def test_an_envelope_that_was_sent_before_is_refused_on_its_connection_and
         sent = raw.sealed(3)
         assert await raw.errors(sent, sent, raw.sealed(2), raw.sealed(4)) == [0, 31, 31, 0]
         assert await other.errors(sent, Envelope(a_call().frame, "User:alice")) == [31, 31]
-        assert len(w.first.handlers.calls) == 2
+        assert len(w.first.handlers.carried_calls) == 2
         raw.connection.close()
         other.connection.close()
 
@@ -164,4 +164,4 @@ async def test_no_large_envelope_is_read_after_a_wrong_seal_of_its_connection(
                 await raw.exchange(wrong)
         assert seals.large == [False]
         assert len([size for size in received if size > 1_000]) <= whole
-        assert w.first.handlers.calls == []
+        assert w.first.handlers.carried_calls == []

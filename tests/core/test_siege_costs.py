@@ -1,4 +1,4 @@
-"""How the siege measures: no delay is corrected by more than its own thread waited for at that time."""
+"""Measurements of the siege: no delay is corrected by more than its own thread waited for at that time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BOUNDS = (0.01, 0.1, 1.0, 5.0)
 
 
 def late(*delays_s: float) -> dict[float, float]:
-    """A histogram of turns that were so late."""
+    """Returns a histogram of turns with these delays."""
     return {bound: sum(delay_s <= bound for delay_s in delays_s) for bound in BOUNDS}
 
 
@@ -38,7 +38,7 @@ def test_of_delays_the_longest_and_the_longest_after_correction_may_be_different
     assert (delay.raw_s, delay.own_s) == (4.0, 1.0)
 
 
-def test_what_came_before_the_first_sample_is_no_delay() -> None:
+def test_a_delay_before_the_first_sample_does_not_count() -> None:
     lag = Lag()
     lag.sample(late(4.0, 4.0), 0.0)
     lag.sample(late(4.0, 4.0, 0.05), 0.0)
@@ -60,7 +60,7 @@ def test_the_table_has_a_line_for_each_attack_and_one_for_the_worst() -> None:
     assert len({len(row) for row in (head, *rows)}) == 1
 
 
-def test_frames_are_counted_where_they_are_whole() -> None:
+def test_whole_frames_are_counted() -> None:
     assert frames(b"") == frames(b"\0\0") == frames(b"\0\0\0\5half") == frames(b"\xff" * 8) == 0
     assert frames(b"\0\0\0\1a" * 3 + b"\0\0\0\2b") == 3
     assert frames(ATTACKS["countless empty frames"].said()) == 100_000
@@ -68,28 +68,28 @@ def test_frames_are_counted_where_they_are_whole() -> None:
     assert frames(ATTACKS["half of 16 MiB"].said()) == 0
 
 
-def test_what_an_attack_must_have_done() -> None:
+def test_each_attack_has_counts_that_it_must_reach() -> None:
     assert done_by(ATTACKS["silent"]) == ["connected"]
     assert done_by(ATTACKS["drop by drop"]) == done_by(ATTACKS["half of 16 MiB"]) == ["connected", "bytes"]
     assert done_by(ATTACKS["wrong passwords"]) == ["connected", "bytes", "frames"]
 
 
-async def test_a_call_that_is_answered_once_the_attack_is_over_is_none_that_was_served() -> None:
-    over, asked = threading.Event(), threading.Event()
+async def test_a_call_with_a_response_after_the_attack_does_not_count_as_served() -> None:
+    over, called = threading.Event(), threading.Event()
 
     async def call() -> None:
-        asked.set()
+        called.set()
         await asyncio.to_thread(over.wait)
 
     waits = Waits(call)
     async with going_on(waits.go_on()):
-        await asyncio.to_thread(asked.wait)
+        await asyncio.to_thread(called.wait)
         asyncio.get_running_loop().call_later(0.1, over.set)  # once the block is left
     assert waits.served == 0
     assert waits.delay.raw_s > 0
 
 
-def test_a_process_is_measured() -> None:
+def test_starving_and_descriptors_of_a_process_are_measured() -> None:
     assert starved_s("thread-self") >= 0
     assert starved_s("self") >= 0
     assert descriptors(os.getpid()) > 0

@@ -11,21 +11,15 @@ from hypothesis import strategies as st
 from brokers.outbound.snapshot import Pieces, encode_turn
 from brokers.wire.partitions import PartitionEncoder
 from brokers.wire.primitives import Malformed, Reader
-from brokers.wire.requests import Requests, live_list
+from brokers.wire.requests import Requests
 from brokers.wire.versions import Api, Ibp
-from state_machines.model.types import Broker
 from testing.simulated.bodies import Bodies
 from testing.simulated.replies import bare_response, encode_response
 from testing.simulated.requests import VERSIONS, read_head, read_request
 from testing.simulated.values import Key, LeaderAndIsr, Request, UpdateMetadata
 from tests.core.message_kit import entities, schema_of
 from tests.core.wire_kit import (
-    IBPS,
-    FakeCluster,
-    clusters,
-    live_brokers,
-    many_replicas,
-    quickly,
+    one_topic,
     read_response,
     request_header,
     to_uuid,
@@ -34,7 +28,6 @@ from tests.core.wire_kit import (
 )
 from tests.core.wire_kit import read_request as kio_request
 
-BROKER_EPOCH = 2**40 + 7
 ALL = [(api, version) for api, (first, last) in VERSIONS.items() for version in range(first, last + 1)]
 
 sparsely = settings(max_examples=20, deadline=None)
@@ -102,20 +95,15 @@ def test_requests_of_any_controller_are_read_as_kio_reads_them(api: Api, version
     assert_read_alike(read_request(frame), frame)
 
 
-@pytest.mark.parametrize("ibp", IBPS, ids=str)
-@quickly
-@given(cluster=clusters() | many_replicas, brokers=live_brokers)
-def test_requests_of_this_controller_are_read_as_kio_reads_them(
-    ibp: Ibp, cluster: FakeCluster, brokers: list[Broker]
-) -> None:
-    hosts = sorted({broker for row in cluster.rows for broker in row.assignment.replicas})[:5]
-    turn = encode_turn(Pieces(cluster, PartitionEncoder(ibp), hosts), 0, 100)
-    requests, leads = Requests(ibp, 1_000_001, 9), [turn.take(broker) for broker in hosts]
-    found = [requests.leader_and_isr(8, BROKER_EPOCH, lead) for lead in leads if lead is not None]
-    if turn.metadata is not None:
-        found.append(requests.update_metadata(7, BROKER_EPOCH, turn.metadata, live_list(brokers)))
-    for frame in map(unframe, found):
-        assert_read_alike(read_request(frame), frame)
+@pytest.mark.parametrize("size", [126, 127, 128, 200])
+def test_arrays_whose_length_needs_more_than_a_byte_are_read_as_kio_reads_them(size: int) -> None:
+    turn = encode_turn(
+        Pieces(one_topic("t" * size, None, size, size), PartitionEncoder(Ibp.parse("3.9")), [2]), 0, size
+    )
+    body = turn.take(2)
+    assert body is not None
+    frame = unframe(Requests(Ibp.parse("3.9"), 1_000_001, 9).leader_and_isr(8, 2**40, body))
+    assert_read_alike(read_request(frame), frame)
 
 
 @pytest.mark.parametrize(("api", "version"), ALL)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from brokers.listener.envelopes import read_admin_call
+from brokers.listener.envelopes import CarriedCall, read_admin_call
 from brokers.wire import kio_messages
 from brokers.wire.calls import SERVED, Call, read_call, read_header
 from brokers.wire.envelope import Envelope
@@ -19,25 +21,19 @@ from brokers.wire.sasl import encode_authenticate, encode_handshake, read_auth_b
 from brokers.wire.versions import Api
 from tests.core.admin_kit import endpoint_world
 from tests.core.message_kit import Place, a_few, entities, name_of, places, schema_of
-from tests.core.wire_kit import written
+from tests.core.wire_kit import request_header, written
 
 REQUESTS = [place for place in places() if not place[2]]
 CALLS: list[Place] = [(api, v, False) for api, (low, high) in SERVED.items() for v in range(low, high + 1)]
 some_bytes = st.binary(min_size=1, max_size=20)
 
 
-def header_of(api: Api, version: int, *, flexible: bool) -> bytes:
-    """A request header; that of ControlledShutdown v0 has no client id."""
-    client_id = b"" if (api, version) == (Api.CONTROLLED_SHUTDOWN, 0) else b"\0\2me"
-    return api.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\7" + client_id + b"\0" * flexible
-
-
 def request_of(place: Place, body: bytes) -> bytes:
-    return header_of(*place[:2], flexible=schema_of(place).__flexible__) + body
+    return request_header(*place[:2], 7, "me") + body
 
 
 def brokers_call(frame: bytes) -> Call | str:
-    """The call, or why it is malformed: Kafka's schema allows any recovery state."""
+    """Reads a broker's call; returns it, or why it is malformed: Kafka's schema allows any recovery state."""
     reader = Reader(frame)
     try:
         return read_call(read_header(reader), reader)
@@ -46,40 +42,31 @@ def brokers_call(frame: bytes) -> Call | str:
 
 
 def least(place: Place) -> bytes:
-    """The shortest body: nothing named, numbers zero."""
+    """Returns the shortest body: without items, with zeros."""
     layout = kio_messages.layout(place[0], place[1], response=False)
     return codec(layout, Struct).write(Struct())
 
 
-@pytest.mark.parametrize("place", REQUESTS, ids=name_of)
+def carried(frame: bytes) -> CarriedCall:
+    """Reads a client's call as the daemon does."""
+    return read_admin_call(Envelope(frame).sealed(b"secret", b"", bytes(16), 0, 0))
+
+
+READ = [
+    *((place, read_request) for place in REQUESTS),
+    *((place, carried) for place in REQUESTS if place[0] in CARRIED),
+    *((place, brokers_call) for place in CALLS),
+]
+
+
+@pytest.mark.parametrize(("place", "read"), READ, ids=[f"{name_of(place)} {read.__name__}" for place, read in READ])
 @a_few
 @given(data=st.data(), more=some_bytes)
-def test_a_clients_request_is_read_the_same_with_bytes_behind_it(
-    place: Place, data: st.DataObject, more: bytes
+def test_a_request_is_read_the_same_with_bytes_behind_it(
+    place: Place, read: Callable[[bytes], object], data: st.DataObject, more: bytes
 ) -> None:
     frame = request_of(place, written(data.draw(entities(schema_of(place)))))
-    assert read_request(frame + more) == read_request(frame)
-
-
-@pytest.mark.parametrize("place", [place for place in REQUESTS if place[0] in CARRIED], ids=name_of)
-@a_few
-@given(data=st.data(), more=some_bytes)
-def test_the_daemon_reads_a_carried_call_the_same_with_bytes_behind_it(
-    place: Place, data: st.DataObject, more: bytes
-) -> None:
-    frame = request_of(place, written(data.draw(entities(schema_of(place)))))
-    plain, longer = (Envelope(made).sealed(b"secret", b"", bytes(16), 0, 0) for made in (frame, frame + more))
-    assert read_admin_call(longer) == read_admin_call(plain)
-
-
-@pytest.mark.parametrize("place", CALLS, ids=name_of)
-@a_few
-@given(data=st.data(), more=some_bytes)
-def test_the_daemon_reads_a_brokers_call_the_same_with_bytes_behind_it(
-    place: Place, data: st.DataObject, more: bytes
-) -> None:
-    frame = request_of(place, written(data.draw(entities(schema_of(place)))))
-    assert brokers_call(frame + more) == brokers_call(frame)
+    assert read(frame + more) == read(frame)
 
 
 @given(more=some_bytes)
@@ -89,14 +76,15 @@ def test_the_daemon_reads_a_brokers_sasl_messages_the_same_with_bytes_behind_the
     assert read_auth_bytes(Reader(authenticate[8:])) == b"\0me\0word"
 
 
-ANSWERED = [place for place in REQUESTS if place[0] not in (Api.PRODUCE, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE)]
-"""By the endpoint itself, or by the controller behind it, where nothing is named; Produce with acks 0 has no answer."""
+WITHOUT_RESPONSE = {Api.PRODUCE, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE}
+WITH_RESPONSE = [place for place in REQUESTS if place[0] not in WITHOUT_RESPONSE]
+"""Requests with a response even where they name nothing; Produce with acks 0 has none."""
 
 
-async def test_the_endpoint_answers_a_request_the_same_with_bytes_behind_it() -> None:
+async def test_the_endpoint_responds_the_same_to_a_request_with_bytes_behind_it() -> None:
     async with endpoint_world() as p:
         p.controller.respond = lambda call: refusal(call.body, 42, "refused")
-        for at in ANSWERED:
+        for at in WITH_RESPONSE:
             client = await p.connect()
             frame = request_of(at, least(at))
             client.send(frame)
@@ -107,6 +95,6 @@ async def test_the_endpoint_answers_a_request_the_same_with_bytes_behind_it() ->
             if at[0] in CARRIED:
                 assert p.controller.calls[-1].frame == frame + frame
         assert {call.api for call in p.controller.calls} == CARRIED
-        assert {api for api, _, _ in ANSWERED} | {Api.PRODUCE, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE} == {
+        assert {api for api, _, _ in WITH_RESPONSE} | WITHOUT_RESPONSE == {
             api for api, message in MESSAGES.items() if message.request is not None
         }

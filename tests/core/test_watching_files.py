@@ -1,4 +1,4 @@
-"""Alert rules, runbook and dashboards agree with each other and with the metrics that there are."""
+"""Alert rules, runbook and dashboards agree with each other and with the metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUNBOOK = (ROOT / "docs" / "how-to" / "runbook.md").read_text()
 METRIC = re.compile(r"\b(?:regent|kafka_controller|process)_[a-z_]+[a-z]\b")
 
 
-def test_commands_of_zookeeper_that_are_off_by_default_stand_with_what_allows_them() -> None:
+def test_commands_of_zookeeper_that_are_off_by_default_come_with_the_setting_that_allows_them() -> None:
     """``srvr`` alone is in ZooKeeper's default ``4lw.commands.whitelist``."""
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         steps = re.split(r"\n\n|\n(?=\d\. )", page.read_text())
@@ -41,13 +41,13 @@ class View:
 
 
 def rules() -> dict[str, dict[str, Any]]:
-    """By alert."""
+    """Returns the rules by alert."""
     [group] = yaml.safe_load(RULES.read_text())["groups"]
     return {rule["alert"]: rule for rule in group["rules"]}
 
 
 def known() -> set[str]:
-    """Names of samples that a scrape has, or has once something was counted."""
+    """Returns the names of all samples of a scrape."""
     counters = Counters()
     for counts in (counters.resignations, counters.refusals, counters.failures, counters.answers):
         counts["reason"] += 1
@@ -57,7 +57,7 @@ def known() -> set[str]:
     return set(re.findall(r"(?m)^([a-z_]+)[{ ]", body.decode()))
 
 
-def test_every_rule_asks_for_metrics_that_there_are() -> None:
+def test_every_rule_names_existing_metrics() -> None:
     for alert, rule in rules().items():
         assert set(METRIC.findall(rule["expr"])) <= known(), alert
 
@@ -76,13 +76,13 @@ def test_every_alert_fires_in_a_recorded_fault() -> None:
     assert {path.stem for path in TESTS.glob("*.yml")} == set(EXPECTED)
 
 
-def test_the_runbook_says_which_fault_raises_which_alert() -> None:
-    told = re.findall(r"(?m)^\| [^|]+ \| ((?:Regent\w+(?:, )?)+|none) \|$", RUNBOOK)
-    listed = [frozenset() if alerts == "none" else frozenset(alerts.split(", ")) for alerts in told]
+def test_the_runbook_lists_the_alerts_of_each_fault() -> None:
+    rows = re.findall(r"(?m)^\| [^|]+ \| ((?:Regent\w+(?:, )?)+|none) \|$", RUNBOOK)
+    listed = [frozenset() if alerts == "none" else frozenset(alerts.split(", ")) for alerts in rows]
     assert sorted(map(sorted, listed)) == sorted(map(sorted, EXPECTED.values()))
 
 
-def test_the_runbook_names_metrics_panels_and_commands_that_there_are() -> None:
+def test_the_runbook_names_existing_metrics_panels_and_commands() -> None:
     assert set(re.findall(r"`(regent_[a-z_]+)`", RUNBOOK)) <= known()
     panels = {panel["title"] for dashboard in DASHBOARDS for panel in render(dashboard)["panels"]}
     named = set(re.findall(r"panels \*([^*]+)\* and \*([^*]+)\*", RUNBOOK)[0])
@@ -103,7 +103,7 @@ def test_a_dashboards_file_is_made_from_its_table(dashboard: Dashboard) -> None:
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)
-def test_a_dashboards_panels_ask_for_metrics_that_there_are_and_do_not_overlap(dashboard: Dashboard) -> None:
+def test_a_dashboards_panels_show_existing_metrics_and_do_not_overlap(dashboard: Dashboard) -> None:
     places: set[tuple[int, int]] = set()
     numbers = []
     for panel in render(dashboard)["panels"]:
@@ -118,7 +118,7 @@ def test_a_dashboards_panels_ask_for_metrics_that_there_are_and_do_not_overlap(d
     assert len(numbers) == len(set(numbers))
 
 
-def test_without_prometheus_make_verify_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_prometheus_make_verify_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda _: None)
     with pytest.raises(PrometheusMissing, match=r"promtool is not installed.*apt-get install .*prometheus"):
         promtool("check", "rules", str(RULES))

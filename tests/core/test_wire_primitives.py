@@ -1,4 +1,4 @@
-"""Primitive types and frames: round trips with kio, and bytes that nobody should have sent."""
+"""Primitive types and frames: round trips with kio, and malformed bytes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_strings_are_written_and_read_as_kio_does(text: str) -> None:
     assert Reader(legacy_string(text)).legacy_nullable_string() == text
 
 
-def test_null_strings() -> None:
+def test_null_strings_are_read_where_they_are_allowed() -> None:
     assert compact_nullable_string(None) == kio(writers.write_nullable_compact_string, None)
     assert compact_nullable_string("r1") == compact_string("r1")
     assert Reader(b"\xff\xff").legacy_nullable_string() is None
@@ -47,7 +47,7 @@ def test_null_strings() -> None:
         Reader(b"\0").compact_string()
 
 
-def test_tagged_fields_are_passed_over() -> None:
+def test_tagged_fields_are_skipped() -> None:
     reader = Reader(varint(2) + varint(0) + varint(3) + b"abc" + varint(900) + varint(0) + b"rest")
     reader.skip_tags()
     assert reader.position == len(reader.data) - 4
@@ -63,17 +63,22 @@ def test_tagged_fields_are_passed_over() -> None:
         (b"", "does not fit"),
     ],
 )
-def test_an_array_that_claims_more_than_is_there_is_refused_before_anything_is_built(data: bytes, why: str) -> None:
+def test_an_array_that_claims_more_than_is_there_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(Malformed, match=why):
         Reader(data).compact_array(Reader.i32, 4)
 
 
-def test_a_message_of_countless_tiny_items_is_refused() -> None:
+def test_a_message_of_too_many_items_is_refused() -> None:
+    assert len(Reader(varint(1_001) + bytes(1_000), items_max=1_000).compact_array(Reader.i8, 1)) == 1_000
     with pytest.raises(Malformed, match="more array items"):
         Reader(varint(1_001) + bytes(1_000), items_max=999).compact_array(Reader.i8, 1)
+    twice = Reader(2 * (varint(501) + bytes(500)), items_max=999)
+    twice.compact_array(Reader.i8, 1)
+    with pytest.raises(Malformed, match="more array items"):
+        twice.compact_array(Reader.i8, 1)
 
 
-def test_tags_and_text_that_lie_are_refused() -> None:
+def test_malformed_tags_and_text_are_refused() -> None:
     with pytest.raises(Malformed, match="tagged fields"):
         Reader(b"\xff\x7f").skip_tags()
     with pytest.raises(Malformed, match="tagged field of"):
@@ -86,7 +91,7 @@ def test_tags_and_text_that_lie_are_refused() -> None:
 
 @quickly
 @given(st.lists(st.binary(max_size=50), max_size=8), st.lists(st.integers(1, 40), min_size=1))
-def test_frames_come_out_whole_however_the_stream_is_cut(frames: list[bytes], cuts: list[int]) -> None:
+def test_frames_are_whole_however_the_stream_is_cut(frames: list[bytes], cuts: list[int]) -> None:
     stream = b"".join(len(frame).to_bytes(4, "big") + frame for frame in frames)
     buffer, found, position, turn = FrameBuffer(50), [], 0, 0
     while position < len(stream):
@@ -98,7 +103,7 @@ def test_frames_come_out_whole_however_the_stream_is_cut(frames: list[bytes], cu
     assert buffer.held == 0
 
 
-def test_an_incomplete_frame_holds_what_came_of_it() -> None:
+def test_an_incomplete_frame_holds_its_received_bytes() -> None:
     buffer = FrameBuffer(1_000)
     assert buffer.feed(b"\0\0") == []
     assert (buffer.partial, buffer.held) == (True, 2)
@@ -106,7 +111,7 @@ def test_an_incomplete_frame_holds_what_came_of_it() -> None:
     assert (buffer.partial, buffer.held) == (True, 7)
 
 
-def test_countless_small_frames_at_once_are_refused() -> None:
+def test_too_many_frames_at_once_are_refused() -> None:
     assert len(FrameBuffer(10).feed(bytes(4 * FRAMES_MAX))) == FRAMES_MAX
     with pytest.raises(Malformed, match="at once"):
         FrameBuffer(10).feed(bytes(4 * FRAMES_MAX + 4))

@@ -1,4 +1,4 @@
-"""IBPs: what is accepted, how they order, and which request versions follow."""
+"""IBPs: the accepted ones, their order, and the request versions that follow."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from brokers.wire.versions import DEFAULT, LOWEST, Ibp, UnknownIbp, accepted
 
 
 @pytest.mark.parametrize(
-    ("text", "meant"),
+    ("text", "full"),
     [
         ("3.9", "3.9-IV0"),
         ("3.9-IV0", "3.9-IV0"),
@@ -19,11 +19,11 @@ from brokers.wire.versions import DEFAULT, LOWEST, Ibp, UnknownIbp, accepted
         ("3.3", "3.3-IV3"),
     ],
 )
-def test_a_short_string_means_the_last_internal_version(text: str, meant: str) -> None:
-    assert str(Ibp.parse(text)) == meant
+def test_a_short_string_means_the_last_internal_version(text: str, full: str) -> None:
+    assert str(Ibp.parse(text)) == full
 
 
-def test_every_accepted_value_is_read_and_written_alike_and_they_order_by_age() -> None:
+def test_accepted_values_read_back_and_are_ordered_by_age() -> None:
     parsed = [Ibp.parse(text) for text in accepted()]
     assert [str(ibp) for ibp in parsed] == accepted()
     assert parsed == sorted(parsed)

@@ -1,4 +1,4 @@
-"""What reading costs: hostile messages are bounded by what is counted, not by how long they are."""
+"""Costs of reading: counts bound hostile messages, not their length; mutated ones are malformed or read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HEADER = b"\0\0\0\1" + b"\xff\xff"
 
 
 def cost(read: Callable[[Reader], object], data: bytes) -> CountingReader:
-    """The reader after it has read ``data`` or refused it."""
+    """Returns the reader after it has read ``data`` or refused it."""
     reader = CountingReader(data)
     with suppress(Malformed):
         read(reader)
@@ -37,7 +37,7 @@ def cost(read: Callable[[Reader], object], data: bytes) -> CountingReader:
 
 
 @pytest.mark.parametrize("place", places(), ids=name_of)
-def test_every_read_of_a_client_s_message_is_of_a_counted_item(place: Place) -> None:
+def test_every_read_of_a_clients_message_belongs_to_a_counted_item(place: Place) -> None:
     api, version, response = place
     message = MESSAGES[api]
     layout = kio_messages.layout(api, version, response=response)
@@ -55,15 +55,16 @@ def test_every_read_of_a_client_s_message_is_of_a_counted_item(place: Place) -> 
 
 @pytest.mark.parametrize("api", SERVED)
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_every_read_of_a_broker_s_call_is_of_a_counted_item(api: Api, seed: int) -> None:
+def test_every_read_of_a_brokers_call_belongs_to_a_counted_item(api: Api, seed: int) -> None:
     first, last = SERVED[api]
     for version in range(first, last + 1):
         layout = kio_messages.layout(api, version, response=False)
         random = Random(seed)
         head = api.to_bytes(2, "big") + version.to_bytes(2, "big") + HEADER
         for header_tags in (b"\0", TAGS) if layout.flexible else (b"",):
-            reader = cost(_call, head + header_tags + Hostile(random, SIZE).message(layout))
-            assert reader.bounded()
+            data = head + header_tags + Hostile(random, SIZE).message(layout)
+            assert cost(_call, data).bounded()
+            assert cost(_call, head + mutated(random, bytes(4) + data)[4 + len(head) :]).bounded()
 
 
 def _call(reader: Reader) -> object:
@@ -79,7 +80,7 @@ def _call(reader: Reader) -> object:
     ],
     ids=["in its header", "beside its seal", "in its principal"],
 )
-def test_an_envelope_with_countless_tagged_fields_is_refused_at_their_number(data: bytes) -> None:
+def test_an_envelope_with_countless_tagged_fields_is_refused_before_they_are_read(data: bytes) -> None:
     assert cost(read_envelope, data).work < 100
     with pytest.raises(Malformed, match=r"tagged fields|follow|fit"):
         read_envelope(Reader(data))
@@ -95,11 +96,11 @@ def test_tagged_fields_are_counted_over_the_whole_message() -> None:
 
 
 @pytest.mark.parametrize("read", [read_mechanism, read_auth_bytes])
-def test_what_comes_before_authentication_has_a_handful_of_reads(read: Callable[[Reader], object]) -> None:
+def test_messages_before_authentication_have_a_handful_of_reads(read: Callable[[Reader], object]) -> None:
     for data in (bytes(SIZE), b"\xff" * SIZE, b"\0\1" * SIZE):
         assert cost(read, data).work <= 10
 
 
-def test_a_scram_message_longer_than_any_real_one_is_refused_unread() -> None:
+def test_a_scram_message_longer_than_any_real_one_is_refused_before_it_is_read() -> None:
     with pytest.raises(ScramRefused, match="bytes"):
         ScramServer("SCRAM-SHA-256", lambda _: pytest.fail("looked up"), "nonce").first(b"n,," + b"n=a," * SIZE)
