@@ -155,6 +155,20 @@ async def test_a_stopped_listener_can_be_started_again() -> None:
         assert (await again.allocate()).error_code == 41
 
 
+async def test_a_listener_starts_on_a_port_whose_last_connections_are_still_in_time_wait() -> None:
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await reader.read() == b""  # the server closes first: its side waits
+    writer.close()
+    server.close()
+    await server.wait_closed()
+    listener = ControllerListener("127.0.0.1", port)
+    await listener.start()
+    assert listener.port == port
+    await listener.stop()
+
+
 async def test_a_port_that_is_in_use_is_named() -> None:
     async with desk() as d:
         other = ControllerListener("127.0.0.1", d.listener.port)

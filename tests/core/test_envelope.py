@@ -92,6 +92,7 @@ def changed(**fields: Any) -> Envelope:
         {"number": 2},
         {"mac": bytes(32)},
         {"principal": "User:alice1", "client_host": ""},
+        {"client_host": "", "request": bytes((10, 0, 0, 7)) + PLAIN.request},
     ],
 )
 def test_an_envelope_with_a_changed_field_is_not_genuine(fields: dict[str, Any]) -> None:

@@ -107,19 +107,25 @@ SHUTDOWN = bytes.fromhex("00000019 0007 0003 00000001 0001 61 00 00000001 000000
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "why"),
     [
-        SHUTDOWN,
-        encode_authenticate(1, b"\0a\0b"),
-        (FRAME_BYTES_MAX + 1).to_bytes(4, "big"),
-        encode_handshake(1, "PLAIN")[:4] + b"\0\x11\0\0" + encode_handshake(1, "PLAIN")[8:],
-        b"\0\0\0\x0a" + bytes(10),
+        (SHUTDOWN, "API key 7 v3 before it has authenticated"),
+        (encode_authenticate(1, b"\0a\0b"), "SaslAuthenticate before SaslHandshake"),
+        ((FRAME_BYTES_MAX + 1).to_bytes(4, "big"), "a frame of 65537 bytes"),
+        (
+            encode_handshake(1, "PLAIN")[:4] + b"\0\x11\0\0" + encode_handshake(1, "PLAIN")[8:],
+            "API key 17 v0 before it has authenticated",
+        ),
+        (b"\0\0\0\x0a" + bytes(10), "API key 0 v0 before it has authenticated"),
     ],
     ids=["a call", "a step without a handshake", "a large frame", "a handshake of version 0", "Produce"],
 )
-async def test_other_requests_before_authentication_end_the_connection(data: bytes) -> None:
+async def test_other_requests_before_authentication_end_the_connection(
+    data: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async with listening(authenticator=plain()) as port, stranger(port) as one:
         assert await one.send(data) == b""
+    assert why in caplog.text
 
 
 async def test_a_failed_step_ends_the_connection_and_a_successful_one_opens_it() -> None:

@@ -18,11 +18,12 @@ from brokers.client import BrokerCallFailed, BrokerClient, Node, PartitionMetada
 from brokers.wire import kio_messages
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
+from state_machines.admin_rules.inherited_configs import Setting
 from tests.core.wire_kit import part, read_request, to_uuid, write_response
 
 TOPIC_ID = bytes(range(1, 17))
 NO_TIME = timedelta()
-OFFERED = {3: (0, 12), 18: (0, 4), 32: (0, 4), 60: (0, 1)}
+OFFERED = {3: (0, 12), 18: (0, 4), 32: (0, 4), 35: (0, 4), 60: (0, 1)}
 
 
 PARTITION: dict[str, Any] = {
@@ -44,7 +45,9 @@ class Broker:
         self.offered = dict(OFFERED)
         self.requests: list[Any] = []
         self.topics = {f"t{i}": TOPIC_ID for i in range(3)}
-        self.config_error = ErrorCode.none
+        self.config_error = self.versions_error = ErrorCode.none
+        self.synonyms: list[tuple[str, int]] = []
+        self.dirs = {"/a": ErrorCode.none, "/b": ErrorCode.kafka_storage_error}
         self.versions_max = 4
         self.garble: Callable[[bytes], bytes] = lambda frame: frame
         self.mute = False
@@ -57,10 +60,11 @@ class Broker:
         header, entity = read_request(frame)
         self.requests.append(entity)
         if key == Api.API_VERSIONS:
-            return self._versions(version, header.correlation_id, ErrorCode.none)
+            return self._versions(version, header.correlation_id, self.versions_error)
         fields = {
             Api.METADATA: self._metadata,
             Api.DESCRIBE_CONFIGS: self._configs,
+            Api.DESCRIBE_LOG_DIRS: self._log_dirs,
             Api.DESCRIBE_CLUSTER: self._cluster,
         }[Api(key)](partial(part, key, version, response=True), entity)
         return write_response(key, version, header.correlation_id, throttle_time=NO_TIME, **fields)
@@ -94,7 +98,10 @@ class Broker:
 
     def _configs(self, part: Callable[..., Any], entity: Any) -> dict[str, Any]:
         [resource] = entity.resources
-        same = {"read_only": True, "synonyms": (), "documentation": None}
+        synonyms = tuple(
+            part("DescribeConfigsSynonym", name="x", value=value, source=source) for value, source in self.synonyms
+        )
+        same = {"read_only": True, "synonyms": synonyms, "documentation": None, "config_source": 4}
         configs = tuple(
             part("DescribeConfigsResourceResult", name=name, value=value, is_sensitive=value is None, **same)
             for name, value in CONFIGS.items()
@@ -104,6 +111,10 @@ class Broker:
         kind, name = resource.resource_type, resource.resource_name
         fields = {"error_code": self.config_error, "error_message": message, "configs": configs}
         return {"results": (part("DescribeConfigsResult", resource_type=kind, resource_name=name, **fields),)}
+
+    def _log_dirs(self, part: Callable[..., Any], entity: Any) -> dict[str, Any]:
+        kind = "DescribeLogDirsResult"
+        return {"results": tuple(part(kind, error_code=e, log_dir=d, topics=()) for d, e in self.dirs.items())}
 
     def _cluster(self, part: Callable[..., Any], entity: Any) -> dict[str, Any]:
         node = part("DescribeClusterBroker", broker_id=2, host="b2", port=9092, rack=None)
@@ -172,6 +183,43 @@ async def test_a_broker_that_refuses_api_versions_v3_gives_its_versions_in_v0() 
     broker.versions_max = 2
     async with connected(broker) as client:
         assert client.api_versions == OFFERED
+
+
+async def test_an_error_in_the_response_to_api_versions_ends_the_connection() -> None:
+    broker = Broker()
+    broker.versions_error = ErrorCode.cluster_authorization_failed
+    with pytest.raises(BrokerCallFailed, match=r"API_VERSIONS with CLUSTER_AUTHORIZATION_FAILED \(31\)"):
+        async with connected(broker):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("synonyms", "static"),
+    [
+        ([], "3.9-IV0"),
+        ([("dynamic", 2), ("of the file", 4), ("default", 5)], "of the file"),
+        ([("dynamic", 2), ("of all brokers", 3), ("default", 5)], "default"),
+        ([("dynamic", 2)], "3.9-IV0"),
+    ],
+)
+async def test_static_settings_are_those_of_the_file_or_else_the_default(
+    synonyms: list[tuple[str, int]], static: str
+) -> None:
+    broker, name = Broker(), "inter.broker.protocol.version"
+    broker.synonyms = synonyms
+    async with connected(broker) as client:
+        assert await client.static_configs(1, [name]) == {name: static}
+        assert await client.broker_settings(1, [name]) == {name: Setting("3.9-IV0", 4)}
+        assert [entity.include_synonyms for entity in broker.requests[1:]] == [True, False]
+
+
+async def test_log_directories_are_listed_with_their_errors_and_none_means_no_permission() -> None:
+    broker = Broker()
+    async with connected(broker) as client:
+        assert await client.log_dirs() == {"/a": 0, "/b": 56}
+        broker.dirs = {}
+        with pytest.raises(BrokerCallFailed, match="allow the daemon's principal Describe on the cluster"):
+            await client.log_dirs()
 
 
 async def test_a_version_that_a_broker_does_not_offer_is_named() -> None:

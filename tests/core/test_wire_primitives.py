@@ -119,5 +119,6 @@ def test_too_many_frames_at_once_are_refused() -> None:
 
 @pytest.mark.parametrize("length", [b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"GET ", b"\x16\3\1\2", b"\0\0\0\x0b"])
 def test_a_length_outside_of_the_limit_is_refused_before_its_bytes_arrive(length: bytes) -> None:
+    assert FrameBuffer(10).feed(b"\0\0\0\x0a" + bytes(10)) == [bytes(10)]
     with pytest.raises(Malformed, match="at most 10"):
         FrameBuffer(10).feed(length)
