@@ -193,6 +193,19 @@ async def test_an_announcement_that_is_always_forestalled_fails(
         assert await announce(c.zk, 7, SHOWN) is not None
 
 
+async def test_an_announcement_without_permission_is_logged_and_the_view_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def denied(*_: object, **__: object) -> None:
+        raise ZkError(Code.NO_AUTH, endpoint_path(7))
+
+    monkeypatch.setattr(cluster_view, "announce", denied)
+    async with cluster() as c, following(c, announced_for=7) as view:
+        await c.register(1, 9001)
+        await eventually(knows(view, 9001))
+        assert f"this endpoint may not write {endpoint_path(7)}" in caplog.text
+
+
 async def test_an_announcement_of_another_endpoint_stays_and_is_named(caplog: pytest.LogCaptureFixture) -> None:
     async with cluster() as c:
         other = c.session()

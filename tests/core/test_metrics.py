@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.metrics.counters import QUEUE_TIME_KEPT_S, Counters, Timer
 from controller.metrics.exposition import About, DaemonCollector, exposition, registry
 from controller.metrics.gauges import HOLDERS, BrokerGauges, Gauges, HolderKind, ShownMode
+from controller.metrics.kafka_metrics import KafkaState
 from controller.metrics.metric_families import LABELS_MAX
 from controller.term.dispatch import KAFKA_STATES
 
@@ -202,6 +203,11 @@ def test_recent_durations_are_bounded_and_the_newest_stay() -> None:
     assert timer.lately()[-1] == timer.max_s == 5 * Timer.WINDOW - 1
     assert len(timer.lately()) >= Timer.WINDOW // 2
     assert timer.count == 5 * Timer.WINDOW
+
+
+def test_states_of_the_controller_have_kafkas_numbers() -> None:
+    """Kafka has no event for number 16 in ZooKeeper mode."""
+    assert [state.number for state in KafkaState] == [*range(1, 16), 17]
 
 
 @pytest.mark.parametrize("mode", list(ShownMode))

@@ -15,6 +15,7 @@ from brokers.outbound.channel import PropagationLag
 from brokers.security.attested import Seals
 from cli.commands.observe import ALWAYS
 from controller.daemon.daemon import Daemon
+from controller.engine.min_isr import MinIsr
 from controller.http.models import OperationRequest
 from controller.http.ports import DaemonView, NotActive, NotFound, Only, PartitionQuery, Refused
 from controller.journal.journal import folder_in
@@ -22,6 +23,7 @@ from controller.journal.segments import SegmentName
 from controller.metrics.gauges import ShownMode as GaugeMode
 from controller.operator.endpoint_status import Announced, announced
 from controller.operator.items import history_rows
+from controller.operator.role_status import CONFIGS_S
 from controller.operator.sampling import MODES
 from controller.operator.view import View
 from controller.role.lease import Lease
@@ -310,6 +312,36 @@ def test_silence_counts_from_the_sending_of_the_last_acknowledged_heartbeat() ->
     assert lease.silent_s() == 8.0
 
 
+async def test_an_active_daemon_whose_lease_ran_out_is_not_ready(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (_, daemon, view):
+        assert daemon.lease is not None
+        with mock.patch.object(daemon.lease, "valid", return_value=False):
+            ready = view.readiness()
+        assert (ready.ok, ready.mode, ready.why.startswith("the lease ran out")) == (False, "active", True)
+        assert view.readiness().ok
+
+
+async def test_min_isr_is_read_again_after_a_while_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with governed(tmp_path) as (_, _, view):
+        reads = 0
+
+        async def read(*_: object) -> MinIsr:
+            nonlocal reads
+            reads += 1
+            return MinIsr(reads, {})
+
+        monkeypatch.setattr("controller.operator.role_status.read_min_isr", read)
+        for _ in range(3):
+            await view.refresh()
+        assert reads == 0, "the term has its values"
+        now_s = asyncio.get_running_loop().time()
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s + CONFIGS_S)
+        for _ in range(3):
+            await view.refresh()
+        monkeypatch.undo()
+        assert (reads, view.status_reader.min_isr) == (1, MinIsr(1, {}))
+
+
 async def test_a_lost_connection_suspends_a_daemon_until_it_is_back(tmp_path: Path) -> None:
     async with governed(tmp_path) as (cluster, daemon, view):
         assert daemon.zk is not None
@@ -328,7 +360,7 @@ async def test_a_lost_connection_suspends_a_daemon_until_it_is_back(tmp_path: Pa
 async def test_a_failing_view_is_logged_once_and_keeps_its_values(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with governed(tmp_path) as (_, _, view):
+    async with governed(tmp_path) as (cluster, daemon, view):
 
         async def broken(_role: object) -> None:
             raise ValueError("an unexpected znode")
@@ -338,6 +370,9 @@ async def test_a_failing_view_is_logged_once_and_keeps_its_values(
             await view.refresh()
         assert view.status().role_flag == "regent", "the last value stays"
         assert [r.name for r in caplog.records if r.levelname == "ERROR"] == ["regent.view"]
+        fresh = View(daemon, cluster.dial, cluster.release_of)
+        await fresh.refresh()
+        assert fresh.status().mode == "active", "also where the first read fails"
 
 
 async def test_gauges_are_values_of_the_model(tmp_path: Path) -> None:
