@@ -153,12 +153,8 @@ class CoreWorld:
 
     def load(self, epoch: int) -> None:
         """Begins a term: reads everything."""
-        self.cluster = Cluster(epoch)
+        self.cluster = self.zookeeper.read_all(epoch, self.registered)
         self.propagation = Propagation(self.cluster)
-        self.cluster.observe_brokers(self.registered)
-        rows = [i for found in self.zookeeper.topics.values() for i in self.cluster.observe_topic(found)]
-        self.cluster.load_leadership(rows, [self.zookeeper.states.get(self.cluster.name(i)) for i in rows])
-        self.cluster.observe_strays()
         self.unobserved.clear()
         for broker_id in self.registered:
             self.propagation.add(broker_id)

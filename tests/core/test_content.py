@@ -1,4 +1,4 @@
-"""Content of our own znodes that somebody else wrote: never more than something that cannot be understood."""
+"""Own znodes with content of other clients: it decodes to an error or to nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("data", BAD.values(), ids=BAD)
-def test_what_cannot_be_understood_is_one_error_or_nothing(data: bytes) -> None:
+def test_content_that_cannot_be_decoded_is_an_error_or_nothing(data: bytes) -> None:
     assert decode_process(data) is None
     assert decode_endpoint(data) is None
     readers: list[Callable[[bytes], object]] = [decode_role, recalled]

@@ -1,4 +1,4 @@
-"""However large topics are, and whichever come first: a failover never keeps the event loop for long."""
+"""A failover keeps the event loop for a bounded number of partitions, of whatever size and order topics are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from metadata_store.codecs.topic import TopicDecoder
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Leadership, TopicAssignment
 from testing.memory import MemoryZooKeeper
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.virtual_time import VirtualTimeLoop, in_virtual_time
 
 TURN_ROWS = 50
@@ -25,7 +25,7 @@ SMALL, LARGE = 10, 30
 
 @contextmanager
 def counted() -> Iterator[dict[str, Counter[int]]]:
-    """Partitions that were observed, loaded and decoded, by turn of the loop."""
+    """Counts partitions that are observed, loaded and decoded by turn of the loop."""
     found: dict[str, Counter[int]] = {"observed": Counter(), "loaded": Counter(), "decoded": Counter()}
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
@@ -55,7 +55,7 @@ def counted() -> Iterator[dict[str, Counter[int]]]:
 
 
 async def skewed(w: World) -> int:
-    """Small topics come first in the order of names, then large ones, then one beyond a turn; returns partitions."""
+    """Creates small topics, then large ones, then one beyond a turn, in the order of names; returns partitions."""
     for number in range(SMALL):
         await w.topic(f"a-{number:02d}", (1, 2, 3), leaders=True)
     for number in range(LARGE):
@@ -64,25 +64,24 @@ async def skewed(w: World) -> int:
     return SMALL + LARGE * 20 + LARGEST
 
 
-@in_virtual_time
-async def test_a_turn_of_the_loop_has_so_many_partitions_at_the_most() -> None:
-    async with world() as w:
-        partitions = await skewed(w)
-        with counted() as found:
-            await w.begin_term()
-        assert sum(found["observed"].values()) == sum(found["loaded"].values()) == partitions
-        assert max(found["loaded"].values()) <= TURN_ROWS
-        *rest, most = sorted(found["observed"].values())
-        assert most == LARGEST, "a topic enters whole"
-        assert max(rest) <= TURN_ROWS
-        largest_znode = len(w.node("/brokers/topics/c").data or b"")  # type: ignore[union-attr]
-        assert max(found["decoded"].values()) <= TURN_BYTES + largest_znode
-        assert len(w.term.cluster.rows) == partitions
-        w.agreed()
+@in_world()
+async def test_a_turn_of_the_loop_has_a_bounded_number_of_partitions(w: World) -> None:
+    partitions = await skewed(w)
+    with counted() as found:
+        await w.begin_term()
+    assert sum(found["observed"].values()) == sum(found["loaded"].values()) == partitions
+    assert max(found["loaded"].values()) <= TURN_ROWS
+    *rest, most = sorted(found["observed"].values())
+    assert most == LARGEST, "a topic enters whole"
+    assert max(rest) <= TURN_ROWS
+    largest_znode = len(w.node("/brokers/topics/c").data or b"")  # type: ignore[union-attr]
+    assert max(found["decoded"].values()) <= TURN_BYTES + largest_znode
+    assert len(w.term.cluster.rows) == partitions
+    w.agreed()
 
 
 @in_virtual_time
-async def test_after_small_topics_not_everything_is_read_at_once() -> None:
+async def test_reads_grow_slowly_after_small_topics() -> None:
     asked: list[int] = []
 
     def reading(really: Callable[..., Any]) -> Callable[..., Any]:

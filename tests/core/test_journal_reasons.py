@@ -1,4 +1,4 @@
-"""The reason of each decision in the journal, by the event that the handler answers."""
+"""The reason of each decision in the journal, by the event."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import pytest
 
 from controller.journal.reason import Reason
 from state_machines.decisions.leader_election import ElectionType
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import alter
-from tests.core.virtual_time import in_virtual_time
 
 
 async def a_leader_dies(w: World) -> None:
@@ -87,19 +86,17 @@ EVENTS: dict[Reason, Callable[[World], Awaitable[None]]] = {
 
 
 @pytest.mark.parametrize("reason", Reason)
-@in_virtual_time
-async def test_rows_have_the_reason_of_the_event(reason: Reason) -> None:
-    async with world(1, 2, 3) as w:
-        await w.topic("t", (1, 2, 3), leaders=True)
-        await w.topic("alone", (3,), leaders=True)
-        await w.topic("other", (1, 2), leaders=True, led_by=2)
-        await w.topic("behind", (2, 3), leaders=True, isr=(2,))
-        await w.begin_term()
-        await w.told()
-        before = len(w.book.read())
-        await EVENTS[reason](w)
-        await w.told()
-        assert reason.value in {row.reason for row in w.book.read()[before:]}
+@in_world(1, 2, 3)
+async def test_a_row_has_the_reason_of_its_event(w: World, reason: Reason) -> None:
+    await w.topic("t", (1, 2, 3), leaders=True)
+    await w.topic("alone", (3,), leaders=True)
+    await w.topic("other", (1, 2), leaders=True, led_by=2)
+    await w.topic("behind", (2, 3), leaders=True, isr=(2,))
+    await w.serve()
+    before = len(w.book.read())
+    await EVENTS[reason](w)
+    await w.told()
+    assert reason.value in {row.reason for row in w.book.read()[before:]}
 
 
 def test_rows_of_the_journal_keep_their_words() -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 import pytest
+from msgspec.structs import replace
 
 from state_machines.machines.draft import Draft
 from state_machines.machines.replica import LEADS, ReplicaStateMachine
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Refusal
-from state_machines.model.types import ReplicaState
-from tests.core.model import P, decided, die, enter, make_cluster
+from state_machines.model.types import PartitionState, ReplicaState
+from tests.core.model import P, decided, die, enter, make_cluster, writes_of
 
 NEW, ONLINE, OFFLINE, STARTED, SUCCESSFUL, INELIGIBLE, NON_EXISTENT = (
     ReplicaState.NEW, ReplicaState.ONLINE, ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED,
@@ -96,15 +97,31 @@ def test_a_new_replica_is_refused_where_it_leads() -> None:
     assert cluster.replica_state(0, 1) is NON_EXISTENT
 
 
-@pytest.mark.seed("S4-29", "S4-30")
+@pytest.mark.kafka(
+    "ReplicaStateMachineTest.testStartupOnlinePartition",
+    "ReplicaStateMachineTest.testStartupOfflinePartition",
+    "ReplicaStateMachineTest.testStartupWithReplicaWithoutLeader",
+)
+@pytest.mark.seed("S4-29", "S4-30", "S4-66")
 def test_a_replica_is_online_offline_or_gone_with_its_broker_and_topic() -> None:
-    cluster = make_cluster(P((1, 2), leader=1))
+    cluster = make_cluster(P((1, 2), leader=1), P((4,)))
     assert cluster.replica_state(0, 1) is ONLINE
+    assert cluster.replica_state(1, 4) is OFFLINE, "its partition never had a leader"
     assert cluster.replica_state(0, 3) is NON_EXISTENT, "not assigned"
     die(cluster, 1)
     assert cluster.replica_state(0, 1) is OFFLINE
     cluster.observe_topic_gone("t")
     assert cluster.replica_state(0, 2) is NON_EXISTENT
+
+
+def test_rows_without_a_write_do_not_end_a_batch() -> None:
+    """They are gone, never started, or have the replica outside of the ISR."""
+    cluster = make_cluster(P((1, 2), 1), P((1, 2)), P((1, 2), 1, (1,)), P((1, 2), 1))
+    cluster.rows[0] = replace(cluster.rows[0], state=PartitionState.NON_EXISTENT)
+    cluster.replica_states[0, FOLLOWER] = ONLINE
+    decision = decided(cluster, to(OFFLINE, range(4)))
+    assert writes_of(decision) == {3: (1, (1,), 1, 1)}
+    assert (decision.metadata, decision.doubted) == ([1, 2], frozenset({2}))
 
 
 def test_the_trace_has_the_broker_of_a_replica() -> None:
