@@ -108,6 +108,15 @@ def test_metadata_is_sent_of_rows_that_are_not_drawn() -> None:
     assert draft.finish().metadata == [1]
 
 
+def test_an_assignment_alone_is_a_move_with_its_reason() -> None:
+    draft = Draft(make_cluster(P((1, 2), 1), P((1, 2), 1)))
+    draft.assign(0, Assignment((1, 3)), "a test")
+    draft.assign(1, Assignment((1, 2)), "the present one")
+    decision = draft.finish()
+    assert decision.writes == []
+    assert [(m.entity, m.after.assignment, m.why) for m in decision.moves] == [(0, Assignment((1, 3)), "a test")]
+
+
 def test_the_reason_of_a_write_outlives_a_later_mark() -> None:
     draft = Draft(make_cluster(P((1, 2), 1)))
     draft.lead(0, 2, (2,), "elected")

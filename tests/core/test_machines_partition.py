@@ -136,6 +136,10 @@ def test_an_election_without_a_candidate_leaves_the_partition_as_it_is(state: Pa
     decision = draft.finish()
     assert (failed, decision.empty, decision.doubted) == ([0], True, frozenset({0})), "3 could lead if in sync"
     assert decision.refusals == [Refusal(0, "ONLINE", selectors.NO_LIVE_ISR)]
+    draft.cluster.observe_failed_dirs(3, [0])
+    again = decided(draft.cluster, to(ONLINE, [0], live=[3]))
+    assert again.refusals == decision.refusals
+    assert again.doubted == set(), "3 could lead with no ISR"
 
 
 @pytest.mark.kafka("PartitionStateMachineTest.testOfflinePartitionToUncleanOnlinePartitionTransition*")
@@ -156,6 +160,16 @@ def test_an_unclean_election_that_the_topic_does_not_allow_is_refused() -> None:
     decision = decided(cluster, elect_unclean(allowed=False))
     assert decision.empty
     assert [refusal.why for refusal in decision.refusals] == [selectors.NO_LIVE_ISR]
+
+
+def test_a_topic_is_not_looked_up_where_an_election_is_clean_or_no_replica_is_live() -> None:
+    def unclean(topic: int) -> bool:
+        raise AssertionError(f"topic {topic} is looked up")
+
+    cluster = make_cluster(P((1, 2), NO_LEADER, (2,)), P((8, 9), NO_LEADER, (8,)))
+    draft = Draft(cluster)
+    assert PartitionStateMachine(draft).elect_leaderless([0, 1], unclean) == [1]
+    assert writes_of(draft.finish()) == {0: (2, (2,), 1, 1)}
 
 
 def elect_unclean(*, allowed: bool) -> Callable[[Draft], None]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import NamedTuple
+
 import pytest
 
 from state_machines.model.cluster import Cluster
@@ -130,18 +133,11 @@ def test_a_snapshot_is_behind_until_its_last_turn() -> None:
     assert not propagation.dirty(pending)
     pending.turn = pending.turn_end
     assert not propagation.behind(pending)
-
-
-def test_rows_that_the_slowest_broker_was_not_sent_are_kept() -> None:
-    cluster = make_cluster(P((1, 2), 1), P((2, 1), 2), brokers=(1, 2))
-    propagation = propagation_of(cluster)
-    propagation.metadata_changed([0, 1])
-    propagation.pending[1].position = propagation.feed.number
-    propagation.prune()
-    assert propagation.feed.since(propagation.pending[2].position, MANY, MANY)[0] == [0, 1]
-    propagation.pending[2].position = propagation.feed.number
-    propagation.prune()
-    assert len(propagation.feed) == 0
+    pending.add_stop(0, delete=False)
+    assert propagation.dirty(pending)
+    pending.take_stop(MANY)
+    pending.add_lead(0, is_new=False)
+    assert propagation.behind(pending)
 
 
 def test_a_row_is_unacknowledged_until_its_last_change_and_its_turn_of_a_snapshot() -> None:
@@ -149,6 +145,9 @@ def test_a_row_is_unacknowledged_until_its_last_change_and_its_turn_of_a_snapsho
     propagation = propagation_of(cluster)
     first, second = propagation.pending.values()
     assert propagation.unacknowledged_by(0) == frozenset()
+    first.add_stop(1, delete=False)
+    assert propagation.unacknowledged_by(1) == {1}
+    first.take_stop(MANY)
     propagation.metadata_changed([0])
     assert propagation.unacknowledged_by(0) == {1, 2}
     assert propagation.unacknowledged_by(1) == frozenset()
@@ -161,70 +160,67 @@ def test_a_row_is_unacknowledged_until_its_last_change_and_its_turn_of_a_snapsho
     assert propagation.unacknowledged_by(1) == {2}
 
 
-def test_a_row_is_shown_once_a_broker_acknowledged_its_change() -> None:
-    cluster = make_cluster(P(replicas=(1, 2)))
-    propagation = Propagation(cluster)
-    assert propagation.shown(1), "there is no broker"
-    for broker in (1, 2):
-        propagation.add(broker)
-        propagation.snapshot(broker)
-    propagation.metadata_changed([0])
-    number = propagation.number_of([0])
-    assert not propagation.shown(number)
-    propagation.pending[2].position = number
-    assert propagation.shown(number), "it was sent before the snapshot"
-    propagation.pending[1].position = number
+class Reader(NamedTuple):
+    """A broker's positions in a feed of 9 changes; ``complete``: it was sent a whole snapshot."""
+
+    since: int
+    position: int
+    refused: int = 0
+    complete: bool = False
+
+
+def read_by(readers: Iterable[Reader], *, forgotten: int = 0) -> Propagation:
+    propagation = Propagation(make_cluster(*[P((1, 2), 1)] * 9))
+    propagation.metadata_changed(range(9))
+    propagation.feed.forget(forgotten)
+    for broker, reader in enumerate(readers, 1):
+        pending = propagation.add(broker)
+        pending.since, pending.position, pending.refused, pending.begun = reader
+    return propagation
+
+
+@pytest.mark.parametrize(
+    ("readers", "shown", "acknowledged"),
+    [
+        pytest.param([], True, True, id="no broker"),
+        pytest.param([Reader(0, 4)], False, False, id="one change behind"),
+        pytest.param([Reader(0, 5)], True, True, id="sent"),
+        pytest.param([Reader(4, 5)], True, True, id="the first that it was sent"),
+        pytest.param([Reader(5, 5)], False, True, id="it came later"),
+        pytest.param([Reader(5, 5, complete=True)], True, True, id="it came later, and has the snapshot"),
+        pytest.param([Reader(0, 5, refused=5)], False, True, id="refused"),
+        pytest.param([Reader(0, 6, refused=4)], True, True, id="it refused earlier changes"),
+        pytest.param([Reader(0, 5, refused=5), Reader(0, 5)], True, True, id="one refused, the other did not"),
+        pytest.param([Reader(0, 4), Reader(0, 5)], True, False, id="one is behind, the other is not"),
+    ],
+)
+def test_a_change_is_shown_by_a_broker_that_did_not_refuse_it(
+    readers: list[Reader], shown: bool, acknowledged: bool
+) -> None:
+    propagation = read_by(readers)
+    assert (propagation.shown(5), propagation.acknowledged_to(5)) == (shown, acknowledged)
+    assert propagation.shown(0), "a row without a change"
+
+
+@pytest.mark.parametrize(
+    ("readers", "forgotten", "left"),
+    [
+        pytest.param([], 0, 0, id="no broker"),
+        pytest.param([Reader(0, 3), Reader(0, 5)], 0, 6, id="the slowest counts"),
+        pytest.param([Reader(0, 9), Reader(0, 9)], 0, 0, id="all were sent all"),
+        pytest.param([Reader(0, 3, refused=2), Reader(0, 5)], 0, 6, id="one refused some"),
+        pytest.param([Reader(0, 3, refused=2), Reader(0, 5, refused=1)], 0, 9, id="each refused some"),
+        pytest.param([Reader(1, 3)], 0, 9, id="it came later, without a snapshot"),
+        pytest.param([Reader(1, 3, complete=True)], 0, 6, id="it came later, and has the snapshot"),
+        pytest.param([Reader(1, 3)], 1, 6, id="it was sent all that is not forgotten"),
+    ],
+)
+def test_changes_that_every_broker_was_sent_are_forgotten_unless_none_shows_them(
+    readers: list[Reader], forgotten: int, left: int
+) -> None:
+    propagation = read_by(readers, forgotten=forgotten)
     propagation.prune()
-    assert propagation.shown(propagation.number_of([0])), "all acknowledged it, and their snapshots go on"
-    assert propagation.shown(propagation.number_of([]))
-
-
-def test_a_refused_row_is_not_shown_until_a_broker_accepts_it_later() -> None:
-    cluster = make_cluster(P(replicas=(1, 2)), P(replicas=(2, 1)))
-    propagation = propagation_of(cluster, 1, 2)
-    propagation.metadata_changed([0])
-    one, two = propagation.pending.values()
-    number = propagation.number_of([0])
-    for pending in (one, two):
-        pending.position = pending.refused = number
-    propagation.prune()
-    assert propagation.number_of([0]) == number, "it is kept, because no broker shows it"
-    assert not propagation.shown(propagation.number_of([0]))
-    assert propagation.acknowledged_to(number), "no response is missing"
-    propagation.metadata_changed([1])
-    two.position = propagation.number_of([1])
-    assert propagation.shown(propagation.number_of([1]))
-    assert not propagation.shown(number)
-    propagation.metadata_changed([0])
-    two.position = propagation.number_of([0])
-    assert propagation.shown(propagation.number_of([0]))
-
-
-def test_a_row_that_one_broker_refused_is_shown_by_another_that_accepts_it() -> None:
-    cluster = make_cluster(P(replicas=(1, 2)))
-    propagation = propagation_of(cluster, 1, 2)
-    propagation.metadata_changed([0])
-    one, two = propagation.pending.values()
-    one.position = one.refused = propagation.feed.number
-    propagation.prune()
-    assert not propagation.shown(propagation.number_of([0]))
-    two.position = propagation.feed.number
-    assert propagation.shown(propagation.number_of([0]))
-    propagation.prune()
-    assert len(propagation.feed) == 0
-
-
-def test_a_broker_that_comes_later_shows_a_row_after_its_snapshot() -> None:
-    cluster = make_cluster(P(replicas=(1, 2)))
-    propagation = Propagation(cluster)
-    propagation.add(1)
-    propagation.metadata_changed([0])
-    propagation.add(2)
-    assert not propagation.shown(1)
-    propagation.snapshot(2)
-    assert not propagation.shown(1)
-    propagation.pending[2].turn = 1
-    assert propagation.shown(1)
+    assert len(propagation.feed) == left
 
 
 def test_a_broker_that_returns_shows_a_deletion_after_it_was_sent_that_beside_its_snapshot() -> None:
