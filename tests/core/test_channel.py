@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import combinations
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from state_machines.model.types import Endpoint
 from tests.core.channel_world import (
     CONTROLLER,
     OWN,
-    World,
     in_flight,
     knows_the_model,
     nothing_for,
@@ -169,104 +167,7 @@ async def test_a_leader_that_does_not_respond_delays_its_followers_for_a_bounded
             w.brokers[2].hold()
 
 
-# -- batches
-
-KINDS = ("leadership", "metadata", "live list", "stop")
-
-
-@pytest.mark.parametrize("kinds", [kinds for size in (1, 2, 3, 4) for kinds in combinations(KINDS, size)])
-async def test_requests_of_one_batch_have_one_order(kinds: tuple[str, ...]) -> None:
-    """The live list goes alone only where LeaderAndIsr needs it first, or where no partition carries it."""
-    async with world(1) as w:
-        rows = await w.load((1,), (1,))
-        w.one.hold()
-        w.channels.metadata_changed([rows[0]])
-        await in_flight(w.one, "u")
-        change(w, rows, kinds)
-        w.one.let_go.set()
-        await settled(w)
-        alone = "live list" in kinds and ("leadership" in kinds or "metadata" not in kinds)
-        batch = "U" * alone + "L" * ("leadership" in kinds) + "u" * ("metadata" in kinds) + "S" * ("stop" in kinds)
-        assert w.one.apis() == "u" + batch
-        assert w.one.in_flight_max == 1
-
-
-def change(w: World, rows: list[int], kinds: Iterable[str]) -> None:
-    """Makes changes that need these requests, in the reverse order of a batch."""
-    for kind in reversed(list(kinds)):
-        match kind:
-            case "leadership":
-                w.channels.leader_and_isr_to(1, rows[:1])
-            case "metadata":
-                w.channels.metadata_changed(rows[:1])
-            case "live list":
-                w.channels.live_list_changed()
-            case _:
-                w.channels.propagate((), [stop(rows[1])])
-
-
-async def test_changes_during_a_batch_wait_for_the_next_one() -> None:
-    async with world(1, 2) as w:
-        rows = await w.load((1, 2), (1, 2), (2, 1))
-        w.one.hold()
-        w.elect(rows[0])
-        await in_flight(w.one, "L")
-        w.elect(rows[1])
-        w.channels.propagate((), [stop(rows[2])])
-        w.one.let_go.set()
-        await settled(w)
-        assert w.one.apis() == "Lu" + "LuS"
-
-
-async def test_changes_of_a_partition_during_a_request_reach_the_broker_merged() -> None:
-    async with world(1) as w:
-        rows = await w.load(*[(1,)] * 3)
-        w.one.hold()
-        w.elect(rows[0])
-        await in_flight(w.one, "L")
-        for _ in range(50):
-            w.elect(*rows)
-        w.one.let_go.set()
-        await settled(w)
-        assert w.one.apis() == "LLu"
-        merged = {("t", p): (3 + 50 + (p == 0), 58 + (p == 0)) for p in range(3)}
-        assert w.one.of(LEADER_AND_ISR)[-1].epochs() == merged
-
-
-async def test_a_request_has_a_bounded_number_of_partitions_and_the_next_one_follows_at_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(channel, "REQUEST_ROWS_MAX", 2)
-    clock = stopped_clock(monkeypatch)
-    async with world(1) as w:
-        rows = await w.load(*[(1,)] * 5, snapshot=False)
-        clock[0] += 10
-        w.elect(*rows)
-        w.channels.propagate((), [stop(rows[0])])
-        await settled(w)
-        assert w.one.apis() == "LLuS"
-        assert [len(request.partitions()) for request in w.one.of(LEADER_AND_ISR)] == [2, 2]
-
-
-async def test_the_first_batch_after_a_pause_goes_at_once_and_the_next_one_after_the_interval(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    clock = stopped_clock(monkeypatch)
-    async with world(1, seal_interval_ms=20) as w:
-        rows = await w.load(*[(1,)] * 3)
-        for _ in range(3):
-            w.one.mark()
-            clock[0] += 10
-            w.elect(rows[0])
-            await settled(w)
-            w.elect(rows[1])
-            clock[0] += 0.019
-            await nothing_for(w, 1)
-            w.elect(rows[2])
-            clock[0] += 0.002
-            await settled(w)
-            assert w.one.apis() == "Lu" + "Lu"
-            assert w.one.of(LEADER_AND_ISR)[-1].partitions() == [("t", 1), ("t", 2)]
+# -- stops and responses
 
 
 @pytest.mark.kafka(
@@ -287,9 +188,6 @@ async def test_stop_replica_has_leader_epochs_and_whether_to_delete(ibp: str, ve
         assert found == [(0, 3, False), (1, 3, True)]
         (response,) = [one for one in w.responses() if one.api is Api.STOP_REPLICA]
         assert response == BrokerResponse(1, 101, Api.STOP_REPLICA, 0, (), {rows[0]: False, rows[1]: True})
-
-
-# -- responses
 
 
 def failing(errors: dict[int, int], version: int, topic_id: bytes | None) -> Callable[[int, Any], dict[str, Any]]:

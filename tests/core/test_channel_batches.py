@@ -1,13 +1,17 @@
-"""When batches are sent, and up to where each of them reads the feed."""
+"""The order of requests in a batch, the times of batches, and the end of the feed for each of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import combinations
+
 import pytest
 
+from brokers.outbound import channel
 from brokers.outbound.delivery import UNHURRIED_S_MAX, Shared
 from brokers.transport import TcpTransport
 from state_machines.propagation.propagation import Propagation
-from tests.core.channel_world import in_flight, nothing_for, settings, settled, stopped_clock, world
+from tests.core.channel_world import World, in_flight, nothing_for, settings, settled, stop, stopped_clock, world
 from tests.core.fake_broker import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.model import P, make_cluster
 
@@ -16,6 +20,105 @@ from tests.core.model import P, make_cluster
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Returns the channels' clock, which moves by hand alone."""
     return stopped_clock(monkeypatch)
+
+
+KINDS = ("leadership", "metadata", "live list", "stop")
+
+
+@pytest.mark.parametrize("kinds", [kinds for size in (1, 2, 3, 4) for kinds in combinations(KINDS, size)])
+async def test_requests_of_one_batch_have_one_order(kinds: tuple[str, ...]) -> None:
+    """The live list goes alone only where LeaderAndIsr needs it first, or where no partition carries it."""
+    async with world(1) as w:
+        rows = await w.load((1,), (1,))
+        w.one.hold()
+        w.channels.metadata_changed([rows[0]])
+        await in_flight(w.one, "u")
+        change(w, rows, kinds)
+        w.one.let_go.set()
+        await settled(w)
+        alone = "live list" in kinds and ("leadership" in kinds or "metadata" not in kinds)
+        batch = "U" * alone + "L" * ("leadership" in kinds) + "u" * ("metadata" in kinds) + "S" * ("stop" in kinds)
+        assert w.one.apis() == "u" + batch
+        assert w.one.in_flight_max == 1
+
+
+def change(w: World, rows: list[int], kinds: Iterable[str]) -> None:
+    """Makes changes that need these requests, in the reverse order of a batch."""
+    for kind in reversed(list(kinds)):
+        match kind:
+            case "leadership":
+                w.channels.leader_and_isr_to(1, rows[:1])
+            case "metadata":
+                w.channels.metadata_changed(rows[:1])
+            case "live list":
+                w.channels.live_list_changed()
+            case _:
+                w.channels.propagate((), [stop(rows[1])])
+
+
+async def test_changes_during_a_batch_wait_for_the_next_one() -> None:
+    async with world(1, 2) as w:
+        rows = await w.load((1, 2), (1, 2), (2, 1))
+        w.one.hold()
+        w.elect(rows[0])
+        await in_flight(w.one, "L")
+        w.elect(rows[1])
+        w.channels.propagate((), [stop(rows[2])])
+        w.one.let_go.set()
+        await settled(w)
+        assert w.one.apis() == "Lu" + "LuS"
+
+
+async def test_changes_of_a_partition_during_a_request_reach_the_broker_merged() -> None:
+    async with world(1) as w:
+        rows = await w.load(*[(1,)] * 3)
+        w.one.hold()
+        w.elect(rows[0])
+        await in_flight(w.one, "L")
+        for _ in range(50):
+            w.elect(*rows)
+        w.one.let_go.set()
+        await settled(w)
+        assert w.one.apis() == "LLu"
+        merged = {("t", p): (3 + 50 + (p == 0), 58 + (p == 0)) for p in range(3)}
+        assert w.one.of(LEADER_AND_ISR)[-1].epochs() == merged
+
+
+async def test_a_request_has_a_bounded_number_of_partitions_and_the_next_one_follows_at_once(
+    monkeypatch: pytest.MonkeyPatch, clock: list[float]
+) -> None:
+    monkeypatch.setattr(channel, "REQUEST_ROWS_MAX", 2)
+    async with world(1) as w:
+        rows = await w.load(*[(1,)] * 5, snapshot=False)
+        clock[0] += 10
+        w.elect(*rows)
+        w.channels.propagate((), [stop(rows[0])])
+        await settled(w)
+        assert w.one.apis() == "LLuS"
+        assert [len(request.partitions()) for request in w.one.of(LEADER_AND_ISR)] == [2, 2]
+
+
+async def test_the_first_batch_after_a_pause_goes_at_once_and_the_next_one_after_the_interval(
+    clock: list[float],
+) -> None:
+    async with world(1, seal_interval_ms=20) as w:
+        rows = await w.load(*[(1,)] * 3)
+        for _ in range(3):
+            w.one.mark()
+            clock[0] += 10
+            w.elect(rows[0])
+            await settled(w)
+            w.elect(rows[1])
+            clock[0] += 0.019
+            await nothing_for(w, 1)
+            w.elect(rows[2])
+            clock[0] += 0.002
+            await settled(w)
+            assert w.one.apis() == "Lu" + "Lu"
+            assert w.one.of(LEADER_AND_ISR)[-1].partitions() == [("t", 1), ("t", 2)]
+
+
+# -- large decisions
 
 
 @pytest.mark.parametrize("urgent", [True, False])

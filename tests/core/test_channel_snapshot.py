@@ -102,21 +102,6 @@ async def test_topics_that_are_created_and_elections_that_are_made_during_a_snap
         assert w.channels.lag()[1].partitions == 0
 
 
-async def test_a_turn_is_encoded_again_after_one_of_its_rows_changed() -> None:
-    async with world(1, 2, snapshot_turn_partitions=TURN) as w:
-        rows = w.add_topic("t", [(1, 2)] * 300)
-        w.brokers[2].hold()
-        w.channels.snapshot()
-        await in_flight(w.one, "U" + "Lu" * 3)
-        w.elect(*rows)
-        await eventually(lambda: w.channels.lag()[1].partitions == 0)
-        w.brokers[2].let_go.set()
-        await settled(w)
-        for broker in w.brokers.values():
-            never_lower(broker)
-            knows_the_model(w, broker)
-
-
 async def test_a_turn_waits_for_the_live_list_though_no_batch_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     stopped_clock(monkeypatch)
     async with world(1, 2, register=False) as w:

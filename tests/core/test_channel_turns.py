@@ -122,24 +122,6 @@ async def test_withheld_topics_are_left_out_of_the_metadata_of_brokers_whose_que
             knows_the_model(w, broker)
 
 
-async def test_a_turn_from_before_a_topic_was_withheld_is_encoded_again() -> None:
-    async with world(1, 2, snapshot_turn_partitions=TURN) as w:
-        rows = w.add_topic("lost", [(1, 2)] * (TURN + 1))
-        index = w.cluster.rows[rows[0]].topic
-        w.brokers[2].hold()
-        w.channels.snapshot()
-        await eventually(lambda: w.channels.lag()[1].partitions == 0)
-        w.channels.withhold([index])
-        w.brokers[2].let_go.set()
-        await settled(w)
-        assert [request for request in w.brokers[2].of(UPDATE_METADATA) if request.partitions()] == []
-        w.channels.hand_out([index])
-        w.channels.metadata_changed(rows)
-        await settled(w)
-        for broker in w.brokers.values():
-            knows_the_model(w, broker)
-
-
 # -- random runs
 
 
