@@ -1,4 +1,4 @@
-"""Builders for tests of the pure core: clusters in one line each, and a naive ZooKeeper that decisions answer to."""
+"""Builders for tests of the pure core: clusters in one line each, and a naive ZooKeeper."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EPOCH = 7
 
 
 class P(Struct, frozen=True):
-    """A partition as a test states it. ``leader`` None: no state znode; without ``isr`` all replicas are in sync."""
+    """A partition. ``leader`` None: no state znode; without ``isr`` all replicas are in sync."""
 
     replicas: tuple[int, ...]
     leader: int | None = None
@@ -35,7 +35,7 @@ class P(Struct, frozen=True):
     recovering: bool = False
 
     def leadership(self) -> Leadership | None:
-        """Its state znode, written by an earlier controller."""
+        """Returns its state znode, as an earlier controller wrote it."""
         if self.leader is None:
             return None
         isr = self.isr or self.replicas
@@ -43,23 +43,23 @@ class P(Struct, frozen=True):
 
 
 def broker(broker_id: int, epoch: int = 100, rack: str | None = None) -> Broker:
-    """A registered broker; its epoch tells its lives apart."""
+    """Makes a registered broker; each incarnation has its own epoch."""
     return Broker(broker_id, epoch, (Endpoint("INTERNAL", f"host-{broker_id}", 9093),), rack)
 
 
 def registered(ids: Iterable[int], epoch: int = 100) -> dict[int, Broker]:
-    """Registrations of ``ids``."""
+    """Makes registrations of ``ids``."""
     return {i: broker(i, epoch) for i in ids}
 
 
 def topic(name: str, replicas: Iterable[tuple[int, ...]], *, version: int = 0, czxid: int = 50) -> TopicAssignment:
-    """A topic znode with partitions 0, 1, ..."""
+    """Makes a topic znode with partitions 0, 1, ..."""
     partitions = {p: Assignment(r) for p, r in enumerate(replicas)}
     return TopicAssignment(name, bytes(15) + bytes([len(name)]), partitions, version, czxid)
 
 
 def make_cluster(*partitions: P, brokers: Iterable[int] = (1, 2, 3), recovery_state: bool = True) -> Cluster:
-    """A loaded model: topic ``t`` with the given partitions on registered ``brokers``."""
+    """Loads a model: topic ``t`` with the given partitions on registered ``brokers``."""
     cluster = Cluster(EPOCH, recovery_state=recovery_state)
     cluster.observe_brokers(registered(brokers))
     rows = cluster.observe_topic(topic("t", [p.replicas for p in partitions])) if partitions else []
@@ -68,17 +68,17 @@ def make_cluster(*partitions: P, brokers: Iterable[int] = (1, 2, 3), recovery_st
 
 
 def die(cluster: Cluster, *dead: int) -> None:
-    """The registrations of ``dead`` are observed to be gone."""
+    """Observes that the registrations of ``dead`` are gone."""
     cluster.observe_brokers({b: known for b, known in cluster.brokers.items() if b not in dead})
 
 
 def come_back(cluster: Cluster, *returned: int, epoch: int = 200) -> None:
-    """New registrations are observed beside the present ones."""
+    """Observes new registrations beside the present ones."""
     cluster.observe_brokers({**cluster.brokers, **registered(returned, epoch)})
 
 
 def decided(cluster: Cluster, decide: Decide, only: Iterable[int] | None = None) -> Decision:
-    """The decision alone: nothing is applied."""
+    """Decides; applies nothing."""
     draft = Draft(cluster, list(only) if only is not None else None)
     decide(draft)
     return draft.finish()
@@ -98,20 +98,20 @@ def carried_out(cluster: Cluster, decide: Decide) -> Decision:
 
 
 def shown(change: Change) -> tuple[int, tuple[int, ...], int, int]:
-    """What a write puts into the state znode: leader, ISR, leader epoch, partition epoch."""
+    """Returns leader, ISR, leader epoch and partition epoch of a write."""
     after = change.after
     return after.leader, after.isr, after.leader_epoch, after.version
 
 
 def writes_of(decision: Decision) -> dict[int, tuple[int, tuple[int, ...], int, int]]:
-    """The writes by row; fails where a row is written twice."""
+    """Returns the writes by row; fails where a row is written twice."""
     written = {change.entity: shown(change) for change in decision.writes}
     assert len(written) == len(decision.writes), "a znode is written twice by one decision"
     return written
 
 
 class NaiveZooKeeper:
-    """State and topic znodes as dicts, with nothing but the check of the version: what ZooKeeper would hold."""
+    """State and topic znodes as dicts, with the check of the version alone."""
 
     def __init__(self) -> None:
         self.states: dict[tuple[str, int], Leadership] = {}
@@ -126,15 +126,8 @@ class NaiveZooKeeper:
         cluster.observe_strays()
         return cluster
 
-    def load(self, cluster: Cluster) -> None:
-        """Holds what the model holds."""
-        for i in range(len(cluster.rows)):
-            found = leadership_of(cluster.rows[i])
-            if found is not None:
-                self.states[cluster.name(i)] = found
-
     def write(self, cluster: Cluster, change: Change) -> bool:
-        """One conditional write; False where the version is not what was decided on (-1: there is no znode)."""
+        """Writes a state znode; False where its version is not the decision's (-1: there is no znode)."""
         name = cluster.name(change.entity)
         held = self.states.get(name)
         if (held.version if held is not None else -1) != change.before.version:
@@ -146,7 +139,7 @@ class NaiveZooKeeper:
         return True
 
     def rewrite(self, change: TopicChange) -> bool:
-        """One conditional rewrite of a topic znode; False where the version is not what was decided on."""
+        """Rewrites a topic znode; False where its version is not the decision's."""
         held = self.topics[change.topic]
         if held.version != change.version:
             return False
@@ -155,7 +148,7 @@ class NaiveZooKeeper:
         return True
 
     def set_isr(self, name: tuple[str, int], isr: tuple[int, ...]) -> None:
-        """A leader's own write of its ISR (IBP below 2.7-IV2): the leader epoch stays."""
+        """Writes an ISR as its leader does (IBP below 2.7-IV2): the leader epoch stays."""
         held = self.states[name]
         self.states[name] = Leadership(
             held.leader, held.leader_epoch, isr, held.controller_epoch, held.version + 1, held.recovering
@@ -163,9 +156,9 @@ class NaiveZooKeeper:
 
 
 def check_model(cluster: Cluster, zookeeper: NaiveZooKeeper, unobserved: Collection[tuple[str, int]] = ()) -> None:
-    """What holds after every step: memory equals ZooKeeper, and each partition is sound.
+    """Checks after a step that memory equals ZooKeeper, and that each partition is sound.
 
-    ``unobserved``: partitions whose leader wrote its ISR of which the controller was not told yet.
+    ``unobserved``: partitions whose leader wrote its ISR without a notification so far.
     """
     present = {cluster.name(i): i for t in cluster.topic_index.values() for i in cluster.topics[t].rows}
     held: Mapping[tuple[str, int], Leadership] = zookeeper.states

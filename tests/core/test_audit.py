@@ -1,4 +1,4 @@
-"""The journal's judge: every invariant broken once by mutation is found, by its number; sound rows give nothing."""
+"""The audit of journal rows: each invariant that a mutation breaks is found by its number, sound rows pass."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.core.model import P, decided, die, enter, make_cluster
 
 
 def row(**changes: Any) -> Row:
-    """Broker 1 died: broker 2 leads, and the leader's death was the one step."""
+    """Makes a row: broker 1 died, and broker 2 leads in one step."""
     fields: dict[str, Any] = {
         "v": 1, "cluster": "c", "ctl_id": 1, "ctl_epoch": 7, "seq": 3, "ts_us": 0, "mono_us": 0, "kind": Kind.LEADER,
         "topic": "orders", "partition": 0, "from_state": "ONLINE", "to_state": "ONLINE",
@@ -36,7 +36,7 @@ def row(**changes: Any) -> Row:
 
 
 def by_leader(**changes: Any) -> Row:
-    """The leader took broker 3 back."""
+    """Makes a row: the leader took broker 3 back."""
     fields: dict[str, Any] = {
         "kind": Kind.ISR, "leader0": 2, "isr0": [2], "isr1": [2, 3], "leader_epoch1": 4, "reason": "isr_by_leader",
         "strategy": None, "steps": None, "states": None,
@@ -64,7 +64,7 @@ def found(*rows: Row) -> set[str]:
 SOUND: dict[str, Row] = {
     "an election": row(),
     "an election and a shrink in one write": row(leader_epoch1=6, steps=["leader lost", "a replica's broker died"]),
-    "nobody can lead": row(
+    "no replica can lead": row(
         leader1=-1,
         to_state="OFFLINE",
         states=None,
@@ -91,7 +91,7 @@ SOUND: dict[str, Row] = {
 
 
 @pytest.mark.parametrize("name", SOUND)
-def test_sound_rows_are_clean(name: str) -> None:
+def test_a_sound_row_has_no_violation(name: str) -> None:
     assert found(SOUND[name]) == set()
 
 
@@ -112,7 +112,7 @@ MUTATIONS: dict[str, tuple[str, Row]] = {
     "online out of nothing": ("A6", created(states=None)),
     "gone while online": ("A6", row(to_state="NON_EXISTENT", states=None)),
     "the states end elsewhere": ("A6", row(states=["OFFLINE"])),
-    "a state nobody knows": ("A6", row(to_state="ASLEEP", states=None)),
+    "an unknown state": ("A6", row(to_state="ASLEEP", states=None)),
     "a deleted replica is online": ("A6", replica(from_state="DELETION_SUCCESSFUL", to_state="ONLINE")),
     "a replica begins online": ("A6", replica(from_state="NON_EXISTENT", to_state="ONLINE")),
     "the leader lagged": ("A10", row(isr0=[1, 3])),
@@ -124,7 +124,7 @@ MUTATIONS: dict[str, tuple[str, Row]] = {
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_each_mutation_is_found(name: str) -> None:
+def test_a_mutated_row_violates_one_invariant(name: str) -> None:
     invariant, mutated = MUTATIONS[name]
     assert found(mutated) == {invariant}
     [violation] = judge([SOUND["an election"], mutated, SOUND["a new partition"]])
@@ -132,13 +132,15 @@ def test_each_mutation_is_found(name: str) -> None:
     assert str(violation).startswith(f"{invariant}: orders-0")
 
 
-def test_every_invariant_is_broken_once() -> None:
+def test_every_invariant_has_a_mutation() -> None:
     assert {invariant for invariant, _ in MUTATIONS.values()} == set(OF_PARTITIONS)
 
 
 @pytest.mark.parametrize("previous", PartitionState)
 @pytest.mark.parametrize("target", PartitionState)
-def test_partitions_are_held_to_the_table(previous: PartitionState, target: PartitionState) -> None:
+def test_a_transition_of_a_partition_outside_of_the_table_is_found(
+    previous: PartitionState, target: PartitionState
+) -> None:
     judged = found(row(kind=Kind.PARTITION_STATE, from_state=previous.name, to_state=target.name, states=None))
     reassigned = previous is target is PartitionState.NEW
     assert judged == (set() if reassigned or PartitionStateMachine.allows(previous, target) else {"A6"})
@@ -146,7 +148,7 @@ def test_partitions_are_held_to_the_table(previous: PartitionState, target: Part
 
 @pytest.mark.parametrize("previous", ReplicaState)
 @pytest.mark.parametrize("target", ReplicaState)
-def test_replicas_are_held_to_the_table(previous: ReplicaState, target: ReplicaState) -> None:
+def test_a_transition_of_a_replica_outside_of_the_table_is_found(previous: ReplicaState, target: ReplicaState) -> None:
     judged = found(replica(from_state=previous.name, to_state=target.name))
     sent_again = previous is target and target in (ReplicaState.NEW, ReplicaState.NON_EXISTENT)
     assert judged == (set() if sent_again or ReplicaStateMachine.allows(previous, target) else {"A6"})
@@ -168,12 +170,12 @@ SETS = st.none() | st.lists(BROKERS, max_size=4)
         }
     )
 )  # fmt: skip
-def test_no_row_is_beyond_judgement(fields: dict[str, Any]) -> None:
-    """Rows of a later version, or damaged ones, are judged or passed over; never an error."""
+def test_a_damaged_row_is_judged_without_an_error(fields: dict[str, Any]) -> None:
+    """So is one of a later version."""
     list(judge([row(**fields)]))
 
 
-def test_rows_are_judged_after_json_as_before() -> None:
+def test_a_row_from_json_has_the_same_violations() -> None:
     through: Callable[[Row], Row] = lambda r: msgspec.json.decode(msgspec.json.encode(r), type=Row)  # noqa: E731
     for sound in SOUND.values():
         assert found(through(sound)) == set()
@@ -181,7 +183,7 @@ def test_rows_are_judged_after_json_as_before() -> None:
         assert found(through(mutated)) == {invariant}
 
 
-def test_an_election_that_passed_brokers_over_is_marked_and_not_judged_by_the_order_of_replicas() -> None:
+def test_an_election_that_passed_brokers_over_is_not_judged_by_the_order_of_replicas() -> None:
     cluster, book = make_cluster(P((4, 1, 2), 4, (4,)), P((4, 1, 2), 4), brokers=(1, 2, 4)), Book()
     cluster.observe_outranked(1, cluster.brokers[1].epoch)
     die(cluster, 4)

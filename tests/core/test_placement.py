@@ -27,17 +27,17 @@ class Case(NamedTuple):
 
 
 def cases() -> list[tuple[str, Case]]:
-    """The table, with the first two columns of each line as its name."""
+    """Reads the table; the first two columns of a line are its name."""
     found = []
     for line in TABLE.read_text().splitlines():
         if line.startswith("#"):
             continue
-        who, how, placed = (part.strip() for part in line.split("|"))
-        pairs = [entry.partition(":") for entry in who.split(",")]
+        described, numbers, placed = (part.strip() for part in line.split("|"))
+        pairs = [entry.partition(":") for entry in described.split(",")]
         brokers = {int(broker): rack or None for broker, _, rack in pairs}
         replicas = [tuple(map(int, replica.split(","))) for replica in placed.split()]
-        factor, start, shift, first = map(int, how.split())
-        found.append((f"{who} {how}", Case(brokers, factor, start, shift, first, replicas)))
+        factor, start, shift, first = map(int, numbers.split())
+        found.append((f"{described} {numbers}", Case(brokers, factor, start, shift, first, replicas)))
     return found
 
 
@@ -48,7 +48,7 @@ CASES = cases()
     "AddPartitionsTest.testReplicaPlacementAllServers", "AddPartitionsTest.testReplicaPlacementPartialServers"
 )
 @pytest.mark.parametrize("case", [case for _, case in CASES], ids=[name for name, _ in CASES])
-def test_same_placement_as_kafka(case: Case) -> None:
+def test_a_placement_is_that_of_kafka(case: Case) -> None:
     placed = place(
         case.brokers,
         len(case.replicas),
@@ -61,8 +61,7 @@ def test_same_placement_as_kafka(case: Case) -> None:
     assert list(placed.values()) == case.replicas
 
 
-def test_the_table_covers_what_matters() -> None:
-    """Racks or none, fewer and more replicas than racks, uneven racks, one broker, added partitions, wrapped shifts."""
+def test_the_table_has_racks_or_none_one_broker_added_partitions_and_wrapped_shifts() -> None:
     known = [case for _, case in CASES]
     racked = [case for case in known if None not in case.brokers.values()]
     assert len(known) >= 100
@@ -76,7 +75,7 @@ def test_the_table_covers_what_matters() -> None:
     assert any(case.start != case.shift for case in racked)
 
 
-def test_alternated_takes_one_broker_of_each_rack_in_turn() -> None:
+def test_alternated_brokers_are_one_of_each_rack_in_turn() -> None:
     assert alternated({0: "1", 1: "3", 2: "3", 3: "2", 4: "2", 5: "1"}) == [0, 3, 1, 5, 4, 2]
     assert alternated({0: "a", 1: "a", 2: "a", 3: "b", 4: "c", 5: "c"}) == [0, 3, 4, 1, 5, 2]
 
@@ -89,10 +88,9 @@ def test_alternated_takes_one_broker_of_each_rack_in_turn() -> None:
     shift=st.integers(0, 20),
     data=st.data(),
 )
-def test_every_placement_is_sound(
+def test_a_placement_spreads_replicas_over_racks_and_leaders_over_brokers(
     racks: list[str | None], partitions: int, start: int, shift: int, data: st.DataObject
 ) -> None:
-    """Distinct brokers, as many racks as can be, first replicas spread evenly."""
     brokers = dict(enumerate(racks, start=10))
     factor = data.draw(st.integers(1, len(brokers)))
     placed = place(brokers, partitions, factor, start=start, shift=shift)
@@ -119,7 +117,7 @@ def test_every_placement_is_sound(
         ),
     ],
 )
-def test_what_cannot_be_placed_says_why(
+def test_an_impossible_placement_has_its_remedy(
     brokers: dict[int, str | None], partitions: int, factor: int, text: str
 ) -> None:
     with pytest.raises(PlacementError) as refused:

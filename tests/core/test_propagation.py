@@ -1,4 +1,4 @@
-"""Propagation: what waits for each broker, who acknowledged it, and what a request may still delete or stop."""
+"""Propagation: requests that wait for each broker, acknowledgements, and logs that a request may still delete."""
 
 from __future__ import annotations
 
