@@ -9,6 +9,7 @@ import pytest
 from state_machines.decisions.broker_change import broker_death
 from state_machines.decisions.controlled_shutdown import controlled_shutdown
 from state_machines.decisions.topic_change import new_partitions
+from state_machines.machines.draft import Draft
 from state_machines.model.cluster import StaleChange, leadership_of
 from state_machines.model.decision import ReplicaMove
 from state_machines.model.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState, TopicAssignment
@@ -182,3 +183,73 @@ def test_states_that_registrations_imply_are_not_kept() -> None:
     assert cluster.replica_states == {}
     cluster.apply_replicas([ReplicaMove(0, 9, ReplicaState.OFFLINE, "its broker is absent")])
     assert cluster.replica_states == {}
+
+
+def test_a_known_topic_id_is_replaced_only_while_no_evidence_confirms_it() -> None:
+    cluster = make_cluster(P((1, 2), 1))
+    [row] = cluster.observe_topic(TopicAssignment("u", None, {0: Assignment((1, 2))}, 0, 60))
+    first, second, third = (bytes([n]) * 16 for n in (1, 2, 3))
+
+    def known() -> list[str | None]:
+        found = map(cluster.topic_by_id, (first, second, third))
+        return [None if topic is None else topic.name for topic in found]
+
+    for name, topic_id in (("u", first), ("u", second), ("unknown", third)):
+        cluster.observe_topic_id(name, topic_id)
+    assert (known(), cluster.ids_learned) == ([None, "u", None], 2), "no broker was sent a partition of it"
+    cluster.load_leadership([row], [P((1, 2), 1).leadership()])
+    cluster.observe_topic_id("u", third)
+    assert (known(), cluster.ids_learned) == ([None, "u", None], 2), "it runs with its id"
+    cluster.observe_id_refused([row])
+    assert [cluster.doubts_id(topic) for topic in cluster.topics] == [False, True]
+    cluster.observe_topic_id("u", third)
+    assert (known(), cluster.ids_learned, cluster.ids_refused) == ([None, None, "u"], 3, set())
+    cluster.observe_topic_gone("u")
+    assert known() == [None] * 3
+
+
+def test_rows_are_found_by_their_brokers_even_when_they_are_gone() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((2, 3), 2), P((1, 2), 1), P((3, 9), 3))
+    cluster.observe_topic_gone("t")
+    assert [cluster.rows_on(brokers) for brokers in ([1], [1, 9], [2, 3], [7], [])] == [
+        {0, 2}, {0, 2, 3}, {0, 1, 2, 3}, set(), set(),
+    ]  # fmt: skip
+    assert cluster.hosts() == {1, 2, 3, 9}
+    assert (cluster.present, cluster.ended) == (0, 4)
+
+
+def test_a_replica_is_stopped_while_it_or_its_log_directory_is_offline() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((1, 2), 1))
+    assert (cluster.any_stopped, cluster.any_failed) == (False, False)
+    cluster.apply_replicas([ReplicaMove(0, 2, ReplicaState.OFFLINE, "a test")])
+    assert (cluster.any_stopped, cluster.any_failed, cluster.stopped(0, 2), cluster.stopped(1, 2)) == (
+        True, False, True, False,
+    )  # fmt: skip
+    cluster.apply_replicas([ReplicaMove(0, 2, ReplicaState.ONLINE, "a test")])
+    cluster.observe_failed_dirs(1, [1])
+    assert (cluster.any_stopped, cluster.any_failed, cluster.stopped(0, 2), cluster.stopped(1, 1)) == (
+        True, True, False, True,
+    )  # fmt: skip
+
+
+def test_a_reassigned_row_keeps_the_failures_of_replicas_that_stay() -> None:
+    """A removed replica that comes back has another log."""
+    cluster = make_cluster(P((1, 2, 3), 1), P((1, 2, 3), 1))
+    for broker in (2, 3):
+        cluster.observe_failed_dirs(broker, [0, 1])
+
+    def reassign(draft: Draft) -> None:
+        draft.assign(0, Assignment((1, 2)), "a test")
+        draft.assign(1, Assignment((1,)), "a test")
+
+    carried_out(cluster, reassign)
+    assert cluster.failed_dirs == {0: {2}}
+    assert (cluster.hosted(2), cluster.hosted(3)) == ([0], [])
+
+
+def test_a_state_znode_under_a_failed_leader_is_offline() -> None:
+    cluster = make_cluster(P((1, 2), 1))
+    cluster.observe_failed_dirs(2, [0])
+    for version, (leader, state) in enumerate(((2, PartitionState.OFFLINE), (1, PartitionState.ONLINE)), 1):
+        cluster.observe_leadership(0, Leadership(leader, version, (1, 2), EPOCH, version))
+        assert (cluster.rows[0].state, 0 in cluster.leaderless) == (state, state is PartitionState.OFFLINE)
