@@ -1,4 +1,4 @@
-"""The IBP of a term: set, or the lowest that the live brokers said."""
+"""Chooses the IBP of a term: the setting, or the lowest that live brokers sent."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tests.core.role_kit import kafka
 IBP = "inter.broker.protocol.version"
 
 
-def test_the_lowest_is_found_among_those_that_can_be_understood() -> None:
+def test_the_lowest_known_ibp_is_adopted() -> None:
     assert str(lowest(["3.9-IV0", None, "2.8", "9.9", ""])) == "2.8-IV1"
     assert lowest([None, "soon"]) is None
 
 
-def test_what_was_kept_of_fewer_settings_is_known_and_asked_for_again() -> None:
+def test_settings_kept_by_an_earlier_release_are_known_and_queried_again() -> None:
     kept = to_keep({1: Answer(7, {IBP: "2.8-IV1"}), 2: Answer(9, {IBP: "2.8-IV1"})})
     assert {b: (a.epoch, a.told[IBP]) for b, a in recalled(kept).items()} == {1: (7, "2.8-IV1"), 2: (9, "2.8-IV1")}
     fewer = b'{"names":["inter.broker.protocol.version"],"values":[["2.8-IV1"]],"brokers":{"1":[7,0]}}'
@@ -40,7 +40,7 @@ def test_what_was_kept_of_fewer_settings_is_known_and_asked_for_again() -> None:
         ({1: "2.8-IV1"}, "3.6", "3.6-IV2"),
     ],
 )
-async def test_a_term_begins_at_the_ibp_that_is_set_or_kept_of_live_brokers(
+async def test_a_term_begins_at_the_set_ibp_or_the_kept_one_of_live_brokers(
     tmp_path: Path, kept: dict[int, str] | None, set_: str | None, expected: str
 ) -> None:
     async with kafka(tmp_path) as cluster:
@@ -51,7 +51,7 @@ async def test_a_term_begins_at_the_ibp_that_is_set_or_kept_of_live_brokers(
         assert str(await ibp_of_term(cluster.operator, settings)) == expected
 
 
-async def test_a_take_over_keeps_what_the_brokers_said_for_the_daemon_that_claims(tmp_path: Path) -> None:
+async def test_a_take_over_keeps_the_settings_of_the_brokers_for_the_next_term(tmp_path: Path) -> None:
     async with kafka(tmp_path) as cluster:
         for broker in cluster.brokers.values():
             broker.configs |= {IBP: "2.8-IV1", "delete.topic.enable": "false"}

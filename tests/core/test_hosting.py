@@ -1,4 +1,4 @@
-"""Rows by their assignment: as a plain list of assignments would say, whatever moves where and back."""
+"""Keeps rows by their assignment, as a plain list of assignments does, after any moves."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = 40
     first=st.lists(st.integers(0, 1), min_size=ROWS, max_size=ROWS),
     moves=st.lists(st.tuples(st.integers(0, ROWS - 1), st.integers(0, len(PLACES) - 1)), max_size=80),
 )
-def test_rows_are_under_the_assignment_that_they_have(first: list[int], moves: list[tuple[int, int]]) -> None:
+def test_rows_are_listed_under_their_present_assignment(first: list[int], moves: list[tuple[int, int]]) -> None:
     hosting, naive = Hosting(), [PLACES[at] for at in first]
     for i, assignment in enumerate(naive):
         hosting.placed(assignment).rows.append(i)
@@ -37,7 +37,7 @@ def test_rows_are_under_the_assignment_that_they_have(first: list[int], moves: l
     assert hosting.any_moving == any(a.moving for a in naive), "an assignment that no row has is forgotten"
 
 
-def test_a_row_that_left_and_came_back_is_there_once() -> None:
+def test_a_row_that_left_and_returned_is_listed_once() -> None:
     placed = Placed(PLACES[0])
     placed.rows.extend(range(10))
     for _ in range(3):
@@ -45,10 +45,10 @@ def test_a_row_that_left_and_came_back_is_there_once() -> None:
         assert (list(placed), len(placed)) == ([0, 1, 2, 3, 4, 5, 6, 8, 9], 9)
         placed.enter(7)
         assert (list(placed), len(placed)) == (list(range(10)), 10)
-    assert len(placed.rows) == 10, "its entry was there all the time"
+    assert len(placed.rows) == 10, "its entry stayed"
 
 
-def test_entries_of_rows_that_left_do_not_pile_up() -> None:
+def test_entries_of_rows_that_left_are_bounded() -> None:
     placed = Placed(PLACES[0])
     placed.rows.extend(range(1000))
     for i in range(900):

@@ -1,4 +1,4 @@
-"""Log lines of decisions: each names its event, the entity and the cause, as an operator reads it at night."""
+"""Logs decisions: each line names its event, the entity and the cause."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def running(w: World) -> None:
 
 
 @in_virtual_time
-async def test_a_broker_whose_session_ends_is_a_warning_with_the_effects(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_end_of_a_brokers_session_is_a_warning_with_the_effects(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
         await running(w)
         w.die(1)
@@ -81,7 +81,7 @@ async def test_a_gone_broker_is_logged_with_the_partitions_whose_producers_wait(
         assert level == "WARNING", "although it stopped cleanly"
 
 
-def test_producers_that_wait_are_counted_by_each_topics_own_setting() -> None:
+def test_partitions_below_min_insync_replicas_are_counted_by_the_setting_of_each_topic() -> None:
     cluster = make_cluster(
         P((1, 2, 3), leader=1, isr=(1, 2)),
         P((1, 2, 3), leader=1, isr=(1,)),
@@ -97,7 +97,7 @@ def test_producers_that_wait_are_counted_by_each_topics_own_setting() -> None:
 
 
 @in_virtual_time
-async def test_a_broker_that_stops_cleanly_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_clean_stop_of_a_broker_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     async with world() as w:
         await running(w)
         await w.controlled_shutdown(1)
@@ -147,7 +147,7 @@ def test_an_isr_line_names_a_bounded_number_of_brokers() -> None:
 
 
 @in_virtual_time
-async def test_a_cancel_is_logged_as_a_cancel_with_its_principal_and_what_has_to_stop(
+async def test_a_cancelled_reassignment_is_logged_with_its_principal_and_the_replicas_to_stop(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with world() as w:
@@ -172,7 +172,7 @@ async def test_a_cancel_is_logged_as_a_cancel_with_its_principal_and_what_has_to
 
 
 @in_virtual_time
-async def test_a_new_target_is_logged_as_an_override(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_new_target_of_a_reassignment_is_logged_as_an_override(caplog: pytest.LogCaptureFixture) -> None:
     async with world(1, 2, 3, 4) as w:
         await w.topic("t", (1, 2), leaders=True)
         await w.begin_term()

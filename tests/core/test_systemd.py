@@ -1,4 +1,4 @@
-"""sd_notify on a real datagram socket."""
+"""Notifies systemd on a real datagram socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.process.systemd import ServiceManager
 
 @pytest.fixture(params=["path", "abstract"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[socket.socket, str]]:
-    """systemd's end, and what it puts into NOTIFY_SOCKET."""
+    """Returns systemd's socket, and the value of NOTIFY_SOCKET."""
     name = str(tmp_path / "notify") if request.param == "path" else f"@regent-test-{os.getpid()}"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(name.replace("@", "\0", 1))
@@ -22,7 +22,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[so
         yield receiver, name
 
 
-def test_what_systemd_is_told(manager: tuple[socket.socket, str]) -> None:
+def test_each_notification_has_its_assignments(manager: tuple[socket.socket, str]) -> None:
     receiver, name = manager
     service = ServiceManager({"NOTIFY_SOCKET": name})
     service.ready("standby")
@@ -43,7 +43,7 @@ def test_what_systemd_is_told(manager: tuple[socket.socket, str]) -> None:
     assert receiver.recv(200) == b"READY=1"
 
 
-def test_a_manager_that_is_gone_or_full_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_missing_or_full_socket_of_systemd_blocks_no_notification(tmp_path: Path) -> None:
     ServiceManager({"NOTIFY_SOCKET": str(tmp_path / "gone")}).alive()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as receiver:
         receiver.bind(str(tmp_path / "notify"))
@@ -52,7 +52,7 @@ def test_a_manager_that_is_gone_or_full_holds_nobody_up(tmp_path: Path) -> None:
             service.alive()
 
 
-def test_without_systemd_nothing_happens() -> None:
+def test_without_systemd_no_notification_is_sent() -> None:
     service = ServiceManager({})
     service.ready("standby")
     assert service.watchdog_s is None
@@ -64,9 +64,11 @@ def test_without_systemd_nothing_happens() -> None:
         ({"WATCHDOG_USEC": "30000000"}, 30.0),
         ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 30.0),
         ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "1"}, 1e-6),
         ({"WATCHDOG_USEC": "0"}, None),
+        ({}, None),
         ({"WATCHDOG_USEC": "soon"}, None),
     ],
 )
-def test_the_watchdogs_time(environ: dict[str, str], seconds: float | None) -> None:
+def test_the_watchdog_interval_is_that_of_this_process(environ: dict[str, str], seconds: float | None) -> None:
     assert ServiceManager(environ).watchdog_s == seconds
