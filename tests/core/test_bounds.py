@@ -1,4 +1,4 @@
-"""Bounds in their real units: settings reach their places as seconds, and each wait ends at its value, not before."""
+"""Measures bounds in their real units: settings reach their places as seconds, and each wait ends at its value."""
 
 from __future__ import annotations
 
@@ -30,11 +30,9 @@ from brokers.wire.frames import FRAMES_MAX, FrameBuffer
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Ibp
 from configs.settings import Settings
-from controller.daemon import daemon as daemon_module
-from controller.daemon import role_handback
-from controller.daemon.state import DaemonState, listener_limits
+from controller.daemon.daemon import Daemon
+from controller.daemon.state import listener_limits
 from controller.engine.leader_balance import LeaderBalance
-from controller.handover.handback import HandbackFailed
 from controller.journal.journal import Journal
 from controller.metrics.counters import Counters
 from controller.process.sessions import connection
@@ -125,7 +123,7 @@ CHANNEL: Final = (
 )
 
 
-def test_limits_of_both_listeners_and_of_channels_are_those_of_their_sections() -> None:
+def test_both_listeners_and_channels_have_the_limits_of_their_sections() -> None:
     admin, listener, brokers = SETTINGS.admin, SETTINGS.listener, SETTINGS.brokers
     found = listener_limits(SETTINGS)
     assert picked(found, *SAME) == picked(listener, *SAME)
@@ -139,7 +137,7 @@ def test_limits_of_both_listeners_and_of_channels_are_those_of_their_sections() 
     assert picked(found_channel, *CHANNEL) == picked(brokers, *CHANNEL)
 
 
-def test_times_and_sizes_of_the_rest_are_in_their_units(tmp_path: Path) -> None:
+async def test_times_and_sizes_of_the_rest_are_in_their_units(tmp_path: Path) -> None:
     balance = LeaderBalance.of(SETTINGS.controller)
     assert (balance.interval_s, balance.percentage_max, balance.budget(0.0)) == (307, 11, 10_007)
     assert connection(SETTINGS).session_timeout_ms == 20_011
@@ -147,44 +145,17 @@ def test_times_and_sizes_of_the_rest_are_in_their_units(tmp_path: Path) -> None:
     bounds = journal._segments._bounds
     assert tuple(bounds) == (4_294_967_311, 31 * 86_400.0, 67_108_879, 601)
     assert journal._rows_max == 200_003
-    with mock.patch.object(daemon_module, "Shadow") as shadow:
-        daemon_module._shadow(SETTINGS, Counters())
+    with mock.patch("controller.daemon.daemon.Shadow") as shadow:
+        Daemon(SETTINGS, mock.Mock(), shadow=True)
     assert shadow.call_args.kwargs["poll_s"] == 5.5
 
 
 @pytest.mark.parametrize(("setting_ms", "seconds"), [(90_000, 90.0), (500, 1.0), (1_001, 1.001), (0, 0.0)])
 @in_exact_time
-async def test_tokens_are_looked_for_in_seconds_and_not_more_often_than_every_second(
-    setting_ms: int, seconds: float
-) -> None:
+async def test_expired_tokens_are_deleted_at_most_once_a_second(setting_ms: int, seconds: float) -> None:
     async with world(delegation_token_expiry_check_interval_ms=setting_ms) as w:
         await w.begin_term()
         assert w.term.controller.token_check_s == seconds
-
-
-@in_exact_time
-async def test_a_daemon_drains_and_hands_back_for_as_many_seconds_as_the_settings_say() -> None:
-    state: Any = SimpleNamespace(listener=None, settings=SETTINGS)
-    term: Any = SimpleNamespace(gate=mock.Mock())
-    with mock.patch("controller.daemon.state.drain", mock.AsyncMock()) as drain:
-        await DaemonState._drain(state, term)
-    assert drain.call_args.args[2] == pytest.approx(4.007)
-    daemon: Any = SimpleNamespace(settings=SETTINGS, role=None, stopping=asyncio.Event())
-    daemon.stopping.set()
-    looks = 0
-
-    async def look(*_: object) -> None:
-        nonlocal looks
-        looks += 1
-        raise NotConnected
-
-    daemon.role = mock.Mock()
-    with mock.patch("controller.role.holder.look", look), mock.patch.object(role_handback, "_take_back"):
-        begun_s = now_s()
-        with pytest.raises(HandbackFailed):
-            await role_handback._until_brokers_hold(daemon, mock.Mock())
-    assert now_s() - begun_s == pytest.approx(9.011, abs=0.25)
-    assert looks == pytest.approx(46, abs=1), "every 0.2 s"
 
 
 # -- the controller listener
@@ -304,7 +275,7 @@ async def test_bounds_of_a_connection_begin_anew_with_each_request() -> None:
 
 @pytest.mark.parametrize(("call_s", "error"), [(24.9, Error.NONE), (25.1, Error.REQUEST_TIMED_OUT)])
 @in_exact_time
-async def test_a_call_of_a_broker_is_answered_within_25_seconds(call_s: float, error: Error) -> None:
+async def test_a_call_of_a_broker_has_a_response_within_25_seconds(call_s: float, error: Error) -> None:
     class Handlers:
         async def allocate_producer_ids(self, call: AllocateProducerIdsCall) -> Any:
             await asyncio.sleep(call_s)
@@ -320,7 +291,7 @@ async def test_a_call_of_a_broker_is_answered_within_25_seconds(call_s: float, e
 
 
 @pytest.mark.parametrize("limit", [65_536, 16_777_216, 104_857_600])
-def test_a_frame_of_the_limit_is_taken_and_none_beyond(limit: int) -> None:
+def test_a_frame_of_the_limit_is_read_and_a_longer_one_refused(limit: int) -> None:
     frames = FrameBuffer(limit)
     assert frames.feed(limit.to_bytes(4, "big")) == []
     assert frames.announced == limit
@@ -329,7 +300,7 @@ def test_a_frame_of_the_limit_is_taken_and_none_beyond(limit: int) -> None:
             FrameBuffer(limit).feed(wrong.to_bytes(4, "big", signed=True))
 
 
-def test_a_hundred_frames_may_come_at_once() -> None:
+def test_a_hundred_frames_may_arrive_at_once() -> None:
     assert FRAMES_MAX == 100
     assert len(FrameBuffer(10).feed(FRAME * 100)) == 100
     with pytest.raises(Malformed, match="more than 100 frames"):
@@ -365,7 +336,7 @@ class Writer:
     ],
 )
 @in_exact_time
-async def test_a_client_of_the_endpoint_is_waited_for_by_the_defaults(
+async def test_waits_for_a_client_of_the_endpoint_end_at_the_defaults(
     wait: Callable[[Stream], Coroutine[Any, Any, Any]], ends_s: float
 ) -> None:
     assert (EndpointLimits().frame_timeout_ms, EndpointLimits().idle_timeout_ms) == (10_000, 600_000)
@@ -378,7 +349,7 @@ async def test_a_client_of_the_endpoint_is_waited_for_by_the_defaults(
 
 
 @in_exact_time
-async def test_a_client_that_takes_nothing_any_more_is_cut_ten_seconds_after_the_close() -> None:
+async def test_a_client_that_reads_nothing_is_disconnected_ten_seconds_after_the_close() -> None:
     writer = Writer()
     stream = Stream(asyncio.StreamReader(), writer, EndpointLimits().frame_timeout_ms)  # type: ignore[arg-type]
     stream.close()
@@ -390,7 +361,7 @@ async def test_a_client_that_takes_nothing_any_more_is_cut_ten_seconds_after_the
 
 @pytest.mark.parametrize(("timeout_ms", "ends_s"), [(0, 5.0), (10_000, 15.0), (299_000, 304.0), (600_000, 305.0)])
 @in_exact_time
-async def test_the_answer_to_a_call_is_waited_for_five_seconds_longer_than_its_time_out(
+async def test_the_wait_for_a_response_is_five_seconds_longer_than_the_time_out_of_the_call(
     timeout_ms: int, ends_s: float
 ) -> None:
     role = Role()
@@ -409,7 +380,7 @@ async def hangs(*_: object, **__: object) -> Any:
 
 
 @in_exact_time
-async def test_a_call_of_a_broker_is_relayed_for_40_seconds_and_a_connection_waited_for_5() -> None:
+async def test_a_relayed_call_may_take_40_seconds_and_its_connection_5() -> None:
     role = Role()
     line = mock.Mock(holder=role.holder())
     line.exchange = hangs
@@ -468,7 +439,7 @@ async def test_sixteen_brokers_are_queried_at_once() -> None:
 
 @pytest.mark.parametrize(("answers_s", "found"), [(1.9, (3, 8)), (2.1, None)])
 @in_exact_time
-async def test_a_server_is_asked_for_its_release_for_two_seconds(
+async def test_the_query_of_a_servers_release_may_take_two_seconds(
     answers_s: float, found: tuple[int, int] | None
 ) -> None:
     reader, writer = mock.Mock(), mock.Mock()
@@ -493,7 +464,12 @@ async def test_each_server_is_probed_for_tls_for_two_seconds() -> None:
 
 
 @in_exact_time
-async def test_the_holder_of_the_role_is_looked_at_until_the_deadline() -> None:
+async def test_the_holder_of_the_role_is_read_every_200_ms_until_the_deadline() -> None:
+    look = mock.AsyncMock(side_effect=NotConnected)
+    with mock.patch("controller.role.holder.look", look):
+        taken_s = await takes(until(mock.Mock(), mock.Mock(), lambda _: False, 9.0))
+    assert taken_s == pytest.approx(9.0, abs=0.25)
+    assert look.await_count == pytest.approx(46, abs=1)
     with mock.patch("controller.role.holder.look", hangs):
         assert await takes(until(mock.Mock(), mock.Mock(), lambda _: False, 7.0)) == pytest.approx(7.2, abs=0.3)
 
@@ -501,7 +477,7 @@ async def test_the_holder_of_the_role_is_looked_at_until_the_deadline() -> None:
 # -- lines of the log
 
 
-def test_a_warning_about_a_peer_is_repeated_after_a_minute_each_time(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_about_a_peer_is_repeated_after_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
     clock = [0.0]
     quiet = RateLimitedLog(lambda: clock[0])

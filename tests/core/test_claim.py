@@ -17,7 +17,7 @@ from metadata_store.errors import MultiFailed, OutcomeUnknown
 from metadata_store.port import ANY_VERSION, Check, Create, Delete, SetData
 from tests.core.claim_kit import DIGEST, claimed, controller, process, queued, unseated
 from tests.core.controller_parts import DAEMON
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world
 from tests.core.virtual_time import in_virtual_time
 
 BROKER_2 = b'{"version":2,"brokerid":2,"timestamp":"0"}'
@@ -60,19 +60,18 @@ async def malformed_record_holds(w: World) -> None:
 @pytest.mark.parametrize(
     ("before", "persistent", "displaced"), [(broker_holds, False, 2), (malformed_record_holds, True, -1)]
 )
-@in_virtual_time
+@in_world()
 async def test_a_claim_displaces_the_holder_in_the_same_multi(
-    before: Callable[[World], Awaitable[None]], persistent: bool, displaced: int, hold: bool
+    w: World, before: Callable[[World], Awaitable[None]], persistent: bool, displaced: int, hold: bool
 ) -> None:
-    async with world() as w:
-        await before(w)
-        await w.operator.create(paths.CONTROLLER_EPOCH, b"7")
-        seat = await w.seat(hold=hold, credentials=DIGEST if hold else None)
-        claim, ops = await claimed(seat)
-        assert (claim.epoch, claim.displaced) == (8, displaced)
-        replaced = [SetData] if persistent and hold else [Delete, Create]
-        assert [type(op) for op in ops[3:]] == replaced, "a record that stays wakes no broker for an election"
-        assert controller(w).stat.ephemeral_owner == (0 if hold else seat.zk.session_id)
+    await before(w)
+    await w.operator.create(paths.CONTROLLER_EPOCH, b"7")
+    seat = await w.seat(hold=hold, credentials=DIGEST if hold else None)
+    claim, ops = await claimed(seat)
+    assert (claim.epoch, claim.displaced) == (8, displaced)
+    replaced = [SetData] if persistent and hold else [Delete, Create]
+    assert [type(op) for op in ops[3:]] == replaced, "a record that stays wakes no broker for an election"
+    assert controller(w).stat.ephemeral_owner == (0 if hold else seat.zk.session_id)
 
 
 @pytest.mark.seed("S4-86")
@@ -207,16 +206,15 @@ async def test_a_flag_that_changes_during_a_claim_stops_it() -> None:
         assert w.node(paths.CONTROLLER) is None
 
 
-@in_virtual_time
-async def test_without_the_credentials_of_the_lock_a_claim_is_refused_with_the_remedy() -> None:
-    async with world() as w:
-        first = await w.seat(hold=True, credentials=DIGEST)
-        await first.role.claim()
-        await first.role.verify_lock_out()
-        await first.crash()
-        stranger = await w.seat()
-        with pytest.raises(ClaimRefused, match=r"no permission to write /controller_epoch: set zookeeper\.digest"):
-            await stranger.role.claim()
+@in_world()
+async def test_without_the_credentials_of_the_lock_a_claim_is_refused_with_the_remedy(w: World) -> None:
+    first = await w.seat(hold=True, credentials=DIGEST)
+    await first.role.claim()
+    await first.role.verify_lock_out()
+    await first.crash()
+    stranger = await w.seat()
+    with pytest.raises(ClaimRefused, match=r"no permission to write /controller_epoch: set zookeeper\.digest"):
+        await stranger.role.claim()
 
 
 @in_virtual_time

@@ -13,7 +13,7 @@ from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.hooks import Kill
 from metadata_store.port import Create, SetData
 from tests.core.claim_kit import DIGEST, controller, dead_pid, process, unseated
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.virtual_time import in_virtual_time
 
 LOCK = {digest_acl("regent", "secret"), Acl(READ, "world", "anyone")}
@@ -27,56 +27,54 @@ async def epoch_acls(w: World) -> set[Acl]:
 
 
 @pytest.mark.seed("S4-86")
-@in_virtual_time
-async def test_brokers_are_locked_out_after_the_claim_until_another_mode_claims() -> None:
-    async with world() as w:
-        await w.operator.create(paths.CONTROLLER_EPOCH, b"4")
-        seat = await w.seat(hold=True, credentials=DIGEST)
-        first = await seat.role.claim()
-        assert await epoch_acls(w) == set(OPEN), "claimed first, locked second"
-        for _ in range(2):
-            await seat.role.verify_lock_out()
-            assert await epoch_acls(w) == LOCK
-            await seat.zk.set_acls(paths.CONTROLLER_EPOCH, OPEN, -1)
+@in_world()
+async def test_brokers_are_locked_out_after_the_claim_until_another_mode_claims(w: World) -> None:
+    await w.operator.create(paths.CONTROLLER_EPOCH, b"4")
+    seat = await w.seat(hold=True, credentials=DIGEST)
+    first = await seat.role.claim()
+    assert await epoch_acls(w) == set(OPEN), "claimed first, locked second"
+    for _ in range(2):
         await seat.role.verify_lock_out()
-        zxid = w.server.tree.zxid
-        await seat.role.verify_lock_out()
-        assert w.server.tree.zxid == zxid
-        await seat.crash()
-        assert controller(w).stat.ephemeral_owner == 0, "it outlives its session"
-        await w.operator.delete(paths.CONTROLLER, -1)
-        with pytest.raises(MultiFailed) as failed:
-            await w.brokers[1].multi(
-                [Create(paths.CONTROLLER, b"{}", ephemeral=True), SetData(paths.CONTROLLER_EPOCH, b"6", -1)]
-            )
-        assert failed.value.code is Code.NO_AUTH
-        with pytest.raises(ZkError, match="NO_AUTH"):
-            await w.operator.set(paths.CONTROLLER_EPOCH, b"9", -1)
-        again = await w.seat(hold=True, credentials=DIGEST)
-        assert (await again.role.claim()).epoch == first.epoch + 1
+        assert await epoch_acls(w) == LOCK
+        await seat.zk.set_acls(paths.CONTROLLER_EPOCH, OPEN, -1)
+    await seat.role.verify_lock_out()
+    zxid = w.server.tree.zxid
+    await seat.role.verify_lock_out()
+    assert w.server.tree.zxid == zxid
+    await seat.crash()
+    assert controller(w).stat.ephemeral_owner == 0, "it outlives its session"
+    await w.operator.delete(paths.CONTROLLER, -1)
+    with pytest.raises(MultiFailed) as failed:
+        await w.brokers[1].multi(
+            [Create(paths.CONTROLLER, b"{}", ephemeral=True), SetData(paths.CONTROLLER_EPOCH, b"6", -1)]
+        )
+    assert failed.value.code is Code.NO_AUTH
+    with pytest.raises(ZkError, match="NO_AUTH"):
+        await w.operator.set(paths.CONTROLLER_EPOCH, b"9", -1)
+    again = await w.seat(hold=True, credentials=DIGEST)
+    assert (await again.role.claim()).epoch == first.epoch + 1
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testControllerMoveIncrementsControllerEpoch")
 @pytest.mark.parametrize(
     "before", [list(OPEN), [digest_acl("kafka", "pw"), digest_acl("regent", "secret"), Acl(READ, "world", "anyone")]]
 )
-@in_virtual_time
-async def test_a_claim_in_mode_brokers_restores_the_acls_from_before_the_take_over(before: list[Acl]) -> None:
-    async with world() as w:
-        await w.operator.create(paths.CONTROLLER_EPOCH, b"4", acl=before)
-        holding = await w.seat(hold=True, credentials=DIGEST)
-        await keep_in_zookeeper(holding.role, await present(holding.role, "a take-over"))
-        first = await holding.role.claim()
-        await holding.role.verify_lock_out()
-        await holding.crash()
-        letting = await w.seat(credentials=DIGEST)
-        second = await letting.role.claim()
-        assert (second.epoch, second.displaced) == (first.epoch + 1, None)
-        for _ in range(2):
-            await letting.role.verify_lock_out()
-            assert (await letting.zk.get_acls(paths.CONTROLLER_EPOCH))[0] == before
-        await letting.crash()
-        assert w.node(paths.CONTROLLER) is None, "a broker may be elected"
+@in_world()
+async def test_a_claim_in_mode_brokers_restores_the_acls_from_before_the_take_over(w: World, before: list[Acl]) -> None:
+    await w.operator.create(paths.CONTROLLER_EPOCH, b"4", acl=before)
+    holding = await w.seat(hold=True, credentials=DIGEST)
+    await keep_in_zookeeper(holding.role, await present(holding.role, "a take-over"))
+    first = await holding.role.claim()
+    await holding.role.verify_lock_out()
+    await holding.crash()
+    letting = await w.seat(credentials=DIGEST)
+    second = await letting.role.claim()
+    assert (second.epoch, second.displaced) == (first.epoch + 1, None)
+    for _ in range(2):
+        await letting.role.verify_lock_out()
+        assert (await letting.zk.get_acls(paths.CONTROLLER_EPOCH))[0] == before
+    await letting.crash()
+    assert w.node(paths.CONTROLLER) is None, "a broker may be elected"
 
 
 @pytest.mark.seed("S4-86")

@@ -14,7 +14,7 @@ from controller.role.mode import Mode
 from metadata_store import paths
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.daemon_world import DaemonRun, daemon, failing, holder, live_sessions, now_s, ruling
 from tests.core.virtual_time import in_exact_time
 from tests.polling import eventually
@@ -105,22 +105,33 @@ PHASES = {
 
 @pytest.mark.parametrize("hold", [False, True])
 @pytest.mark.parametrize("phase", PHASES)
+@in_world()
+async def test_a_stop_in_any_phase_is_quick_clean_and_frees_the_role(w: World, phase: str, hold: bool) -> None:
+    before = asyncio.all_tasks()
+    async with daemon(w, hold=hold) as d:
+        await PHASES[phase](w, d)
+        begun_s = now_s()
+        await d.stop(within_s=8.0)
+        assert now_s() - begun_s < (0.5 if phase in ("suspended", "standby", "suspended standby") else 6.0)
+        assert d.daemon.mode is Mode.STOPPING
+        kept = hold and phase in ("active", "suspended", "committing", "taking office", "claiming")
+        assert holder(w) == (0 if kept else None)
+        assert not (await w.operator.children(own.LOCKS) or ([],))[0], "the queue position is gone"
+        assert live_sessions(w).isdisjoint(zk.session_id for zk in d.sessions)
+        assert asyncio.all_tasks() == before
+        assert w.wires.open == 0
+
+
 @in_exact_time
-async def test_a_stop_in_any_phase_is_quick_clean_and_frees_the_role(phase: str, hold: bool) -> None:
-    async with world() as w:
-        before = asyncio.all_tasks()
-        async with daemon(w, hold=hold) as d:
-            await PHASES[phase](w, d)
-            begun_s = now_s()
-            await d.stop(within_s=8.0)
-            assert now_s() - begun_s < (0.5 if phase in ("suspended", "standby", "suspended standby") else 6.0)
-            assert d.daemon.mode is Mode.STOPPING
-            kept = hold and phase in ("active", "suspended", "committing", "taking office", "claiming")
-            assert holder(w) == (0 if kept else None)
-            assert not (await w.operator.children(own.LOCKS) or ([],))[0], "the queue position is gone"
-            assert live_sessions(w).isdisjoint(zk.session_id for zk in d.sessions)
-            assert asyncio.all_tasks() == before
-            assert w.wires.open == 0
+async def test_a_stop_while_a_write_hangs_ends_after_the_drain_time_out() -> None:
+    async with world() as w, daemon(w) as d:
+        await serving(w, d)
+        d.script.at("t/partitions/0/state", lambda: asyncio.sleep(3_600.0))
+        w.die(1)
+        await asyncio.sleep(0.1)
+        begun_s = now_s()
+        await d.stop()
+        assert now_s() - begun_s == pytest.approx(d.daemon.settings.controller.drain_timeout_ms / 1000, abs=0.2)
 
 
 @in_exact_time

@@ -15,7 +15,7 @@ from metadata_store.acl import OPEN, Acl, digest_id
 from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, now_s, ruling
 from tests.core.virtual_time import in_exact_time
 from tests.polling import eventually
@@ -58,18 +58,16 @@ async def test_a_standby_serves_after_the_session_of_the_other_daemon_and_never_
             assert epoch(w) == 3
 
 
-@in_exact_time
-async def test_the_term_of_a_broker_between_two_daemons_is_ended_and_counted() -> None:
-    async with world() as w:
-        await ruling(w)
-        async with daemon(w) as first:
-            await first.serving()
-        await w.seize(2)
-        async with daemon(w, DAEMON + 1) as second:
-            await second.serving()
-            assert second.daemon.counters.interim_terms == 1
-            assert epoch(w) == 3
-            assert holder(w) == second.session
+@in_world(before=ruling)
+async def test_the_term_of_a_broker_between_two_daemons_is_ended_and_counted(w: World) -> None:
+    async with daemon(w) as first:
+        await first.serving()
+    await w.seize(2)
+    async with daemon(w, DAEMON + 1) as second:
+        await second.serving()
+        assert second.daemon.counters.interim_terms == 1
+        assert epoch(w) == 3
+        assert holder(w) == second.session
 
 
 def serves(d: DaemonRun, w: World) -> bool:
@@ -78,35 +76,33 @@ def serves(d: DaemonRun, w: World) -> bool:
 
 
 @pytest.mark.seed("S4-86")
-@in_exact_time
-async def test_three_daemons_with_faults_serve_one_term_at_a_time_with_growing_epochs() -> None:
+@in_world(before=ruling)
+async def test_three_daemons_with_faults_serve_one_term_at_a_time_with_growing_epochs(w: World) -> None:
     """Ends sessions, and breaks connections for shorter and longer than a lease."""
-    async with world() as w:
-        await ruling(w)
-        async with daemon(w) as a, daemon(w, DAEMON + 1) as b, daemon(w, DAEMON + 2) as c:
-            daemons, loop = [a, b, c], asyncio.get_running_loop()
-            for step in range(24):
-                await never_two(daemons, lambda: any(serves(d, w) for d in daemons))
-                active = next(d for d in daemons if serves(d, w))
-                before, unlucky = epoch(w), active.session
-                match step % 4:
-                    case 0:
-                        w.server.expire(unlucky)
-                    case 1:
-                        w.server.blip(unlucky)
-                    case 2:
-                        w.server.suspend(unlucky)
-                        loop.call_later(1.0, w.server.resume, unlucky)
-                    case 3:
-                        w.server.suspend(unlucky)
-                        loop.call_later(6.0, w.server.expire, unlucky)
-                if step % 4 in (0, 3):
-                    await never_two(daemons, lambda before=before: epoch(w) > before)  # type: ignore[misc]
-                else:
-                    await never_two(daemons, lambda d=active: d.epoch_open is not None)  # type: ignore[misc]
-                    assert epoch(w) == before, "a connection that comes back within the lease costs no term"
-            assert 12 <= epoch(w) <= 16
-            assert all(not d.task.done() for d in daemons)
+    async with daemon(w) as a, daemon(w, DAEMON + 1) as b, daemon(w, DAEMON + 2) as c:
+        daemons, loop = [a, b, c], asyncio.get_running_loop()
+        for step in range(24):
+            await never_two(daemons, lambda: any(serves(d, w) for d in daemons))
+            active = next(d for d in daemons if serves(d, w))
+            before, unlucky = epoch(w), active.session
+            match step % 4:
+                case 0:
+                    w.server.expire(unlucky)
+                case 1:
+                    w.server.blip(unlucky)
+                case 2:
+                    w.server.suspend(unlucky)
+                    loop.call_later(1.0, w.server.resume, unlucky)
+                case 3:
+                    w.server.suspend(unlucky)
+                    loop.call_later(6.0, w.server.expire, unlucky)
+            if step % 4 in (0, 3):
+                await never_two(daemons, lambda before=before: epoch(w) > before)  # type: ignore[misc]
+            else:
+                await never_two(daemons, lambda d=active: d.epoch_open is not None)  # type: ignore[misc]
+                assert epoch(w) == before, "a connection that comes back within the lease costs no term"
+        assert 12 <= epoch(w) <= 16
+        assert all(not d.task.done() for d in daemons)
 
 
 async def lock_epoch(w: World) -> None:
@@ -118,92 +114,84 @@ async def lock_epoch(w: World) -> None:
         await w.operator.set_acls(paths.CONTROLLER_EPOCH, locked, -1)
 
 
-@in_exact_time
-async def test_a_daemon_without_permission_to_claim_takes_no_queue_position() -> None:
-    async with world() as w:
-        await lock_epoch(w)
-        await ruling(w)
-        async with daemon(w) as wrong, daemon(w, DAEMON + 1) as other:
-            for d in (wrong, other):
-                await d.says("no permission to write /controller_epoch")
-                assert d.daemon.mode is Mode.BLOCKED
-            writes = len(wrong.script.writes)
-            await asyncio.sleep(600.0)
-            assert len(wrong.script.writes) == writes, "ZooKeeper is probed only where the ACL changed"
-            assert not (await w.operator.children(own.LOCKS) or ([],))[0]
-            owner = MemoryZooKeeper(w.server, credentials="regent:another")
-            await owner.connect(1.0)
-            await owner.set_acls(paths.CONTROLLER_EPOCH, OPEN, -1)
-            await eventually(lambda: Mode.ACTIVE in (wrong.daemon.mode, other.daemon.mode))
+@in_world()
+async def test_a_daemon_without_permission_to_claim_takes_no_queue_position(w: World) -> None:
+    await lock_epoch(w)
+    await ruling(w)
+    async with daemon(w) as wrong, daemon(w, DAEMON + 1) as other:
+        for d in (wrong, other):
+            await d.says("no permission to write /controller_epoch")
+            assert d.daemon.mode is Mode.BLOCKED
+        writes = len(wrong.script.writes)
+        await asyncio.sleep(600.0)
+        assert len(wrong.script.writes) == writes, "ZooKeeper is probed only where the ACL changed"
+        assert not (await w.operator.children(own.LOCKS) or ([],))[0]
+        owner = MemoryZooKeeper(w.server, credentials="regent:another")
+        await owner.connect(1.0)
+        await owner.set_acls(paths.CONTROLLER_EPOCH, OPEN, -1)
+        await eventually(lambda: Mode.ACTIVE in (wrong.daemon.mode, other.daemon.mode))
 
 
-@in_exact_time
-async def test_a_standby_that_loses_its_permission_leaves_the_queue() -> None:
+@in_world(before=ruling)
+async def test_a_standby_that_loses_its_permission_leaves_the_queue(w: World) -> None:
     """The first claim in mode ``hold`` sets the lock while daemons with other credentials are queued already."""
-    async with world() as w:
-        await ruling(w)
-        async with daemon(w, hold=True) as active:
-            await active.serving()
-            async with daemon(w, DAEMON + 1) as wrong, daemon(w, DAEMON + 2, hold=True) as healthy:
-                await wrong.says("no permission to write /controller_epoch")
-                await healthy.says("another daemon is before us")
-                await active.crash()
-                died_s = now_s()
-                await healthy.serving()
-                assert now_s() - died_s < 3.0
-                assert wrong.daemon.mode is Mode.BLOCKED
-
-
-@in_exact_time
-async def test_refused_daemons_take_turns_in_the_queue_and_each_names_the_cause() -> None:
-    async with world() as w:
-        await w.operator.create(paths.CONTROLLER_EPOCH, b"nonsense")
-        await ruling(w)
-        async with daemon(w) as first, daemon(w, DAEMON + 1) as second:
-            blocked: dict[DaemonRun, int] = {first: 0, second: 0}
-            for _ in range(600):
-                await asyncio.sleep(1.0)
-                for d in blocked:
-                    blocked[d] += d.daemon.mode is Mode.BLOCKED and "cannot be understood" in d.daemon.why
-            assert all(count > 200 for count in blocked.values()), blocked
-            for d in blocked:
-                positions = d.script.writes.count([f"{own.LOCKS}/lock-"])
-                assert 600 / REFUSED_PAUSE_S_MAX / 2 < positions < 600 / REFUSED_PAUSE_S_MAX + 5
-            await w.operator.set(paths.CONTROLLER_EPOCH, b"5", -1)
-            await eventually(lambda: Mode.ACTIVE in (first.daemon.mode, second.daemon.mode))
-
-
-@in_exact_time
-async def test_another_daemon_completes_a_hand_back_that_the_first_one_may_not_complete() -> None:
-    """The daemon lost its credentials in a restart, between the flag and the last step of the hand-back."""
-    async with world() as w:
-        await ruling(w)
-        async with daemon(w, hold=True) as active:
-            await active.serving()
-            await w.give_role_to("brokers")
-            await active.crash()
-        assert holder(w) == 0, "persistent, so that no broker is elected"
-        async with daemon(w, DAEMON + 1) as wrong:
+    async with daemon(w, hold=True) as active:
+        await active.serving()
+        async with daemon(w, DAEMON + 1) as wrong, daemon(w, DAEMON + 2, hold=True) as healthy:
             await wrong.says("no permission to write /controller_epoch")
-            assert holder(w) == 0
-            async with daemon(w, DAEMON + 2, hold=True):
-                await eventually(lambda: holder(w) is None)
-                acls, _ = await w.operator.get_acls(paths.CONTROLLER_EPOCH)
-                assert acls == list(OPEN)
-
-
-@in_exact_time
-async def test_the_next_daemon_completes_a_hand_back_that_zookeeper_refuses_to_the_first() -> None:
-    async with world() as w:
-        await ruling(w)
-        async with daemon(w) as active:
-            await active.serving()
-            await w.give_role_to("brokers")
-            closed = [Acl(31 & ~8, "world", "anyone"), Acl(31, "digest", digest_id("regent", "secret"))]
-            await w.operator.set_acls("/", closed, -1)
+            await healthy.says("another daemon is before us")
             await active.crash()
-            await w.operator.create(paths.CONTROLLER, encode_controller(ControllerZnode(DAEMON)))
-        async with daemon(w, DAEMON + 1) as wrong:
-            await wrong.says("this daemon cannot complete an interrupted hand-back")
-            async with daemon(w, DAEMON + 2, hold=True):
-                await eventually(lambda: holder(w) is None)
+            died_s = now_s()
+            await healthy.serving()
+            assert now_s() - died_s < 3.0
+            assert wrong.daemon.mode is Mode.BLOCKED
+
+
+@in_world()
+async def test_refused_daemons_take_turns_in_the_queue_and_each_names_the_cause(w: World) -> None:
+    await w.operator.create(paths.CONTROLLER_EPOCH, b"nonsense")
+    await ruling(w)
+    async with daemon(w) as first, daemon(w, DAEMON + 1) as second:
+        blocked: dict[DaemonRun, int] = {first: 0, second: 0}
+        for _ in range(600):
+            await asyncio.sleep(1.0)
+            for d in blocked:
+                blocked[d] += d.daemon.mode is Mode.BLOCKED and "cannot be understood" in d.daemon.why
+        assert all(count > 200 for count in blocked.values()), blocked
+        for d in blocked:
+            positions = d.script.writes.count([f"{own.LOCKS}/lock-"])
+            assert 600 / REFUSED_PAUSE_S_MAX / 2 < positions < 600 / REFUSED_PAUSE_S_MAX + 5
+        await w.operator.set(paths.CONTROLLER_EPOCH, b"5", -1)
+        await eventually(lambda: Mode.ACTIVE in (first.daemon.mode, second.daemon.mode))
+
+
+@in_world(before=ruling)
+async def test_another_daemon_completes_a_hand_back_that_the_first_one_may_not_complete(w: World) -> None:
+    """The daemon lost its credentials in a restart, between the flag and the last step of the hand-back."""
+    async with daemon(w, hold=True) as active:
+        await active.serving()
+        await w.give_role_to("brokers")
+        await active.crash()
+    assert holder(w) == 0, "persistent, so that no broker is elected"
+    async with daemon(w, DAEMON + 1) as wrong:
+        await wrong.says("no permission to write /controller_epoch")
+        assert holder(w) == 0
+        async with daemon(w, DAEMON + 2, hold=True):
+            await eventually(lambda: holder(w) is None)
+            acls, _ = await w.operator.get_acls(paths.CONTROLLER_EPOCH)
+            assert acls == list(OPEN)
+
+
+@in_world(before=ruling)
+async def test_the_next_daemon_completes_a_hand_back_that_zookeeper_refuses_to_the_first(w: World) -> None:
+    async with daemon(w) as active:
+        await active.serving()
+        await w.give_role_to("brokers")
+        closed = [Acl(31 & ~8, "world", "anyone"), Acl(31, "digest", digest_id("regent", "secret"))]
+        await w.operator.set_acls("/", closed, -1)
+        await active.crash()
+        await w.operator.create(paths.CONTROLLER, encode_controller(ControllerZnode(DAEMON)))
+    async with daemon(w, DAEMON + 1) as wrong:
+        await wrong.says("this daemon cannot complete an interrupted hand-back")
+        async with daemon(w, DAEMON + 2, hold=True):
+            await eventually(lambda: holder(w) is None)

@@ -23,7 +23,7 @@ from metadata_store.errors import TROUBLE, Code, NotConnected, ZkError
 from testing.memory import MemoryZooKeeper
 from tests.core.claim_kit import process
 from tests.core.controller_parts import DAEMON
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.daemon_world import daemon, epoch, failing, holder, now_s, ruling
 from tests.core.role_kit import settings_for
 from tests.core.virtual_time import in_exact_time
@@ -96,44 +96,42 @@ async def test_a_blocked_daemon_names_the_cause_and_serves_once_it_is_gone(
             await d.serving()
 
 
-@in_exact_time
-async def test_a_term_follows_a_first_error_at_once_and_further_ones_after_growing_pauses_with_the_role_free() -> None:
-    async with world() as w:
-        await ruling(w)
-        claims: list[float] = []
-        really = Role.claim
+@in_world(before=ruling)
+async def test_a_term_follows_a_first_error_at_once_and_later_ones_after_growing_pauses(
+    w: World,
+) -> None:
+    claims: list[float] = []
+    really = Role.claim
 
-        async def claim(role: Role) -> Claim:
-            claims.append(now_s())
-            return await really(role)
+    async def claim(role: Role) -> Claim:
+        claims.append(now_s())
+        return await really(role)
 
-        with failing(7), mock.patch.object(Role, "claim", claim):
-            async with daemon(w) as d:
-                for number in range(2, 8):
-                    await d.says(f"error {number} in a row")
-                    assert holder(w) is None, "another daemon, or a broker, may have it"
-                    assert "ValueError: a bug" in d.daemon.why
-                await d.serving()
-        assert [round(after - before) for before, after in pairwise(claims)] == [0, 4, 8, 16, 30, 30, 30]
-        assert d.daemon.counters.resignations["error"] == 7
-
-
-@in_exact_time
-async def test_terms_that_never_serve_begin_ever_more_rarely_and_name_the_reason() -> None:
-    """A server ends the connection at the same request each time: without pauses each try would cost an epoch."""
-    async with world() as w:
-        await ruling(w)
-        with mock.patch("controller.term.term.fail_over", side_effect=NotConnected("hung up")):
-            async with daemon(w) as d:
-                await d.says("error 2 in a row")
-                assert "lost while taking office" in d.daemon.why
-                assert (d.daemon.mode, holder(w)) == (Mode.BLOCKED, None)
-                tried = epoch(w)
-                assert tried == EARLY_ENDS_MAX + 2
-                await asyncio.sleep(300.0)
-                assert 10 <= epoch(w) - tried <= 13, "a try every half minute"
+    with failing(7), mock.patch.object(Role, "claim", claim):
         async with daemon(w) as d:
+            for number in range(2, 8):
+                await d.says(f"error {number} in a row")
+                assert holder(w) is None, "another daemon, or a broker, may have it"
+                assert "ValueError: a bug" in d.daemon.why
             await d.serving()
+    assert [round(after - before) for before, after in pairwise(claims)] == [0, 4, 8, 16, 30, 30, 30]
+    assert d.daemon.counters.resignations["error"] == 7
+
+
+@in_world(before=ruling)
+async def test_terms_that_never_serve_begin_ever_more_rarely_and_name_the_reason(w: World) -> None:
+    """A server ends the connection at the same request each time: without pauses each try would cost an epoch."""
+    with mock.patch("controller.term.term.fail_over", side_effect=NotConnected("hung up")):
+        async with daemon(w) as d:
+            await d.says("error 2 in a row")
+            assert "lost while taking office" in d.daemon.why
+            assert (d.daemon.mode, holder(w)) == (Mode.BLOCKED, None)
+            tried = epoch(w)
+            assert tried == EARLY_ENDS_MAX + 2
+            await asyncio.sleep(300.0)
+            assert 10 <= epoch(w) - tried <= 13, "a try every half minute"
+    async with daemon(w) as d:
+        await d.serving()
 
 
 @in_exact_time
@@ -153,19 +151,17 @@ async def test_an_error_counts_as_the_first_one_after_a_steady_term_only() -> No
             assert (now_s() - failed_s < 1.0) is steady
 
 
-@in_exact_time
-async def test_the_next_daemon_in_the_queue_serves_while_one_fails() -> None:
-    async with world() as w:
-        await ruling(w)
-        with failing(2):
-            async with daemon(w) as first:
-                await first.says("error 2 in a row")
-                async with daemon(w, DAEMON + 1) as second:
-                    await second.serving()
-                    await asyncio.sleep(60.0)
-                    assert first.daemon.mode is Mode.STANDBY
-                    assert "another daemon is before us" in first.daemon.why
-                    assert second.daemon.mode is Mode.ACTIVE
+@in_world(before=ruling)
+async def test_the_next_daemon_in_the_queue_serves_while_one_fails(w: World) -> None:
+    with failing(2):
+        async with daemon(w) as first:
+            await first.says("error 2 in a row")
+            async with daemon(w, DAEMON + 1) as second:
+                await second.serving()
+                await asyncio.sleep(60.0)
+                assert first.daemon.mode is Mode.STANDBY
+                assert "another daemon is before us" in first.daemon.why
+                assert second.daemon.mode is Mode.ACTIVE
 
 
 async def started_with(code: Code, number: int) -> int:
@@ -240,16 +236,15 @@ async def test_the_lease_follows_a_renegotiated_session_timeout() -> None:
         assert epoch(w) == 1
 
 
-@in_exact_time
-async def test_a_shadow_without_permission_to_read_names_the_acl_and_waits() -> None:
-    async with world() as w:
-        await w.topic("t", (1, 2, 3), leaders=True)
-        secret = [Acl(31, "digest", "somebody:else")]
-        await w.operator.set_acls(paths.TOPICS, secret, -1)
-        shadow = Daemon(settings_for(Path("/nowhere")), lambda: MemoryZooKeeper(w.server), shadow=True)
-        running = asyncio.create_task(shadow.run())
-        await eventually(lambda: shadow.mode is Mode.BLOCKED and "check the ACL of /brokers/topics" in shadow.why)
-        await asyncio.sleep(60.0)
-        assert not running.done()
-        shadow.stop()
-        await running
+@in_world()
+async def test_a_shadow_without_permission_to_read_names_the_acl_and_waits(w: World) -> None:
+    await w.topic("t", (1, 2, 3), leaders=True)
+    secret = [Acl(31, "digest", "somebody:else")]
+    await w.operator.set_acls(paths.TOPICS, secret, -1)
+    shadow = Daemon(settings_for(Path("/nowhere")), lambda: MemoryZooKeeper(w.server), shadow=True)
+    running = asyncio.create_task(shadow.run())
+    await eventually(lambda: shadow.mode is Mode.BLOCKED and "check the ACL of /brokers/topics" in shadow.why)
+    await asyncio.sleep(60.0)
+    assert not running.done()
+    shadow.stop()
+    await running

@@ -17,7 +17,7 @@ from controller.process.stall_guard import stacks
 from state_machines.decisions.alter_partition import ISR_CHANGED
 from state_machines.model.decision import Change
 from tests.core.carried_kit import create, created, topic
-from tests.core.controller_world import World, world
+from tests.core.controller_world import World, in_world, world
 from tests.core.model import P, die, make_cluster
 from tests.core.reassignment_kit import alter
 from tests.core.virtual_time import in_virtual_time
@@ -41,24 +41,24 @@ async def running(w: World) -> None:
     await w.told()
 
 
-@in_virtual_time
-async def test_the_end_of_a_brokers_session_is_a_warning_with_the_effects(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as w:
-        await running(w)
-        w.die(1)
-        await w.told()
-        assert (
-            "WARNING",
-            "broker 1 is gone (session ended): 1 leader moved, 3 partitions lost an in-sync replica",
-        ) in (lines(caplog))
-        w.die(2)
-        await w.told()
-        [(level, line)] = [found for found in lines(caplog) if found[1].startswith("broker 2 is gone")]
-        assert level == "WARNING"
-        assert line.endswith("; without a leader: 1 partition (regent list partitions --offline)")
-        await w.boot(1)
-        await w.told()
-        assert ("INFO", "broker 1 is registered and gets the metadata of all partitions") in lines(caplog)
+@in_world(before=running)
+async def test_the_end_of_a_brokers_session_is_a_warning_with_the_effects(
+    w: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    w.die(1)
+    await w.told()
+    assert (
+        "WARNING",
+        "broker 1 is gone (session ended): 1 leader moved, 3 partitions lost an in-sync replica",
+    ) in (lines(caplog))
+    w.die(2)
+    await w.told()
+    [(level, line)] = [found for found in lines(caplog) if found[1].startswith("broker 2 is gone")]
+    assert level == "WARNING"
+    assert line.endswith("; without a leader: 1 partition (regent list partitions --offline)")
+    await w.boot(1)
+    await w.told()
+    assert ("INFO", "broker 1 is registered and gets the metadata of all partitions") in lines(caplog)
 
 
 @in_virtual_time
@@ -96,46 +96,38 @@ def test_partitions_below_min_insync_replicas_are_counted_by_the_setting_of_each
     assert led_but_under(cluster, [2, 3], MinIsr(2, {})) == 3
 
 
-@in_virtual_time
-async def test_a_clean_stop_of_a_broker_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as w:
-        await running(w)
-        await w.controlled_shutdown(1)
-        w.die(1)
-        await w.told()
-        [(level, line)] = [found for found in lines(caplog) if found[1].startswith("broker 1 is gone")]
-        assert (level, "session ended after a controlled shutdown" in line) == ("INFO", True)
+@in_world(before=running)
+async def test_a_clean_stop_of_a_broker_is_no_warning(w: World, caplog: pytest.LogCaptureFixture) -> None:
+    await w.controlled_shutdown(1)
+    w.die(1)
+    await w.told()
+    [(level, line)] = [found for found in lines(caplog) if found[1].startswith("broker 1 is gone")]
+    assert (level, "session ended after a controlled shutdown" in line) == ("INFO", True)
 
 
-@in_virtual_time
-async def test_a_broker_that_has_moved_its_leaders_is_free_to_stop(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as w:
-        await running(w)
-        await w.controlled_shutdown(1)
-        said = "broker 1 is free to stop: every partition that others can lead has moved away"
-        assert ("INFO", said) in lines(caplog)
+@in_world(before=running)
+async def test_a_broker_that_has_moved_its_leaders_is_free_to_stop(w: World, caplog: pytest.LogCaptureFixture) -> None:
+    await w.controlled_shutdown(1)
+    said = "broker 1 is free to stop: every partition that others can lead has moved away"
+    assert ("INFO", said) in lines(caplog)
 
 
-@in_virtual_time
-async def test_created_topics_are_counted_and_named(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as w:
-        await running(w)
-        await created(w, create(topic("new")))
-        await created(w, create(*(topic(f"n{i}") for i in range(7))))
-        said = [line for _, line in lines(caplog)]
-        assert "created 1 topic: new" in said
-        assert "created 7 topics: n0, n1, n2, n3, n4 and 2 more topics" in said
+@in_world(before=running)
+async def test_created_topics_are_counted_and_named(w: World, caplog: pytest.LogCaptureFixture) -> None:
+    await created(w, create(topic("new")))
+    await created(w, create(*(topic(f"n{i}") for i in range(7))))
+    said = [line for _, line in lines(caplog)]
+    assert "created 1 topic: new" in said
+    assert "created 7 topics: n0, n1, n2, n3, n4 and 2 more topics" in said
 
 
-@in_virtual_time
-async def test_an_isr_line_names_the_brokers_that_joined_and_left(caplog: pytest.LogCaptureFixture) -> None:
-    async with world() as w:
-        await running(w)
-        await w.alter_partition(1, w.proposal("t", 0, (1, 3)))
-        await w.alter_partition(1, w.proposal("t", 0, (1, 3, 2)))
-        said = [line for _, line in lines(caplog, "regent.state-change")]
-        assert "ISR changes of leaders: broker 2 left the ISR of 1 partition" in said
-        assert "ISR changes of leaders: broker 2 joined the ISR of 1 partition" in said
+@in_world(before=running)
+async def test_an_isr_line_names_the_brokers_that_joined_and_left(w: World, caplog: pytest.LogCaptureFixture) -> None:
+    await w.alter_partition(1, w.proposal("t", 0, (1, 3)))
+    await w.alter_partition(1, w.proposal("t", 0, (1, 3, 2)))
+    said = [line for _, line in lines(caplog, "regent.state-change")]
+    assert "ISR changes of leaders: broker 2 left the ISR of 1 partition" in said
+    assert "ISR changes of leaders: broker 2 joined the ISR of 1 partition" in said
 
 
 def test_an_isr_line_names_a_bounded_number_of_brokers() -> None:
@@ -146,41 +138,41 @@ def test_an_isr_line_names_a_bounded_number_of_brokers() -> None:
     assert report.sentence().endswith(f"; {len(everybody) - 1 - BROKERS_SHOWN} more brokers left ISRs")
 
 
-@in_virtual_time
+@in_world()
 async def test_a_cancelled_reassignment_is_logged_with_its_principal_and_the_replicas_to_stop(
-    caplog: pytest.LogCaptureFixture,
+    w: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with world() as w:
-        await w.topic("t", (1, 2), leaders=True)
-        await w.begin_term()
-        await w.told()
-        await alter(w, {("t", 0): (2, 3)})
-        await alter(w, {("t", 0): None})
-        said = [line for _, line in lines(caplog)]
-        assert "reassignment: begun for 1 partition, requested by an admin client" in said
-        assert "reassignment: cancelled for 1 partition, requested by an admin client" in said
-        assert "reassignment: 1 partition with the final replicas; 1 replica to stop" in said
-        decided = [line for _, line in lines(caplog, "regent.state-change")]
-        assert [line for line in decided if "reassignment cancelled: the replicas that it added stop" in line]
-        assert not [line for line in decided if "reassignment complete" in line]
-        assert any(line.startswith("reassignment cancelled for 1 partition, requested by ") for line in decided)
-        kept = dict.fromkeys(row.why for row in w.book.read() if row.reason == "reassignment")
-        assert [why for why in kept if why and "requested by" in why] == [
-            "reassignment begun for 1 partition, requested by an admin client",
-            "reassignment cancelled for 1 partition, requested by an admin client",
-        ]
+    await w.topic("t", (1, 2), leaders=True)
+    await w.begin_term()
+    await w.told()
+    await alter(w, {("t", 0): (2, 3)})
+    await alter(w, {("t", 0): None})
+    said = [line for _, line in lines(caplog)]
+    assert "reassignment: begun for 1 partition, requested by an admin client" in said
+    assert "reassignment: cancelled for 1 partition, requested by an admin client" in said
+    assert "reassignment: 1 partition with the final replicas; 1 replica to stop" in said
+    decided = [line for _, line in lines(caplog, "regent.state-change")]
+    assert [line for line in decided if "reassignment cancelled: the replicas that it added stop" in line]
+    assert not [line for line in decided if "reassignment complete" in line]
+    assert any(line.startswith("reassignment cancelled for 1 partition, requested by ") for line in decided)
+    kept = dict.fromkeys(row.why for row in w.book.read() if row.reason == "reassignment")
+    assert [why for why in kept if why and "requested by" in why] == [
+        "reassignment begun for 1 partition, requested by an admin client",
+        "reassignment cancelled for 1 partition, requested by an admin client",
+    ]
 
 
-@in_virtual_time
-async def test_a_new_target_of_a_reassignment_is_logged_as_an_override(caplog: pytest.LogCaptureFixture) -> None:
-    async with world(1, 2, 3, 4) as w:
-        await w.topic("t", (1, 2), leaders=True)
-        await w.begin_term()
-        await w.told()
-        await alter(w, {("t", 0): (2, 3)})
-        await alter(w, {("t", 0): (2, 4)})
-        decided = [line for _, line in lines(caplog, "regent.state-change")]
-        assert [line for line in decided if "reassignment overridden: a new target replaces the one under way" in line]
+@in_world(1, 2, 3, 4)
+async def test_a_new_target_of_a_reassignment_is_logged_as_an_override(
+    w: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await w.topic("t", (1, 2), leaders=True)
+    await w.begin_term()
+    await w.told()
+    await alter(w, {("t", 0): (2, 3)})
+    await alter(w, {("t", 0): (2, 4)})
+    decided = [line for _, line in lines(caplog, "regent.state-change")]
+    assert [line for line in decided if "reassignment overridden: a new target replaces the one under way" in line]
 
 
 def test_the_last_words_of_a_stalled_process_are_one_line_of_json() -> None:

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from controller.handover.preflight.ensemble import servers
 from controller.handover.preflight.finding import Level
+from controller.handover.preflight.permissions import refused_paths
 from controller.role import own_znodes as own
 from controller.role.own_znodes import this_process
 from controller.role.queue import QueuePosition, read_positions
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl, digest_id
-from metadata_store.port import ANY_VERSION
+from metadata_store.port import ANY_VERSION, Op, SetData
 from tests.core.controller_parts import SECRET
 from tests.core.preflight_kit import closed, prepare, topic
 from tests.core.role_kit import DAEMON, DIGEST, kafka
@@ -122,6 +123,20 @@ async def test_permission_is_that_of_the_session(tmp_path: Path) -> None:
     async with kafka(tmp_path, digest=DIGEST) as cluster:
         await prepare(cluster, topic("orders", (1, 2)), closed(paths.topic("orders"), digest_acl("regent", "secret")))
         assert (await cluster.finding("permissions")).level is OK
+
+
+@pytest.mark.parametrize(("most", "found"), [(0, 0), (2, 2), (4, 4), (9, 4)])
+async def test_refused_paths_are_found_up_to_a_bound(tmp_path: Path, most: int, found: int) -> None:
+    async with kafka(tmp_path) as cluster:
+        ops: list[Op] = []
+        for number in range(6):
+            path = paths.topic(f"t{number}")
+            await prepare(cluster, topic(f"t{number}", (1,)), *([closed(path)] if number % 3 else []))
+            ops.append(SetData(path, b"", ANY_VERSION))
+        before = cluster.snapshot()
+        closed_topics = [op.path for number, op in enumerate(ops) if number % 3]
+        assert await refused_paths(cluster.operator, ops, most) == closed_topics[:found]
+        assert cluster.snapshot() == before
 
 
 OWNED = (Acl(ALL, "digest", digest_id(*DIGEST.split(":"))), Acl(READ, "world", "anyone"))

@@ -18,7 +18,7 @@ from metadata_store.errors import OutcomeUnknown
 from metadata_store.nodes.endpoint_znode import ENDPOINTS
 from tests.core.claim_kit import dead_pid, process, queued, unseated
 from tests.core.controller_parts import DAEMON
-from tests.core.controller_world import Seat, world
+from tests.core.controller_world import Seat, World, in_world, world
 from tests.core.virtual_time import in_virtual_time
 
 
@@ -77,19 +77,18 @@ def test_a_process_is_identified_by_pid_and_start_time() -> None:
             pass
 
 
-@in_virtual_time
-async def test_a_position_whose_creation_had_no_reply_is_kept() -> None:
-    async with world() as w:
-        seat = unseated(w)
-        await seat.zk.connect(1.0)
-        seat.script.at(f"{own.LOCKS}/lock-", lambda: w.server.lose_replies(seat.zk.session_id))
-        with pytest.raises(OutcomeUnknown):
-            await seat.role.enter_queue()
-        assert seat.role.position_path is None
-        await seat.zk.sync()
+@in_world()
+async def test_a_position_whose_creation_had_no_reply_is_kept(w: World) -> None:
+    seat = unseated(w)
+    await seat.zk.connect(1.0)
+    seat.script.at(f"{own.LOCKS}/lock-", lambda: w.server.lose_replies(seat.zk.session_id))
+    with pytest.raises(OutcomeUnknown):
         await seat.role.enter_queue()
-        assert len(await seat.role.queue()) == 1
-        assert await seat.role.predecessor() is None
+    assert seat.role.position_path is None
+    await seat.zk.sync()
+    await seat.role.enter_queue()
+    assert len(await seat.role.queue()) == 1
+    assert await seat.role.predecessor() is None
 
 
 @in_virtual_time
@@ -106,63 +105,59 @@ async def test_persistent_nodes_are_no_positions_and_other_names_are_no_ids() ->
         assert (await seat.role.claim()).epoch == 1
 
 
-@in_virtual_time
-async def test_open_znodes_of_regent_are_closed_at_the_next_queue_position() -> None:
-    async with world() as w:
-        await w.seat()
-        await w.operator.create(ENDPOINTS, b"")
-        await w.operator.create(own.BROKER_SETTINGS, b"{}")
-        lone = Acl(READ, "world", "anyone")
-        stat = await w.operator.set_acls(own.FORMAT, [lone, Acl(ADMIN, "world", "anyone")], 0)
-        secured = unseated(w, me=process(nonce="another"), credentials="kafka:secret")
-        secured.zk.set_acl = True
-        await secured.sit()
-        made = (own.ROOT, own.ROLE, own.DAEMONS, f"{own.DAEMONS}/{DAEMON}", own.LOCKS, ENDPOINTS, own.BROKER_SETTINGS)
-        for path in made:
-            assert (await w.operator.get_acls(path))[0] == [Acl(ALL, "digest", "kafka:x"), lone], path
-            assert (await secured.zk.get_acls(path))[0] == [digest_acl("kafka", "secret"), lone], path
-        assert (await w.operator.get_acls(own.FORMAT))[1].acl_version == stat.acl_version, "another client's ACL stays"
+@in_world()
+async def test_open_znodes_of_regent_are_closed_at_the_next_queue_position(w: World) -> None:
+    await w.seat()
+    await w.operator.create(ENDPOINTS, b"")
+    await w.operator.create(own.BROKER_SETTINGS, b"{}")
+    lone = Acl(READ, "world", "anyone")
+    stat = await w.operator.set_acls(own.FORMAT, [lone, Acl(ADMIN, "world", "anyone")], 0)
+    secured = unseated(w, me=process(nonce="another"), credentials="kafka:secret")
+    secured.zk.set_acl = True
+    await secured.sit()
+    made = (own.ROOT, own.ROLE, own.DAEMONS, f"{own.DAEMONS}/{DAEMON}", own.LOCKS, ENDPOINTS, own.BROKER_SETTINGS)
+    for path in made:
+        assert (await w.operator.get_acls(path))[0] == [Acl(ALL, "digest", "kafka:x"), lone], path
+        assert (await secured.zk.get_acls(path))[0] == [digest_acl("kafka", "secret"), lone], path
+    assert (await w.operator.get_acls(own.FORMAT))[1].acl_version == stat.acl_version, "another client's ACL stays"
 
 
-@in_virtual_time
-async def test_an_identity_other_than_the_brokers_creates_nothing() -> None:
-    async with world() as w:
-        await w.operator.set_acls(paths.TOPICS, [digest_acl("kafka", "secret"), Acl(READ, "world", "anyone")], -1)
-        seat = unseated(w, credentials="somebody:else")
-        seat.zk.set_acl = True
-        with pytest.raises(ClaimRefused, match=r"does not name this daemon's identity: set zookeeper\.sasl_file"):
-            await seat.sit()
-        assert w.node(own.ROOT) is None
+@in_world()
+async def test_an_identity_other_than_the_brokers_creates_nothing(w: World) -> None:
+    await w.operator.set_acls(paths.TOPICS, [digest_acl("kafka", "secret"), Acl(READ, "world", "anyone")], -1)
+    seat = unseated(w, credentials="somebody:else")
+    seat.zk.set_acl = True
+    with pytest.raises(ClaimRefused, match=r"does not name this daemon's identity: set zookeeper\.sasl_file"):
+        await seat.sit()
+    assert w.node(own.ROOT) is None
 
 
-@in_virtual_time
-async def test_seals_follow_the_cluster_id_and_the_secret() -> None:
-    async with world() as w:
-        role = Role(w.operator, process(), hold=False, digest=None, secret=b"s" * 32)
-        found = [await role.seals()]
-        await w.operator.create("/cluster", b"")
-        await w.operator.create(paths.CLUSTER_ID, b'{"version":"1","id":"abc"}')
-        found.append(await role.seals())
-        role.take_secret(b"t" * 32)
-        found.append(await role.seals())
-        assert [(seals.secret[:1], seals.cluster_id) for seals in found if seals is not None] == [
-            (b"s", ""), (b"s", "abc"), (b"t", "abc"),
-        ]  # fmt: skip
-        assert await Role(w.operator, process(), hold=False, digest=None).seals() is None
+@in_world()
+async def test_seals_follow_the_cluster_id_and_the_secret(w: World) -> None:
+    role = Role(w.operator, process(), hold=False, digest=None, secret=b"s" * 32)
+    found = [await role.seals()]
+    await w.operator.create("/cluster", b"")
+    await w.operator.create(paths.CLUSTER_ID, b'{"version":"1","id":"abc"}')
+    found.append(await role.seals())
+    role.take_secret(b"t" * 32)
+    found.append(await role.seals())
+    assert [(seals.secret[:1], seals.cluster_id) for seals in found if seals is not None] == [
+        (b"s", ""), (b"s", "abc"), (b"t", "abc"),
+    ]  # fmt: skip
+    assert await Role(w.operator, process(), hold=False, digest=None).seals() is None
 
 
 # -- the role flag
 
 
-@in_virtual_time
-async def test_an_absent_flag_means_brokers() -> None:
-    async with world() as w:
-        seat = unseated(w)
-        await seat.sit()
-        flag, stat = await seat.role.flag()
-        assert (flag.holder, stat) == ("brokers", None)
-        with pytest.raises(ClaimRefused, match="is brokers: run 'regent takeover'"):
-            await seat.role.claim()
+@in_world()
+async def test_an_absent_flag_means_brokers(w: World) -> None:
+    seat = unseated(w)
+    await seat.sit()
+    flag, stat = await seat.role.flag()
+    assert (flag.holder, stat) == ("brokers", None)
+    with pytest.raises(ClaimRefused, match="is brokers: run 'regent takeover'"):
+        await seat.role.claim()
 
 
 @in_virtual_time
