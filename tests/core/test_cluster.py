@@ -253,3 +253,15 @@ def test_a_state_znode_under_a_failed_leader_is_offline() -> None:
     for version, (leader, state) in enumerate(((2, PartitionState.OFFLINE), (1, PartitionState.ONLINE)), 1):
         cluster.observe_leadership(0, Leadership(leader, version, (1, 2), EPOCH, version))
         assert (cluster.rows[0].state, 0 in cluster.leaderless) == (state, state is PartitionState.OFFLINE)
+
+
+@pytest.mark.seed("S4-51")
+def test_assignments_of_known_partitions_are_observed() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((1, 2), 1))
+    moving = Assignment((3, 1, 2), (3,), (2,))
+    assert cluster.observe_assignments("t", 4, {1: moving, 9: moving}) == [1]
+    assert cluster.observe_assignments("u", 4, {1: moving}) == []
+    assert (cluster.reassigning, cluster.topics[0].version) == ({1: moving}, 4)
+    assert cluster.rows[1].assignment == Assignment((1, 2)), "the row follows by a decision"
+    assert cluster.observe_assignments("t", 5, {1: Assignment((1, 2))}) == [1]
+    assert cluster.reassigning == {}
