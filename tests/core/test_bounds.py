@@ -99,7 +99,7 @@ def now_s() -> float:
 
 
 async def takes(work: Awaitable[Any]) -> float:
-    """Seconds until it is over, by whatever end."""
+    """Measures the seconds until a work ends, by a result or an error."""
     begun_s = now_s()
     await asyncio.gather(work, return_exceptions=True)
     return now_s() - begun_s
@@ -162,7 +162,7 @@ async def test_expired_tokens_are_deleted_at_most_once_a_second(setting_ms: int,
 
 
 class Wire:
-    """The transport of an accepted connection."""
+    """Stands for the transport of an accepted connection; records its end."""
 
     def __init__(self) -> None:
         self.ends_s: list[float] = []
@@ -192,7 +192,7 @@ class Wire:
 
 
 class Listener:
-    """A listener with the limits of the defaults whose calls take ``call_s``."""
+    """Stands for a listener with the default limits whose calls take ``call_s``."""
 
     def __init__(self, call_s: float = 0.0) -> None:
         self.limits = ListenerLimits()
@@ -226,7 +226,7 @@ Play = Callable[[InboundConnection], None]
 
 
 def stubborn(found: InboundConnection) -> None:
-    """Sends a request and takes no answer."""
+    """Sends a request and reads no response."""
     found.pause_writing()
     found.data_received(FRAME)
 
@@ -248,7 +248,7 @@ def stubborn(found: InboundConnection) -> None:
 async def test_a_connection_to_the_controller_listener_ends_at_its_bound(
     proven: bool, call_s: float, play: Play, ends_s: float
 ) -> None:
-    """10 s for a request, an answer and the first call that is served, 25 s more for one under way, 600 s idle."""
+    """10 s for a request, a response and the first call, 25 s more for a call in progress, 600 s idle."""
     found, wire = Listener(call_s).connect(proven=proven)
     begun_s = now_s()
     play(found)
@@ -311,7 +311,7 @@ def test_a_hundred_frames_may_arrive_at_once() -> None:
 
 
 class Writer:
-    """The far side takes nothing."""
+    """Stands for a peer that reads nothing."""
 
     def __init__(self) -> None:
         self.transport = mock.Mock()

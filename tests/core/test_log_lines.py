@@ -17,10 +17,9 @@ from controller.process.stall_guard import stacks
 from state_machines.decisions.alter_partition import ISR_CHANGED
 from state_machines.model.decision import Change
 from tests.core.carried_kit import create, created, topic
-from tests.core.controller_world import World, in_world, world
+from tests.core.controller_world import World, in_world
 from tests.core.model import P, die, make_cluster
 from tests.core.reassignment_kit import alter
-from tests.core.virtual_time import in_virtual_time
 
 CONTROLLER = "regent.controller"
 
@@ -41,19 +40,23 @@ async def running(w: World) -> None:
     await w.told()
 
 
+def gone(caplog: pytest.LogCaptureFixture, broker: int) -> tuple[str, str]:
+    """Returns level and text of the line on the end of a broker's session."""
+    [found] = [line for line in lines(caplog) if line[1].startswith(f"broker {broker} is gone")]
+    return found
+
+
 @in_world(before=running)
 async def test_the_end_of_a_brokers_session_is_a_warning_with_the_effects(
     w: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     w.die(1)
     await w.told()
-    assert (
-        "WARNING",
-        "broker 1 is gone (session ended): 1 leader moved, 3 partitions lost an in-sync replica",
-    ) in (lines(caplog))
+    text = "broker 1 is gone (session ended): 1 leader moved, 3 partitions lost an in-sync replica"
+    assert gone(caplog, 1) == ("WARNING", text)
     w.die(2)
     await w.told()
-    [(level, line)] = [found for found in lines(caplog) if found[1].startswith("broker 2 is gone")]
+    level, line = gone(caplog, 2)
     assert level == "WARNING"
     assert line.endswith("; without a leader: 1 partition (regent list partitions --offline)")
     await w.boot(1)
@@ -61,24 +64,26 @@ async def test_the_end_of_a_brokers_session_is_a_warning_with_the_effects(
     assert ("INFO", "broker 1 is registered and gets the metadata of all partitions") in lines(caplog)
 
 
-@in_virtual_time
-async def test_a_gone_broker_is_logged_with_the_partitions_whose_producers_wait(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("producers_wait", [False, True])
+@in_world(before=running)
+async def test_a_clean_stop_of_a_broker_is_a_warning_only_where_producers_wait(
+    w: World, caplog: pytest.LogCaptureFixture, producers_wait: bool
 ) -> None:
     waits = "below min.insync.replicas, so that acks=all producers wait: "
-    async with world() as w:
-        await running(w)
+    if producers_wait:
         w.term.controller.min_isr = MinIsr(2, {"single": 1})
         w.die(1)
         await w.told()
-        [line] = [found for _, found in lines(caplog) if found.startswith("broker 1 is gone")]
-        assert waits not in line, "two of three replicas are enough"
-        await w.controlled_shutdown(3)
-        w.die(3)
-        await w.told()
-        [(level, line)] = [found for found in lines(caplog) if found[1].startswith("broker 3 is gone")]
-        assert line.endswith(f"; {waits}3 partitions (regent list partitions --under-min-isr)")
-        assert level == "WARNING", "although it stopped cleanly"
+        assert waits not in gone(caplog, 1)[1], "two of three replicas are enough"
+    await w.controlled_shutdown(3)
+    assert ("INFO", "broker 3 is free to stop: every partition that others can lead has moved away") in lines(caplog)
+    w.die(3)
+    await w.told()
+    level, line = gone(caplog, 3)
+    assert level == ("WARNING" if producers_wait else "INFO")
+    assert "session ended after a controlled shutdown" in line
+    effect = f"; {waits}3 partitions (regent list partitions --under-min-isr)"
+    assert line.endswith(effect) is producers_wait
 
 
 def test_partitions_below_min_insync_replicas_are_counted_by_the_setting_of_each_topic() -> None:
@@ -97,45 +102,29 @@ def test_partitions_below_min_insync_replicas_are_counted_by_the_setting_of_each
 
 
 @in_world(before=running)
-async def test_a_clean_stop_of_a_broker_is_no_warning(w: World, caplog: pytest.LogCaptureFixture) -> None:
-    await w.controlled_shutdown(1)
-    w.die(1)
-    await w.told()
-    [(level, line)] = [found for found in lines(caplog) if found[1].startswith("broker 1 is gone")]
-    assert (level, "session ended after a controlled shutdown" in line) == ("INFO", True)
-
-
-@in_world(before=running)
-async def test_a_broker_that_has_moved_its_leaders_is_free_to_stop(w: World, caplog: pytest.LogCaptureFixture) -> None:
-    await w.controlled_shutdown(1)
-    said = "broker 1 is free to stop: every partition that others can lead has moved away"
-    assert ("INFO", said) in lines(caplog)
-
-
-@in_world(before=running)
 async def test_created_topics_are_counted_and_named(w: World, caplog: pytest.LogCaptureFixture) -> None:
     await created(w, create(topic("new")))
     await created(w, create(*(topic(f"n{i}") for i in range(7))))
-    said = [line for _, line in lines(caplog)]
-    assert "created 1 topic: new" in said
-    assert "created 7 topics: n0, n1, n2, n3, n4 and 2 more topics" in said
+    found = [line for _, line in lines(caplog)]
+    assert "created 1 topic: new" in found
+    assert "created 7 topics: n0, n1, n2, n3, n4 and 2 more topics" in found
 
 
 @in_world(before=running)
 async def test_an_isr_line_names_the_brokers_that_joined_and_left(w: World, caplog: pytest.LogCaptureFixture) -> None:
     await w.alter_partition(1, w.proposal("t", 0, (1, 3)))
     await w.alter_partition(1, w.proposal("t", 0, (1, 3, 2)))
-    said = [line for _, line in lines(caplog, "regent.state-change")]
-    assert "ISR changes of leaders: broker 2 left the ISR of 1 partition" in said
-    assert "ISR changes of leaders: broker 2 joined the ISR of 1 partition" in said
+    found = [line for _, line in lines(caplog, "regent.state-change")]
+    assert "ISR changes of leaders: broker 2 left the ISR of 1 partition" in found
+    assert "ISR changes of leaders: broker 2 joined the ISR of 1 partition" in found
 
 
 def test_an_isr_line_names_a_bounded_number_of_brokers() -> None:
     report = Report("ISR changes of leaders")
-    everybody = tuple(range(1, BROKERS_SHOWN + 4))
-    [before] = make_cluster(P(everybody, leader=1)).rows
+    members = tuple(range(1, BROKERS_SHOWN + 4))
+    [before] = make_cluster(P(members, leader=1)).rows
     report.applied([Change(0, before, replace(before, isr=(1,)), ISR_CHANGED)])
-    assert report.sentence().endswith(f"; {len(everybody) - 1 - BROKERS_SHOWN} more brokers left ISRs")
+    assert report.sentence().endswith(f"; {len(members) - 1 - BROKERS_SHOWN} more brokers left ISRs")
 
 
 @in_world()
@@ -147,10 +136,10 @@ async def test_a_cancelled_reassignment_is_logged_with_its_principal_and_the_rep
     await w.told()
     await alter(w, {("t", 0): (2, 3)})
     await alter(w, {("t", 0): None})
-    said = [line for _, line in lines(caplog)]
-    assert "reassignment: begun for 1 partition, requested by an admin client" in said
-    assert "reassignment: cancelled for 1 partition, requested by an admin client" in said
-    assert "reassignment: 1 partition with the final replicas; 1 replica to stop" in said
+    found = [line for _, line in lines(caplog)]
+    assert "reassignment: begun for 1 partition, requested by an admin client" in found
+    assert "reassignment: cancelled for 1 partition, requested by an admin client" in found
+    assert "reassignment: 1 partition with the final replicas; 1 replica to stop" in found
     decided = [line for _, line in lines(caplog, "regent.state-change")]
     assert [line for line in decided if "reassignment cancelled: the replicas that it added stop" in line]
     assert not [line for line in decided if "reassignment complete" in line]

@@ -47,7 +47,7 @@ async def test_a_take_over_saves_the_state_before_it_and_sets_the_flag(tmp_path:
         node = await cluster.operator.get(own.ROLLBACK)
         assert node is not None
         assert msgspec.json.decode(node.data or b"", type=Rollback) == saved
-        assert done.file.stat().st_mode & 0o007 == 0, "not for everybody"
+        assert done.file.stat().st_mode & 0o007 == 0
 
 
 async def test_a_queued_daemon_claims_after_a_take_over_and_every_broker_knows(tmp_path: Path) -> None:

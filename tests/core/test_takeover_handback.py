@@ -201,7 +201,7 @@ async def test_a_concurrent_take_over_wins_over_a_completion(tmp_path: Path) -> 
         class TakenOver:
             async def before(self, ops: Sequence[Write]) -> None:
                 cluster.operator.hooks = None
-                await cluster.role().set_flag("regent", "somebody was faster")
+                await cluster.role().set_flag("regent", "another operator was faster")
 
             async def after(self, ops: Sequence[Write]) -> None: ...
 
