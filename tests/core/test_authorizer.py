@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, product
 from typing import Any
 
 import pytest
@@ -182,14 +182,18 @@ async def test_calls_that_concern_the_cluster_are_refused_as_a_whole(api: Api, b
 
 
 @in_virtual_time
-async def test_a_call_that_waits_for_the_lists_ends_with_the_term() -> None:
-    authorizer = Authorizer(Principals(), lists=True)
-    waiting = asyncio.ensure_future(authorizer.ready())
-    await asyncio.sleep(60.0)
-    assert not waiting.done()
-    authorizer.close()
-    with pytest.raises(NotController):
-        await waiting
+async def test_a_call_waits_for_lists_and_topics_and_ends_with_the_term() -> None:
+    for lists, served in product((False, True), repeat=2):
+        authorizer = Authorizer(Principals(), lists=lists, served=served)
+        waiting = asyncio.ensure_future(authorizer.ready())
+        await asyncio.sleep(60.0)
+        assert waiting.done() is (served and not lists)
+        if not lists:
+            authorizer.serve()
+            await waiting
+        authorizer.close()
+        with pytest.raises(NotController):
+            await (waiting if lists else authorizer.ready())
 
 
 # -- changes of the lists

@@ -107,6 +107,41 @@ async def test_an_election_is_sent_to_its_replicas_and_its_metadata_to_all() -> 
         assert (entry.leader, entry.leader_epoch, entry.is_new) == (2, 4, False)
 
 
+@pytest.mark.parametrize("api", [LEADER_AND_ISR, STOP_REPLICA])
+async def test_the_partitions_of_a_request_in_flight_count_until_its_response(api: int) -> None:
+    async with world(1) as w:
+        rows = await w.load(*[(1,)] * 3)
+        w.one.hold()
+        if api == LEADER_AND_ISR:
+            w.channels.leader_and_isr_to(1, rows)
+        else:
+            w.channels.propagate((), [stop(row) for row in rows])
+        await eventually(lambda: w.one.of(api)[-1:] == w.one.requests[-1:])
+        assert w.channels.lag()[1].partitions == 3
+        await nothing_for(w, 1)
+        w.one.let_go.set()
+        await settled(w)
+        assert w.channels.lag()[1].partitions == 0
+
+
+async def test_leaders_have_acknowledged_before_they_have_the_metadata() -> None:
+    async with world(1) as w:
+        rows = await w.load((1,))
+
+        def hold_after_leadership(api: int, entity: Any) -> dict[str, Any]:
+            if api == LEADER_AND_ISR:
+                w.one.hold()
+            return {}
+
+        w.one.respond = hold_after_leadership
+        w.elect(*rows)
+        await in_flight(w.one, "Lu")
+        assert await w.channels.leaders_acknowledged(rows, 10) == frozenset()
+        await nothing_for(w, 1)
+        w.one.let_go.set()
+        await settled(w)
+
+
 async def test_leadership_that_is_sent_to_one_broker_is_new_only_where_the_caller_says_so() -> None:
     async with world(1, 2) as w:
         first, second = await w.load((1, 2), (1, 2))

@@ -169,11 +169,25 @@ async def test_a_listener_starts_on_a_port_whose_last_connections_are_still_in_t
     await listener.stop()
 
 
-async def test_a_port_that_is_in_use_is_named() -> None:
+async def test_stopping_abandons_the_calls_in_progress() -> None:
+    async with desk() as d:
+        d.double.gate.clear()
+        peer = await d.connect()
+        peer.begin()
+        await d.in_progress()
+        await d.listener.stop()
+        d.double.gate.set()
+        await asyncio.sleep(0)
+        assert d.double.finished == 0
+
+
+async def test_an_address_that_cannot_be_bound_is_named_with_the_remedy() -> None:
     async with desk() as d:
         other = ControllerListener("127.0.0.1", d.listener.port)
-        with pytest.raises(OSError, match=f"cannot listen on 127.0.0.1:{d.listener.port}"):
+        with pytest.raises(OSError, match=rf":{d.listener.port}: another process listens there\. Remedy: stop that"):
             await other.start()
+    with pytest.raises(OSError, match=r"192\.0\.2\.1:9096: .+\. Remedy: correct listener\.host, or set another"):
+        await ControllerListener("192.0.2.1", 9096).start()
 
 
 def test_the_listener_runs_on_uvloop_too() -> None:

@@ -177,7 +177,7 @@ async def test_an_accept_that_fails_is_tried_again(
     ("address", "counts_as"),
     [
         ("10.0.0.7", "10.0.0.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ("2001:db8:1:3:ffff:4:5:6", "2001:db8:1:3::"),
         ("fe80::1%eth0", "fe80::"),
         ("::ffff:10.0.0.7", "10.0.0.7"),
     ],

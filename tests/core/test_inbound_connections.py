@@ -64,12 +64,15 @@ async def test_garbage_closes_its_own_connection_alone_with_one_log_line_for_its
 async def test_an_incomplete_request_ends_its_connection(
     begun: bytes, served: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """With ``served`` it comes in one piece with a request that is served."""
     async with desk(frame_timeout_ms=150) as d:
         peer = await d.connect()
         if served:
-            await peer.allocate()
+            frame = peer.frame(ALLOCATE, 0, broker_id=1, broker_epoch=1)
+            begun = len(frame).to_bytes(4, "big") + frame + begun
         peer.writer.write(begun)
         assert await peer.closed()
+        assert len(d.double.calls) == served
     assert "does not arrive whole" in caplog.text
 
 
@@ -107,10 +110,14 @@ async def test_a_connection_that_was_never_served_ends_sooner_than_an_idle_one(
 
 
 async def test_a_connection_whose_first_call_is_slow_does_not_count_as_never_served() -> None:
+    """Nor does its request count as incomplete, which arrived in two pieces."""
     async with desk(frame_timeout_ms=100) as d:
         d.double.gate.clear()
         broker, stranger = await d.connect(), await d.connect()
-        broker.begin()
+        frame = broker.frame(ALLOCATE, 0, broker_id=1, broker_epoch=1)
+        broker.writer.write(len(frame).to_bytes(4, "big") + frame[:2])
+        await eventually(lambda: d.listener.slots.held == 6)
+        broker.writer.write(frame[2:])
         await d.in_progress()
         assert await stranger.closed()
         d.double.gate.set()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brokers.listener import controller_listener
 from brokers.listener.controller_listener import ControllerListener
-from brokers.listener.envelopes import CarriedCall
+from brokers.listener.envelopes import CarriedCall, Envelopes
 from brokers.listener.inbound import InboundConnection
 from brokers.transport import TcpTransport
 from brokers.wire import envelope as envelope_module
@@ -18,7 +21,8 @@ from brokers.wire.envelope import Envelope, envelope_key
 from brokers.wire.frames import ConnectionLost
 from brokers.wire.messages.topics import CreatedTopic, CreateTopicsResponse
 from brokers.wire.off_loop import LARGE_BYTES
-from tests.core.carrier_kit import CLUSTER, SECRET, Raw, a_call, way
+from tests.core.carrier_kit import CLUSTER, SECRET, Raw, a_call, code, created, way
+from tests.polling import eventually
 
 LARGE = bytes(4 * LARGE_BYTES)
 
@@ -88,6 +92,54 @@ async def test_a_listener_without_a_secret_closes_connections_with_envelopes() -
     async with way(theirs=None) as w:
         with pytest.raises(OSError, match="closed"):
             await Raw.to(w.first)
+
+
+async def test_a_genuine_seal_proves_its_connection_and_a_wrong_one_does_not() -> None:
+    async with way() as w:
+        raw, slots = await Raw.to(w.first), w.first.listener.slots
+        assert await raw.errors(Envelope(a_call().frame, "User:alice")) == [31]
+        assert not slots.knows("127.0.0.1")
+        assert await raw.errors(raw.sealed(1)) == [0]
+        assert slots.knows("127.0.0.1")
+        raw.connection.close()
+
+
+async def test_carried_calls_above_the_bound_are_refused_until_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_listener, "Envelopes", partial(Envelopes, calls_max=2))
+    async with way() as w:
+        for _ in range(3):
+            gate = asyncio.Event()
+
+            async def wait(call: CarriedCall, gate: asyncio.Event = gate) -> Struct:
+                await gate.wait()
+                return await created(call)
+
+            w.first.handlers.act = wait
+            w.first.handlers.carried_calls.clear()
+            in_progress = [asyncio.create_task(w.carry()) for _ in range(2)]
+            await eventually(lambda: len(w.first.handlers.carried_calls) == 2)
+            assert code(await w.carry()) == 7
+            gate.set()
+            assert [code(await one) for one in in_progress] == [0, 0]
+        assert code(await w.carry()) == 0
+
+
+async def test_stopping_the_listener_abandons_carried_calls_in_progress() -> None:
+    ended = asyncio.Event()
+
+    async def stuck(call: CarriedCall) -> Struct:
+        try:
+            return await asyncio.Event().wait()  # type: ignore[return-value]
+        finally:
+            ended.set()
+
+    async with way() as w:
+        w.first.handlers.act = stuck
+        carrying = asyncio.create_task(w.carry())
+        await w.called()
+        await w.first.listener.stop()
+        assert ended.is_set()
+        carrying.cancel()
 
 
 # -- large envelopes

@@ -94,6 +94,14 @@ def test_a_changed_final_message_is_refused(garbage: bytes, at: int) -> None:
             theirs.final(changed)
 
 
+def test_a_final_message_with_another_channel_binding_than_the_first_one_is_refused() -> None:
+    """Its proof is right: somebody in between changed the first message."""
+    ours, theirs = client(), server()
+    first = theirs.first(b"y" + ours.first()[1:])
+    with pytest.raises(ScramRefused, match="does not continue its first one"):
+        theirs.final(ours.final(first))
+
+
 @pytest.mark.parametrize("mechanism", HASHES)
 def test_a_stranger_does_not_find_out_the_users(mechanism: str) -> None:
     """Each name has a salt of its own, always the same, and the same number of iterations; no proof of it is right."""

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -17,11 +17,14 @@ from brokers.listener.inbound import ListenerLimits
 from brokers.security.access import SecureTransport, access_of
 from brokers.security.authentication import FRAME_BYTES_MAX, Authenticator
 from brokers.security.login import AuthenticationFailed, Login
+from brokers.security.scram import ScramRefused
 from brokers.security.tls import Tls
 from brokers.security.users import SecurityUnusable, read_user, read_users
 from brokers.wire.sasl import encode_authenticate, encode_handshake, read_authenticate_response, read_handshake_response
 from configs.security_section import SecuritySettings
 from tests.certificates import Authority
+from tests.core.listener_kit import ALTER, isr_change
+from tests.core.wire_kit import read_response, write_request
 from tests.polling import eventually
 
 HANDSHAKE, AUTHENTICATE = 17, 36
@@ -138,6 +141,10 @@ async def test_a_failed_step_ends_the_connection_and_a_successful_one_opens_it()
             await one.send(encode_handshake(1, "PLAIN"))
             assert read_authenticate_response(await one.send(encode_authenticate(2, b"\0a\0b")), 2).error == 0
             assert await one.send(bytes.fromhex("0000000b00120000000000070001 61".replace(" ", "")))
+            large = write_request(ALTER, 3, 8, **isr_change(partitions=3_000))
+            assert len(large) > FRAME_BYTES_MAX
+            _, response = read_response(ALTER, 3, await one.send(len(large).to_bytes(4, "big") + large))
+            assert response.error_code == 41
 
 
 async def test_a_connection_that_does_not_authenticate_in_time_ends() -> None:
@@ -176,7 +183,9 @@ async def test_a_certificate_of_another_host_is_refused_unless_hosts_are_not_che
         assert await accepted(SecureTransport(Tls(None, None, authority.file, check_host=False), None), port)
 
 
-async def test_changed_certificates_are_used_and_half_written_ones_are_not(tmp_path: Path) -> None:
+async def test_changed_certificates_are_used_and_half_written_ones_are_not(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     authority = Authority(tmp_path)
     file = authority.signed("own")
 
@@ -195,6 +204,7 @@ async def test_changed_certificates_are_used_and_half_written_ones_are_not(tmp_p
         whole = file.read_text()
         file.write_text(whole[:100])
         assert await serial(port) == after
+        assert "the earlier certificates stay in use" in caplog.text
         file.write_text(whole)
         assert await serial(port) == after
 
@@ -220,9 +230,15 @@ def test_files_of_users_are_read(tmp_path: Path) -> None:
     file = tmp_path / "users"
     file.write_text("# of brokers\n\na:b\n  c:d:e  \n")
     assert read_users(file) == {"a": "b", "c": "d:e"}
-    for text in ("", "a\n", "a:\n", ":b\n", "a:b\nc:d\n"):
+    for text, why in (
+        ("", "contains no user"),
+        ("a\n", "line 1, is not user:password"),
+        ("a:b\n\na:\n", "line 3, is not user:password"),
+        (":b\n", "line 1, is not user:password"),
+        ("a:b\nc:d\n", "contains 2 users"),
+    ):
         file.write_text(text)
-        with pytest.raises(SecurityUnusable):
+        with pytest.raises(SecurityUnusable, match=why):
             read_user(file)
     with pytest.raises(SecurityUnusable, match="cannot be read"):
         read_users(tmp_path / "none")
@@ -242,6 +258,19 @@ def test_the_settings_choose_tls_and_sasl_and_unusable_files_are_refused(tmp_pat
         found = access_of(SecuritySettings.model_validate({"protocol": protocol, **files}))
         assert (found.tls is not None, found.authenticator is not None) == (tls, sasl)
         assert isinstance(found.transport, SecureTransport) == (tls or sasl)
+    brokers = tmp_path / "brokers"
+    brokers.write_text("broker:word\n")
+    files |= {"sasl_brokers_file": brokers}
+    secured = SecuritySettings.model_validate({"protocol": "SASL_SSL", "sasl_mechanism": "PLAIN", **files})
+    for listens in (True, False):
+        authenticator = access_of(secured, listens=listens).authenticator
+        assert authenticator is not None
+        assert authenticator.plain(b"\0a\0b") == "a"
+        with nullcontext() if listens else pytest.raises(ScramRefused):
+            assert authenticator.plain(b"\0broker\0word") == "broker"
+    default = access_of(secured).authenticator
+    assert default is not None
+    assert default.plain(b"\0broker\0word") == "broker"
     with pytest.raises(SecurityUnusable, match="TLS files cannot be used"):
         access_of(SecuritySettings.model_validate({"protocol": "SSL", **files, "ca_file": tmp_path / "none"}))
     sealed = tmp_path / "sealed.pem"

@@ -213,10 +213,12 @@ def test_removed_partitions_go_in_a_request_before_a_new_incarnation(ibp: Ibp) -
     gone = [PartitionRow(0, p, assignment, absent, 1, 4, (2, 1), 2, 9) for p in (0, 1)]
     never = PartitionRow(0, 2, assignment, absent)
     again = PartitionRow(1, 0, assignment, PartitionState.ONLINE, 1, 0, (1, 2), 2, 0)
-    topics = [Topic(0, "t", bytes(15) + b"a", (0, 1, 2), 0, 1), Topic(1, "t", bytes(15) + b"b", (3,), 0, 9)]
-    cluster = FakeCluster(topics, [*gone, never, again], dict.fromkeys(range(4), ()))
+    other = PartitionRow(2, 0, assignment, PartitionState.ONLINE, 2, 5, (2,), 2, 7)
+    names = enumerate(("t", "t", "other"))
+    topics = [Topic(index, name, bytes(15) + bytes((index + 1,)), (), 0, 1) for index, name in names]
+    cluster = FakeCluster(topics, [*gone, never, again, other], {})
     propagation = Propagation(cluster)
-    propagation.metadata_changed([1, 0, 2, 3])
+    propagation.metadata_changed([1, 0, 2, 4, 3])
     batcher = Batcher(propagation, ibp)
     position, sent = 0, list[Any]()
     while position < propagation.feed.number:
@@ -224,16 +226,23 @@ def test_removed_partitions_go_in_a_request_before_a_new_incarnation(ibp: Ibp) -
         assert body is not None
         frame = unframe(Requests(ibp, 1000001, 9).update_metadata(77, BROKER_EPOCH, body, live_list([])))
         _, entity = read_request(frame)
-        [state] = entity.topic_states
-        entries = state.partition_states
-        sent.append([(e.partition_index, e.leader, e.leader_epoch, e.zk_version, e.isr) for e in entries])
+        sent.append(
+            {
+                state.topic_name: [
+                    (e.partition_index, e.leader, e.leader_epoch, e.zk_version, e.isr) for e in state.partition_states
+                ]
+                for state in entity.topic_states
+            }
+        )
         if ibp.update_metadata_version >= 7:
-            assert state.topic_id == to_uuid(topics[len(sent) - 1].topic_id)
-    assert sent == [[(1, -2, 0, 0, (2, 1)), (0, -2, 0, 0, (2, 1))], [(0, 1, 0, 0, (1, 2))]]
-    leads = batcher.leader_and_isr(dict.fromkeys(range(4), False))
+            ids = {state.topic_name: state.topic_id for state in entity.topic_states}
+            assert ids["t"] == to_uuid(topics[len(sent) - 1].topic_id)
+    first = {"t": [(1, -2, 0, 0, (2, 1)), (0, -2, 0, 0, (2, 1))], "other": [(0, 2, 5, 7, (2,))]}
+    assert sent == [first, {"t": [(0, 1, 0, 0, (1, 2))]}]
+    leads = batcher.leader_and_isr(dict.fromkeys(range(5), False))
     assert leads is not None
     _, entity = read_request(unframe(Requests(ibp, 1000001, 9).leader_and_isr(77, BROKER_EPOCH, leads)))
-    assert [[e.partition_index for e in state.partition_states] for state in entity.topic_states] == [[0]]
+    assert [[e.partition_index for e in state.partition_states] for state in entity.topic_states] == [[0], [0]]
 
 
 def test_a_broker_that_shuts_down_during_a_snapshot_is_offline_in_the_later_turns() -> None:
