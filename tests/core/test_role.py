@@ -17,7 +17,7 @@ from metadata_store.acl import ADMIN, ALL, READ, Acl, digest_acl
 from metadata_store.errors import OutcomeUnknown
 from metadata_store.nodes.endpoint_znode import ENDPOINTS
 from tests.core.claim_kit import dead_pid, process, queued, unseated
-from tests.core.controller_parts import DAEMON
+from tests.core.controller_parts import DAEMON, SECRET
 from tests.core.controller_world import Seat, World, in_world, world
 from tests.core.virtual_time import in_virtual_time
 
@@ -145,6 +145,17 @@ async def test_seals_follow_the_cluster_id_and_the_secret(w: World) -> None:
         (b"s", ""), (b"s", "abc"), (b"t", "abc"),
     ]  # fmt: skip
     assert await Role(w.operator, process(), hold=False, digest=None).seals() is None
+
+
+@in_virtual_time
+async def test_the_lock_node_is_sealed_again_once_after_a_new_secret() -> None:
+    async with queued() as (w, [seat]):
+        for secret, writes in ((SECRET, 0), (b"t" * 32, 1), (b"u" * 32, 1)):
+            seat.role.take_secret(secret)
+            for expected in (writes, 0):
+                zxid = w.server.tree.zxid
+                await seat.role.seal_again(None)
+                assert w.server.tree.zxid == zxid + expected
 
 
 # -- the role flag

@@ -174,6 +174,29 @@ def test_a_missing_write_is_a_difference_after_its_wait_and_not_before() -> None
     assert found.ours.leader_epoch == 1
 
 
+def test_the_wait_for_a_missing_write_begins_anew_with_the_next_decision() -> None:
+    w, watcher = watched((1, 2, 3))
+    for broker in (1, 2):
+        w.deregister(broker)
+        watcher.read()
+        watcher.read(seconds=0.9 * WAIT_S)
+        assert not watcher.statistics.differing
+    watcher.read(seconds=0.2 * WAIT_S)
+    assert len(watcher.statistics.differences) == 1
+
+
+def test_the_wait_of_an_unexplained_read_ends_in_spite_of_the_next_decision() -> None:
+    w, watcher = watched((1, 2, 3))
+    w.write(T0, 3, 0, (1, 2, 3))
+    watcher.read()
+    watcher.read(seconds=0.9 * WAIT_S)
+    w.deregister(1)
+    watcher.read()
+    assert not watcher.statistics.differing
+    watcher.read(seconds=0.2 * WAIT_S)
+    assert len(watcher.statistics.differences) == 1
+
+
 @pytest.mark.parametrize(
     ("leader", "epochs", "isr", "fields"),
     [

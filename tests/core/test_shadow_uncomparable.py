@@ -9,7 +9,7 @@ import pytest
 from controller.shadow.deadlines import BEING_DELETED, BEING_REASSIGNED
 from controller.shadow.events import Kind
 from controller.shadow.timeline import FORGOTTEN, READ_LATE, SEVERAL, UNSEEN_TERM
-from controller.shadow.tracker import BARE_EPOCH, BEGUN_BEFORE, ISR_UNSEEN, PREFERRED, PREFERRED_UNSEEN
+from controller.shadow.tracker import BARE_EPOCH, BEGUN_BEFORE, BEHIND, ISR_UNSEEN, PREFERRED, PREFERRED_UNSEEN
 from state_machines.model.types import NO_LEADER, Leadership
 from tests.core.shadow_kit import TRIPLES, WAIT_S, Watcher, World, watched
 
@@ -109,6 +109,25 @@ def test_writes_that_were_due_when_the_shadow_began_are_uncomparable() -> None:
     w.controller.finish()
     watcher.read()
     watcher.agrees({}, uncomparable={BEGUN_BEFORE: len(TRIPLES) - 1})
+
+
+@pytest.mark.parametrize("behind", [True, False])
+def test_another_decision_of_a_controller_that_is_several_events_behind_is_uncomparable(behind: bool) -> None:
+    w = World((1, 2, 3, 4, 5, 9))
+    w.create("t", (1, 2, 3, 4, 5), (2, 3, 1, 5, 4))
+    w.controller.finish()
+    watcher = Watcher(w)
+    for broker in (1, 2, 3):
+        w.deregister(broker)
+        watcher.read()
+        if not behind and broker < 3:
+            w.controller.finish()
+            watcher.read()
+    w.controller.tamper = lambda name, found: found if name != T0 else Leadership(5, found.leader_epoch, (5,), 0, 0)
+    w.controller.finish()
+    watcher.read()
+    assert bool(watcher.differences()) is not behind
+    assert (BEHIND in watcher.statistics.uncomparable) is behind
 
 
 def late(w: World) -> None:
