@@ -132,6 +132,16 @@ def test_a_mutated_row_violates_one_invariant(name: str) -> None:
     assert str(violation).startswith(f"{invariant}: orders-0")
 
 
+def test_a_violation_names_partition_or_replica_and_the_values() -> None:
+    broken = [row(isr1=[2, 3, 9]), by_leader(isr1=[]), replica(from_state="NON_EXISTENT", to_state="ONLINE")]
+    assert [str(violation) for violation in judge(broken)] == [
+        "A4: orders-0 at epoch 7, row 3: the ISR [2, 3, 9] is not within the replicas [1, 2, 3]",
+        "A3: orders-0 at epoch 7, row 3: leader 2 is not in the ISR []",
+        "A5: orders-0 at epoch 7, row 3: the ISR is empty",
+        "A6: orders-0 on broker 1 at epoch 7, row 3: illegal transition NON_EXISTENT -> ONLINE",
+    ]
+
+
 def test_every_invariant_has_a_mutation() -> None:
     assert {invariant for invariant, _ in MUTATIONS.values()} == set(OF_PARTITIONS)
 

@@ -118,16 +118,6 @@ def test_a_marked_state_is_neither_written_nor_sent_and_keeps_the_rest_of_the_ro
     assert not move.writes
 
 
-@pytest.mark.kafka("PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransition")
-@pytest.mark.seed("S4-6")
-def test_a_new_partition_without_a_live_replica_stays_new() -> None:
-    cluster = cluster_of(NEW)
-    decision = enter(cluster, decided(cluster, to(ONLINE, [0], live=[9])))
-    assert cluster.rows[0].state is NEW
-    assert decision.empty
-    assert decision.refusals == [Refusal(0, "ONLINE", selectors.NO_LIVE_REPLICA)]
-
-
 @pytest.mark.seed("S4-9")
 @pytest.mark.parametrize("state", [ONLINE, OFFLINE], ids=lambda s: s.name)
 def test_an_election_without_a_candidate_leaves_the_partition_as_it_is(state: PartitionState) -> None:
