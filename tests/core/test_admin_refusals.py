@@ -68,7 +68,7 @@ def test_a_user_who_is_named_twice_has_one_result() -> None:
     assert [(r.user, r.error_code, r.error_message) for r in response.results] == [("u", 41, "no"), ("v", 41, "no")]
 
 
-def test_secrets_do_not_show() -> None:
+def test_secrets_are_left_out_of_the_representation() -> None:
     body = b"\1\2\2v\2\0\0\x10\0\5salt\5pass\0\0"
     request = request_codec(Api.ALTER_USER_SCRAM_CREDENTIALS, 0).read(Reader(body))
     assert request.upsertions[0].salted_password == b"pass"
@@ -99,7 +99,7 @@ def test_other_messages_have_no_refusal() -> None:
         *((api, range(0), Route.CLOSE) for api in sorted(HIDDEN)),
     ],
 )
-def test_a_request_goes_its_way_in_offered_versions_and_nowhere_in_others(
+def test_a_request_is_routed_in_offered_versions_and_refused_in_others(
     api: int, versions: range, way: Route
 ) -> None:
     for version in range(-1, 20):

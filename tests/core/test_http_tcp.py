@@ -30,6 +30,7 @@ from tests.core.http_world import DaemonDouble
 from tests.polling import eventually
 
 TOKEN = "0123456789abcdef-of-the-scrape"
+HALF, WHOLE = b"GET /metrics HTTP/1.1\r\nHost: a", b"GET /liveness HTTP/1.1\r\nHost: a\r\n\r\n"
 READING = ("/metrics", "/v1/status", "/v1/brokers", "/v1/partitions", "/v1/verification")
 
 
@@ -316,7 +317,11 @@ async def test_slots_are_free_again_after_handshakes_that_never_end(tmp_path: Pa
                     await eventually(lambda: responds(http), 10)
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET /metrics HTTP/1.1\r\nHost: a", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"])
+@pytest.mark.parametrize(
+    "begun",
+    [b"", HALF, WHOLE, WHOLE + HALF, WHOLE + WHOLE + HALF],
+    ids=["nothing", "half a request", "a request", "a request and a half", "two requests and a half"],
+)
 async def test_a_client_that_sends_no_further_request_is_cut_off(begun: bytes) -> None:
     with mock.patch.object(tcp, "KEEP_ALIVE_S", 0.2):
         async with surface() as at:
