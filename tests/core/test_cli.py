@@ -38,7 +38,7 @@ def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DaemonDo
 
 @pytest.fixture(autouse=True)
 def view(surface: tuple[DaemonDouble, Path], monkeypatch: pytest.MonkeyPatch) -> DaemonDouble:
-    """The fresh double of a daemon, which every command reaches."""
+    """Resets the double of a daemon, which every command reaches."""
     vars(surface[0]).update(vars(DaemonDouble()))
     monkeypatch.setenv("REGENT_SERVER", str(surface[1]))
     return surface[0]

@@ -15,7 +15,7 @@ SETTINGS = '[zookeeper]\nconnect = "zk:2181"\n[listener]\nadvertised_host = "127
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Sound settings, with a state folder that does not exist yet."""
+    """Writes sound settings, whose state folder does not exist yet."""
     path = tmp_path / "regent.toml"
     path.write_text(f'{SETTINGS}[state]\ndirectory = "{tmp_path}/state"\n')
     monkeypatch.setenv("REGENT_CONFIG", str(path))

@@ -18,7 +18,7 @@ SET_ACL = {"REGENT_ZOOKEEPER__SET_ACL": "true"}
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """A settings file without credentials."""
+    """Writes a settings file without credentials."""
     return written(tmp_path, MINIMAL)
 
 

@@ -195,7 +195,7 @@ def built(given: Given) -> Settings:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """An empty settings file beside a file with credentials."""
+    """Writes an empty settings file beside a file with credentials."""
     (tmp_path / "credential").write_text("user:password")
     return written(tmp_path, "")
 
