@@ -99,9 +99,7 @@ def test_other_messages_have_no_refusal() -> None:
         *((api, range(0), Route.CLOSE) for api in sorted(HIDDEN)),
     ],
 )
-def test_a_request_is_routed_in_offered_versions_and_refused_in_others(
-    api: int, versions: range, way: Route
-) -> None:
+def test_a_request_is_routed_in_offered_versions_and_refused_in_others(api: int, versions: range, way: Route) -> None:
     for version in range(-1, 20):
         assert route(api, version) is (way if version in versions else Route.CLOSE), version
 

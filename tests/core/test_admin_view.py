@@ -20,7 +20,8 @@ from configs.loading import load
 from metadata_store import paths
 from metadata_store.errors import Code, ZkError
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, decode_endpoint, endpoint_path
-from metadata_store.port import ANY_VERSION, ConnectionState
+from metadata_store.port import ANY_VERSION, ConnectionState, Stat
+from metadata_store.port import Node as ZkNode
 from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.core.admin_kit import METADATA, KafkaClient, corr, endpoint_world, metadata_response
 from tests.core.controller_parts import SECRET
@@ -129,22 +130,45 @@ async def test_the_view_follows_brokers_and_daemons() -> None:
         await eventually(lambda: view.node() is None)
 
 
-class LateWatches(MemoryZooKeeper):
-    """A session on which the cluster changes between a read and the watches of that read, once."""
+class Interleaved(MemoryZooKeeper):
+    """A session during whose first read of the cluster another client changes it, right before one request."""
 
     change: Callable[[], Coroutine[None, None, object]] | None = None
+    request = ""
+
+    async def _before(self, request: str) -> None:
+        if self.change is not None and request == self.request:
+            change, self.change = self.change, None
+            await change()
+
+    async def children(self, path: str) -> tuple[list[str], Stat] | None:
+        await self._before("brokers")
+        return await super().children(path)
+
+    async def read_many(self, paths: Sequence[str], *, paths_max: int = 1_000) -> list[ZkNode | Code]:
+        await self._before("registrations" if any(path.startswith("/brokers/ids/") for path in paths) else "")
+        return await super().read_many(paths, paths_max=paths_max)
 
     async def watch(
         self, data: Sequence[str] = (), exists: Sequence[str] = (), children: Sequence[str] = (), *, since_zxid: int
     ) -> None:
-        change, self.change = self.change, None
-        if change is not None:
-            await change()
+        await self._before("watches")
         await super().watch(data, exists, children, since_zxid=since_zxid)
 
 
-@pytest.mark.parametrize("changed", ["elected", "resigned", "registered", "moved", "gone"])
-async def test_a_change_between_a_read_and_its_watches_is_seen(changed: str) -> None:
+@pytest.mark.parametrize(
+    ("changed", "before"),
+    [
+        *(
+            (changed, before)
+            for changed in ("elected", "resigned")
+            for before in ("brokers", "registrations", "watches")
+        ),
+        *((changed, before) for changed in ("registered", "gone") for before in ("registrations", "watches")),
+        ("moved", "watches"),
+    ],
+)
+async def test_a_change_during_a_read_of_the_cluster_is_seen(changed: str, before: str) -> None:
     async with cluster() as c:
         await c.register(1, 9001)
         if changed == "resigned":
@@ -156,8 +180,8 @@ async def test_a_change_between_a_read_and_its_watches_is_seen(changed: str) -> 
             "moved": lambda: c.zk.set(f"{paths.BROKER_IDS}/1", registration(9011), ANY_VERSION),
             "gone": lambda: c.zk.delete(f"{paths.BROKER_IDS}/1", ANY_VERSION),
         }
-        session = LateWatches(c.server)
-        session.change = changes[changed]
+        session = Interleaved(c.server)
+        session.change, session.request = changes[changed], before
         c.session = lambda: session  # type: ignore[method-assign]
         async with following(c) as view:
             await view.known()

@@ -317,17 +317,22 @@ async def test_slots_are_free_again_after_handshakes_that_never_end(tmp_path: Pa
                     await eventually(lambda: responds(http), 10)
 
 
-@pytest.mark.parametrize(
-    "begun",
-    [b"", HALF, WHOLE, WHOLE + HALF, WHOLE + WHOLE + HALF],
-    ids=["nothing", "half a request", "a request", "a request and a half", "two requests and a half"],
-)
+@pytest.mark.parametrize("begun", [b"", HALF, WHOLE, WHOLE + HALF], ids=["nothing", "half", "whole", "one and a half"])
 async def test_a_client_that_sends_no_further_request_is_cut_off(begun: bytes) -> None:
     with mock.patch.object(tcp, "KEEP_ALIVE_S", 0.2):
         async with surface() as at:
             with connections(at, 1) as [connection]:
                 connection.sendall(begun)
                 await eventually(lambda: closed(connection), 10)
+
+
+async def test_a_client_that_begins_a_further_request_after_a_response_is_cut_off() -> None:
+    with mock.patch.object(tcp, "KEEP_ALIVE_S", 2):
+        async with surface() as at:
+            with connections(at, 1, sent=WHOLE) as [connection]:
+                assert await asyncio.to_thread(connection.recv, 12) == b"HTTP/1.1 200"
+                connection.sendall(HALF)
+                await eventually(lambda: closed(connection), 20)
 
 
 async def test_a_huge_header_or_garbage_is_refused_without_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

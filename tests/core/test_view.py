@@ -2,61 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from unittest import mock
 
-import msgspec
 import pytest
 
 from brokers.outbound.channel import PropagationLag
 from brokers.security.attested import Seals
 from cli.commands.observe import ALWAYS
 from controller.daemon.daemon import Daemon
-from controller.engine.min_isr import MinIsr
 from controller.http.models import OperationRequest
-from controller.http.ports import DaemonView, NotActive, NotFound, Only, PartitionQuery, Refused
-from controller.journal.journal import folder_in
-from controller.journal.segments import SegmentName
+from controller.http.ports import DaemonView, NotActive, NotFound, PartitionQuery, Refused
 from controller.metrics.gauges import ShownMode as GaugeMode
 from controller.operator.endpoint_status import Announced, announced
-from controller.operator.items import history_rows
-from controller.operator.role_status import CONFIGS_S
 from controller.operator.sampling import MODES
 from controller.operator.view import View
-from controller.role.lease import Lease
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, endpoint_path
 from metadata_store.port import ANY_VERSION
-from state_machines.journal.events import Row
 from state_machines.model.types import Assignment
 from testing.memory import MemoryServer, MemoryZooKeeper
-from testing.znodes import create_topic
 from tests.core.controller_parts import SECRET
-from tests.core.role_kit import CLUSTER_ID, DAEMON, Kafka, kafka, settings_for
+from tests.core.role_kit import CLUSTER_ID, DAEMON, kafka, settings_for
+from tests.core.view_kit import dies, governed
 from tests.polling import eventually
-
-
-@asynccontextmanager
-async def governed(folder: Path) -> AsyncIterator[tuple[Kafka, Daemon, View]]:
-    """Runs three brokers with two topics, an active daemon and its view."""
-    async with kafka(folder) as cluster, cluster.daemon() as daemon:
-        await cluster.topic("orders", (1, 2, 3), (2, 3, 1))
-        await cluster.topic("payments", (3, 1))
-        await cluster.take_over()
-        await cluster.serving(daemon)
-        view = View(daemon, cluster.dial, cluster.release_of)
-        await view.refresh()
-        yield cluster, daemon, view
-
-
-async def dies(cluster: Kafka, broker: int) -> None:
-    """Ends the session of a broker, which takes no part in elections any more."""
-    cluster.brokers[broker].elects = False
-    await cluster.brokers[broker].zk.close()
 
 
 async def test_before_the_first_session_the_probes_respond(tmp_path: Path) -> None:
@@ -182,83 +152,6 @@ async def test_a_missing_broker_topic_or_partition_is_not_found(tmp_path: Path) 
             view.list_partitions(PartitionQuery("nope", frozenset(), 10, None))
 
 
-async def test_an_explanation_names_the_rule_and_brokers_without_the_change(tmp_path: Path) -> None:
-    async with governed(tmp_path) as (cluster, daemon, view):
-        await dies(cluster, 1)
-        await eventually(lambda: view.describe_partition("orders", 0).leader == 2)
-        found = await view.explain("orders", 0)
-        assert "in this term; last change: leader lost: first live replica of the ISR leads" in found.leader_because
-        assert "1 is not: its broker is not registered" in found.isr_because
-        assert "acks=all" not in found.isr_because, "two of three replicas are in sync, one is required"
-        await eventually(lambda: not daemon.term or not daemon.term.controller.channels.unacknowledged_by(0))
-        assert (await view.explain("orders", 0)).waiting_for == []
-        cluster.brokers[3].hold()
-        await dies(cluster, 2)
-        await eventually(lambda: view.describe_partition("orders", 0).leader == 3)
-        assert (await view.explain("orders", 0)).waiting_for == [3]
-        cluster.brokers[3].let_go.set()
-
-
-async def test_an_explanation_includes_former_terms(tmp_path: Path) -> None:
-    folder = folder_in(settings_for(tmp_path).state.directory)
-    folder.mkdir(parents=True)
-    row = Row(1, "c", DAEMON, 1, 1, 0, 0, "LEADER", "orders", 0, leader0=3, leader1=1, why="brokers [3] are gone")
-    (folder / str(SegmentName(1, 1, 0))).write_bytes(msgspec.json.encode(row) + b"\n")
-    async with governed(tmp_path) as (_, _, view):
-        [before] = (await view.explain("orders", 0)).history
-        assert (before.controller_epoch, before.told) == (1, "leader 3 -> 1: brokers [3] are gone")
-        assert (await view.explain("orders", 1)).history == []
-
-
-def test_an_explanation_names_the_broker_of_a_replica() -> None:
-    row = Row(1, "c", DAEMON, 1, 1, 0, 0, "REPLICA", "orders", 0, broker=2, why="a replica's broker died")
-    [shown] = history_rows([row])
-    assert shown.told == "replica on broker 2: a replica's broker died"
-
-
-async def test_an_unreadable_journal_leaves_an_explanation_without_history(tmp_path: Path) -> None:
-    state = settings_for(tmp_path).state.directory
-    state.mkdir(parents=True, exist_ok=True)
-    (state / "events").write_text("not a folder")
-    async with governed(tmp_path) as (_, _, view):
-        assert (await view.explain("orders", 0)).history == []
-
-
-async def test_partitions_at_and_below_min_isr_are_known_after_a_response_of_a_broker(tmp_path: Path) -> None:
-    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        await create_topic(cluster.operator, "strict", {0: (1, 2)}, bytes(16), {"min.insync.replicas": "3"})
-        await cluster.topic("orders", (1, 2, 3))
-        await cluster.take_over()
-        await cluster.serving(daemon)
-        view = View(daemon, cluster.dial, cluster.release_of)
-        at, below = (PartitionQuery(None, frozenset({o}), 10, None) for o in (Only.AT_MIN_ISR, Only.UNDER_MIN_ISR))
-        for query in (at, below):
-            with pytest.raises(Refused, match=r"min\.insync\.replicas is not known yet"):
-                view.list_partitions(query)
-        assert (view.status().under_min_isr_partitions, view.describe_topic("strict").under_min_isr) == (None, None)
-        assert view.describe_partition("orders", 0).at_min_isr is None
-        await view.refresh()
-        assert view.list_partitions(below).items == [], "min ISR 3 of two replicas means both"
-        assert [p.topic for p in view.list_partitions(at).items] == ["strict"]
-        assert view.describe_partition("orders", 0).at_min_isr is False
-        await dies(cluster, 2)
-        await eventually(lambda: view.status().under_min_isr_partitions == 1)
-
-        async def shown() -> bool:
-            await view.refresh()
-            return view.gauges().under_min_isr_partitions == 1
-
-        await eventually(shown)
-        assert [p.topic for p in view.list_partitions(below).items] == ["strict"]
-        assert [t.under_min_isr for t in view.list_topics(10, None).items] == [0, 1]
-        assert view.describe_topic("strict").under_min_isr == 1
-        assert daemon.term is not None
-        assert daemon.term.controller.min_isr == view.status_reader.min_isr, "log lines have the same"
-        found = await view.explain("strict", 0)
-        assert "acks=all producers wait: 1 of 2 required replicas in sync" in found.isr_because
-        assert (found.partition.under_min_isr, found.partition.min_isr) == (True, 3)
-
-
 async def test_a_dead_broker_that_hosts_replicas_is_listed_and_described(tmp_path: Path) -> None:
     async with governed(tmp_path) as (cluster, _, view):
         await dies(cluster, 2)
@@ -285,94 +178,6 @@ async def test_a_registered_broker_that_accepts_no_connection_is_unreachable(tmp
                 "registered, but unreachable: 2 (broker 2: 127.0.0.1:9092: Connection refused); a dead one leaves when "
                 "its ZooKeeper session ends"
             ) in view.status().warnings
-
-
-async def test_silent_heartbeats_suspend_a_daemon_in_every_mode(tmp_path: Path) -> None:
-    async with governed(tmp_path) as (cluster, active, view):
-        second = cluster.settings.controller.model_copy(update={"id": DAEMON + 1})
-        async with cluster.daemon(controller=second) as standby:
-            waiting = View(standby, cluster.dial, cluster.release_of)
-            await eventually(lambda: waiting.readiness().ok)
-            for daemon, seen in ((active, view), (standby, waiting)):
-                assert daemon.lease is not None
-                with mock.patch.object(daemon.lease, "silent_s", return_value=26.0):
-                    ready, status = seen.readiness(), seen.status()
-                    assert (ready.ok, status.mode, seen.gauges().mode) == (False, "suspended", GaugeMode.SUSPENDED)
-                    assert (ready.mode, seen.liveness().mode) == ("suspended", "suspended")
-                    assert "has answered no heartbeat for 26 s, although the connection is up" in status.why
-
-
-def test_silence_counts_from_the_sending_of_the_last_acknowledged_heartbeat() -> None:
-    now = [100.0]
-    lease = Lease(18.0, clock=lambda: now[0])
-    now[0] = 103.0
-    assert lease.silent_s() == 3.0
-    lease.answered(102.0)
-    now[0] = 110.0
-    assert lease.silent_s() == 8.0
-
-
-async def test_an_active_daemon_whose_lease_ran_out_is_not_ready(tmp_path: Path) -> None:
-    async with governed(tmp_path) as (_, daemon, view):
-        assert daemon.lease is not None
-        with mock.patch.object(daemon.lease, "valid", return_value=False):
-            ready = view.readiness()
-        assert (ready.ok, ready.mode, ready.why.startswith("the lease ran out")) == (False, "active", True)
-        assert view.readiness().ok
-
-
-async def test_min_isr_is_read_again_after_a_while_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with governed(tmp_path) as (_, _, view):
-        reads = 0
-
-        async def read(*_: object) -> MinIsr:
-            nonlocal reads
-            reads += 1
-            return MinIsr(reads, {})
-
-        monkeypatch.setattr("controller.operator.role_status.read_min_isr", read)
-        for _ in range(3):
-            await view.refresh()
-        assert reads == 0, "the term has its values"
-        now_s = asyncio.get_running_loop().time()
-        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s + CONFIGS_S)
-        for _ in range(3):
-            await view.refresh()
-        monkeypatch.undo()
-        assert (reads, view.status_reader.min_isr) == (1, MinIsr(1, {}))
-
-
-async def test_a_lost_connection_suspends_a_daemon_until_it_is_back(tmp_path: Path) -> None:
-    async with governed(tmp_path) as (cluster, daemon, view):
-        assert daemon.zk is not None
-        cluster.server.suspend(daemon.zk.session_id)
-        await eventually(lambda: not view.readiness().ok)
-        assert view.readiness().why.startswith("the connection to ZooKeeper server memory:2181 is lost: no heartbeat")
-        assert (view.status().mode, view.gauges().mode) == ("suspended", GaugeMode.SUSPENDED)
-        assert view.stale() == view.readiness().why
-        await view.refresh()
-        assert view.status().holder == DAEMON, "the last values stay"
-        cluster.server.resume(daemon.zk.session_id)
-        await eventually(lambda: view.readiness().ok)
-        assert view.stale() is None
-
-
-async def test_a_failing_view_is_logged_once_and_keeps_its_values(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with governed(tmp_path) as (cluster, daemon, view):
-
-        async def broken(_role: object) -> None:
-            raise ValueError("an unexpected znode")
-
-        monkeypatch.setattr("controller.operator.role_status.look", broken)
-        for _ in range(3):
-            await view.refresh()
-        assert view.status().role_flag == "regent", "the last value stays"
-        assert [r.name for r in caplog.records if r.levelname == "ERROR"] == ["regent.view"]
-        fresh = View(daemon, cluster.dial, cluster.release_of)
-        await fresh.refresh()
-        assert fresh.status().mode == "active", "also where the first read fails"
 
 
 async def test_gauges_are_values_of_the_model(tmp_path: Path) -> None:
@@ -432,83 +237,5 @@ async def test_a_shadow_shows_the_state_that_it_follows(tmp_path: Path) -> None:
                 await view.handback(OperationRequest())
 
 
-async def test_the_age_of_the_heartbeat_grows_without_a_session(tmp_path: Path) -> None:
-    async with governed(tmp_path) as (_, daemon, view):
-        await eventually(lambda: daemon.counters.heartbeats.count > 0)
-        assert view.gauges().heartbeat_age_s < 60
-        assert 0 < view.gauges().lease_remaining_part <= 1
-        daemon.heartbeat_s -= 100
-        assert 100 < view.gauges().heartbeat_age_s < 160
-    daemon.heartbeat_s -= 1_000
-    found = view.gauges()
-    assert (found.heartbeat_age_s > 1_000, found.lease_remaining_part) == (True, 0.0), "there is no session any more"
-
-
 def test_every_mode_of_the_daemon_has_a_gauge() -> None:
     assert set(MODES) == set(Mode)
-
-
-# -- operations
-
-
-async def test_a_take_over_and_a_hand_back_are_followed_to_their_ends(tmp_path: Path) -> None:
-    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        view = View(daemon, cluster.dial, cluster.release_of)
-        planned = await view.takeover(OperationRequest(dry_run=True))
-        assert (planned.state, planned.steps[0].startswith("save a roll-back file")) == ("planned", True)
-        assert view.operation() is None
-        begun = await view.takeover(OperationRequest(reason="now"))
-        assert (begun.state, begun.kind, begun.reason) == ("running", "takeover", "now")
-        with pytest.raises(Refused, match="a takeover is running"):
-            await view.handback(OperationRequest())
-        await eventually(lambda: ended(view))
-        assert (state(view), message(view)) == ("done", f"daemon {DAEMON} holds the role, every broker knows")
-        assert (await view.handback(OperationRequest(dry_run=True))).state == "planned"
-        await view.handback(OperationRequest(reason="later"))
-        await eventually(lambda: ended(view))
-        assert state(view) == "done"
-        assert "holds the role, every broker knows" in message(view)
-        found = view.operation()
-        assert found is not None
-        assert found.steps[1].startswith("drained")
-        assert found.message not in found.steps, "the end is no step"
-
-
-async def test_one_of_two_simultaneous_operations_begins(tmp_path: Path) -> None:
-    async with governed(tmp_path) as (_, _, view):
-        both = [view.handback(OperationRequest(reason=reason)) for reason in ("one", "two")]
-        found = await asyncio.gather(*both, return_exceptions=True)
-        assert sorted(type(each).__name__ for each in found) == ["Operation", "Refused"]
-        await eventually(lambda: ended(view))
-        assert state(view) == "done"
-
-
-async def test_a_refused_operation_names_the_reason(tmp_path: Path) -> None:
-    async with kafka(tmp_path) as cluster, cluster.daemon() as daemon:
-        view = View(daemon, cluster.dial, cluster.release_of)
-        cluster.brokers[3].configs["inter.broker.listener.name"] = "REPLICATION"
-        assert (await view.takeover(OperationRequest(dry_run=True))).state == "refused"
-        await view.takeover(OperationRequest())
-        await eventually(lambda: ended(view))
-        assert (state(view), "listener names" in message(view)) == ("refused", True)
-        for broker in cluster.brokers:
-            await dies(cluster, broker)
-        await view.handback(OperationRequest())
-        await eventually(lambda: ended(view))
-        assert (state(view), message(view)) == ("refused", "no broker is live that could take the role")
-
-
-def ended(view: View) -> bool:
-    return state(view) != "running"
-
-
-def state(view: View) -> str:
-    found = view.operation()
-    assert found is not None
-    return found.state
-
-
-def message(view: View) -> str:
-    found = view.operation()
-    assert found is not None
-    return found.message
