@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import product
 
 import pytest
 
+from controller.access.quota_buckets import Account, QuotaBuckets
 from metadata_store.nodes.quota_nodes import quota_path
 from state_machines.admin_rules.mutation_quotas import (
     EVERY,
@@ -18,6 +20,7 @@ from state_machines.admin_rules.mutation_quotas import (
     quota_of,
     refilled,
 )
+from tests.core.virtual_time import in_exact_time
 
 PRECEDENCE = [
     ("/config/users/u/clients/c", ("u", "c")),
@@ -89,3 +92,18 @@ def test_a_rate_of_zero_gives_the_longest_throttle_time(rate: float) -> None:
     assert found.allowed
     again = charge(found.bucket, rate, 10.0, 1, 1.0, strict=True)
     assert (again.allowed, again.throttle_ms) == (False, THROTTLE_MS_MAX)
+
+
+@in_exact_time
+async def test_a_throttle_time_ends_with_the_time_that_has_passed_since_the_charge() -> None:
+    """Without a quota, or with a full bucket, it is zero."""
+    quotas = QuotaBuckets(window_s=10.0)
+    assert Account(quotas).charge(1_000_000)
+    assert Account(quotas).throttle_ms == 0
+    account = Account(quotas, Quota(2.0, ("u", "")), strict=False)
+    assert (account.charge(20), account.throttle_ms) == (True, 0)
+    for passed_s, throttle_ms in ((0.0, 5_000), (1.0, 4_000), (3.9995, 1), (0.1, 0)):
+        if not passed_s:
+            assert account.charge(10)
+        await asyncio.sleep(passed_s)
+        assert account.throttle_ms == throttle_ms

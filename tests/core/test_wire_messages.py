@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import tracemalloc
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from admin.routes import OWN
 from brokers.wire import kio_messages
@@ -164,6 +167,55 @@ def test_a_tagged_field_of_another_length_than_its_own_is_malformed() -> None:
 def test_null_is_not_written_where_a_version_has_none() -> None:
     with pytest.raises(TypeError, match="topics may not be null"):
         codec_of((Api.CREATE_TOPICS, 7, False)).write(CreateTopicsRequest(None, 5))  # type: ignore[arg-type]
+
+
+OTHER_DEFAULTS = {
+    ("PRODUCE", "log_append_time_ms"): -1,
+    ("CREATE_TOPICS", "configs"): (),
+    ("DESCRIBE_LOG_DIRS", "total_bytes"): 0,
+    ("DESCRIBE_LOG_DIRS", "usable_bytes"): 0,
+}
+"""Defaults that differ from those of kio."""
+
+
+def structs_of(layout: Layout, struct: type[Struct]) -> Iterator[tuple[Layout, type[Struct]]]:
+    """Pairs a layout and the layouts nested in it with the structs that are read and written by them."""
+    yield layout, struct
+    for info in msgspec.structs.fields(struct):
+        field = next((field for field in layout.fields if field.name == info.name), None)
+        inner = next(
+            (part for part in get_args(info.type) if isinstance(part, type) and issubclass(part, Struct)), None
+        )
+        if field is not None and inner is not None and isinstance(field.kind, Layout):
+            yield from structs_of(field.kind, inner)
+
+
+@pytest.mark.parametrize("api", MESSAGES, ids=lambda api: api.name)
+@pytest.mark.parametrize("response", [False, True])
+def test_a_field_that_a_version_lacks_has_kafkas_default(api: Api, response: bool) -> None:
+    message = MESSAGES[api]
+    target = message.response if response else message.request
+    for version in range(message.first, message.last + 1) if target is not None else ():
+        assert target is not None
+        for layout, struct in structs_of(kio_messages.layout(api, version, response=response), target):
+            defaults = {info.name: info.default for info in msgspec.structs.fields(struct) if not info.required}
+            for field in layout.fields:
+                if field.name in defaults and (field.tag is not None or is_absent_somewhere(api, response, field.name)):
+                    wanted = OTHER_DEFAULTS.get((api.name, field.name), field.default)
+                    assert defaults[field.name] == wanted, (version, struct, field.name)
+
+
+def is_absent_somewhere(api: Api, response: bool, name: str) -> bool:
+    """Checks whether a version of the message has no field of this name."""
+    message = MESSAGES[api]
+    versions = range(message.first, message.last + 1)
+    return any(name not in names_in(kio_messages.layout(api, v, response=response)) for v in versions)
+
+
+def names_in(layout: Layout) -> set[str]:
+    """Returns the names of all fields, nested ones included."""
+    inner = [names_in(field.kind) for field in layout.fields if isinstance(field.kind, Layout)]
+    return {field.name for field in layout.fields}.union(*inner)
 
 
 @pytest.mark.parametrize("kind", ["float64", "uint16"])
