@@ -42,7 +42,8 @@ class Acting:
     def _client(self, who: str) -> SimZooKeeper | None:
         """``d0``: a daemon's session; ``b3``: a broker's; ``active``: the controller's; only one that lives."""
         if who == ACTIVE:
-            zk = next((d.zk for d in self.w.daemons if d.term is not None and d.term.serving.is_set()), None)
+            daemon = self.w.serving_daemon()
+            zk = daemon.zk if daemon is not None else None
         else:
             zk = self.w.daemons[int(who[1:])].zk if who[0] == "d" else self.w.brokers[int(who[1:])].zk
         return zk if zk is not None and zk.session_id in self.w.ensemble.sessions else None

@@ -125,27 +125,29 @@ class CallActions(Acting):
         call_id, attempt = self.w.chance.randbytes(16), 0
         until_s = self.w.loop.now_s + AGAIN_S_MAX
         while self.w.loop.now_s < until_s:
-            if (term := self._is_serving()) is not None:
+            if (term := self.w.serving_term()) is not None:
                 call = CarriedCall(api, VERSIONS[api], body, "User:ANONYMOUS", "admin", "", call_id, attempt)
                 attempt += 1
                 try:
-                    return await self._asked(term, call, until_s)
+                    return await self._asked(term, call)
                 except NotController:
                     self.w.trace(f"{api.name} is to be tried again, {attempt} tries")
             await asyncio.sleep(PAUSE_S)
         return None
 
-    async def _asked(self, term: Term, call: CarriedCall, until_s: float) -> Any:
-        """Given up when the daemon goes, or somebody else comes into office."""
-        asking = asyncio.ensure_future(Calls(term.queue, term.authorizer, term.topic_name).carried(call))
-        while not asking.done() and self._is_serving() is term and self.w.loop.now_s < until_s:
-            await asyncio.wait({asking}, timeout=PAUSE_S)
+    async def _asked(self, term: Term, call: CarriedCall) -> Any:
+        """Given up when the daemon goes, or another daemon's term serves."""
+        asking, daemon = (
+            asyncio.ensure_future(Calls(term.queue, term.authorizer, term.topic_name).carried(call)),
+            self.w.serving_daemon(),
+        )
+        assert daemon is not None
+        with self.w.liveness.call(call.api.name, daemon):
+            while not asking.done() and self.w.serving_term() is term:
+                await asyncio.wait({asking}, timeout=PAUSE_S)
         if not asking.done():
             asking.cancel()
             raise NotController
         reply = asking.result()
         self.w.trace(f"{call.api.name} is answered: {reply}")
         return reply
-
-    def _is_serving(self) -> Term | None:
-        return next((d.term for d in self.w.daemons if d.term is not None and d.term.serving.is_set()), None)

@@ -60,10 +60,9 @@ class DaemonActions(Acting):
 
     def do_hand_back(self, seconds: float) -> None:
         """The active daemon is asked to hand the role back; ``seconds`` later the role is regent's again."""
-        for node in self.w.daemons:
-            if node.term is not None and node.term.serving.is_set():
-                node.hand_back()
-                self.w.handed_over += 1
-                self._later(seconds, self.w.actions.do_give_role, "regent")
-                self.w.happened(faults.DAEMON_HANDBACK)
-                return
+        node = self.w.serving_daemon()
+        if node is not None:
+            node.hand_back()
+            self.w.handed_over += 1
+            self._later(seconds, self.w.actions.do_give_role, "regent")
+            self.w.happened(faults.DAEMON_HANDBACK)

@@ -21,6 +21,7 @@ from state_machines.model.types import Leadership, TopicPartition
 from tests.simulation import faults
 from tests.simulation.acting import Acting
 from tests.simulation.history import Key
+from tests.simulation.liveness import PATIENCE_S
 
 ANSWER_S_MAX: Final = 10.0
 
@@ -43,17 +44,17 @@ class ElectionActions(Acting):
         self.w.operate(self._elect(ElectionType[kind.upper()], name))
 
     async def _elect(self, kind: ElectionType, name: str) -> None:
-        term = next((d.term for d in self.w.daemons if d.term is not None and d.term.serving.is_set()), None)
-        if term is None:
+        daemon = self.w.serving_daemon()
+        if daemon is None or daemon.term is None:
             return
         wanted = None if name == "all" else self._partitions(name)
         if kind is ElectionType.UNCLEAN:
             topics = self.w.invariants.history.topics if name == "all" else [name]
             self.w.invariants.history.unclean.update(topics)
         before = self._states()
-        with suppress(NotController, TimeoutError):
-            async with asyncio.timeout(3 * ANSWER_S_MAX):
-                reply = await Calls(term.queue).elect_leaders(ElectLeadersCall(kind, wanted, ANSWER_S_MAX))
+        with suppress(NotController, TimeoutError), self.w.liveness.call("elect", daemon):
+            async with asyncio.timeout(PATIENCE_S):
+                reply = await Calls(daemon.term.queue).elect_leaders(ElectLeadersCall(kind, wanted, ANSWER_S_MAX))
             self.w.trace(f"elected {kind.name} {name}: {[one.error for one in reply.results]}")
             self.w.happened(faults.ELECTION_BY_REQUEST)
             self._judge(reply, before)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from brokers.listener.controller_listener import NotController
 from controller.requests.calls import Calls
@@ -15,8 +15,11 @@ from metadata_store.errors import ZkError
 from state_machines.model.types import TopicPartition
 from tests.simulation import faults
 from tests.simulation.acting import Acting, ids
+from tests.simulation.liveness import PATIENCE_S
 
-CALL_S_MAX: Final = 30.0
+if TYPE_CHECKING:
+    from tests.simulation.daemons import DaemonNode
+
 CANCEL: Final = "-"
 
 
@@ -25,13 +28,15 @@ class ReassignmentActions(Acting):
 
     def do_reassign(self, *words: object) -> None:
         """A call to the daemon that is in office."""
-        term = next((d.term for d in self.w.daemons if d.term is not None and d.term.serving.is_set()), None)
-        if term is not None:
-            self.w.operate(self._call(Calls(term.queue), dict(map(_target, words))))
+        daemon = self.w.serving_daemon()
+        if daemon is not None and daemon.term is not None:
+            self.w.operate(self._call(daemon, Calls(daemon.term.queue), dict(map(_target, words))))
 
-    async def _call(self, calls: Calls, targets: dict[TopicPartition, tuple[int, ...] | None]) -> None:
-        with suppress(NotController, TimeoutError):
-            async with asyncio.timeout(CALL_S_MAX):
+    async def _call(
+        self, daemon: DaemonNode, calls: Calls, targets: dict[TopicPartition, tuple[int, ...] | None]
+    ) -> None:
+        with suppress(NotController, TimeoutError), self.w.liveness.call("reassign", daemon):
+            async with asyncio.timeout(PATIENCE_S):
                 refused = (await calls.alter_reassignments(AlterReassignments(targets))).refused
                 self.w.trace(f"reassigned {targets}, refused {[(name, why.error) for name, why in refused.items()]}")
                 for name in targets.keys() - refused.keys():

@@ -112,7 +112,7 @@ class DaemonNode:
     async def _main(self, process: Process) -> None:
         network = self.world.network
         address = self.settings.listener.host, self.settings.listener.port
-        self._listener = SimListener(network, process, address)
+        self._listener = SimListener(network, process, address, lambda api: self.world.liveness.call(api, self))
         self.daemon = Daemon(
             self.settings,
             lambda: self._connect(process),

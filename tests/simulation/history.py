@@ -60,7 +60,7 @@ class History:
     asked for, or was allowed, at some time. ``topic_ids``: the first id of an incarnation.
     ``scribbled``: partitions whose state znode was written last by somebody who is neither controller nor leader, and
     the epoch of the last term that served by then. ``to_be_created`` and ``to_be_deleted``: topics that admin
-    clients named.
+    clients named. ``holder``: whose role the flag says it is. ``changed_s``: when paths were written or deleted last.
     """
 
     def __init__(self) -> None:
@@ -84,9 +84,16 @@ class History:
         self.to_be_created: set[str] = set()
         self.to_be_deleted: set[str] = set()
         self.registered: dict[int, int] = {}
+        self.holder = ""
+        self.changed_s: dict[str, float] = {}
         self.epoch = 0
         self.epoch_version = 0
         self._decoder = TopicDecoder()
+
+    def partitions(self) -> set[Key]:
+        """Every partition that there is or was."""
+        assigned = {(topic.name, partition) for topic in self.topics.values() for partition in topic.partitions}
+        return assigned | self.states.keys() | self.former.keys()
 
     def assignment(self, key: Key) -> tuple[int, ...]:
         """Replicas of a partition; none where it is not assigned."""
@@ -141,6 +148,10 @@ class History:
     def untold(self, broker: int) -> set[Key]:
         """Partitions of which a broker may not have heard that they ended, or what they began with."""
         return self.by_hand | self.spoilt | {key for key, brokers in self.unaware.items() if broker in brokers}
+
+    def hosted_by(self, broker: int) -> set[Key]:
+        """Partitions of which a broker may have a log of a life that ended: it refuses what comes after it."""
+        return {key for key, brokers in self.hosts.items() if broker in brokers}
 
     def life(self, key: Key) -> int:
         """Number of the present life, or of the next one."""

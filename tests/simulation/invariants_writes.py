@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from controller.handlers.reassignment import STOPPED_S_MAX
-from controller.role.own_znodes import TOPIC_IDS_BEGIN
+from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments
 from metadata_store.port import (
@@ -79,6 +79,8 @@ class WriteInvariants(Checking):
         if by_daemon:
             self._fenced(session, ops)
         for op, result in zip(ops, results, strict=True):
+            if not isinstance(op, Check):
+                self._changed(result.path if isinstance(result, Created) else op.path)
             if isinstance(op, SetData):
                 assert isinstance(result, Stat)
                 self._written(session, op.path, op.data, result, op.version)
@@ -109,6 +111,8 @@ class WriteInvariants(Checking):
             if expected is None:
                 created = key, self.history.life(key)
                 self._created[created] = self.world.registrations_known_to(session.client.process)
+        elif path == own.ROLE:
+            self.history.holder = own.decode_role(data).holder
         elif path == paths.CONTROLLER_EPOCH:
             self._epoch_written(session, int(data or b"0"), stat.version)
         elif (topic := topic_of(path)) is not None:
@@ -306,8 +310,12 @@ class WriteInvariants(Checking):
 
     def deregistered(self, path: str) -> None:
         """A registration vanished."""
+        self._changed(path)
         if path.startswith(paths.BROKER_IDS + "/"):
             self.history.registered.pop(int(path.rpartition("/")[2]), None)
+
+    def _changed(self, path: str) -> None:
+        self.history.changed_s[path] = self.world.loop.now_s
 
     def asks(self, changes: Sequence[IsrChange]) -> None:
         """A leader asks for ISRs."""
@@ -317,4 +325,4 @@ class WriteInvariants(Checking):
 
 def _is_given_up(path: str) -> bool:
     """Whether a term deletes this when it gives its role up."""
-    return path.startswith(OWN_ROOTS) and path != TOPIC_IDS_BEGIN
+    return path.startswith(OWN_ROOTS) and path != own.TOPIC_IDS_BEGIN

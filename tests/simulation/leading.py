@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from brokers.wire.errors import Error
@@ -222,10 +221,15 @@ class LeadingBroker:
         return None
 
     async def create(self, op: Create) -> None:
-        """Writes a znode of its own, as well as it can."""
-        with suppress(NotConnected, OutcomeUnknown, ZkError):
-            if self.zk is not None:
+        """Writes a znode of its own, and tries again where the connection is lost."""
+        while self.zk is not None:
+            try:
                 await self.zk.create(op.path, op.data, sequential=op.sequential)
+                return
+            except (NotConnected, OutcomeUnknown):
+                await asyncio.sleep(0.3)
+            except ZkError:
+                return
 
 
 def _leadership(data: bytes | None, version: int) -> Leadership | None:

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import random
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from brokers.listener.controller_listener import ControllerListener
 from brokers.wire.frames import ConnectionLost
 from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.versions import Api
 from testing.simulated.requests import read_head, read_request
 from testing.simulated.values import Request
 from tests.simulation.loop import Process, SimLoop
@@ -27,6 +29,8 @@ BODIES_MAX: Final = 500
 """Decoded bodies that are kept: all brokers are sent the same ones."""
 
 Address = tuple[str, int]
+Pending = Callable[[str], AbstractContextManager[None]]
+"""What is entered while a call with this name is not answered."""
 
 
 class Network:
@@ -79,9 +83,10 @@ class Network:
 class SimListener(ControllerListener):
     """The controller listener of one daemon process, without a socket."""
 
-    def __init__(self, network: Network, process: Process, address: Address) -> None:
+    def __init__(self, network: Network, process: Process, address: Address, pending: Pending) -> None:
         super().__init__(*address)
         self._network = network
+        self._pending = pending
         self._process = process
         self._at = address
         self._calls: dict[asyncio.Future[bytes], Process] = {}
@@ -119,7 +124,8 @@ class SimListener(ControllerListener):
 
     async def _serve(self, process: Process, frame: bytes, answer: asyncio.Future[bytes]) -> None:
         try:
-            reply = await self.respond(frame)
+            with self._pending(Api(int.from_bytes(frame[:2])).name):
+                reply = await self.respond(frame)
         except Malformed as error:
             process.call_soon(_lose, answer, str(error))
             return

@@ -35,6 +35,10 @@ class Action:
     verb: str
     words: tuple[Word, ...] = ()
 
+    def later(self, seconds: float) -> Action:
+        """The same, later."""
+        return replace(self, at_s=round(self.at_s + seconds, 3))
+
     def __str__(self) -> str:
         return " ".join([f"{self.at_s:.3f}", self.verb, *map(_text, self.words)])
 

@@ -16,6 +16,7 @@ from brokers.queries import BrokerQueries
 from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
 from controller.role import own_znodes as own
 from controller.role.own_znodes import RoleFlag
+from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_id
 from metadata_store.errors import ZooKeeperError
@@ -33,6 +34,7 @@ from tests.simulation.checking import ERROR, Violation
 from tests.simulation.daemons import DIGEST, STRANGE_DIGEST, DaemonNode, settings_of
 from tests.simulation.ensemble import Ensemble, Session
 from tests.simulation.invariants import Invariants
+from tests.simulation.liveness import Liveness
 from tests.simulation.loop import Process, SimLoop
 from tests.simulation.network import Network, SimConnection
 from tests.simulation.plan import Plan
@@ -119,6 +121,7 @@ class World:
         self.removing = 0
         self.scribbling = 0
         self.calling = 0
+        self.acted = 0
         self.one_removes = asyncio.Lock()
         self.invariants = Invariants(self)
         self.lines: list[str] | None = [] if keep else None
@@ -139,6 +142,7 @@ class World:
         )
         self.actions = Actions(self)
         self.quiescence = Quiescence(self)
+        self.liveness = Liveness(self)
         self.ensemble.happened = self.happened
         self.loop.spun = self.invariants.spun
         self.ensemble.committed, self.ensemble.ended = self._committed, self._session_ended
@@ -160,7 +164,7 @@ class World:
             self.events,
             self.loop.handled,
             self.counts,
-            self.quiescence.views() if quiet else "",
+            self.quiescence.digest() if quiet else "",
             self.lines or [],
         )
 
@@ -181,10 +185,12 @@ class World:
             self.network.later(START_S * self.chance.random(), start)
         for action in self.plan.actions:
             self.network.later(max(0.0, action.at_s - self.loop.now_s), self._act, action.verb, action.words)
+        self.liveness.begin()
         last_s = max((action.at_s for action in self.plan.actions), default=0.0)
         self.network.later(max(START_S, last_s) + 1.0, self.quiescence.begin)
 
     def _act(self, verb: str, words: Sequence[object]) -> None:
+        self.acted += 1
         self.trace(" ".join(["----", verb, *map(str, words)]))
         self.actions.perform(verb, *words)
         self.event()
@@ -282,9 +288,17 @@ class World:
 
     def registrations_known_to_the_active(self) -> dict[int, int]:
         """Those of the active daemon; none where no daemon is."""
-        found = (d.term for d in self.daemons if d.term is not None and d.term.serving.is_set())
-        term = next(found, None)
+        term = self.serving_term()
         return {b: known.epoch for b, known in term.cluster.brokers.items()} if term is not None else {}
+
+    def serving_daemon(self) -> DaemonNode | None:
+        """The first daemon whose term serves."""
+        return next((d for d in self.daemons if d.term is not None and d.term.serving.is_set()), None)
+
+    def serving_term(self) -> Term | None:
+        """The term of that daemon."""
+        daemon = self.serving_daemon()
+        return daemon.term if daemon is not None else None
 
     def serves(self, epoch: int) -> bool:
         """Whether a daemon's term of this epoch serves."""

@@ -1,0 +1,208 @@
+"""Liveness at every moment of a run: nothing stays stuck for a minute while nothing stands in its way.
+
+What may be stuck is looked at once a second, each together with its *circumstances*: whatever else must stay the same
+for the minute. A lost connection, a restart or a new term begins the minute anew; trouble that lasts keeps it from
+beginning.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from controller.role import own_znodes as own
+from controller.role.mode import Mode
+from controller.term.claim_monitor import OUTRANKED
+from metadata_store import paths
+from tests.simulation.checking import Violation
+from tests.simulation.history import Key
+from tests.simulation.loop import Life, Process
+from tests.simulation.unfinished import unfinished
+
+if TYPE_CHECKING:
+    from tests.simulation.daemons import DaemonNode
+    from tests.simulation.world import World
+    from tests.simulation.zookeeper import SimZooKeeper
+
+STUCK_S: Final = 60.0
+POLL_S: Final = 1.0
+PATIENCE_S: Final = 1.5 * STUCK_S
+"""How long clients wait for responses: longer than a daemon may leave them unanswered."""
+VIEWS_EVERY: Final = 8
+"""What a broker knows is compared at one look of so many."""
+NAME: Final = "liveness"
+
+Circumstances = Hashable | None
+"""None: something stands in the way."""
+
+
+class Liveness:
+    """Looks at daemons, their queues and calls, the controller's work, and what brokers know."""
+
+    def __init__(self, world: World) -> None:
+        self.w = world
+        self._looks = 0
+        self._numbers = itertools.count()
+        self._calls: dict[int, tuple[str, DaemonNode, Process | None]] = {}
+        self._since: dict[Hashable, tuple[Hashable, float]] = {}
+        self._before: dict[Hashable, tuple[Hashable, float]] = {}
+
+    def begin(self) -> None:
+        """Looks from now on."""
+        self.w.network.later(POLL_S, self._look)
+
+    @contextmanager
+    def call(self, what: str, node: DaemonNode) -> Iterator[None]:
+        """A call that the daemon has to answer."""
+        number = next(self._numbers)
+        self._calls[number] = what, node, node.process
+        try:
+            yield
+        finally:
+            del self._calls[number]
+
+    def _look(self) -> None:
+        self._looks += 1
+        self._before, self._since = self._since, {}
+        for what, circumstances in self._perhaps_stuck():
+            if circumstances is not None and self._for_s(what, circumstances) >= STUCK_S:
+                self.w.violated(Violation(NAME, f"for {STUCK_S:g} s {what}"))
+        self._views()
+        self.w.network.later(POLL_S, self._look)
+
+    def _for_s(self, what: Hashable, circumstances: Hashable) -> float:
+        """How long this has been so, without a look that found it otherwise."""
+        now_s, before = self.w.loop.now_s, self._before.get(what)
+        since_s = before[1] if before is not None and before[0] == circumstances else now_s
+        self._since[what] = circumstances, since_s
+        return now_s - since_s
+
+    def _perhaps_stuck(self) -> Iterator[tuple[str, Circumstances]]:
+        yield from self._daemons()
+        for number, (what, node, process) in self._calls.items():
+            if node.process is process:
+                yield f"call {number} is not answered: {what}", self._daemon(node)
+        serving = self.w.serving_daemon()
+        if serving is None:
+            yield "no daemon serves", self._role()
+            return
+        yield from self._queue(serving)
+        if not self.w.removing and not self.w.scribbling:
+            term = self._term(serving)
+            for work in unfinished(self.w) if term is not None else ():
+                well = tuple(self._broker(broker) for broker in sorted(work.brokers))
+                yield work.what, None if None in well else (term, well)
+
+    # -- circumstances
+
+    def _session(self, zk: SimZooKeeper | None) -> Circumstances:
+        """A connection that stands and is answered at once."""
+        if zk is None or zk.session is None or zk.session_id not in self.w.ensemble.sessions:
+            return None
+        ensemble, member, session = self.w.ensemble, zk.server_of_connection, zk.session
+        troubled = not ensemble.available or ensemble.write_s or zk.cut_off or zk.answer_delay_s or session.codes
+        if troubled or member is None or member.frozen or member.lag_s:
+            return None
+        return zk.session_id, zk.connection
+
+    def _daemon(self, node: DaemonNode) -> Circumstances:
+        """A process that runs, with a session."""
+        session = self._session(node.zk)
+        if session is None or node.process is None or node.process.life is not Life.RUNNING:
+            return None
+        return node.lives, node.process.halts, session
+
+    def _term(self, node: DaemonNode) -> Circumstances:
+        """A term that nobody ended."""
+        daemon = self._daemon(node)
+        return None if daemon is None or node.term is None else (node.term.claim.epoch, daemon)
+
+    def _broker(self, broker: int) -> Circumstances:
+        """A broker that fetches, and answers every request at once and without an error."""
+        node, wire = self.w.brokers[broker], self.w.brokers[broker].wire
+        session, hosting = self._session(node.zk), node.core.hosting
+        troubled = wire.refuses or wire.slow_s or wire.errors or hosting.failed or hosting.offline or node.foreign
+        if session is None or troubled or not node.fetching or node.stopping or node.process is None:
+            return None
+        if self.w.invariants.history.registered.get(broker) != node.core.epoch or wire.stale_epoch >= node.core.epoch:
+            return None
+        return node.lives, node.process.halts, node.core.epoch, node.address, session
+
+    def _role(self) -> Circumstances:
+        """The role is regent's, and a daemon that may claim runs; one that waits for an operator stands in the way."""
+        daemons = tuple(self._daemon(node) for node in self.w.daemons)
+        able = any(c is not None and not self._may_be_refused(n) for c, n in zip(daemons, self.w.daemons, strict=True))
+        waits = any(node.daemon is not None and node.daemon.why == OUTRANKED for node in self.w.daemons)
+        return daemons if able and not waits and self.w.invariants.history.holder == "regent" else None
+
+    def _may_be_refused(self, node: DaemonNode) -> bool:
+        """Whether daemons have different credentials, and this one is blocked."""
+        return bool(self.w.plan.odd) and node.daemon is not None and node.daemon.mode is Mode.BLOCKED
+
+    # -- what may be stuck
+
+    def _daemons(self) -> Iterator[tuple[str, Circumstances]]:
+        """Yields daemons that neither lead nor wait in the queue of daemons."""
+        for node in self.w.daemons:
+            if node.daemon is None or (circumstances := self._daemon(node)) is None:
+                continue
+            mode, why, term = node.daemon.mode, node.daemon.why, node.term
+            if mode is Mode.ACTIVE and term is not None and not term.gate.ended:
+                continue
+            if mode is Mode.STANDBY and self._queues(node):
+                continue
+            if self._may_be_refused(node) or (mode is Mode.BLOCKED and why == OUTRANKED):
+                continue
+            yield f"{node} is {mode}: {why}", circumstances
+
+    def _queues(self, node: DaemonNode) -> bool:
+        assert node.zk is not None
+        owned = self.w.ensemble.leader.tree.ephemerals(node.zk.session_id)
+        return any(path.startswith(own.LOCKS) for path in owned)
+
+    def _queue(self, node: DaemonNode) -> Iterator[tuple[str, Circumstances]]:
+        """Yields a queue that does not drain, and one that is never idle although nothing happens."""
+        daemon, term = node.daemon, self._term(node)
+        if daemon is None or node.term is None or term is None:
+            return
+        handled = sum(timer.count for timer in daemon.counters.events.values())
+        if len(node.term.queue) or node.term.handling is not None:
+            yield f"{node} handles {node.term.handling}, {len(node.term.queue)} events wait", (term, handled)
+        if not node.term.idle.is_set():
+            yield f"{node} is never idle", (term, self.w.acted)
+
+    def _views(self) -> None:
+        """Compares what brokers know that could be sent everything for a minute."""
+        serving, history = self.w.serving_daemon(), self.w.invariants.history
+        term = self._term(serving) if serving is not None else None
+        if term is None or self.w.removing or self.w.scribbling or history.lost_ids():
+            return
+        recent: frozenset[Key] | None = None
+        for broker in history.registered:
+            well = self._broker(broker)
+            steady = well is not None and self._for_s(f"broker {broker}", (term, well)) >= STUCK_S
+            if steady and (self._looks + broker) % VIEWS_EVERY == 0:
+                recent = self._recent() if recent is None else recent
+                live_list = not any(self._is_recent(paths.broker(other)) for other in self.w.brokers)
+                if wrong := self.w.quiescence.views.wrong(broker, recent, live_list=live_list):
+                    self.w.violated(Violation(NAME, f"for {STUCK_S:g} s {'; '.join(wrong)}"))
+
+    def _recent(self) -> frozenset[Key]:
+        """Partitions of which something was written lately, or a broker came or went; or whose log failed somewhere."""
+        history, found = self.w.invariants.history, set[Key]()
+        for key in history.partitions():
+            name, brokers = key[0], map(paths.broker, history.assignment(key))
+            written = paths.topic(name), paths.deletion(name), paths.state(*key), *brokers
+            failed = any(self._has_failed(broker, key) for broker in history.assignment(key))
+            if failed or name in history.markers or any(map(self._is_recent, written)):
+                found.add(key)
+        return frozenset(found)
+
+    def _has_failed(self, broker: int, key: Key) -> bool:
+        node = self.w.brokers.get(broker)
+        return node is not None and (key in node.core.hosting.failed or key in node.core.hosting.offline)
+
+    def _is_recent(self, path: str) -> bool:
+        return self.w.loop.now_s - self.w.invariants.history.changed_s.get(path, 0.0) < STUCK_S

@@ -1,0 +1,107 @@
+"""What the controller has still to do, as ZooKeeper shows it: partitions without leaders, deletions, reassignments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from state_machines.model.types import Assignment
+from tests.simulation.history import Key
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Unfinished(NamedTuple):
+    """Work in words, which change with every step of it. ``brokers`` must be well for the controller to do it."""
+
+    what: str
+    brokers: frozenset[int] = frozenset()
+
+
+def unfinished(world: World) -> Iterator[Unfinished]:
+    """Yields all of it (I5, I12)."""
+    yield from _deletions(world)
+    yield from _leaders(world)
+    yield from _reassignments(world)
+
+
+def can_end(world: World, key: Key, moved: Assignment) -> bool:
+    """Returns whether a reassignment can end: no replica joins the ISR of a partition that is not led.
+
+    Nor does one where brokers refuse its topic id or epochs.
+    """
+    history = world.invariants.history
+    state = history.current(key)
+    led = state is not None and state.leader in history.registered
+    unheeded = key in history.former or key in history.spoilt
+    return led and not unheeded and all(broker in history.registered for broker in moved.target)
+
+
+def held_up(world: World, name: str) -> bool:
+    """Returns whether a deletion waits, as with Kafka's controller, for a reassignment that cannot end."""
+    topic = world.invariants.history.topics.get(name)
+    moving = {p: a for p, a in topic.partitions.items() if a.moving} if topic is not None else {}
+    return any(not can_end(world, (name, partition), moved) for partition, moved in moving.items())
+
+
+def _deletions(world: World) -> Iterator[Unfinished]:
+    history = world.invariants.history
+    for name in sorted(history.markers):
+        topic = history.topics.get(name)
+        if topic is None:
+            yield Unfinished(f"{name} has a marker and does not exist")
+        elif not held_up(world, name):
+            replicas = {b for assignment in topic.partitions.values() for b in assignment.replicas}
+            if replicas <= history.registered.keys():
+                yield Unfinished(f"{name} is still not deleted", frozenset(history.registered))
+
+
+def _leaders(world: World) -> Iterator[Unfinished]:
+    history = world.invariants.history
+    for topic in history.topics.values():
+        for partition, assignment in topic.partitions.items() if topic.name not in history.markers else ():
+            key = topic.name, partition
+            state = history.current(key)
+            if state is not None and (_leads(world, state.leader, key) or key in history.spoilt):
+                continue
+            if not any(_can_lead(world, broker, key) for broker in (state.isr if state else assignment.replicas)):
+                continue
+            if state is None:
+                yield Unfinished(f"{key} never started, its replicas are {assignment.replicas}")
+            else:
+                yield Unfinished(f"{key} has no live leader: {state}")
+
+
+def _leads(world: World, leader: int, key: Key) -> bool:
+    """Returns whether a leader lives, and its log is not on a directory that failed."""
+    node = world.brokers.get(leader)
+    return leader in world.invariants.history.registered and (node is None or key not in node.core.hosting.offline)
+
+
+def _can_lead(world: World, broker: int, key: Key) -> bool:
+    """Returns whether nothing keeps a broker from leading a partition."""
+    node, there = world.brokers.get(broker), broker in world.invariants.history.registered
+    if node is None or not there or node.stopping:
+        return False
+    return key not in node.core.hosting.failed and key not in node.core.hosting.offline
+
+
+def _reassignments(world: World) -> Iterator[Unfinished]:
+    """Yields reassignments that can end, ISRs with dropped members, and requests for what is not under way."""
+    history = world.invariants.history
+    moving = history.moving()
+    for key, moved in moving.items():
+        state = history.current(key)
+        if state is not None and can_end(world, key, moved):
+            joined = set(moved.target) <= set(state.isr)
+            brokers = frozenset() if joined else frozenset(moved.replicas)
+            yield Unfinished(f"{key} is still reassigned: {moved}", brokers)
+    for key, states in history.states.items():
+        replicas = history.assignment(key)
+        strays = set(states[-1].isr).difference(replicas)
+        if strays and key not in history.spoilt:
+            yield Unfinished(f"{key} has {strays} in the ISR, which are not assigned", frozenset(replicas))
+    for name, target in history.request.items():
+        if name not in moving or moving[name].target != target:
+            yield Unfinished(f"{name} to {target} is still asked for")
