@@ -11,6 +11,7 @@ from tests.simulation.actions_daemons import DaemonActions
 from tests.simulation.actions_elections import ElectionActions
 from tests.simulation.actions_ensemble import EnsembleActions
 from tests.simulation.actions_foreign import ForeignActions
+from tests.simulation.actions_interference import InterferenceActions
 from tests.simulation.actions_reassignment import ReassignmentActions
 from tests.simulation.actions_topics import TopicActions
 
@@ -19,6 +20,7 @@ class Actions(
     ClusterActions,
     TopicActions,
     ForeignActions,
+    InterferenceActions,
     CallActions,
     ReassignmentActions,
     ElectionActions,

@@ -83,6 +83,19 @@ class EnsembleActions(Acting):
         if session is not None:
             session.codes, session.requests_before = [Code[code]] * times, before
 
+    def do_zk_refuse(self, who: str, seconds: float) -> None:
+        """No server lets a client connect, for instance because its address has too many connections."""
+        client = self._client(who)
+        if client is not None:
+            self.w.ensemble.refused_until_s[client.name] = self.w.loop.now_s + seconds
+            client.hung_up()
+
+    def do_zk_late(self, seconds: float, late_s: float) -> None:
+        """Sessions end later than at their time-out: servers look at them in turns, and a new leader begins anew."""
+        self.w.ensemble.late_s = late_s
+        self._later(seconds, setattr, self.w.ensemble, "late_s", 0.0)
+        self.w.happened(faults.ZK_LATE)
+
     def do_zk_freeze(self, server: int, seconds: float) -> None:
         """A follower is frozen: whoever is connected there must leave it."""
         ensemble = self.w.ensemble

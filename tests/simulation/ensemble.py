@@ -17,10 +17,12 @@ from metadata_store.port import OpResult, WatchEvent, Write
 from testing.memory.permissions import Identity
 from testing.memory.server import FIRST_SESSION_ID, MemoryServer, _Session
 from testing.memory.tree import Touched
+from tests.simulation import faults
 from tests.simulation.loop import Life, SimLoop
 
 if TYPE_CHECKING:
     from tests.simulation.link import SimLink
+    from tests.simulation.zookeeper import SimZooKeeper
 
 LAG_S_MAX: Final = 0.004
 """How far a healthy follower is behind."""
@@ -167,6 +169,12 @@ class Ensemble:
         self.committed: Committed = lambda *_: None
         self.ended: Callable[[Session, Sequence[Touched]], None] = lambda *_: None
         self.happened: Callable[[str], None] = lambda _: None
+        self.requested: Callable[[SimZooKeeper], None] = lambda _: None
+        """Hears of each request when its client sends it."""
+        self.late_s = 0.0
+        """How much later than at its time-out a session may end."""
+        self.refused_until_s: dict[str, float] = {}
+        """Clients, by name, that no server lets connect."""
         self.available = True
         self.write_s = 0.0
         self.session_ms_max = SESSION_MS_MAX
@@ -210,7 +218,10 @@ class Ensemble:
         session.heard_s = self.loop.now_s
 
     def _watch(self, session: Session) -> None:
-        self.loop.call_at(session.heard_s + session.timeout_s, self._perhaps_expire, session, context=self.context)
+        late_s = self.late_s * self.chance.random() if self.late_s else 0.0
+        self.loop.call_at(
+            session.heard_s + session.timeout_s + late_s, self._perhaps_expire, session, context=self.context
+        )
 
     def _perhaps_expire(self, session: Session) -> None:
         if session.id not in self.sessions or not session.silent:
@@ -282,6 +293,9 @@ class Ensemble:
     def choose(self, client: SimLink) -> Member | None:
         """A server that a client can connect to: none that is behind what it has seen."""
         if not self.available or client.cut_off or client.process.life is Life.FROZEN:
+            return None
+        if self.loop.now_s < self.refused_until_s.get(client.name, 0.0):
+            self.happened(faults.ZK_REFUSED)
             return None
         fit = [member for member in self.members if member.tree.zxid >= client.last_zxid and not member.frozen]
         return self.chance.choice(fit) if fit else None

@@ -12,6 +12,7 @@ from tests.simulation.acting import ACTIVE
 from tests.simulation.generate_calls import calls
 from tests.simulation.generate_calm import with_calm
 from tests.simulation.generate_foreign import foreign, ibp_of
+from tests.simulation.generate_interference import interference
 from tests.simulation.generate_zookeeper import odd_daemons, troubles
 from tests.simulation.plan import Action, Plan, Word
 
@@ -148,6 +149,7 @@ class Generator:
         self.actions += calls(self.seed, self.topics, len(self.brokers), BEGIN_S, self.at_s)
         self.actions += troubles(self.seed, self.daemons, self.servers, len(self.brokers), BEGIN_S, self.at_s)
         self.actions += foreign(self.seed, self.topics, self.brokers, self.daemons, BEGIN_S, self.at_s)
+        self.actions += interference(self.seed, self.topics, self.brokers, self.daemons, BEGIN_S, self.at_s)
         drawn = with_calm(self.seed, self.actions, self.brokers, self.daemons)
         actions = tuple(sorted(drawn, key=lambda action: action.at_s))
         return Plan(

@@ -19,7 +19,7 @@ from metadata_store import paths
 from tests.simulation.checking import Violation
 from tests.simulation.history import Key
 from tests.simulation.loop import Life, Process
-from tests.simulation.unfinished import unfinished
+from tests.simulation.unfinished import Unfinished, has_failed, unfinished
 
 if TYPE_CHECKING:
     from tests.simulation.daemons import DaemonNode
@@ -36,6 +36,7 @@ NAME: Final = "liveness"
 
 Circumstances = Hashable | None
 """None: something stands in the way."""
+Perhaps = tuple[Unfinished, Circumstances]
 
 
 class Liveness:
@@ -66,9 +67,10 @@ class Liveness:
     def _look(self) -> None:
         self._looks += 1
         self._before, self._since = self._since, {}
-        for what, circumstances in self._perhaps_stuck():
-            if circumstances is not None and self._for_s(what, circumstances) >= STUCK_S:
-                self.w.violated(Violation(NAME, f"for {STUCK_S:g} s {what}"))
+        for (what, _, patience_s), circumstances in self._perhaps_stuck():
+            within_s = STUCK_S + patience_s
+            if circumstances is not None and self._for_s(what, circumstances) >= within_s:
+                self.w.violated(Violation(NAME, f"for {within_s:g} s {what}"))
         self._views()
         self.w.network.later(POLL_S, self._look)
 
@@ -79,21 +81,21 @@ class Liveness:
         self._since[what] = circumstances, since_s
         return now_s - since_s
 
-    def _perhaps_stuck(self) -> Iterator[tuple[str, Circumstances]]:
+    def _perhaps_stuck(self) -> Iterator[Perhaps]:
         yield from self._daemons()
         for number, (what, node, process) in self._calls.items():
             if node.process is process:
-                yield f"call {number} is not answered: {what}", self._daemon(node)
+                yield Unfinished(f"call {number} is not answered: {what}"), self._daemon(node)
         serving = self.w.serving_daemon()
         if serving is None:
-            yield "no daemon serves", self._role()
+            yield Unfinished("no daemon serves"), self._role()
             return
         yield from self._queue(serving)
         if not self.w.removing and not self.w.scribbling:
             term = self._term(serving)
             for work in unfinished(self.w) if term is not None else ():
                 well = tuple(self._broker(broker) for broker in sorted(work.brokers))
-                yield work.what, None if None in well else (term, well)
+                yield work, None if None in well else (term, well)
 
     # -- circumstances
 
@@ -120,10 +122,9 @@ class Liveness:
         return None if daemon is None or node.term is None else (node.term.claim.epoch, daemon)
 
     def _broker(self, broker: int) -> Circumstances:
-        """A broker that fetches, and answers every request at once and without an error."""
+        """A broker that fetches, and answers every request at once."""
         node, wire = self.w.brokers[broker], self.w.brokers[broker].wire
-        session, hosting = self._session(node.zk), node.core.hosting
-        troubled = wire.refuses or wire.slow_s or wire.errors or hosting.failed or hosting.offline or node.foreign
+        session, troubled = self._session(node.zk), wire.refuses or wire.slow_s or wire.errors or node.foreign
         if session is None or troubled or not node.fetching or node.stopping or node.process is None:
             return None
         if self.w.invariants.history.registered.get(broker) != node.core.epoch or wire.stale_epoch >= node.core.epoch:
@@ -143,7 +144,7 @@ class Liveness:
 
     # -- what may be stuck
 
-    def _daemons(self) -> Iterator[tuple[str, Circumstances]]:
+    def _daemons(self) -> Iterator[Perhaps]:
         """Yields daemons that neither lead nor wait in the queue of daemons."""
         for node in self.w.daemons:
             if node.daemon is None or (circumstances := self._daemon(node)) is None:
@@ -155,23 +156,24 @@ class Liveness:
                 continue
             if self._may_be_refused(node) or (mode is Mode.BLOCKED and why == OUTRANKED):
                 continue
-            yield f"{node} is {mode}: {why}", circumstances
+            yield Unfinished(f"{node} is {mode}: {why}"), circumstances
 
     def _queues(self, node: DaemonNode) -> bool:
         assert node.zk is not None
         owned = self.w.ensemble.leader.tree.ephemerals(node.zk.session_id)
         return any(path.startswith(own.LOCKS) for path in owned)
 
-    def _queue(self, node: DaemonNode) -> Iterator[tuple[str, Circumstances]]:
+    def _queue(self, node: DaemonNode) -> Iterator[Perhaps]:
         """Yields a queue that does not drain, and one that is never idle although nothing happens."""
         daemon, term = node.daemon, self._term(node)
         if daemon is None or node.term is None or term is None:
             return
         handled = sum(timer.count for timer in daemon.counters.events.values())
         if len(node.term.queue) or node.term.handling is not None:
-            yield f"{node} handles {node.term.handling}, {len(node.term.queue)} events wait", (term, handled)
+            what = f"{node} handles {node.term.handling}, {len(node.term.queue)} events wait"
+            yield Unfinished(what), (term, handled)
         if not node.term.idle.is_set():
-            yield f"{node} is never idle", (term, self.w.acted)
+            yield Unfinished(f"{node} is never idle"), (term, self.w.acted)
 
     def _views(self) -> None:
         """Compares what brokers know that could be sent everything for a minute."""
@@ -195,14 +197,10 @@ class Liveness:
         for key in history.partitions():
             name, brokers = key[0], map(paths.broker, history.assignment(key))
             written = paths.topic(name), paths.deletion(name), paths.state(*key), *brokers
-            failed = any(self._has_failed(broker, key) for broker in history.assignment(key))
+            failed = any(has_failed(self.w, broker, key) for broker in history.assignment(key))
             if failed or name in history.markers or any(map(self._is_recent, written)):
                 found.add(key)
         return frozenset(found)
-
-    def _has_failed(self, broker: int, key: Key) -> bool:
-        node = self.w.brokers.get(broker)
-        return node is not None and (key in node.core.hosting.failed or key in node.core.hosting.offline)
 
     def _is_recent(self, path: str) -> bool:
         return self.w.loop.now_s - self.w.invariants.history.changed_s.get(path, 0.0) < STUCK_S

@@ -51,7 +51,9 @@ class Quiescence:
 
     def _heal_zookeeper(self) -> None:
         ensemble = self.w.ensemble
-        ensemble.write_s = 0.0
+        ensemble.write_s = ensemble.late_s = 0.0
+        ensemble.refused_until_s.clear()
+        self.w.interposed.clear()
         ensemble.session_ms_max = SESSION_MS_MAX
         for member in ensemble.members:
             member.lag_s = 0.0

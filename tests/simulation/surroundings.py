@@ -65,6 +65,8 @@ def explained(world: World, text: str) -> bool:
         return any(counts[fault] for fault in _UNWRITTEN)
     if "/state cannot be used" in text:
         return bool(counts[faults.OPERATOR_SCRIBBLED])
+    if "was deleted; the next term" in text or "cannot be used" in text or "cannot be understood" in text:
+        return any(path in text for path in world.interfered)
     if "no live broker knows it" in text or "that may know it do not answer" in text:
         return bool(counts[faults.OPERATOR_REWROTE])
     if "hand-back undone" in text:
@@ -171,7 +173,9 @@ class _Handler(logging.Handler):
             self._world.violated(Violation("I19", "a term ends, although most brokers obey it"))
         elif record.exc_info and record.exc_info[1] is not None:
             self._world.unexpected(text, record.exc_info[1])
-        elif (text.startswith("resigned") and "error:" in text) or (
-            record.levelno >= logging.ERROR and not explained(self._world, text)
-        ):
+        elif (record.levelno >= logging.ERROR or _ended_by_error(text)) and not explained(self._world, text):
             self._world.unexpected(text, None)
+
+
+def _ended_by_error(text: str) -> bool:
+    return text.startswith("resigned") and "error:" in text

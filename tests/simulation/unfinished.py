@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from controller.handlers.reassignment import STOPPED_S_MAX
 from state_machines.model.types import Assignment
 from tests.simulation.history import Key
 
@@ -13,10 +14,14 @@ if TYPE_CHECKING:
 
 
 class Unfinished(NamedTuple):
-    """Work in words, which change with every step of it. ``brokers`` must be well for the controller to do it."""
+    """Work in words, which change with every step of it.
+
+    ``brokers`` must be well for the controller to do it; ``patience_s``: what it may take longer than other work.
+    """
 
     what: str
     brokers: frozenset[int] = frozenset()
+    patience_s: float = 0.0
 
 
 def unfinished(world: World) -> Iterator[Unfinished]:
@@ -52,8 +57,9 @@ def _deletions(world: World) -> Iterator[Unfinished]:
         if topic is None:
             yield Unfinished(f"{name} has a marker and does not exist")
         elif not held_up(world, name):
-            replicas = {b for assignment in topic.partitions.values() for b in assignment.replicas}
-            if replicas <= history.registered.keys():
+            replicas = {((name, partition), b) for partition, a in topic.partitions.items() for b in a.replicas}
+            refused = any(b in history.unstopped.get(key, ()) or has_failed(world, b, key) for key, b in replicas)
+            if not refused and all(b in history.registered for _, b in replicas):
                 yield Unfinished(f"{name} is still not deleted", frozenset(history.registered))
 
 
@@ -70,7 +76,8 @@ def _leaders(world: World) -> Iterator[Unfinished]:
             if state is None:
                 yield Unfinished(f"{key} never started, its replicas are {assignment.replicas}")
             else:
-                yield Unfinished(f"{key} has no live leader: {state}")
+                leader = frozenset(history.registered.keys() & {state.leader})
+                yield Unfinished(f"{key} has no live leader: {state}", leader)
 
 
 def _leads(world: World, leader: int, key: Key) -> bool:
@@ -79,12 +86,16 @@ def _leads(world: World, leader: int, key: Key) -> bool:
     return leader in world.invariants.history.registered and (node is None or key not in node.core.hosting.offline)
 
 
+def has_failed(world: World, broker: int, key: Key) -> bool:
+    """Returns whether a broker's log of a partition is on a directory that failed."""
+    node = world.brokers.get(broker)
+    return node is not None and (key in node.core.hosting.failed or key in node.core.hosting.offline)
+
+
 def _can_lead(world: World, broker: int, key: Key) -> bool:
     """Returns whether nothing keeps a broker from leading a partition."""
     node, there = world.brokers.get(broker), broker in world.invariants.history.registered
-    if node is None or not there or node.stopping:
-        return False
-    return key not in node.core.hosting.failed and key not in node.core.hosting.offline
+    return node is not None and there and not node.stopping and not has_failed(world, broker, key)
 
 
 def _reassignments(world: World) -> Iterator[Unfinished]:
@@ -94,9 +105,11 @@ def _reassignments(world: World) -> Iterator[Unfinished]:
     for key, moved in moving.items():
         state = history.current(key)
         if state is not None and can_end(world, key, moved):
-            joined = set(moved.target) <= set(state.isr)
-            brokers = frozenset() if joined else frozenset(moved.replicas)
-            yield Unfinished(f"{key} is still reassigned: {moved}", brokers)
+            what = f"{key} is still reassigned: {moved}"
+            if not any(has_failed(world, broker, key) for broker in moved.replicas):
+                yield Unfinished(what, frozenset(moved.replicas))
+            if set(moved.target) <= set(state.isr):
+                yield Unfinished(f"{what}, with the ISR {state.isr}", patience_s=STOPPED_S_MAX)
     for key, states in history.states.items():
         replicas = history.assignment(key)
         strays = set(states[-1].isr).difference(replicas)

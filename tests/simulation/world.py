@@ -122,6 +122,9 @@ class World:
         self.scribbling = 0
         self.calling = 0
         self.acted = 0
+        self.interfered: set[str] = set()
+        """Paths at which somebody writes what cannot be understood, or deletes what the controller needs."""
+        self.interposed: list[tuple[int, str, tuple[object, ...]]] = []
         self.one_removes = asyncio.Lock()
         self.invariants = Invariants(self)
         self.lines: list[str] | None = [] if keep else None
@@ -145,6 +148,7 @@ class World:
         self.liveness = Liveness(self)
         self.ensemble.happened = self.happened
         self.loop.spun = self.invariants.spun
+        self.ensemble.requested = self.actions.requested
         self.ensemble.committed, self.ensemble.ended = self._committed, self._session_ended
         self.network.sent, self.network.connecting = self._sent, self.invariants.connecting
 
@@ -184,12 +188,13 @@ class World:
         for start in [node.start for node in self.brokers.values()] + [node.start for node in self.daemons]:
             self.network.later(START_S * self.chance.random(), start)
         for action in self.plan.actions:
-            self.network.later(max(0.0, action.at_s - self.loop.now_s), self._act, action.verb, action.words)
+            self.network.later(max(0.0, action.at_s - self.loop.now_s), self.act, action.verb, action.words)
         self.liveness.begin()
         last_s = max((action.at_s for action in self.plan.actions), default=0.0)
         self.network.later(max(START_S, last_s) + 1.0, self.quiescence.begin)
 
-    def _act(self, verb: str, words: Sequence[object]) -> None:
+    def act(self, verb: str, words: Sequence[object]) -> None:
+        """An action of the script."""
         self.acted += 1
         self.trace(" ".join(["----", verb, *map(str, words)]))
         self.actions.perform(verb, *words)

@@ -71,6 +71,7 @@ class SimZooKeeper(SimLink):
 
     def _send(self, request: Request) -> asyncio.Future[Any]:
         self._pending[request] = None
+        self.ensemble.requested(self)
         self._arrives_s = max(self._arrives_s, self._time() + LATENCY_S_MAX * self._chance.random())
         self._at(self._arrives_s, self._arrived, self._connection, request, context=self._outside)
         return request.future
