@@ -27,7 +27,6 @@ from tests.simulation.planting import mutation, put
 
 SUBMITTING = (
     "metadata_store.fencing.fenced",
-    "metadata_store.commits.state_commit",
     "metadata_store.nodes.cluster_nodes",
     "metadata_store.commits.topic_deletion",
     "metadata_store.nodes.reassignment_node",

@@ -67,7 +67,7 @@ def explained(world: World, text: str) -> bool:
         return bool(counts[faults.OPERATOR_SCRIBBLED])
     if "was deleted; the next term" in text or "cannot be used" in text or "cannot be understood" in text:
         return any(path in text for path in world.interfered)
-    if "no live broker knows it" in text or "that may know it do not answer" in text:
+    if "no live broker knows it" in text or "that may know it do not respond" in text:
         return bool(counts[faults.OPERATOR_REWROTE])
     if "hand-back undone" in text:
         return bool(counts[faults.DAEMON_HANDBACK]) and any(counts[fault] for fault in _UNREACHED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,12 @@ def test_a_planted_bug_is_caught_and_its_story_is_short() -> None:
     assert again.invariant == caught.violation.invariant
     assert len(story.actions) < len(plan.actions) / 4
     assert in_child(play, story).violation is None
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_planted_bug_fits_the_product(name: str) -> None:
+    with ExitStack() as stack:
+        MUTATIONS[name](stack)
 
 
 def test_a_bug_that_seeds_meet_too_rarely_has_its_story() -> None:
