@@ -179,6 +179,8 @@ class LeadingBroker:
                 return
             except (NotConnected, OutcomeUnknown):
                 await asyncio.sleep(0.3)
+            except ZkError:  # somebody deleted the parent
+                return
 
     def _lives(self, change: IsrChange) -> bool:
         """False where a topic was removed by hand while it was led: what leaders write into its successor is theirs.

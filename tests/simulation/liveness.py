@@ -116,6 +116,16 @@ class Liveness:
             return None
         return node.lives, node.process.halts, session
 
+    def _connecting(self, node: DaemonNode) -> Circumstances:
+        """A process that runs without a session, although servers would give it one."""
+        zk, ensemble = node.zk, self.w.ensemble
+        if node.process is None or node.process.life is not Life.RUNNING or zk is None:
+            return None
+        refused = self.w.loop.now_s < ensemble.refused_until_s.get(zk.name, 0.0)
+        if refused or zk.cut_off or not ensemble.available or zk.session_id in ensemble.sessions:
+            return None
+        return node.lives, node.process.halts
+
     def _term(self, node: DaemonNode) -> Circumstances:
         """A term that nobody ended."""
         daemon = self._daemon(node)
@@ -147,7 +157,10 @@ class Liveness:
     def _daemons(self) -> Iterator[Perhaps]:
         """Yields daemons that neither lead nor wait in the queue of daemons."""
         for node in self.w.daemons:
-            if node.daemon is None or (circumstances := self._daemon(node)) is None:
+            circumstances = self._daemon(node)
+            if circumstances is None:
+                circumstances = self._connecting(node)
+            if node.daemon is None or circumstances is None:
                 continue
             mode, why, term = node.daemon.mode, node.daemon.why, node.term
             if mode is Mode.ACTIVE and term is not None and not term.gate.ended:

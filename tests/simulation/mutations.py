@@ -12,6 +12,7 @@ from tests.simulation import (
     mutations_foreign,
     mutations_reassignment,
     mutations_role,
+    mutations_stuck,
     mutations_telling,
     mutations_writing,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "mutations_foreign",
     "mutations_reassignment",
     "mutations_role",
+    "mutations_stuck",
     "mutations_telling",
     "mutations_writing",
 ]

@@ -1,0 +1,134 @@
+"""Bugs by which something never goes on, or never ends, until an unrelated event helps it along."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from unittest import mock
+
+from brokers.outbound.link import Link
+from controller.daemon.state import DaemonState
+from controller.engine.conflict_rounds import ConflictRounds
+from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
+from controller.handlers import controlled_shutdown, delete_topics, deletion, log_directories
+from controller.requests.calls import PendingShutdown
+from controller.role.errors import PositionLost
+from controller.role.mode import Mode
+from controller.role.queue import QueuePosition
+from controller.role.queue_member import QueueMember
+from state_machines.model.types import Topic
+from tests.simulation.planting import mutation, put
+
+LONG_S = 100.0
+"""Shorter than what healed clusters are given, longer than anything may be stuck."""
+
+
+@mutation
+def ignore_failed_log_directories(stack: ExitStack) -> None:
+    """Notifications of failed log directories are deleted, and no broker is queried for its replicas."""
+
+    def query(_c: Controller, _brokers: Iterable[int]) -> None: ...
+
+    put(stack, log_directories, "_ask", query)
+
+
+@mutation
+def no_response_to_a_broker_that_leads_nothing(stack: ExitStack) -> None:
+    """ControlledShutdown is answered once a leader moved."""
+    respond = controlled_shutdown._answer_when_told
+
+    async def when_moved(c: Controller, pending: PendingShutdown, rows: Sequence[int], *more: object) -> None:
+        if rows and any(c.cluster.rows[i].leader != pending.call.broker_id for i in rows):
+            await respond(c, pending, rows, *more)  # type: ignore[arg-type]
+        else:
+            await pending.reply
+
+    put(stack, controlled_shutdown, "_answer_when_told", when_moved)
+
+
+@mutation
+def wait_without_end_for_a_deletion(stack: ExitStack) -> None:
+    """DeleteTopics waits for topics whose brokers are away, whatever time-out the client gives."""
+    wait = delete_topics._wait
+
+    async def for_ever(c: Controller, waiting: Sequence[Topic], _timeout_s: float) -> set[str]:
+        return await wait(c, waiting, math.inf)
+
+    put(stack, delete_topics, "_wait", for_ever)
+
+
+@mutation
+def poll_a_deletion_that_waits(stack: ExitStack) -> None:
+    """Markers are read again and again while a topic waits for a broker."""
+    delete = deletion._delete_znodes
+
+    async def and_again(c: Controller) -> None:
+        await delete(c)
+        if c.cluster.deletions:
+            c.queue.signal(EventKind.TOPIC_DELETION)
+
+    put(stack, deletion, "_delete_znodes", and_again)
+
+
+@mutation
+def pause_longer_at_each_refused_connection(stack: ExitStack) -> None:
+    """A daemon without a session tries again after pauses that grow without a bound."""
+    pause, refusals = DaemonState.pause, dict[DaemonState, int]()
+
+    async def growing(self: DaemonState, seconds: float) -> None:
+        if self.mode is Mode.CONNECTING:
+            refusals[self] = refusals.get(self, 0) + 1
+            seconds *= LONG_S ** (refusals[self] > 1)
+        await pause(self, seconds)
+
+    put(stack, DaemonState, "pause", growing)
+
+
+@mutation
+def pause_longer_at_each_lost_request(stack: ExitStack) -> None:
+    """A broker that did not respond for some time is tried again after a time that grows without a bound."""
+    failed: Callable[[Link, str], None] = Link._failed
+
+    def growing(self: Link, why: str) -> None:
+        failed(self, why)
+        if self._failing_since_s is not None and self._shared.now_s() - self._failing_since_s > LONG_S / 20:
+            self._retry_at_s += LONG_S
+
+    put(stack, Link, "_failed", growing)
+
+
+@mutation
+def decide_once(stack: ExitStack) -> None:
+    """A partition that another writer changed meanwhile is not decided on again."""
+    put(stack, ConflictRounds, "__next__", _once(ConflictRounds.__next__))
+
+
+def _once(following: Callable[[ConflictRounds], int]) -> Callable[[ConflictRounds], int]:
+    def first(self: ConflictRounds) -> int:
+        if self._begun:
+            raise StopIteration
+        return following(self)
+
+    return first
+
+
+@mutation
+def wait_without_a_queue_position(stack: ExitStack) -> None:
+    """A daemon whose lock node is gone takes itself for the last in the queue of daemons."""
+    predecessor = QueueMember.predecessor
+
+    async def or_last(self: QueueMember) -> QueuePosition | None:
+        try:
+            return await predecessor(self)
+        except PositionLost:
+            return QueuePosition(str(self.position_path), None, 0, 0)
+
+    put(stack, QueueMember, "predecessor", or_last)
+
+
+@mutation
+def parents_may_go(stack: ExitStack) -> None:
+    """A deleted parent of what the controller watches ends no term, so nothing creates it again."""
+    stack.enter_context(mock.patch("controller.term.term.PARENTS", ()))
