@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -12,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from state_machines.procedures.demand import CLUSTER, UPPER, Demand, Resource, Scope
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.locks import LockOrder
-from state_machines.procedures.scheduler import Scheduler
+from state_machines.procedures.scheduler import LockConflict, Scheduler
 
 NAMESPACE = Resource(Scope.NAMESPACE, "n")
 TABLES = [Resource(Scope.TOPIC, "t", "n"), Resource(Scope.TOPIC, "u", "n"), Resource(Scope.TOPIC, "v")]
@@ -162,3 +163,110 @@ class Machine(RuleBasedStateMachine):
 
 Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestRandomProcedures = Machine.TestCase
+
+
+# -- the order, case by case
+
+T, U = Resource(Scope.TOPIC, "t"), Resource(Scope.TOPIC, "u")
+
+
+def queued(*demands: Demand) -> Scheduler:
+    """Returns a scheduler with procedures 1, 2, ... in this order."""
+    s = Scheduler()
+    for pid, demand in enumerate(demands, 1):
+        s.add_back(s.entry(pid, demand))
+    return s
+
+
+def polled(s: Scheduler, count: int = 100) -> list[int]:
+    """Polls until nothing can run, and releases nothing."""
+    return [entry.pid for entry in itertools.takewhile(bool, (s.poll() for _ in range(count))) if entry]
+
+
+def test_queues_of_a_lane_take_turns() -> None:
+    s = queued(*[Demand(T, False)] * 3, *[Demand(U, False)] * 3)
+    assert polled(s) == [1, 4, 2, 5, 3, 6]
+
+
+def test_lanes_come_in_the_order_of_scopes() -> None:
+    lanes = [Scope.TOPIC, Scope.NAMESPACE, Scope.SERVER, Scope.SYSTEM, Scope.CLUSTER]
+    s = queued(*(Demand(Resource(scope, "x" if scope else ""), False) for scope in lanes))
+    assert polled(s) == [5, 4, 3, 2, 1]
+
+
+def test_a_waiting_exclusive_lock_is_not_passed_by_shared_ones() -> None:
+    s = queued(Demand(T, False), Demand(T, True), Demand(T, False), Demand(U, False))
+    first, other = s.poll(), s.poll()
+    assert first is not None
+    assert other is not None
+    assert (first.pid, other.pid, s.poll()) == (1, 4, None)
+    s.release(first)
+    second = s.poll()
+    assert second is not None
+    assert (second.pid, s.poll()) == (2, None)
+    s.release(second)
+    assert polled(s) == [3]
+
+
+def test_the_whole_cluster_waits_for_holders_and_their_children_alone() -> None:
+    s = queued(Demand(T, False))
+    parent = s.poll()
+    assert parent is not None
+    s.add_back(s.entry(2, Demand(CLUSTER, True)))
+    s.add_back(s.entry(3, Demand(U, False)))
+    assert s.poll() is None, "3 came after 2, which waits for 1"
+    s.add_front([s.entry(4, Demand(U, False), (1,))])
+    child = s.poll()
+    assert child is not None
+    assert (child.pid, s.poll()) == (4, None)
+    s.release(child)
+    s.release(parent)
+    cluster = s.poll()
+    assert cluster is not None
+    assert (cluster.pid, s.poll()) == (2, None)
+    s.release(cluster)
+    assert polled(s) == [3]
+
+
+def test_a_procedure_that_kept_its_locks_goes_on_before_all_others() -> None:
+    s = queued(Demand(T, True), Demand(CLUSTER, False))
+    assert polled(s) == [2, 1]
+    kept = next(entry for entry in s.holders if entry.pid == 1)
+    s.add_back(s.entry(3, Demand(T, True)))
+    s.add_back(kept)
+    assert s.poll() is kept
+    assert s.poll() is None
+
+
+@pytest.mark.parametrize(
+    ("held", "child"),
+    [
+        (Demand(T, False), Demand(T, True)),
+        (Demand(U, False), Demand(T, False)),
+        (Demand(T, False), Demand(CLUSTER, True)),
+        (Demand(T, False, (0,)), Demand(T, False, (1,))),
+    ],
+)
+def test_a_child_may_not_lock_what_comes_before_its_ancestors_locks(held: Demand, child: Demand) -> None:
+    s = queued(held)
+    assert polled(s) == [1]
+    with pytest.raises(LockOrder, match=r"pid 2 demands .* after its ancestor 1 locked"):
+        s.entry(2, child, (1,))
+
+
+def test_a_cluster_or_namespace_comes_first_in_a_demand() -> None:
+    with pytest.raises(LockOrder, match="make it the first demand"):
+        queued(Demand(T, True, (), (Demand(CLUSTER, False),)))
+
+
+def test_locks_are_restored_parents_first_and_two_owners_are_a_conflict() -> None:
+    s = Scheduler()
+    s.restore(s.entry(1, Demand(T, True)))
+    s.restore(s.entry(2, Demand(T, True), (1,)))
+    with pytest.raises(LockConflict, match=r"pid 3 held a lock on .* that another record holds, too"):
+        s.restore(s.entry(3, Demand(T, False)))
+    s.restore(s.entry(4, Demand(U, False, (0,))))
+    with pytest.raises(LockConflict):
+        s.restore(s.entry(5, Demand(U, False, (0,))))
+    s.add_back(s.entry(6, Demand(CLUSTER, True)))
+    assert s.poll() is None

@@ -1,0 +1,212 @@
+"""Decides how procedures go on: from the outcome of a step to the records to write and the procedures to run next.
+
+A change is decided, written to the store in one transaction, and applied, in this order. A crash in between repeats the
+step: a step and its undoing give the same result when they are repeated.
+
+Failure: the failed record and its root become FAILED in one write. Other descendants of the root learn it when they are
+scheduled, and undo their own steps, the latest first, beginning with the present one, which may have been executed in
+part or not at all. A parent undoes its steps after its children have ended; children that had succeeded are its own to
+make good. Behind the point of no return of its kind, or of an ancestor's, nothing is undone: the step is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import VALID_PREVIOUS, State
+
+RETRY_MS_MIN: Final = 1_000
+RETRY_MS_MAX: Final = 600_000
+"""Pauses between attempts of a step: they double (HBase ``hbase.procedure.retry``)."""
+STUCK_ATTEMPTS: Final = 10
+"""Attempts of one step after which a procedure is shown as stuck."""
+
+
+class Act(Enum):
+    """What the engine does for a procedure that was given out."""
+
+    EXECUTE = auto()
+    UNDO = auto()
+
+
+class Change(NamedTuple):
+    """One transaction. ``puts`` and ``deletes`` are written; ``ready`` runs next, ``later`` at its deadline."""
+
+    puts: tuple[Record, ...] = ()
+    deletes: tuple[int, ...] = ()
+    ready: tuple[int, ...] = ()
+    later: tuple[int, ...] = ()
+
+
+class Procedures:
+    """Holds the procedures of one domain until they are evicted.
+
+    ``no_return``: returns the first step of a kind that is never undone, None where all are.
+    """
+
+    def __init__(self, no_return: Callable[[str], int | None]) -> None:
+        self.records: dict[int, Record] = {}
+        self.children: dict[int, set[int]] = {}
+        self._no_return = no_return
+
+    def apply(self, change: Change) -> None:
+        """Enters a change that is durable; raises ValueError where it makes a transition that the table lacks."""
+        for record in change.puts:
+            old = self.records.get(record.pid)
+            if old is not None and old.state not in VALID_PREVIOUS[record.state]:
+                raise ValueError(f"pid {record.pid} cannot go from {old.state.name} to {record.state.name}")
+            if old is None and record.parent:
+                self.children.setdefault(record.parent, set()).add(record.pid)
+            self.records[record.pid] = record
+        for pid in change.deletes:
+            record = self.records.pop(pid)
+            if record.parent:
+                siblings = self.children[record.parent]
+                siblings.discard(pid)
+                if not siblings:
+                    del self.children[record.parent]
+
+    # -- decisions
+
+    def submitted(self, record: Record) -> Change:
+        """Returns the first write of a procedure."""
+        return Change(puts=(record,), ready=(record.pid,))
+
+    def due(self, pid: int, now_ms: int) -> Act | Change:
+        """Decides on a procedure that was given out: a step is executed or undone, or a change ends the matter."""
+        record = self.records[pid]
+        root = self.records[record.root]
+        fails = root.state is State.FAILED or record.state is State.FAILED
+        now = replace(record, updated_ms=now_ms, deadline_ms=0)
+        if record.bypassed:
+            return self._ended(replace(now, state=State.ROLLEDBACK if fails else State.SUCCESS))
+        if fails:
+            return Act.UNDO if record.state is State.FAILED else _undoing(now)
+        if not self._is_past_return(record):
+            if root.aborted:
+                return self._failed(now, "aborted")
+            if 0 < record.expires_ms <= now_ms:
+                return self._failed(now, "timed out")
+        return Act.EXECUTE
+
+    def executed(self, pid: int, outcome: Outcome, now_ms: int) -> Change:
+        """Decides after a step was executed."""
+        old = replace(self.records[pid], state=State.RUNNABLE, updated_ms=now_ms, deadline_ms=0)
+        match outcome:
+            case Next(step, data) | Children((), step, data):
+                return self.submitted(_stepped(old, step, data))
+            case Children(children, step, data):
+                family = tuple(replace(one, parent=pid, ancestors=(pid, *old.ancestors)) for one in children)
+                waiting = replace(_stepped(old, step, data), state=State.WAITING)
+                return Change(puts=(waiting, *family), ready=tuple(one.pid for one in family))
+            case Wait(until_ms, data, durable):
+                waiting = replace(old, data=data, deadline_ms=until_ms, state=State.WAITING_TIMEOUT)
+                return Change(puts=(waiting,) if durable else (), later=(pid,))
+            case Done(result):
+                ended = replace(old, done=(*old.done, old.step), state=State.SUCCESS, result=result, error="")
+                return self._ended(ended)
+            case Failed(error):
+                return self._failed(old, error)
+            case Retry(error):
+                return self._retried(old, error, State.WAITING_TIMEOUT)
+            case _:
+                return Change()
+
+    def undone(self, pid: int, outcome: Outcome, now_ms: int) -> Change:
+        """Decides after the latest step was undone; Retry says that it was not."""
+        old = replace(self.records[pid], state=State.FAILED, updated_ms=now_ms, deadline_ms=0)
+        if isinstance(outcome, Retry):
+            return self._retried(old, outcome.error, State.FAILED)
+        left = replace(old, done=old.done[:-1], attempts=0)
+        return self.submitted(left) if left.done else self._ended(replace(left, state=State.ROLLEDBACK))
+
+    def aborted(self, pid: int, now_ms: int) -> Change | None:
+        """Decides on an abort: the root is marked, and its family fails at the next step of each.
+
+        None where it has failed or ended already, or is behind the point of no return.
+        """
+        root = self.records[self.records[pid].root]
+        if root.state.is_final or root.state is State.FAILED or self._is_past_return(root):
+            return None
+        ready = (root.pid,) if root.state is State.WAITING_TIMEOUT else ()
+        return Change(puts=(replace(root, aborted=True, updated_ms=now_ms),), ready=ready)
+
+    def bypassed(self, pid: int, now_ms: int) -> Change | None:
+        """Decides on a bypass: the procedure and its ancestors end without doing anything more.
+
+        None where it has ended, or has children. What they were about is not made good: that is for the operator.
+        """
+        record = self.records[pid]
+        if record.state.is_final or pid in self.children:
+            return None
+        lineage = (record, *(self.records[ancestor] for ancestor in record.ancestors))
+        puts = tuple(replace(one, bypassed=True, updated_ms=now_ms) for one in lineage)
+        return Change(puts=puts, ready=(pid,))
+
+    def evicted(self, roots: Iterable[int]) -> Change:
+        """Returns the removal of roots that have ended."""
+        return Change(deletes=tuple(pid for pid in roots if self.records[pid].state.is_final))
+
+    # -- how they are made
+
+    def _is_past_return(self, record: Record) -> bool:
+        return any(self._is_past_own(one) for one in (record, *map(self.records.__getitem__, record.ancestors)))
+
+    def _is_past_own(self, record: Record) -> bool:
+        no_return = self._no_return(record.kind)
+        return no_return is not None and (record.step >= no_return or any(step >= no_return for step in record.done))
+
+    def _failed(self, record: Record, error: str) -> Change:
+        if self._is_past_return(record):
+            return self._retried(record, error, State.WAITING_TIMEOUT)
+        change = _undoing(replace(record, error=error))
+        if not record.parent:
+            return change
+        return change._replace(puts=(*change.puts, self._root_failed(record.root, error, record.updated_ms)))
+
+    def _root_failed(self, pid: int, error: str, now_ms: int) -> Record:
+        """Marks the root. It waits for its children, so its present step is the one after theirs."""
+        root = self.records[pid]
+        if root.state is State.FAILED:
+            return root
+        return replace(root, state=State.FAILED, done=(*root.done, root.step), error=error, updated_ms=now_ms)
+
+    def _retried(self, record: Record, error: str, state: State) -> Change:
+        pause_ms = min(RETRY_MS_MAX, RETRY_MS_MIN << min(record.attempts, 20))
+        deadline_ms = record.updated_ms + pause_ms
+        again = replace(record, state=state, error=error, attempts=record.attempts + 1, deadline_ms=deadline_ms)
+        return Change(puts=(again,), later=(record.pid,))
+
+    def _ended(self, record: Record) -> Change:
+        """Keeps a root for its caller; removes a child, and wakes its parent with the last one."""
+        if not record.parent:
+            return Change(puts=(record,))
+        if len(self.children[record.parent]) > 1:
+            return Change(deletes=(record.pid,))
+        parent = self.records[record.parent]
+        woken = (replace(parent, state=State.RUNNABLE, updated_ms=record.updated_ms),)
+        puts = woken if parent.state is State.WAITING else ()
+        return Change(puts=puts, deletes=(record.pid,), ready=(parent.pid,))
+
+
+def _stepped(record: Record, step: int, data: bytes) -> Record:
+    return replace(record, step=step, data=data, done=(*record.done, record.step), attempts=0, error="")
+
+
+def _undoing(record: Record) -> Change:
+    """Begins to undo: with the present step, which may have been executed in part, or not at all."""
+    return Change(
+        puts=(replace(record, state=State.FAILED, done=(*record.done, record.step), attempts=0),),
+        ready=(record.pid,),
+    )
+
+
+def is_stuck(record: Record) -> bool:
+    """Checks whether one step was tried in vain so often that an operator should look."""
+    return record.attempts >= STUCK_ATTEMPTS

@@ -1,0 +1,58 @@
+"""Outcomes of a step of a procedure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from state_machines.procedures.record import Record
+
+
+class Next(NamedTuple):
+    """The step is done; ``step`` follows. ``data``: the kind's message from now on."""
+
+    step: int
+    data: bytes
+
+
+class Children(NamedTuple):
+    """The step is done; ``step`` follows once all ``children`` have ended. Parent and ancestors are filled in."""
+
+    children: tuple[Record, ...]
+    step: int
+    data: bytes
+
+
+class Wait(NamedTuple):
+    """The step is repeated at ``until_ms`` (0: never by time), or by an event.
+
+    ``durable``: False where nothing is stored, because the step finds out again how long to wait.
+    """
+
+    until_ms: int
+    data: bytes
+    durable: bool = True
+
+
+class Yield(NamedTuple):
+    """The step is repeated after the others have had a turn. Nothing is stored."""
+
+
+class Done(NamedTuple):
+    """The procedure has ended with ``result``."""
+
+    result: bytes = b""
+
+
+class Failed(NamedTuple):
+    """The step failed for good: what was done is undone."""
+
+    error: str
+
+
+class Retry(NamedTuple):
+    """The step, or its undo, failed for now: it is repeated after a pause that grows."""
+
+    error: str
+
+
+Outcome: TypeAlias = Next | Children | Wait | Yield | Done | Failed | Retry

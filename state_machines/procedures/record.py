@@ -1,0 +1,57 @@
+"""The durable record of a procedure: all that another daemon needs to go on with it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from state_machines.procedures.states import State
+
+VERSION: Final = 1
+"""Version of the format. A reader leaves newer records alone."""
+
+
+class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The submitter of a procedure. ``nonce``: chosen by the caller; the same one never starts a second procedure."""
+
+    principal: str = ""
+    client: str = ""
+    reason: str = ""
+    nonce: str = ""
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A procedure as it is stored, a new value for each write. Times are milliseconds of the wall clock.
+
+    ``kind``: name of its class. ``step``: the next one; ``done``: the executed ones, the latest last. ``data``: the
+    kind's own message. ``attempts``: of the present step, in vain. ``deadline_ms``: time of the next attempt, 0
+    without; ``expires_ms``: time at which the procedure fails, 0 without. ``locked``: it keeps its locks between steps.
+    ``aborted``: an abort was requested. ``bypassed``: it does nothing more. ``error``: cause of a failure or retry.
+    """
+
+    pid: int
+    kind: str
+    state: State
+    step: int
+    submitted_ms: int
+    updated_ms: int
+    parent: int = 0
+    ancestors: tuple[int, ...] = ()
+    done: tuple[int, ...] = ()
+    data: bytes = b""
+    attempts: int = 0
+    deadline_ms: int = 0
+    expires_ms: int = 0
+    locked: bool = False
+    aborted: bool = False
+    bypassed: bool = False
+    error: str = ""
+    result: bytes = b""
+    caller: Caller = Caller()
+    version: int = VERSION
+
+    @property
+    def root(self) -> int:
+        """Returns the pid of the procedure that the caller submitted."""
+        return self.ancestors[-1] if self.ancestors else self.pid

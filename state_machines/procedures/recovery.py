@@ -1,0 +1,91 @@
+"""Finds out from the records of a store how its procedures go on, and which records cannot be used.
+
+A record that cannot be used takes its whole family along: it is reported and left as it is, never dropped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from state_machines.procedures.record import VERSION, Record
+from state_machines.procedures.states import State
+
+
+class Loaded(NamedTuple):
+    """How procedures go on. Each is in the order in which the scheduler takes it.
+
+    ``records``: of sound families. ``locked``: pids that held locks, parents first. ``ready``: those that run, failed
+    ones first. ``later``: those that wait for their deadline. ``unusable``: by pid, and why.
+    """
+
+    records: Mapping[int, Record]
+    locked: tuple[int, ...]
+    ready: tuple[int, ...]
+    later: tuple[int, ...]
+    unusable: Mapping[int, str]
+
+
+def load(records: Iterable[Record], is_known: Callable[[str], bool]) -> Loaded:
+    """Judges the records of a store. ``is_known``: whether this daemon has a kind."""
+    by_pid = {record.pid: record for record in records}
+    why = {pid: fault for pid, record in by_pid.items() if (fault := _fault(record, by_pid, is_known))}
+    root_of = {pid: _root(pid, by_pid) for pid in by_pid} if why else {}
+    bad_roots = {root_of[pid]: pid for pid in sorted(why, reverse=True)}
+    unusable = {
+        pid: why.get(pid) or f"pid {bad_roots[root_of[pid]]} of its family cannot be used"
+        for pid in sorted(root_of)
+        if root_of[pid] in bad_roots
+    }
+    sound = {pid: record for pid, record in sorted(by_pid.items()) if pid not in unusable}
+    return _order(sound, unusable)
+
+
+def _root(pid: int, records: Mapping[int, Record]) -> int:
+    """Follows parents to the first one, also where ancestors are wrong or parents form a circle."""
+    passed = {pid}
+    while (record := records.get(pid)) is not None and record.parent and record.parent not in passed:
+        pid = record.parent
+        passed.add(pid)
+    return min(passed) if record is not None and record.parent else pid
+
+
+def _order(sound: Mapping[int, Record], unusable: Mapping[int, str]) -> Loaded:
+    children: dict[int, int] = defaultdict(int)
+    for record in sound.values():
+        children[record.parent] += 1
+    failed: list[int] = []
+    ready: list[int] = []
+    later: list[int] = []
+    for pid, record in sound.items():
+        if record.state.is_final or children[pid]:
+            continue
+        if sound[record.root].state is State.FAILED or record.state is State.FAILED:
+            (later if record.deadline_ms and record.state is State.FAILED else failed).append(pid)
+        elif record.state is State.WAITING_TIMEOUT and record.deadline_ms:
+            later.append(pid)
+        else:
+            ready.append(pid)
+    locked = [pid for pid, record in sound.items() if record.locked and not record.state.is_final]
+    locked.sort(key=lambda pid: (len(sound[pid].ancestors), pid))
+    return Loaded(sound, tuple(locked), (*failed, *ready), tuple(later), unusable)
+
+
+def _fault(record: Record, records: Mapping[int, Record], is_known: Callable[[str], bool]) -> str | None:
+    if record.version > VERSION:
+        return f"format {record.version} is newer than this daemon's ({VERSION}): upgrade the daemon"
+    if not is_known(record.kind):
+        return f"kind {record.kind!r} is not known to this daemon: start one that has it, or bypass the procedure"
+    if not record.parent:
+        return "it names ancestors and no parent" if record.ancestors else None
+    parent = records.get(record.parent)
+    if parent is None:
+        return f"its parent, pid {record.parent}, is missing"
+    if record.ancestors != (parent.pid, *parent.ancestors):
+        return f"its ancestors {record.ancestors} are not those of its parent, pid {parent.pid}"
+    if parent.state.is_final:
+        return f"its parent, pid {parent.pid}, has ended"
+    if record.state.is_final:
+        return "a child that has ended is not kept"
+    return None

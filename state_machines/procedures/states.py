@@ -1,0 +1,47 @@
+"""States of a procedure and the transitions between them (HBase ``ProcedureState``).
+
+==================  =========================================================================
+RUNNABLE            it is queued, or a step of it runs
+WAITING             children of it have not ended
+WAITING_TIMEOUT     it waits for a time or an event
+FAILED              a step failed: steps are rolled back, the last one first
+SUCCESS             it has ended (terminal)
+ROLLEDBACK          it has ended, and all its steps were undone (terminal)
+==================  =========================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+
+class State(IntEnum):
+    """A state; the value is the one in stored records."""
+
+    RUNNABLE = 1
+    WAITING = 2
+    WAITING_TIMEOUT = 3
+    FAILED = 4
+    SUCCESS = 5
+    ROLLEDBACK = 6
+
+    @property
+    def is_final(self) -> bool:
+        """Checks whether the procedure has ended."""
+        return self in ENDS
+
+
+ENDS: Final = frozenset({State.SUCCESS, State.ROLLEDBACK})
+_GOING_ON: Final = frozenset({State.RUNNABLE, State.WAITING, State.WAITING_TIMEOUT})
+
+VALID_PREVIOUS: Final[Mapping[State, frozenset[State]]] = {
+    State.RUNNABLE: _GOING_ON,
+    State.WAITING: _GOING_ON,
+    State.WAITING_TIMEOUT: frozenset({State.RUNNABLE, State.WAITING_TIMEOUT}),
+    State.FAILED: _GOING_ON | {State.FAILED},
+    State.SUCCESS: _GOING_ON,
+    State.ROLLEDBACK: _GOING_ON | {State.FAILED},
+}
+"""Stored states that may come before a stored state. A failed procedure stays FAILED while its steps are undone."""

@@ -1,0 +1,358 @@
+"""Families of procedures that succeed, fail, wait, are aborted and bypassed, over crashes at every write."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from state_machines.procedures.kernel import RETRY_MS_MAX, STUCK_ATTEMPTS, Act, Change, Procedures, is_stuck
+from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait, Yield
+from state_machines.procedures.record import Record
+from state_machines.procedures.recovery import load
+from state_machines.procedures.states import VALID_PREVIOUS, State
+
+SAFE, COMMITTING = "safe", "committing"
+"""Kinds: every step of the first can be undone, the second is not undone from step 2 on."""
+
+
+def no_return(kind: str) -> int | None:
+    return 2 if kind == COMMITTING else None
+
+
+def record(pid: int, kind: str = SAFE, state: State = State.RUNNABLE, **more: object) -> Record:
+    return Record(pid, kind, state, 0, 0, 0, **more)  # type: ignore[arg-type]
+
+
+def at(procedures: Procedures, change: Change) -> Procedures:
+    procedures.apply(change)
+    return procedures
+
+
+def started(*records: Record) -> Procedures:
+    """Returns procedures with these records."""
+    return at(Procedures(no_return), Change(puts=records))
+
+
+def family() -> Procedures:
+    """Returns a root that waits for two children, which have one step behind them."""
+    p = started(record(1))
+    p.apply(p.executed(1, Children((record(2), record(3)), 1, b""), 10))
+    for pid in (2, 3):
+        p.apply(p.executed(pid, Next(1, b""), 20))
+    return p
+
+
+# -- one family, step by step
+
+
+def test_a_parent_waits_for_its_children_and_goes_on_with_the_last_one() -> None:
+    p = family()
+    assert p.records[1].state is State.WAITING
+    assert p.records[3].ancestors == (1,)
+    assert p.executed(2, Done(), 30) == Change(deletes=(2,))
+    p.apply(p.executed(2, Done(), 30))
+    last = p.executed(3, Done(), 40)
+    assert (last.deletes, last.ready, [one.state for one in last.puts]) == ((3,), (1,), [State.RUNNABLE])
+    p.apply(last)
+    p.apply(p.executed(1, Done(b"42"), 50))
+    assert (p.records[1].state, p.records[1].result, p.children) == (State.SUCCESS, b"42", {})
+
+
+def test_a_step_without_children_goes_on_at_once() -> None:
+    p = started(record(1))
+    change = p.executed(1, Children((), 1, b""), 10)
+    assert change.puts[0].state is State.RUNNABLE
+    assert change.ready == (1,)
+
+
+def test_a_child_that_fails_undoes_its_steps_and_has_siblings_and_parent_undo_theirs() -> None:
+    p = family()
+    failed = p.executed(2, Failed("no room"), 30)
+    assert {one.pid: one.state for one in failed.puts} == {2: State.FAILED, 1: State.FAILED}
+    p.apply(failed)
+    assert p.records[1].error == "no room"
+    assert p.due(2, 40) is Act.UNDO
+    sibling = p.due(3, 40)
+    assert isinstance(sibling, Change)
+    p.apply(sibling)
+    assert p.due(3, 40) is Act.UNDO
+    for step in (1, 0):
+        assert p.records[2].done[-1] == step
+        p.apply(p.undone(2, Done(), 50))
+    assert 2 not in p.records
+    p.apply(p.undone(3, Done(), 60))
+    last = p.undone(3, Done(), 60)
+    assert last.ready == (1,)
+    p.apply(last)
+    for step in (1, 0):
+        assert p.due(1, 70) is Act.UNDO
+        assert p.records[1].done[-1] == step
+        p.apply(p.undone(1, Done(), 80))
+    assert (p.records[1].state, p.records[1].error) == (State.ROLLEDBACK, "no room")
+
+
+def test_the_step_that_failed_is_undone_first_because_it_may_have_been_executed_in_part() -> None:
+    p = started(record(1))
+    p.apply(p.executed(1, Next(7, b""), 10))
+    p.apply(p.executed(1, Failed("no"), 20))
+    for left in ((0, 7), (0,)):
+        assert p.records[1].done == left
+        assert p.due(1, 30) is Act.UNDO
+        p.apply(p.undone(1, Done(), 30))
+    assert (p.records[1].done, p.records[1].state) == ((), State.ROLLEDBACK)
+
+
+def test_nothing_is_undone_behind_the_point_of_no_return() -> None:
+    p = started(record(1, COMMITTING))
+    p.apply(p.executed(1, Next(1, b""), 10))
+    assert p.executed(1, Failed("no"), 20).puts[0].state is State.FAILED
+    p.apply(p.executed(1, Next(2, b""), 20))
+    again = p.executed(1, Failed("no"), 30).puts[0]
+    assert (again.state, again.error, again.attempts) == (State.WAITING_TIMEOUT, "no", 1)
+    assert p.aborted(1, 40) is None
+    p.apply(p.executed(1, Children((record(2),), 3, b""), 50))
+    assert p.executed(2, Failed("no"), 60).puts[0].state is State.WAITING_TIMEOUT, "nor is a child's step"
+
+
+def test_pauses_between_attempts_double_up_to_a_bound_and_a_stuck_procedure_is_shown() -> None:
+    p = started(record(1))
+    pauses = []
+    for attempt in range(1, 13):
+        p.apply(p.executed(1, Retry("away"), 1_000))
+        pauses.append(p.records[1].deadline_ms - 1_000)
+        assert is_stuck(p.records[1]) == (attempt >= STUCK_ATTEMPTS)
+    assert pauses == [1_000 * 2**n for n in range(10)] + [RETRY_MS_MAX] * 2
+    p.apply(p.executed(1, Next(1, b""), 2_000))
+    assert (p.records[1].attempts, p.records[1].deadline_ms, p.records[1].error) == (0, 0, "")
+
+
+def test_a_failed_undo_is_tried_again() -> None:
+    p = family()
+    p.apply(p.executed(2, Failed("no room"), 30))
+    again = p.undone(2, Retry("away"), 40)
+    assert (again.puts[0].state, again.puts[0].deadline_ms, again.later) == (State.FAILED, 1_040, (2,))
+    p.apply(again)
+    assert p.due(2, 1_040) is Act.UNDO
+
+
+def test_a_procedure_that_expires_fails_and_one_that_is_committed_does_not() -> None:
+    for kind, step, state in ((SAFE, 1, State.FAILED), (COMMITTING, 1, State.FAILED), (COMMITTING, 2, None)):
+        p = started(record(1, kind, expires_ms=100))
+        p.apply(p.executed(1, Next(step, b""), 10))
+        assert p.due(1, 99) is Act.EXECUTE
+        found = p.due(1, 100)
+        if state is None:
+            assert found is Act.EXECUTE
+        else:
+            assert isinstance(found, Change)
+            assert (found.puts[0].state, found.puts[0].error) == (state, "timed out")
+
+
+def test_an_abort_ends_the_family_at_the_next_step_of_each() -> None:
+    p = family()
+    abort = p.aborted(3, 30)
+    assert abort is not None
+    assert [(one.pid, one.aborted) for one in abort.puts] == [(1, True)]
+    p.apply(abort)
+    found = p.due(2, 40)
+    assert isinstance(found, Change)
+    p.apply(found)
+    assert {pid: one.state for pid, one in p.records.items()} == {
+        1: State.FAILED,
+        2: State.FAILED,
+        3: State.RUNNABLE,
+    }
+    assert p.aborted(1, 50) is None, "it has failed already"
+
+
+def test_an_abort_wakes_a_procedure_that_waits() -> None:
+    p = started(record(1))
+    p.apply(p.executed(1, Wait(0, b""), 10))
+    abort = p.aborted(1, 20)
+    assert abort is not None
+    assert abort.ready == (1,)
+
+
+def test_a_bypass_marks_all_ancestors_in_one_write_and_is_refused_to_those_with_children() -> None:
+    p = family()
+    assert p.bypassed(1, 30) is None
+    bypass = p.bypassed(2, 30)
+    assert bypass is not None
+    assert {one.pid for one in bypass.puts if one.bypassed} == {1, 2}
+    p.apply(bypass)
+    for pid in (2, 3):
+        if pid == 3:
+            p.apply(p.executed(3, Done(), 35))
+            continue
+        found = p.due(pid, 40)
+        assert isinstance(found, Change)
+        p.apply(found)
+    found = p.due(1, 50)
+    assert isinstance(found, Change)
+    p.apply(found)
+    assert p.records[1].state is State.SUCCESS
+    assert p.bypassed(1, 60) is None
+
+
+def test_a_wait_that_is_not_durable_and_a_yield_write_nothing() -> None:
+    p = started(record(1))
+    assert p.executed(1, Wait(500, b"", durable=False), 10) == Change(later=(1,))
+    assert p.executed(1, Yield(), 10) == Change()
+
+
+@pytest.mark.parametrize(("previous", "state"), list(itertools.product(State, State)))
+def test_a_record_goes_only_where_the_table_allows(previous: State, state: State) -> None:
+    p = started(record(1, state=previous))
+    if previous in VALID_PREVIOUS[state]:
+        p.apply(Change(puts=(record(1, state=state),)))
+        assert p.records[1].state is state
+    else:
+        with pytest.raises(ValueError, match=f"pid 1 cannot go from {previous.name} to {state.name}"):
+            p.apply(Change(puts=(record(1, state=state),)))
+
+
+def test_only_roots_that_have_ended_are_evicted() -> None:
+    p = started(record(1), record(2, state=State.SUCCESS), record(3, state=State.ROLLEDBACK))
+    assert p.evicted([1, 2, 3]).deletes == (2, 3)
+
+
+# -- random families, killed at every write
+
+
+@dataclass
+class World:
+    """A store, effects of steps by pid and step, and what each step returns the first time and later."""
+
+    dice: random.Random
+    stored: dict[int, Record] = field(default_factory=dict)
+    effects: set[tuple[int, int, int]] = field(default_factory=set)
+    descendants: dict[int, set[int]] = field(default_factory=dict)
+    pids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
+    plans: dict[tuple[int, int], Outcome] = field(default_factory=dict)
+
+    def write(self, change: Change) -> None:
+        for one in change.puts:
+            self.stored[one.pid] = one
+        for pid in change.deletes:
+            del self.stored[pid]
+
+    def execute(self, one: Record) -> Outcome:
+        """Executes a step: the same outcome however often it is repeated."""
+        self.effects.add((one.root, one.pid, one.step))
+        key = (one.pid, one.step)
+        if key not in self.plans:
+            self.plans[key] = self.plan(one)
+        outcome = self.plans[key]
+        if isinstance(outcome, Retry | Wait | Yield | Failed):
+            del self.plans[key]  # the next attempt finds another one
+        return outcome
+
+    def plan(self, one: Record) -> Outcome:
+        depth = len(one.ancestors)
+        onwards: Outcome = Next(one.step + 1, b"")
+        choices: list[Outcome] = [Retry("away"), Wait(one.updated_ms + 10, b""), Yield()]
+        choices += [onwards] * 3
+        if one.step >= 1:
+            choices += [Done(b"ok")] * 4
+        if one.step >= 4:
+            return Done(b"ok")
+        if depth < 2:
+            kinds = [self.dice.choice((SAFE, SAFE, COMMITTING)) for _ in range(self.dice.randint(0, 3))]
+            choices.append(Children(tuple(record(next(self.pids), kind) for kind in kinds), one.step + 1, b""))
+        if self.dice.random() < 0.3:
+            choices += [Failed("broken")] * 2
+        return self.dice.choice(choices)
+
+    def undo(self, one: Record) -> Outcome:
+        """Undoes the latest step, with what children that have ended had done for it."""
+        family = {pid for pid in self.descendants.get(one.pid, ()) if pid not in self.stored}
+        self.effects -= {(one.root, one.pid, one.done[-1])}
+        self.effects -= {effect for effect in self.effects if effect[1] in family}
+        return Retry("away") if self.dice.random() < 0.2 else Done()
+
+
+class Engine:
+    """Runs procedures in random order and dies before or after some of its writes."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.now_ms = 0
+        self.restart()
+
+    def restart(self) -> None:
+        loaded = load(self.world.stored.values(), {SAFE, COMMITTING}.__contains__)
+        assert not loaded.unusable
+        self.procedures = Procedures(no_return)
+        self.procedures.apply(Change(puts=tuple(loaded.records.values())))
+        self.ready, self.later = list(loaded.ready), set(loaded.later)
+
+    def commit(self, change: Change) -> bool:
+        """Writes and applies; returns whether the daemon died before or after the write."""
+        fate = self.world.dice.random()
+        if fate < 0.1:
+            self.restart()
+            return True
+        self.world.write(change)
+        for one in change.puts:
+            for ancestor in one.ancestors:
+                self.world.descendants.setdefault(ancestor, set()).add(one.pid)
+        if fate < 0.2:
+            self.restart()
+            return True
+        self.procedures.apply(change)
+        assert self.procedures.records == self.world.stored
+        self.ready += [pid for pid in change.ready if pid not in self.ready]
+        self.later |= set(change.later)
+        return False
+
+    def turn(self) -> None:
+        p, world = self.procedures, self.world
+        self.now_ms += 1
+        due = {pid for pid in self.later if pid in p.records and self.now_ms >= p.records[pid].deadline_ms}
+        if not self.ready and not due:
+            self.now_ms += 1_000
+            return
+        self.later -= due
+        self.ready += [pid for pid in due if pid not in self.ready]
+        pid = self.ready.pop(world.dice.randrange(len(self.ready)))
+        if pid not in p.records or p.records[pid].state.is_final or pid in p.children:
+            return
+        found = p.due(pid, self.now_ms)
+        if isinstance(found, Change):
+            self.commit(found)
+        elif found is Act.UNDO:
+            self.commit(p.undone(pid, world.undo(p.records[pid]), self.now_ms))
+        else:
+            change = p.executed(pid, world.execute(p.records[pid]), self.now_ms)
+            if not self.commit(change) and not change.ready and not change.later and not change.deletes:
+                self.ready += [pid] if not p.records[pid].state.is_final else []
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_every_family_ends_as_a_whole_or_leaves_nothing(seed: int) -> None:
+    world = World(random.Random(seed))
+    engine = Engine(world)
+    roots = [next(world.pids) for _ in range(3)]
+    for pid in roots:
+        while pid not in world.stored:
+            engine.commit(engine.procedures.submitted(record(pid, world.dice.choice((SAFE, COMMITTING)))))
+    for _ in range(5_000):
+        engine.turn()
+        if world.dice.random() < 0.01 and (living := [pid for pid in roots if not world.stored[pid].state.is_final]):
+            abort = engine.procedures.aborted(world.dice.choice(living), engine.now_ms)
+            if abort is not None:
+                engine.commit(abort)
+        if all(one.state.is_final for one in world.stored.values()):
+            break
+    assert sorted(world.stored) == roots, "only roots are kept"
+    for pid in roots:
+        steps = {step for root, one, step in world.effects if root == pid and one == pid}
+        if world.stored[pid].state is State.SUCCESS:
+            assert steps == set(world.stored[pid].done)
+        else:
+            assert world.stored[pid].state is State.ROLLEDBACK
+            assert not any(root == pid for root, _, _ in world.effects), "something was not undone"
