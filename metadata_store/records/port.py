@@ -1,0 +1,51 @@
+"""The store of procedure records, as the engine of a domain uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+from state_machines.procedures.record import Record
+
+
+class StoreFailed(Exception):
+    """The store cannot read or write any more: its domain steps down. The text names the cause and the remedy."""
+
+
+class Fenced(StoreFailed):
+    """Another daemon has taken the store over since; nothing of the write was applied."""
+
+
+class Damaged(NamedTuple):
+    """A record that cannot be read: left as it is in the store, and reported."""
+
+    pid: int
+    why: str
+
+
+class Stored(NamedTuple):
+    """The content of a store. ``last_pid``: the highest pid that was ever reserved."""
+
+    records: Sequence[Record]
+    damaged: Sequence[Damaged]
+    last_pid: int
+
+
+class RecordStore(Protocol):
+    """Keeps records. All methods raise :class:`StoreFailed`; after that the store is of no use any more."""
+
+    async def load(self) -> Stored:
+        """Reads everything, ordered by pid."""
+        ...
+
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
+        """Inserts or replaces records and deletes others, all or nothing; returns once that is durable."""
+        ...
+
+    async def reserve(self, count: int) -> int:
+        """Reserves pids that were never given before; returns the first of them, durably."""
+        ...
+
+    async def close(self) -> None:
+        """Finishes the writes that were begun, and closes the store."""
+        ...

@@ -1,0 +1,222 @@
+"""Procedure records in one SQLite file: the store of a domain with a single daemon.
+
+A thread of its own writes: it takes all writes that wait as one transaction, and wakes the loop once for each. Every
+transaction checks the epoch that the daemon took at its start, so that a second daemon on the file fences the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from metadata_store.records import codec
+from metadata_store.records.port import Damaged, Fenced, Stored, StoreFailed
+from state_machines.procedures.record import Record
+
+GROUP_MAX: Final = 2_000
+"""Writes in one transaction."""
+BUSY_MS: Final = 5_000
+"""How long another process may hold the file."""
+SCHEMA: Final = (
+    "CREATE TABLE IF NOT EXISTS record (pid INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS fence (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER, last_pid INTEGER)",
+    "INSERT OR IGNORE INTO fence VALUES (1, 0, 0)",
+)
+REMEDIES: Final = {
+    "disk is full": "make room, then start the daemon again",
+    "readonly": "give the daemon's user the right to write the file and its folder",
+    "malformed": "stop the daemon, keep a copy, and see the SQLite documentation on recovery (.recover)",
+    "not a database": "name another file: this one is no store of procedures",
+    "unable to open": "create the folder, and give the daemon's user the right to write there",
+    "locked": "another process writes the file: find it (fuser, lsof) and end it",
+}
+"""Remedies by a part of SQLite's message."""
+
+
+class _Task(NamedTuple):
+    """Work of the thread. ``puts`` and ``deletes`` of a write, or ``call`` with the connection."""
+
+    future: asyncio.Future[Any]
+    puts: tuple[Record, ...] = ()
+    deletes: tuple[int, ...] = ()
+    call: Callable[[sqlite3.Connection], Any] | None = None
+
+
+class SqliteRecords:
+    """Implements :class:`metadata_store.records.port.RecordStore`; made by :meth:`open`."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._loop = asyncio.get_running_loop()
+        self._tasks: deque[_Task] = deque()
+        self._arrived = threading.Event()
+        self._closing = False
+        self._failed: StoreFailed | None = None
+        self._epoch = 0
+        self._thread = threading.Thread(target=self._run, name="regent-records", daemon=True)
+
+    @classmethod
+    async def open(cls, path: Path) -> SqliteRecords:
+        """Opens or creates the file, and takes it over from another daemon."""
+        store = cls(path)
+        store._thread.start()
+        await store._call(store._take_over)
+        return store
+
+    async def load(self) -> Stored:
+        """Reads everything, ordered by pid."""
+        found: Stored = await self._call(_load)
+        return found
+
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
+        """Writes all or nothing; returns once it is durable."""
+        future = self._loop.create_future()
+        await self._submit(_Task(future, tuple(puts), tuple(deletes)))
+
+    async def reserve(self, count: int) -> int:
+        """Reserves pids that were never given before; returns the first of them, durably."""
+        first: int = await self._call(lambda db: self._reserve(db, count))
+        return first
+
+    async def close(self) -> None:
+        """Finishes the writes that were begun, and closes the file."""
+        self._closing = True
+        self._arrived.set()
+        await asyncio.to_thread(self._thread.join)
+
+    @property
+    def epoch(self) -> int:
+        """Returns the epoch of this daemon on the file."""
+        return self._epoch
+
+    # -- on the loop
+
+    async def _call(self, call: Callable[[sqlite3.Connection], Any]) -> Any:
+        return await self._submit(_Task(self._loop.create_future(), call=call))
+
+    async def _submit(self, task: _Task) -> Any:
+        if self._failed is not None:
+            raise self._failed
+        self._tasks.append(task)
+        if not self._arrived.is_set():
+            self._arrived.set()
+        return await task.future
+
+    def _settle(self, group: Sequence[_Task], results: Sequence[Any], error: StoreFailed | None) -> None:
+        self._failed = self._failed or error
+        for task, result in zip(group, results, strict=True):
+            if not task.future.done():
+                if error is None:
+                    task.future.set_result(result)
+                else:
+                    task.future.set_exception(error)
+
+    # -- in the thread
+
+    def _run(self) -> None:
+        db: sqlite3.Connection | None = None
+        failed: StoreFailed | None = None
+        while not self._closing or self._tasks:
+            self._arrived.wait()
+            self._arrived.clear()
+            while self._tasks:
+                group = self._group()
+                results: list[Any] = [None] * len(group)
+                try:
+                    if failed is None:
+                        db = db or _connect(self._path)
+                        results = self._do(db, group)
+                except StoreFailed as error:
+                    failed = error
+                except (sqlite3.Error, OSError) as error:
+                    failed = StoreFailed(f"{self._path}: {error}: {_remedy(error)}")
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    self._loop.call_soon_threadsafe(self._settle, group, results, failed)
+            if self._closing:
+                self._arrived.set()
+        if db is not None:
+            db.close()
+
+    def _group(self) -> list[_Task]:
+        """Takes the writes that wait one behind the other; a call is alone."""
+        tasks = self._tasks
+        group = [tasks.popleft()]
+        while group[0].call is None and tasks and tasks[0].call is None and len(group) < GROUP_MAX:
+            group.append(tasks.popleft())
+        return group
+
+    def _do(self, db: sqlite3.Connection, group: Sequence[_Task]) -> list[Any]:
+        with _transaction(db):
+            if (call := group[0].call) is not None:
+                return [call(db)]
+            rows: dict[int, tuple[int, int, bytes] | None] = {}
+            for task in group:
+                for record in task.puts:
+                    body = codec.encode(record)
+                    rows[record.pid] = (record.pid, codec.checksum(body), body)
+                rows.update(dict.fromkeys(task.deletes))
+            self._check(db)
+            db.executemany("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", filter(None, rows.values()))
+            db.executemany("DELETE FROM record WHERE pid = ?", [(pid,) for pid, row in rows.items() if row is None])
+            return [None] * len(group)
+
+    def _take_over(self, db: sqlite3.Connection) -> None:
+        for statement in SCHEMA:
+            db.execute(statement)
+        [self._epoch] = db.execute("UPDATE fence SET epoch = epoch + 1 RETURNING epoch").fetchone()
+
+    def _check(self, db: sqlite3.Connection) -> None:
+        [epoch] = db.execute("SELECT epoch FROM fence").fetchone()
+        if epoch != self._epoch:
+            raise Fenced(f"{self._path}: another daemon took the file over (epoch {epoch}, ours {self._epoch})")
+
+    def _reserve(self, db: sqlite3.Connection, count: int) -> int:
+        self._check(db)
+        [last] = db.execute("UPDATE fence SET last_pid = last_pid + ? RETURNING last_pid", (count,)).fetchone()
+        return int(last) - count + 1
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(path, timeout=BUSY_MS / 1_000, isolation_level=None)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = FULL")
+    return db
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Begins as a writer, so that another process cannot write in between; commits, or rolls back at an error."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _load(db: sqlite3.Connection) -> Stored:
+    records: list[Record] = []
+    damaged: list[Damaged] = []
+    for pid, crc, body in db.execute("SELECT pid, crc, body FROM record ORDER BY pid"):
+        try:
+            records.append(codec.decode(pid, body, crc))
+        except codec.Unreadable as error:
+            damaged.append(Damaged(pid, str(error)))
+    [last_pid] = db.execute("SELECT last_pid FROM fence").fetchone()
+    return Stored(records, damaged, last_pid)
+
+
+def _remedy(error: Exception) -> str:
+    text = str(error)
+    for known, remedy in REMEDIES.items():
+        if known in text:
+            return remedy
+    return "check the file, its folder and the disk, then start the daemon again"

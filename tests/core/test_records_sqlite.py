@@ -1,0 +1,143 @@
+"""The SQLite store of procedure records on a real file: durable groups, damage, fences and failing disks."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from metadata_store.records.codec import checksum
+from metadata_store.records.port import Damaged, Fenced, StoreFailed
+from metadata_store.records.sqlite import SqliteRecords
+from state_machines.procedures.record import VERSION, Caller, Record
+from state_machines.procedures.states import State
+
+
+def record(pid: int, step: int = 0) -> Record:
+    caller = Caller(principal="User:ops", reason="rack 3 is gone", nonce="n-1")
+    return Record(pid, "drain", State.RUNNABLE, step, 1, 2, data=b"\x00\xff", done=(0, 1), caller=caller)
+
+
+@asynccontextmanager
+async def store(folder: Path) -> AsyncIterator[SqliteRecords]:
+    opened = await SqliteRecords.open(folder / "records.db")
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+async def test_records_are_found_again_as_they_were_written(tmp_path: Path) -> None:
+    async with store(tmp_path) as s:
+        await s.write([record(3), record(1), record(2)])
+        await s.write([record(2, step=5)], deletes=[3])
+    async with store(tmp_path) as s:
+        found = await s.load()
+    assert found.records == [record(1), record(2, step=5)]
+    assert not found.damaged
+
+
+async def test_pids_are_never_given_twice_also_after_their_records_are_gone(tmp_path: Path) -> None:
+    async with store(tmp_path) as s:
+        assert await s.reserve(100) == 1
+        await s.write([record(100)])
+        await s.write([], deletes=[100])
+    async with store(tmp_path) as s:
+        assert (await s.load()).last_pid == 100
+        assert await s.reserve(1) == 101
+
+
+async def test_writes_that_wait_together_keep_their_order(tmp_path: Path) -> None:
+    async with store(tmp_path) as s:
+        writes = [s.write([record(1, step)]) for step in range(500)]
+        writes += [s.write([record(2)]), s.write([], deletes=[2]), s.write([], deletes=[3]), s.write([record(3)])]
+        await asyncio.gather(*writes)
+        assert (await s.load()).records == [record(1, step=499), record(3)]
+
+
+async def test_a_daemon_that_opens_the_file_fences_the_one_before(tmp_path: Path) -> None:
+    async with store(tmp_path) as first, store(tmp_path) as second:
+        with pytest.raises(Fenced, match=r"another daemon took the file over \(epoch 2, ours 1\)"):
+            await first.write([record(1)])
+        with pytest.raises(Fenced):
+            await first.reserve(1)
+        await second.write([record(2)])
+        assert (await second.load()).records == [record(2)]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "why"),
+    [
+        ("body", b'{"pid":1', "its checksum differs"),
+        ("crc", 1, "its checksum differs"),
+        ("pid", 9, "it is the record of pid 1"),
+    ],
+)
+async def test_a_damaged_record_is_reported_and_stays(tmp_path: Path, column: str, value: object, why: str) -> None:
+    async with store(tmp_path) as s:
+        await s.write([record(1), record(2)])
+    with sqlite3.connect(tmp_path / "records.db") as db:
+        db.execute(f"UPDATE record SET {column} = ? WHERE pid = 1", (value,))
+    async with store(tmp_path) as s:
+        found = await s.load()
+        assert found.records == [record(2)]
+        assert found.damaged == [Damaged(9 if column == "pid" else 1, why)]
+        await s.write([record(3)])
+    async with store(tmp_path) as s:
+        assert len((await s.load()).damaged) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (
+            b'{"version":2,"pid":1,"kind":["?"]}',
+            f"format 2 is newer than this daemon's ({VERSION}): upgrade the daemon",
+        ),
+        (b'{"pid":1}', "Object missing required field `kind`"),
+        (b"\xff\xfe", "JSON is malformed: invalid character (byte 0)"),
+    ],
+)
+async def test_a_newer_or_truncated_record_says_what_it_is(tmp_path: Path, body: bytes, why: str) -> None:
+    async with store(tmp_path) as s:
+        await s.write([record(1)])
+    with sqlite3.connect(tmp_path / "records.db") as db:
+        db.execute("UPDATE record SET body = ?, crc = ?", (body, checksum(body)))
+    async with store(tmp_path) as s:
+        assert (await s.load()).damaged == [Damaged(1, why)]
+
+
+async def test_a_file_that_is_no_store_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    (tmp_path / "records.db").write_bytes(b"something else " * 100)
+    with pytest.raises(StoreFailed, match="file is not a database: name another file"):
+        async with store(tmp_path):
+            pass
+
+
+async def test_a_folder_that_is_missing_is_named_with_a_remedy(tmp_path: Path) -> None:
+    with pytest.raises(StoreFailed, match="unable to open database file: create the folder"):
+        async with store(tmp_path / "gone"):
+            pass
+
+
+async def test_a_store_that_failed_once_takes_no_further_write(tmp_path: Path) -> None:
+    async with store(tmp_path) as s:
+        await s.write([record(1)])
+        with sqlite3.connect(tmp_path / "records.db") as db:
+            db.execute("DROP TABLE record")
+        for _ in range(2):
+            with pytest.raises(StoreFailed, match="no such table: record"):
+                await s.write([record(2)])
+
+
+async def test_writes_that_wait_at_the_close_are_durable(tmp_path: Path) -> None:
+    async with store(tmp_path) as s:
+        writes = asyncio.gather(*(s.write([record(pid)]) for pid in range(1, 50)))
+        await asyncio.sleep(0)
+    await writes
+    async with store(tmp_path) as s:
+        assert len((await s.load()).records) == 49
