@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,13 +12,8 @@ import pytest
 from metadata_store.records.codec import checksum
 from metadata_store.records.port import Damaged, Fenced, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
-from state_machines.procedures.record import VERSION, Caller, Record
-from state_machines.procedures.states import State
-
-
-def record(pid: int, step: int = 0) -> Record:
-    caller = Caller(principal="User:ops", reason="rack 3 is gone", nonce="n-1")
-    return Record(pid, "drain", State.RUNNABLE, step, 1, 2, data=b"\x00\xff", done=(0, 1), caller=caller)
+from state_machines.procedures.record import VERSION
+from tests.contracts.records import RecordsContract, Stores, record
 
 
 @asynccontextmanager
@@ -31,32 +25,12 @@ async def store(folder: Path) -> AsyncIterator[SqliteRecords]:
         await opened.close()
 
 
-async def test_records_are_found_again_as_they_were_written(tmp_path: Path) -> None:
-    async with store(tmp_path) as s:
-        await s.write([record(3), record(1), record(2)])
-        await s.write([record(2, step=5)], deletes=[3])
-    async with store(tmp_path) as s:
-        found = await s.load()
-    assert found.records == [record(1), record(2, step=5)]
-    assert not found.damaged
+class TestSqlite(RecordsContract):
+    """The contract of all stores."""
 
-
-async def test_pids_are_never_given_twice_also_after_their_records_are_gone(tmp_path: Path) -> None:
-    async with store(tmp_path) as s:
-        assert await s.reserve(100) == 1
-        await s.write([record(100)])
-        await s.write([], deletes=[100])
-    async with store(tmp_path) as s:
-        assert (await s.load()).last_pid == 100
-        assert await s.reserve(1) == 101
-
-
-async def test_writes_that_wait_together_keep_their_order(tmp_path: Path) -> None:
-    async with store(tmp_path) as s:
-        writes = [s.write([record(1, step)]) for step in range(500)]
-        writes += [s.write([record(2)]), s.write([], deletes=[2]), s.write([], deletes=[3]), s.write([record(3)])]
-        await asyncio.gather(*writes)
-        assert (await s.load()).records == [record(1, step=499), record(3)]
+    @pytest.fixture
+    def stores(self, tmp_path: Path) -> Stores:
+        return lambda: store(tmp_path)
 
 
 async def test_a_daemon_that_opens_the_file_fences_the_one_before(tmp_path: Path) -> None:
@@ -132,12 +106,3 @@ async def test_a_store_that_failed_once_takes_no_further_write(tmp_path: Path) -
         for _ in range(2):
             with pytest.raises(StoreFailed, match="no such table: record"):
                 await s.write([record(2)])
-
-
-async def test_writes_that_wait_at_the_close_are_durable(tmp_path: Path) -> None:
-    async with store(tmp_path) as s:
-        writes = asyncio.gather(*(s.write([record(pid)]) for pid in range(1, 50)))
-        await asyncio.sleep(0)
-    await writes
-    async with store(tmp_path) as s:
-        assert len((await s.load()).records) == 49

@@ -1,0 +1,228 @@
+"""Procedure records in ZooKeeper, one znode each: the store of a domain whose daemons stand by for each other.
+
+A record often belongs to a change of other znodes: :meth:`ZooKeeperRecords.ops` are then operations of that change's
+multi, and :meth:`ZooKeeperRecords.written` is called once it was applied. All other writes wait for those before them,
+and go together in fenced multis. A record has one writer, which has one write of it under way; so a write whose reply
+was lost is repeated, on what is there by then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError, ZooKeeperError
+from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, submit
+from metadata_store.fencing.outcome import Fence
+from metadata_store.fencing.outcome import Fenced as FencedWrite
+from metadata_store.fencing.sizes import write_bytes
+from metadata_store.port import ANY_VERSION, WRITE_BYTES_MAX, Create, Delete, Node, Op, SetData, ZooKeeper
+from metadata_store.records import codec
+from metadata_store.records.port import Damaged, Fenced, Stored, StoreFailed
+from state_machines.procedures.record import Record
+
+NAME_DIGITS: Final = 10
+"""Digits of a pid in the name of its znode: names are in the order of pids."""
+
+
+class _Pending(NamedTuple):
+    puts: tuple[Record, ...]
+    deletes: tuple[int, ...]
+    future: asyncio.Future[None]
+
+
+class ZooKeeperRecords:
+    """Implements :class:`metadata_store.records.port.RecordStore` below ``root``, for one term.
+
+    ``connected`` waits until the term may write, and raises where it has ended.
+    """
+
+    def __init__(self, zk: ZooKeeper, fence: Fence, root: str, connected: Callable[[], Awaitable[None]]) -> None:
+        self._zk = zk
+        self._fence = fence
+        self._root = root
+        self._connected = connected
+        self._there: set[int] = set()
+        self._last_pid = 0
+        self._pending: deque[_Pending] = deque()
+        self._writer: asyncio.Task[None] | None = None
+
+    async def load(self) -> Stored:
+        """Reads everything, ordered by pid; creates the root of a new store."""
+        await self._until_sent(self._make_root)
+        found: list[Stored] = []
+
+        async def read() -> None:
+            found.append(await self._read())
+
+        await self._until_sent(read)
+        return found[-1]
+
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
+        """Writes all or nothing; returns once it is durable."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Pending(tuple(puts), tuple(deletes), future))
+        if self._writer is None:
+            self._writer = asyncio.ensure_future(self._write_pending())
+        await future
+
+    async def reserve(self, count: int) -> int:
+        """Reserves pids that were never given before; returns the first of them, durably."""
+        first = self._last_pid + 1
+        last = self._last_pid + count
+
+        async def send() -> None:
+            await self._submit([SetData(self._root, str(last).encode(), ANY_VERSION)])
+
+        await self._until_sent(send)
+        self._last_pid = last
+        return first
+
+    async def close(self) -> None:
+        """Waits for the writes that were begun."""
+        if self._writer is not None:
+            await asyncio.wait([self._writer])
+
+    # -- with the writes of others
+
+    def ops(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> list[Op]:
+        """Returns the operations of a write, for a multi of the caller's with other znodes in it."""
+        ops: list[Op] = []
+        for record in puts:
+            path, body = self.path(record.pid), codec.encode(record)
+            ops.append(SetData(path, body, ANY_VERSION) if record.pid in self._there else Create(path, body))
+        ops += [Delete(self.path(pid), ANY_VERSION) for pid in deletes if pid in self._there]
+        return ops
+
+    def written(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
+        """Notes that :meth:`ops` were applied."""
+        self._there.update(record.pid for record in puts)
+        self._there.difference_update(deletes)
+
+    async def find_out(self, pids: Iterable[int]) -> None:
+        """Reads which records are there, after a write whose outcome is unknown."""
+        wanted = sorted(set(pids))
+        await self._zk.sync(self._root)
+        found = await self._zk.read_many([self.path(pid) for pid in wanted])
+        for pid, node in zip(wanted, found, strict=True):
+            if isinstance(node, Node):
+                self._there.add(pid)
+            elif node is Code.NO_NODE:
+                self._there.discard(pid)
+
+    def path(self, pid: int) -> str:
+        """Returns the znode of a record."""
+        return f"{self._root}/{pid:0{NAME_DIGITS}}"
+
+    # -- how it works
+
+    async def _make_root(self) -> None:
+        if await self._zk.get(self._root) is None:
+            try:
+                await self._submit([Create(self._root, b"0")])
+            except StoreFailed as failed:
+                if not isinstance(failed.__cause__, ZkError) or failed.__cause__.code is not Code.NODE_EXISTS:
+                    raise
+
+    async def _read(self) -> Stored:
+        node = await self._zk.get(self._root)
+        listed = await self._zk.children(self._root)
+        if node is None or listed is None:
+            raise StoreFailed(f"{self._root} was deleted: procedures are lost; restore it from a backup of ZooKeeper")
+        names = sorted(listed[0])
+        records: list[Record] = []
+        damaged: list[Damaged] = []
+        for name, found in zip(names, await self._zk.read_many([f"{self._root}/{n}" for n in names]), strict=True):
+            pid = int(name) if name.isascii() and name.isdigit() else 0
+            try:
+                if not isinstance(found, Node):
+                    raise codec.Unreadable(f"it cannot be read ({found.name}): check its ACL")
+                records.append(codec.decode(pid, found.data or b""))
+            except codec.Unreadable as error:
+                damaged.append(Damaged(pid, str(error)))
+            self._there.add(pid)
+        data = (node.data or b"").decode("ascii", "replace")
+        if not data.isdigit():
+            raise StoreFailed(f"{self._root} holds {data!r} and no number: write the highest pid that was ever used")
+        self._last_pid = max([int(data), *self._there])
+        return Stored(records, damaged, self._last_pid)
+
+    async def _write_pending(self) -> None:
+        try:
+            while self._pending:
+                group = self._group()
+                await self._write_group(group)
+                for one in group:
+                    _settle(one, None)
+        finally:
+            self._writer = None
+
+    def _group(self) -> list[_Pending]:
+        """Takes the writes that fit into one multi, which has one operation for each record."""
+        group: list[_Pending] = []
+        pids: set[int] = set()
+        size = HEAD_BYTES
+        while self._pending and len(group) < WRITES_MAX:
+            one = self._pending[0]
+            mine = {*(record.pid for record in one.puts), *one.deletes}
+            cost = write_bytes(self.ops(one.puts, one.deletes))
+            if group and (mine & pids or len(pids | mine) > WRITES_MAX or size + cost > self._zk.request_bytes_max):
+                break
+            group.append(self._pending.popleft())
+            pids |= mine
+            size += cost
+        return group
+
+    async def _write_group(self, group: Sequence[_Pending]) -> None:
+        puts = [record for one in group for record in one.puts]
+        deletes = [pid for one in group for pid in one.deletes]
+
+        async def send() -> None:
+            ops = self.ops(puts, deletes)
+            if write_bytes(ops) + HEAD_BYTES > WRITE_BYTES_MAX:
+                raise StoreFailed(f"pid {puts[0].pid} has a record of more than {WRITE_BYTES_MAX} bytes")
+            try:
+                await self._submit(ops)
+            except OutcomeUnknown:
+                await self._until_sent(lambda: self.find_out([*(record.pid for record in puts), *deletes]))
+                raise
+
+        try:
+            await self._until_sent(send)
+        except BaseException as error:
+            for one in (*group, *self._pending):
+                _settle(one, error)
+            self._pending.clear()
+            raise
+        self.written(puts, deletes)
+
+    async def _until_sent(self, send: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await self._connected()
+            try:
+                return await send()
+            except (NotConnected, OutcomeUnknown):
+                continue
+            except ZkError as error:
+                raise StoreFailed(f"{error}: check the ACLs below {self._root}") from error
+
+    async def _submit(self, ops: Sequence[Op]) -> None:
+        try:
+            failed = await submit(self._zk, self._fence, ops)
+        except FencedWrite as error:
+            raise Fenced(str(error)) from error
+        if failed is not None:
+            raise StoreFailed(f"{failed}: another client writes below {self._root}, or check its ACLs") from failed
+
+
+def _settle(one: _Pending, error: BaseException | None) -> None:
+    if one.future.done():
+        return
+    if error is None:
+        one.future.set_result(None)
+    elif isinstance(error, StoreFailed | ZooKeeperError):
+        one.future.set_exception(error)
+    else:
+        one.future.cancel()

@@ -1,0 +1,92 @@
+"""The contract of every store of procedure records."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+
+from metadata_store.records.port import RecordStore
+from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.states import State
+
+Stores = Callable[[], AbstractAsyncContextManager[RecordStore]]
+"""Opens the same store each time, as a daemon does that starts."""
+
+
+def record(pid: int, step: int = 0, data: bytes = b"\x00\xff") -> Record:
+    """Returns a record with something in most fields."""
+    caller = Caller(principal="User:ops", reason="rack 3 is gone", nonce="n-1")
+    return Record(pid, "drain", State.RUNNABLE, step, 1, 2, data=data, done=(0, 1), caller=caller)
+
+
+class RecordsContract:
+    """Subclasses have a fixture ``stores``."""
+
+    @pytest.fixture
+    def stores(self) -> Stores:
+        raise NotImplementedError
+
+    async def test_a_new_store_is_empty(self, stores: Stores) -> None:
+        async with stores() as s:
+            found = await s.load()
+        assert (list(found.records), list(found.damaged), found.last_pid) == ([], [], 0)
+
+    async def test_records_are_found_again_as_they_were_written_in_the_order_of_pids(self, stores: Stores) -> None:
+        async with stores() as s:
+            await s.load()
+            await s.write([record(30), record(100), record(2)])
+            await s.write([record(2, step=5)], deletes=[30])
+        async with stores() as s:
+            found = await s.load()
+        assert list(found.records) == [record(2, step=5), record(100)]
+        assert not found.damaged
+
+    async def test_records_are_replaced_and_deleted_after_a_restart(self, stores: Stores) -> None:
+        async with stores() as s:
+            await s.load()
+            await s.write([record(1), record(2)])
+        async with stores() as s:
+            await s.load()
+            await s.write([record(1, step=1)], deletes=[2, 3])
+            assert list((await s.load()).records) == [record(1, step=1)]
+
+    async def test_pids_are_never_given_twice_also_after_their_records_are_gone(self, stores: Stores) -> None:
+        async with stores() as s:
+            await s.load()
+            assert await s.reserve(100) == 1
+            assert await s.reserve(2) == 101
+            await s.write([record(102)])
+            await s.write([], deletes=[102])
+        async with stores() as s:
+            assert (await s.load()).last_pid == 102
+            assert await s.reserve(1) == 103
+
+    async def test_writes_that_wait_together_keep_their_order(self, stores: Stores) -> None:
+        async with stores() as s:
+            await s.load()
+            writes = [s.write([record(1, step)]) for step in range(50)]
+            writes += [s.write([record(pid)]) for pid in range(10, 700)]
+            writes += [s.write([record(2)]), s.write([], deletes=[2]), s.write([], deletes=[3]), s.write([record(3)])]
+            await asyncio.gather(*writes)
+            found = {one.pid: one for one in (await s.load()).records}
+        assert found.keys() == {1, 3, *range(10, 700)}
+        assert found[1].step == 49
+
+    async def test_large_records_go_in_several_requests(self, stores: Stores) -> None:
+        async with stores() as s:
+            await s.load()
+            large = [record(pid, data=bytes(300_000)) for pid in range(1, 9)]
+            await asyncio.gather(*(s.write([one]) for one in large))
+            assert list((await s.load()).records) == large
+
+    async def test_writes_that_wait_at_the_close_are_durable(self, stores: Stores) -> None:
+        async with stores() as s:
+            await s.load()
+            writes = asyncio.gather(*(s.write([record(pid)]) for pid in range(1, 50)))
+            await asyncio.sleep(0)
+        await writes
+        async with stores() as s:
+            assert len((await s.load()).records) == 49

@@ -1,0 +1,126 @@
+"""The contract of the store of procedure records in ZooKeeper: that of all stores, and what ZooKeeper adds."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from metadata_store import paths
+from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.fencing.fenced import submit
+from metadata_store.fencing.outcome import Fence
+from metadata_store.port import ConnectionState, Create, SetData
+from metadata_store.records.port import Damaged, Fenced, StoreFailed
+from metadata_store.records.zookeeper import ZooKeeperRecords
+from tests.contracts.records import RecordsContract, Stores, record
+from tests.contracts.support import Backend, Session, session
+from tests.polling import eventually
+
+ROOT = "/procedures"
+
+
+async def opened(s: Session) -> ZooKeeperRecords:
+    """Opens the store of a term; the first one creates ``/controller_epoch``."""
+    node = await s.zk.get(paths.CONTROLLER_EPOCH)
+    version = node.stat.version if node is not None else (await s.zk.create(paths.CONTROLLER_EPOCH, b"1")).stat.version
+
+    async def connected() -> None:
+        await eventually(lambda: s.zk.state is ConnectionState.CONNECTED)
+
+    return ZooKeeperRecords(s.zk, Fence(version), ROOT, connected)
+
+
+class ZooKeeperRecordsContract(RecordsContract):
+    """Runs on a ``backend``."""
+
+    @pytest.fixture
+    def stores(self, backend: Backend) -> Stores:
+        @asynccontextmanager
+        async def store() -> AsyncIterator[ZooKeeperRecords]:
+            async with session(backend) as s:
+                found = await opened(s)
+                yield found
+                await found.close()
+
+        return store
+
+    async def test_another_term_fences_the_one_before(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store = await opened(s)
+            await store.load()
+            await s.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
+            with pytest.raises(Fenced, match="another controller was elected"):
+                await asyncio.gather(store.write([record(1)]), store.write([record(2)]))
+            with pytest.raises(Fenced):
+                await store.reserve(1)
+            assert await s.names(ROOT) == []
+
+    async def test_a_write_whose_reply_is_lost_is_repeated_once_the_connection_is_back(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store = await opened(s)
+            await store.load()
+            for puts, deletes in (([record(1), record(2)], []), ([record(1, step=1)], [2]), ([], [1])):
+                backend.lose_reply(s.zk)
+                await store.write(puts, deletes)
+            backend.lose_reply(s.zk)
+            assert await store.reserve(5) == 1
+            assert await s.names(ROOT) == []
+            assert await store.reserve(1) == 6
+
+    async def test_a_record_rides_in_the_multi_of_another_change(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store = await opened(s)
+            await store.load()
+            await s.zk.create("/topic", b"old")
+            puts = [record(1)]
+            fence = Fence(0)
+            assert await submit(s.zk, fence, [SetData("/topic", b"new", 0), *store.ops(puts)]) is None
+            store.written(puts)
+            failed = await submit(s.zk, fence, [SetData("/topic", b"newer", 0), *store.ops([record(1, step=9)])])
+            assert failed is not None, "the topic has version 1"
+            assert list((await store.load()).records) == [record(1)]
+            await store.write([record(1, step=2)], deletes=[])
+            assert list((await store.load()).records) == [record(1, step=2)]
+
+    async def test_a_rider_with_an_unknown_outcome_is_found_out(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store = await opened(s)
+            await store.load()
+            backend.lose_reply(s.zk)
+            with pytest.raises((OutcomeUnknown, NotConnected)):
+                await submit(s.zk, Fence(0), store.ops([record(1)]))
+            await eventually(lambda: s.zk.state is ConnectionState.CONNECTED)
+            await store.find_out([1, 2])
+            await store.write([record(1, step=3), record(2)])
+            assert list((await store.load()).records) == [record(1, step=3), record(2)]
+
+    async def test_damaged_records_are_reported_and_stay(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store = await opened(s)
+            await store.load()
+            await store.write([record(1), record(2)])
+            await s.zk.set(store.path(1), b'{"pid":1', 0)
+            await s.zk.apply([Create(f"{ROOT}/notes", b"by hand"), Create(store.path(3), b'{"version":9}')])
+            found = await store.load()
+            assert list(found.records) == [record(2)]
+            assert [one.pid for one in found.damaged] == [1, 3, 0]
+            assert found.damaged[1] == Damaged(3, "format 9 is newer than this daemon's (1): upgrade the daemon")
+            assert await s.names(ROOT) == ["0000000001", "0000000002", "0000000003", "notes"]
+
+    @pytest.mark.parametrize("data", [b"", b"many", b"-1"])
+    async def test_a_root_without_a_number_is_refused(self, backend: Backend, data: bytes) -> None:
+        async with session(backend) as s:
+            store = await opened(s)
+            await s.zk.create(ROOT, data)
+            with pytest.raises(StoreFailed, match="and no number: write the highest pid that was ever used"):
+                await store.load()
+
+    async def test_a_record_that_no_request_can_hold_is_refused(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store = await opened(s)
+            await store.load()
+            with pytest.raises(StoreFailed, match="pid 7 has a record of more than 1000000 bytes"):
+                await store.write([record(7, data=bytes(1_000_000))])
