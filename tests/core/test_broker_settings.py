@@ -40,7 +40,7 @@ def told(name: str, *values: str | None) -> dict[int, dict[str, str | None]]:
         (s.POLICY, (None, "com.example.Rules", ""), "com.example.Rules"),
     ],
 )
-def test_where_brokers_differ_the_stricter_value_holds_and_it_is_told(
+def test_the_stricter_value_holds_where_brokers_differ_with_a_piece_of_advice(
     key: str, values: tuple[str | None, ...], held: Value
 ) -> None:
     [name] = [setting.name for setting in SETTINGS if setting.key == key]
@@ -50,7 +50,7 @@ def test_where_brokers_differ_the_stricter_value_holds_and_it_is_told(
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=[setting.name for setting in SETTINGS])
-def test_what_no_broker_says_is_strict_or_not_known(setting: s.Setting) -> None:
+def test_a_setting_that_no_broker_reports_is_strict_or_not_known(setting: s.Setting) -> None:
     found = in_force({}, {})[setting.key]
     assert found.value == setting.unknown
     assert source(found) == "no broker has reported it yet"
@@ -58,7 +58,7 @@ def test_what_no_broker_says_is_strict_or_not_known(setting: s.Setting) -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=[setting.name for setting in SETTINGS])
-def test_a_broker_that_says_nothing_of_it_has_kafkas_default(setting: s.Setting) -> None:
+def test_a_setting_that_a_broker_leaves_out_has_kafkas_default(setting: s.Setting) -> None:
     assert in_force({}, {1: {}})[setting.key].value == setting.default
     assert in_force({}, {1: {setting.name: " "}})[setting.key].value == setting.default
 
@@ -90,7 +90,7 @@ def test_values_and_sources_are_words_for_people() -> None:
     assert source(in_force({}, many)[s.PARTITIONS]) == "adopted from brokers 1,2,3,4,5,6,7,8,9,10 and 4 more"
 
 
-def test_what_is_adopted_is_said_by_its_source_and_only_where_it_is_news() -> None:
+def test_the_log_names_the_source_of_adopted_values_where_they_are_new() -> None:
     silent = in_force({}, {})
     assert adopted_sentence({}, silent) is None, "no broker has said anything"
     alike = in_force({}, {1: {}, 2: {}})

@@ -103,14 +103,14 @@ async def test_with_certificates_alone_brokers_are_those_that_were_met(certified
         assert role.asked == [("User:CN=broker", "127.0.0.1"), ("User:CN=application", "127.0.0.1")]
 
 
-async def test_with_certificates_alone_who_may_cluster_action_is_a_broker(certified: Certified) -> None:
+async def test_with_certificates_alone_a_principal_with_cluster_action_is_a_broker(certified: Certified) -> None:
     role = Brokerage("User:CN=broker")
     async with serving(role, certified.daemon, Callers(by_subject=True)) as port:
         assert await shut_down(SecureTransport(certified.broker, None), port) == 0
         assert await shut_down(SecureTransport(certified.application, None), port) == UNAUTHORIZED
 
 
-async def test_a_list_of_principals_says_it_all(certified: Certified) -> None:
+async def test_a_list_of_principals_admits_those_alone(certified: Certified) -> None:
     known, role = KnownBrokers(), Brokerage("User:CN=application")
     named = Callers(known, by_subject=True, principals=frozenset({"User:CN=broker"}))
     async with serving(tls=certified.application) as other, serving(role, certified.daemon, named) as port:
@@ -120,7 +120,7 @@ async def test_a_list_of_principals_says_it_all(certified: Certified) -> None:
         assert role.asked == []
 
 
-async def test_without_tls_only_addresses_of_brokers_are_served_if_asked_for() -> None:
+async def test_without_tls_only_addresses_of_brokers_are_served_where_the_setting_says_so() -> None:
     known = KnownBrokers()
     async with serving() as broker, serving(callers=Callers(known, by_address=True)) as port:
         assert await shut_down(TcpTransport(), port) == UNAUTHORIZED
@@ -128,7 +128,7 @@ async def test_without_tls_only_addresses_of_brokers_are_served_if_asked_for() -
         assert await shut_down(TcpTransport(), port) == 0
 
 
-async def test_without_tls_everybody_is_served_otherwise() -> None:
+async def test_without_tls_every_address_is_served_by_default() -> None:
     async with serving(callers=Callers()) as port:
         assert await shut_down(TcpTransport(), port) == 0
 

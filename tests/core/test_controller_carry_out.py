@@ -48,7 +48,7 @@ async def shrink_or_grow(w: World) -> None:
 
 @pytest.mark.seed("S4-9", "S4-45", "S4-46")
 @in_world(before=running)
-async def test_what_was_applied_is_entered_and_told(w: World) -> None:
+async def test_applied_writes_enter_the_model_and_are_propagated(w: World) -> None:
     w.die(1)
     await w.told()
     assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
@@ -59,7 +59,7 @@ async def test_what_was_applied_is_entered_and_told(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_nothing_is_told_while_the_commit_is_under_way(w: World) -> None:
+async def test_nothing_is_propagated_while_the_commit_is_under_way(w: World) -> None:
     may_commit = asyncio.Event()
     w.active.script.at(STATE_0, may_commit.wait)
     w.die(1)
@@ -74,7 +74,7 @@ async def test_nothing_is_told_while_the_commit_is_under_way(w: World) -> None:
 
 @pytest.mark.seed("S4-80")
 @in_world(before=running)
-async def test_a_leaders_own_write_among_many_is_read_told_and_decided_upon(w: World) -> None:
+async def test_a_leaders_own_write_among_many_is_read_propagated_and_decided_on(w: World) -> None:
     w.active.script.at(STATE_0, lambda: w.leader_writes("t", 0, (1, 2)))
     w.die(1)
     await w.told()
@@ -143,7 +143,7 @@ async def test_a_state_znode_without_permission_is_given_up_alone_with_the_remed
 
 
 @in_world(before=running)
-async def test_a_write_beyond_what_zookeeper_takes_is_refused_before_it_is_sent(w: World) -> None:
+async def test_a_write_that_is_too_large_for_zookeeper_is_given_up_alone(w: World) -> None:
     def too_big() -> None:
         raise ZkError(Code.TOO_BIG, paths.state("t", 0))
 
@@ -160,7 +160,7 @@ async def test_a_write_beyond_what_zookeeper_takes_is_refused_before_it_is_sent(
 
 @pytest.mark.seed("S4-86")
 @in_world(before=running)
-async def test_a_lost_reply_of_what_was_applied_is_told_all_the_same(w: World) -> None:
+async def test_an_applied_write_whose_reply_was_lost_is_propagated(w: World) -> None:
     w.server.lose_replies(w.active.zk.session_id)
     w.die(1)
     await w.told()
@@ -259,7 +259,7 @@ async def unseen(w: World) -> None:
 
 @pytest.mark.seed("S4-86")
 @in_world(before=running)
-async def test_fenced_ends_the_term_with_nothing_applied_or_told(w: World) -> None:
+async def test_a_fenced_write_ends_the_term_with_nothing_applied_or_propagated(w: World) -> None:
     before, rows, written = w.led(), list(w.term.cluster.rows), w.counters.writes
     w.active.script.at(STATE_0, lambda: unseen(w))
     w.die(1)
@@ -273,7 +273,7 @@ async def test_fenced_ends_the_term_with_nothing_applied_or_told(w: World) -> No
 
 
 @in_world(before=running)
-async def test_what_is_committed_while_the_term_ends_is_neither_applied_nor_told_but_the_next_term_tells_it(
+async def test_a_commit_at_the_end_of_a_term_is_propagated_by_the_next_term_alone(
     w: World,
 ) -> None:
     w.active.script.at(STATE_0, lambda: w.term.gate.end("a test"), when="after")

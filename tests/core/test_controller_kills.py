@@ -316,7 +316,7 @@ async def test_a_block_of_producer_ids_is_never_handed_out_twice() -> None:
 
 
 @in_world(before=three_topics)
-async def test_a_term_that_dies_answers_nobody(w: World) -> None:
+async def test_a_call_in_a_term_that_dies_gets_not_controller(w: World) -> None:
     """An answer means that it is durable: who was not answered asks the next controller."""
     await w.begin_term()
     w.active.script.kill_at(1, "before")

@@ -54,7 +54,7 @@ async def test_level_triggered_events_collapse_while_they_wait_and_only_then() -
     ]
 
 
-async def test_calls_are_bounded_and_what_the_watches_say_always_fits() -> None:
+async def test_calls_are_bounded_and_signals_of_watches_always_fit() -> None:
     queue = EventQueue(events_max=2)
     queue.post(Event(EventKind.CONTROLLED_SHUTDOWN, 1))
     queue.signal(EventKind.TOPIC_CHANGE)
@@ -83,7 +83,7 @@ async def test_the_consumer_waits_for_the_first_event() -> None:
     assert (await queue.next()).kind == EventKind.BROKER_CHANGE
 
 
-async def test_only_what_directly_follows_is_drained() -> None:
+async def test_only_directly_following_events_of_a_kind_are_drained() -> None:
     queue = EventQueue()
     for number in range(6):
         queue.post(Event(EventKind.ALTER_PARTITION, number))
@@ -110,7 +110,7 @@ async def test_no_more_is_drained_than_fits_into_one_turn() -> None:
     "ControllerIntegrationTest.testPreemptionOnControllerShutdown",
     "ControllerIntegrationTest.testPreemptionWithCallbacks",
 )
-async def test_when_the_term_ends_waiting_and_later_callers_are_told_at_once() -> None:
+async def test_waiting_and_later_calls_are_refused_at_once_when_the_term_ends() -> None:
     """KAFKA-10193: who is not told hangs until its own time-out."""
     queue = EventQueue()
     early = asyncio.create_task(Calls(queue).allocate_producer_ids(AllocateProducerIdsCall(0, 1, 1)))
@@ -126,7 +126,7 @@ async def test_when_the_term_ends_waiting_and_later_callers_are_told_at_once() -
     assert len(queue) == 0
 
 
-async def test_a_caller_that_went_away_is_not_answered() -> None:
+async def test_a_call_that_was_cancelled_takes_no_response() -> None:
     pending = PendingProducerIds(AllocateProducerIdsCall(0, 1, 1))
     pending.reply.cancel()
     pending.answer(AllocateProducerIdsReply(0))
@@ -134,7 +134,7 @@ async def test_a_caller_that_went_away_is_not_answered() -> None:
     assert pending.reply.cancelled()
 
 
-async def test_the_first_answer_stays() -> None:
+async def test_the_first_response_stays() -> None:
     pending = PendingProducerIds(AllocateProducerIdsCall(0, 1, 1))
     pending.answer(AllocateProducerIdsReply(0, 5_000, 1_000))
     pending.refuse()

@@ -35,7 +35,7 @@ async def after(w: World, seconds: float) -> int:
 @pytest.mark.kafka("ControllerIntegrationTest.testAutoPreferredReplicaLeaderElection")
 @pytest.mark.seed("S4-83")
 @in_world()
-async def test_it_looks_soon_after_a_failover_and_then_every_interval(w: World) -> None:
+async def test_the_balance_looks_soon_after_a_failover_and_then_every_interval(w: World) -> None:
     """testAutoPreferredReplicaLeaderElection; what is out of balance later waits for the next look."""
     await unbalanced(w, 4)
     assert await after(w, 4.0) == 0
@@ -52,7 +52,7 @@ async def test_it_looks_soon_after_a_failover_and_then_every_interval(w: World) 
 @pytest.mark.seed("S4-83")
 @pytest.mark.parametrize(("led", "expected"), [(9, 0), (8, 1)])
 @in_world()
-async def test_only_above_the_ratio(w: World, led: int, expected: int) -> None:
+async def test_leaders_move_only_above_the_ratio(w: World, led: int, expected: int) -> None:
     await unbalanced(w, 1, led)
     assert await after(w, 6.0) == expected
 
@@ -88,7 +88,7 @@ async def test_a_short_interval_does_not_widen_the_budget(w: World) -> None:
 
 @pytest.mark.seed("S4-83")
 @in_world(auto_leader_rebalance_enable=False)
-async def test_it_can_be_switched_off(w: World) -> None:
+async def test_the_check_can_be_switched_off(w: World) -> None:
     await unbalanced(w, 4)
     assert await after(w, 1_000.0) == 0
 

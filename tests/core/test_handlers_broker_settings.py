@@ -101,7 +101,7 @@ async def test_deletion_that_brokers_forbid_is_refused_and_a_marker_is_removed(w
 
 
 @in_world()
-async def test_before_a_broker_has_said_that_deletion_is_allowed_markers_wait_and_nothing_is_deleted(w: World) -> None:
+async def test_markers_wait_until_a_broker_has_reported_that_deletion_is_allowed(w: World) -> None:
     brokers = asking(w)
     brokers.silent = {1, 2, 3}
     await w.topic("t", (1, 2), leaders=True)
@@ -122,7 +122,7 @@ async def test_before_a_broker_has_said_that_deletion_is_allowed_markers_wait_an
 
 
 @in_world()
-async def test_numbers_that_no_broker_has_said_yet_are_not_made_up(w: World) -> None:
+async def test_topics_that_depend_on_values_that_no_broker_reported_are_refused(w: World) -> None:
     asking(w).silent = {1, 2, 3}
     await w.serve()
     wanted = create(topic("a"), topic("b", 1))
@@ -140,7 +140,7 @@ async def test_numbers_that_no_broker_has_said_yet_are_not_made_up(w: World) -> 
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @in_virtual_time
-async def test_what_brokers_said_while_zookeeper_went_away_is_kept_once_it_is_back(when: str) -> None:
+async def test_settings_reported_while_zookeeper_is_away_are_kept_once_it_is_back(when: str) -> None:
     async with world() as w:
         brokers = asking(w, every=GUARDED)
         brokers.silent = {1, 2, 3}
@@ -157,7 +157,7 @@ async def test_what_brokers_said_while_zookeeper_went_away_is_kept_once_it_is_ba
 
 
 @in_world()
-async def test_a_broker_that_does_not_say_its_settings_is_named_with_the_permission_that_it_wants(
+async def test_a_broker_that_does_not_report_its_settings_is_logged_with_the_missing_permission(
     w: World,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -170,7 +170,7 @@ async def test_a_broker_that_does_not_say_its_settings_is_named_with_the_permiss
 
 
 @in_world()
-async def test_clients_wait_for_the_answers_of_brokers_and_brokers_calls_do_not(w: World) -> None:
+async def test_calls_of_clients_wait_for_the_settings_of_brokers_and_calls_of_brokers_do_not(w: World) -> None:
     asking(w, every=GUARDED).slow_s = 2.0
     await w.topic("u", (1, 2, 3), leaders=True)
     await w.begin_term()
@@ -185,7 +185,7 @@ async def test_clients_wait_for_the_answers_of_brokers_and_brokers_calls_do_not(
 
 
 @in_world()
-async def test_clients_do_not_wait_for_ever_for_a_broker_that_says_nothing(w: World) -> None:
+async def test_clients_wait_a_bounded_time_for_a_silent_broker(w: World) -> None:
     asking(w, every=GUARDED).silent = {3}
     await w.begin_term()
     started_s = asyncio.get_running_loop().time()
@@ -195,7 +195,7 @@ async def test_clients_do_not_wait_for_ever_for_a_broker_that_says_nothing(w: Wo
 
 
 @in_world()
-async def test_what_brokers_said_is_kept_for_a_daemon_that_takes_over_while_none_answers(w: World) -> None:
+async def test_reported_settings_are_kept_for_a_daemon_that_takes_over_while_all_brokers_are_silent(w: World) -> None:
     brokers = asking(w, every=GUARDED)
     await w.begin_term()
     await settled(w)
@@ -210,9 +210,23 @@ async def test_what_brokers_said_is_kept_for_a_daemon_that_takes_over_while_none
     assert held(w, DELETE) is False
 
 
+@in_world()
+async def test_clients_wait_for_brokers_that_restarted_since_their_settings_were_kept(w: World) -> None:
+    brokers = asking(w, every=GUARDED)
+    await w.begin_term()
+    await settled(w)
+    await eventually(lambda: w.node(BROKER_SETTINGS) is not None)
+    await w.active.crash()
+    await w.bounce(1, 2, 3)
+    brokers.every, brokers.slow_s = GUARDED | {"num.partitions": "7"}, 2.0
+    await w.begin_term()
+    [made] = (await served(w, create(topic("t")))).topics
+    assert made.num_partitions == 7
+
+
 @pytest.mark.parametrize("kept", [b"{", b"", b'{"names":["a"],"values":[],"brokers":{"1":[1,4]}}', b"[]"])
 @in_world()
-async def test_kept_settings_that_cannot_be_understood_are_asked_for_anew(w: World, kept: bytes) -> None:
+async def test_kept_settings_that_are_malformed_are_queried_anew(w: World, kept: bytes) -> None:
     asking(w, every=GUARDED)
     await w.seat()
     await w.operator.create(BROKER_SETTINGS, kept)
@@ -358,7 +372,7 @@ async def test_brokers_windows_are_those_of_quotas(w: World) -> None:
 
 
 @in_world()
-async def test_brokers_that_differ_are_told_once(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_brokers_that_differ_are_logged_once(w: World, caplog: pytest.LogCaptureFixture) -> None:
     asking(w, broker_2=GUARDED)
     await w.begin_term()
     await settled(w)

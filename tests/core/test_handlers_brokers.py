@@ -30,7 +30,7 @@ def live(w: World, broker: int) -> set[int]:
 
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-75")
 @in_world(before=running)
-async def test_a_death_moves_leaders_shrinks_isrs_and_is_told_to_everybody(w: World) -> None:
+async def test_a_death_moves_leaders_shrinks_isrs_and_is_sent_to_every_live_broker(w: World) -> None:
     w.die(1)
     await w.told()
     assert w.led() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("t", 2): (3, (3, 2))}
@@ -64,7 +64,7 @@ async def test_a_partition_whose_last_replica_dies_is_offline_until_it_comes_bac
 
 @pytest.mark.seed("S4-47", "S4-48")
 @in_world(before=running)
-async def test_a_broker_that_returns_hears_everything_and_the_others_the_live_list(w: World) -> None:
+async def test_a_broker_that_returns_is_sent_everything_and_the_others_the_live_list(w: World) -> None:
     w.die(1)
     await w.told()
     w.wires.frames.clear()
@@ -114,7 +114,7 @@ async def test_deaths_returns_and_bounces_at_once_are_one_look(w: World) -> None
 
 
 @in_world(before=running)
-async def test_changed_endpoints_are_told_and_used(w: World) -> None:
+async def test_changed_endpoints_are_propagated_and_used(w: World) -> None:
     await w.operator.set(paths.broker(3), registration(3, port=7000, rack="r"), 0)
     await w.told()
     [three] = [b for b in w.wires.heard(2, UPDATE_METADATA)[-1].live_brokers if b.id_ == 3]
@@ -134,9 +134,7 @@ MALFORMED = {
 
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
 @in_world(before=running)
-async def test_a_registration_that_cannot_be_understood_is_not_live_until_it_is_mended(
-    w: World, data: bytes | None
-) -> None:
+async def test_a_malformed_registration_is_not_live_until_it_is_repaired(w: World, data: bytes | None) -> None:
     await w.operator.create(paths.broker(7), data)
     await w.operator.create(f"{paths.BROKER_IDS}/not-a-number", registration(8))
     await w.topic("new", (7, 1))

@@ -60,7 +60,7 @@ async def test_new_leaders_are_committed_before_followers_are_stopped(w: World) 
 
 @pytest.mark.seed("S4-72")
 @in_world()
-async def test_the_answer_waits_for_new_leaders_and_not_for_those_that_lose_a_follower(w: World) -> None:
+async def test_a_controlled_shutdown_waits_for_new_leaders_and_not_for_leaders_that_lose_a_follower(w: World) -> None:
     await w.topic("v", (1, 3), (2, 1), leaders=True)
     await running(w)
     rows, waited = w.term.cluster.rows, list[list[int]]()
@@ -80,7 +80,7 @@ async def test_the_answer_waits_for_new_leaders_and_not_for_those_that_lose_a_fo
 
 @pytest.mark.seed("S4-72")
 @in_world()
-async def test_what_nobody_else_can_lead_is_the_answer(w: World) -> None:
+async def test_a_controlled_shutdown_returns_the_partitions_without_another_leader(w: World) -> None:
     await w.topic("alone", (1, 2), (1, 3), leaders=True, isr=(1,))
     await running(w)
     reply = await w.controlled_shutdown(1)
@@ -92,7 +92,7 @@ async def test_what_nobody_else_can_lead_is_the_answer(w: World) -> None:
 @pytest.mark.kafka("ControllerIntegrationTest.testControllerRejectControlledShutdownRequestWithStaleBrokerEpoch")
 @pytest.mark.seed("S4-72", "S4-86")
 @in_world(before=running)
-async def test_a_former_life_and_a_stranger_may_not_stop_anything(w: World) -> None:
+async def test_controlled_shutdowns_of_a_former_incarnation_and_of_unknown_brokers_are_refused(w: World) -> None:
     former = w.broker_epoch(1)
     await w.bounce(1)
     await w.settle()
@@ -117,7 +117,7 @@ async def test_a_broker_that_stopped_and_came_back_is_live_again(w: World) -> No
 
 
 @in_world(before=running)
-async def test_a_broker_that_cannot_be_told_does_not_hold_the_answer_back_for_long(w: World) -> None:
+async def test_a_silent_new_leader_delays_a_controlled_shutdown_by_a_bounded_time(w: World) -> None:
     async def unreachable(*_: Any) -> Any:
         await asyncio.sleep(3_600)
 
@@ -130,7 +130,7 @@ async def test_a_broker_that_cannot_be_told_does_not_hold_the_answer_back_for_lo
 
 
 @in_world(before=running)
-async def test_a_term_that_ends_before_the_new_leaders_know_answers_nobody(w: World) -> None:
+async def test_a_controlled_shutdown_is_refused_if_the_term_ends_before_the_new_leaders_respond(w: World) -> None:
     async def never(*_: Any) -> None:
         await asyncio.sleep(3_600)
 

@@ -26,7 +26,7 @@ async def running(w: World) -> None:
 
 @pytest.mark.kafka("AddPartitionsTest.testIncrementPartitions")
 @in_world(before=running)
-async def test_a_topic_grows_and_its_new_partitions_are_led(w: World) -> None:
+async def test_a_topic_grows_and_its_new_partitions_have_leaders(w: World) -> None:
     before = w.assignment("t")
     assert await created(w, grow("t", 5)) == {"t": 0}
     found = w.assignment("t")
@@ -50,7 +50,7 @@ async def test_given_replicas_are_taken_and_validation_writes_nothing(w: World) 
 
 
 @in_world(1, 2, 3, 4)
-async def test_what_cannot_grow_is_told_why(w: World) -> None:
+async def test_a_refused_growth_has_kafkas_error(w: World) -> None:
     await w.topic("going", (1, 4), leaders=True)
     w.die(4)
     await w.mark("going")
@@ -75,7 +75,7 @@ async def test_a_reassignment_under_way_holds_it_up(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_reassignment_that_is_done_but_for_a_log_that_goes_holds_nobody_up(w: World) -> None:
+async def test_a_topic_grows_while_a_cancelled_reassignment_waits_for_a_replica_to_stop(w: World) -> None:
     """Who lists reassignments does not see it any more; the topic znode names the replica until it has stopped."""
     await alter(w, {("t", 0): (1, 3)})
     w.wires.silent.add(3)
@@ -90,7 +90,7 @@ async def test_a_reassignment_that_is_done_but_for_a_log_that_goes_holds_nobody_
 
 
 @in_world(before=running)
-async def test_somebody_else_grows_it_in_between(w: World) -> None:
+async def test_partitions_that_another_client_adds_in_between_are_kept(w: World) -> None:
     w.active.script.at(paths.topic("t"), lambda: w.expand("t", (3, 1)))
     assert await created(w, grow("t", 4)) == {"t": 0}
     await w.told()
@@ -128,7 +128,7 @@ async def test_partitions_that_were_written_and_are_not_known_yet_are_waited_for
 
 
 @in_world(before=running)
-async def test_a_call_that_is_tried_again_finds_what_it_did(w: World) -> None:
+async def test_a_repeated_call_succeeds_by_its_earlier_attempt(w: World) -> None:
     assert await created(w, grow("t", 4)) == {"t": 0}
     assert await created(w, grow("t", 4), attempt=1) == {"t": 0}
     assert await created(w, grow("t", 4)) == {"t": 37}
@@ -145,7 +145,7 @@ async def test_a_topic_grows_right_after_it_was_created(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_who_waits_when_the_term_ends_is_told(w: World) -> None:
+async def test_a_call_that_waits_when_the_term_ends_is_refused(w: World) -> None:
     w.die(1, 2, 3)
     await w.settle()
     await w.boot(9)

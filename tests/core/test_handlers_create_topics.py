@@ -36,7 +36,7 @@ def notified(w: World) -> list[str]:
 
 
 @in_world()
-async def test_a_topic_is_created_started_told_and_answered(w: World) -> None:
+async def test_a_topic_is_created_started_and_propagated_before_the_response(w: World) -> None:
     await w.begin_term()
     answer = await carried(w, create(topic("t", 6, 2, retention_ms="1000")))
     [made] = answer.topics
@@ -56,7 +56,7 @@ async def test_a_topic_is_created_started_told_and_answered(w: World) -> None:
 
 
 @in_world()
-async def test_validation_changes_nothing_and_tells_what_would_be(w: World) -> None:
+async def test_validation_changes_nothing_and_returns_what_would_be_created(w: World) -> None:
     await w.begin_term()
     zxid = w.server.tree.zxid
     answer = await carried(w, create(topic("t", 3, 2), topic("u", 1, 9), validate_only=True))
@@ -66,7 +66,7 @@ async def test_validation_changes_nothing_and_tells_what_would_be(w: World) -> N
 
 
 @in_world()
-async def test_a_leader_that_does_not_answer_is_waited_for_a_second(w: World) -> None:
+async def test_a_call_waits_a_second_for_a_silent_leader(w: World) -> None:
     await w.serve()
     w.wires.silent_to = None
     w.wires.silent.add(2)
@@ -78,7 +78,7 @@ async def test_a_leader_that_does_not_answer_is_waited_for_a_second(w: World) ->
 
 
 @in_world()
-async def test_what_no_broker_shows_is_late(w: World) -> None:
+async def test_a_topic_that_no_broker_shows_times_out(w: World) -> None:
     await w.serve()
     w.wires.silent_to = UPDATE_METADATA
     w.wires.silent.update((1, 2, 3))
@@ -130,7 +130,7 @@ async def test_a_time_out_of_nothing_creates_and_does_not_wait(w: World) -> None
 
 
 @in_world()
-async def test_without_a_live_replica_the_answer_waits_for_one(w: World) -> None:
+async def test_a_call_waits_for_a_live_replica(w: World) -> None:
     await w.begin_term()
     waiting = asyncio.create_task(created(w, create(topic("t", -1, -1, (9,)), topic("u", 1, 1))))
     await eventually(lambda: w.term.cluster.topic("t") is not None)
@@ -141,9 +141,7 @@ async def test_without_a_live_replica_the_answer_waits_for_one(w: World) -> None
 
 @pytest.mark.parametrize(("timeout_ms", "seconds"), [(0, 0.0), (1_700, 1.7), (299_000, 299.0), (600_000, 300.0)])
 @in_world()
-async def test_without_a_live_replica_in_time_that_topic_alone_timed_out(
-    w: World, timeout_ms: int, seconds: float
-) -> None:
+async def test_a_topic_without_a_live_replica_times_out_alone(w: World, timeout_ms: int, seconds: float) -> None:
     await w.begin_term()
     before_s = asyncio.get_running_loop().time()
     wanted = create(topic("t", -1, -1, (9,)), topic("u", 1, 1), timeout_ms=timeout_ms)
@@ -250,7 +248,7 @@ async def test_a_write_whose_reply_is_lost_is_found_again(w: World, ibp: str) ->
 
 
 @in_world()
-async def test_a_call_that_is_tried_again_finds_what_it_did(w: World) -> None:
+async def test_a_repeated_call_succeeds_by_its_earlier_attempt(w: World) -> None:
     await w.begin_term()
     asked = create(topic("t", 3, 2), topic("u", 1, 1))
     first = await carried(w, asked)
@@ -266,7 +264,7 @@ async def test_a_call_that_is_tried_again_finds_what_it_did(w: World) -> None:
 
 
 @in_world()
-async def test_who_waits_when_the_term_ends_is_told(w: World) -> None:
+async def test_a_call_that_waits_when_the_term_ends_is_refused(w: World) -> None:
     await w.begin_term()
     waiting = asyncio.create_task(carried(w, create(topic("t", -1, -1, (9,)))))
     await eventually(lambda: w.term.cluster.topic("t") is not None)
@@ -289,7 +287,7 @@ async def test_a_fenced_term_creates_nothing(w: World) -> None:
 
 
 @in_world()
-async def test_who_is_not_named_may_change_nothing(w: World) -> None:
+async def test_principals_that_are_not_named_may_change_nothing(w: World) -> None:
     await w.begin_term()
     calls = Calls(w.term.queue, Authorizer(principals("User:root; User:ops")))
     asked: Any = call(create(topic("t", 1, 1)))

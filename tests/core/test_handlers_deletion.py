@@ -81,7 +81,7 @@ async def test_many_topics_go_in_few_multis_and_one_request_for_each_broker(w: W
 
 @pytest.mark.parametrize("at_once", [1, 6, 1_000])
 @in_world()
-async def test_many_answers_are_counted_some_at_a_time(w: World, at_once: int) -> None:
+async def test_many_stop_replica_responses_are_counted_some_at_a_time(w: World, at_once: int) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
     await w.serve()
     counted: list[int] = []
@@ -175,20 +175,23 @@ async def test_a_broker_that_restarts_before_anybody_looks_is_told_again(w: Worl
 
 @in_world(before=running)
 async def test_a_response_of_a_broker_from_before_its_restart_deletes_nothing(w: World) -> None:
-    """Its log may be back, on a disk that was mounted late: each incarnation has to respond itself."""
+    """Its log may be back, on a disk that was mounted late: the present incarnation has to respond itself."""
     w.wires.silent.add(2)
     await w.mark("t")
     await eventually(lambda: w.wires.deleted(2))
-    rows = {i: False for i in (w.term.cluster.find("t", 0), w.term.cluster.find("t", 1)) if i is not None}
     former = w.broker_epoch(2)
     await w.bounce(2)
     await w.settle()
-    queue = w.term.controller.deletion_queue
+    rows = {i: True for p in (0, 1) if (i := w.term.cluster.find("t", p)) is not None}
     for epoch in (former, former + 1_000):
-        queue.answered(BrokerResponse(2, epoch, Api.STOP_REPLICA, 0, (), dict.fromkeys(rows, True)))
+        w.term.controller.deletion_queue.answered(BrokerResponse(2, epoch, Api.STOP_REPLICA, 0, (), rows))
         await w.settle()
-        assert not gone(w, "t")
+    w.wires.refused[2] = {("t", 1): Error.KAFKA_STORAGE_ERROR}
     w.wires.speak(2)
+    await w.told()
+    assert not gone(w, "t")
+    w.wires.refused.clear()
+    await w.bounce(2)
     await w.told()
     assert gone(w, "t")
 
@@ -275,7 +278,7 @@ async def test_topics_that_wait_for_a_broker_do_not_hold_up_others(w: World) -> 
 
 
 @in_world(before=running)
-async def test_who_hosts_nothing_of_it_is_told_before_its_znodes_go(w: World) -> None:
+async def test_brokers_without_a_replica_are_sent_the_deletion_before_the_znodes_go(w: World) -> None:
     """Nobody would tell it later: a new controller does not know the topic any more."""
     w.wires.silent_to = UPDATE_METADATA
     w.wires.silent.add(2)
@@ -290,7 +293,7 @@ async def test_who_hosts_nothing_of_it_is_told_before_its_znodes_go(w: World) ->
 
 
 @in_world(before=running)
-async def test_a_broker_that_was_away_is_told_what_was_deleted_meanwhile(w: World) -> None:
+async def test_a_broker_that_returns_is_sent_the_topics_that_were_deleted_meanwhile(w: World) -> None:
     """Its session expired while it was frozen: it comes back with the metadata that it had."""
     await w.topic("again", (3, 1), leaders=True)
     w.die(2)
@@ -308,7 +311,7 @@ async def test_a_broker_that_was_away_is_told_what_was_deleted_meanwhile(w: Worl
 
 
 @in_world(before=running)
-async def test_what_was_deleted_is_told_again_until_nobody_is_away(w: World) -> None:
+async def test_deleted_topics_are_sent_to_brokers_that_register_until_no_broker_is_absent(w: World) -> None:
     """Also to who was away when the term began and has no replica: nobody knew that it would come back."""
     await w.mark("u")
     await w.told()
@@ -400,7 +403,7 @@ async def test_a_topic_that_vanishes_while_it_is_deleted_takes_its_marker_along(
 
 
 @in_world(before=running)
-async def test_znodes_that_nobody_expects_go_too(w: World) -> None:
+async def test_unexpected_znodes_below_a_topic_are_deleted(w: World) -> None:
     for path in (
         paths.partition("t", 9),
         paths.state("t", 9),
@@ -491,7 +494,7 @@ async def test_a_topic_that_was_not_read_yet_keeps_its_marker(w: World) -> None:
 
 
 @in_world()
-async def test_a_topic_that_cannot_be_understood_is_deleted_once_it_is_mended(w: World) -> None:
+async def test_a_malformed_topic_is_deleted_once_it_is_repaired(w: World) -> None:
     await w.operator.create(paths.topic("bad"), b"{")
     await w.mark("bad")
     await running(w)
@@ -543,7 +546,7 @@ async def test_deletion_switched_off_removes_the_marker_and_keeps_the_topic(
 
 @pytest.mark.parametrize("lost_at", range(14))
 @in_world(before=running)
-async def test_a_lost_connection_only_delays_it(w: World, lost_at: int) -> None:
+async def test_a_lost_connection_only_delays_a_deletion(w: World, lost_at: int) -> None:
     zk, left = w.active.zk, lost_at
     really = zk._turn
 
@@ -565,7 +568,7 @@ async def test_a_lost_connection_only_delays_it(w: World, lost_at: int) -> None:
 
 @pytest.mark.parametrize("lost_at", range(3))
 @in_world(before=running)
-async def test_a_lost_reply_is_found_out(w: World, lost_at: int) -> None:
+async def test_a_deletion_whose_reply_is_lost_is_found(w: World, lost_at: int) -> None:
     path = (paths.state("t", 0), paths.topic("t"), paths.deletion("never-was"))[lost_at]
     w.active.script.at(path, lambda: w.server.lose_replies(w.active.zk.session_id))
     await w.mark("never-was", "t")
@@ -577,7 +580,7 @@ async def test_a_lost_reply_is_found_out(w: World, lost_at: int) -> None:
 @pytest.mark.seed("S4-86")
 @pytest.mark.parametrize("path", [paths.state("t", 0), paths.topic("t")])
 @in_world(before=running)
-async def test_who_is_not_the_controller_any_more_deletes_nothing(w: World, path: str) -> None:
+async def test_a_fenced_term_deletes_no_topic(w: World, path: str) -> None:
     w.active.script.at(path, w.seize)
     await w.mark("t")
     assert "another controller" in await w.active.ended()
@@ -588,7 +591,7 @@ async def test_who_is_not_the_controller_any_more_deletes_nothing(w: World, path
 
 
 @in_world(before=running)
-async def test_a_call_is_answered_when_the_topics_are_gone(w: World) -> None:
+async def test_a_call_has_its_response_once_the_topics_are_gone(w: World) -> None:
     by_id = w.assignment("u").topic_id
     assert by_id is not None
     w.wires.silent.add(3)
@@ -609,7 +612,7 @@ async def test_a_call_is_answered_when_the_topics_are_gone(w: World) -> None:
 @pytest.mark.kafka("DeleteTopicTest.testDeleteTopicAlreadyMarkedAsDeleted")
 @pytest.mark.parametrize("timeout_ms", [0, -1, 200])
 @in_world(before=running)
-async def test_a_call_waits_no_longer_than_it_says(w: World, timeout_ms: int) -> None:
+async def test_a_call_waits_until_its_own_time_out(w: World, timeout_ms: int) -> None:
     w.wires.silent_to = UPDATE_METADATA
     w.wires.silent.update((1, 2, 3))
     [only] = (await w.delete_topics("t", timeout_ms=timeout_ms)).topics
@@ -648,7 +651,7 @@ async def test_a_call_does_not_wait_for_a_broker_that_is_gone(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_broker_that_refuses_metadata_does_not_answer_a_call(w: World) -> None:
+async def test_a_deletion_is_not_over_by_a_broker_that_refuses_metadata(w: World) -> None:
     """It still shows the topic, whatever it was sent."""
     w.wires.errors[1] = Error.STALE_CONTROLLER_EPOCH
     w.wires.silent_to = UPDATE_METADATA
@@ -662,7 +665,7 @@ async def test_a_broker_that_refuses_metadata_does_not_answer_a_call(w: World) -
 
 
 @in_world(before=running)
-async def test_a_call_is_not_answered_before_a_broker_that_is_back_has_forgotten_the_topic(w: World) -> None:
+async def test_a_call_waits_until_a_broker_that_returns_was_sent_the_deletion(w: World) -> None:
     """It comes back with the metadata that it had; its snapshot names no deleted topic, and writes follow on that."""
     await w.topic("led-by-2", (2,), leaders=True)
     w.die(2)
@@ -682,7 +685,7 @@ async def test_a_call_is_not_answered_before_a_broker_that_is_back_has_forgotten
 
 
 @in_world(before=running)
-async def test_a_call_waits_a_second_for_a_broker_that_does_not_answer(w: World) -> None:
+async def test_a_deletion_call_waits_a_second_for_a_silent_broker(w: World) -> None:
     w.wires.silent_to = UPDATE_METADATA
     w.wires.silent.add(3)
     before_s = asyncio.get_running_loop().time()
@@ -696,7 +699,7 @@ async def test_a_call_waits_a_second_for_a_broker_that_does_not_answer(w: World)
 
 
 @in_world(before=running)
-async def test_a_topic_whose_reassignment_goes_on_is_waited_for_as_long_as_the_caller_says(w: World) -> None:
+async def test_a_call_for_a_topic_that_is_reassigned_waits_until_its_own_time_out(w: World) -> None:
     moving = Assignment((1, 2, 3), (), (3,))
     w.term.cluster.observe_assignments("t", w.assignment("t").version, {0: moving})
     [only] = (await w.delete_topics("t", timeout_ms=3_000)).topics
@@ -704,7 +707,7 @@ async def test_a_topic_whose_reassignment_goes_on_is_waited_for_as_long_as_the_c
 
 
 @in_world(before=running)
-async def test_a_call_whose_marker_is_refused_is_answered_at_once(w: World) -> None:
+async def test_a_call_whose_marker_is_refused_fails_at_once(w: World) -> None:
     _, stat = await w.operator.get_acls(paths.DELETE_TOPICS)
     closed = [digest_acl("brokers", "other"), Acl(READ, "world", "anyone")]
     await w.operator.set_acls(paths.DELETE_TOPICS, closed, stat.acl_version)
@@ -714,7 +717,7 @@ async def test_a_call_whose_marker_is_refused_is_answered_at_once(w: World) -> N
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @in_world(before=running)
-async def test_a_term_that_ends_answers_nobody(w: World, when: str) -> None:
+async def test_a_deletion_call_is_refused_when_the_term_ends(w: World, when: str) -> None:
     w.wires.silent.add(3)
     asked = asyncio.create_task(w.delete_topics("t"))
     if when == "after":
@@ -725,7 +728,7 @@ async def test_a_term_that_ends_answers_nobody(w: World, when: str) -> None:
 
 
 @in_world(before=running)
-async def test_a_call_that_met_a_lost_connection_is_to_be_asked_again(w: World) -> None:
+async def test_a_call_that_met_a_lost_connection_is_refused_and_its_marker_stays(w: World) -> None:
     w.active.script.at(paths.deletion("t"), lambda: w.server.lose_replies(w.active.zk.session_id))
     with pytest.raises(NotController):
         await w.delete_topics("t")

@@ -140,7 +140,7 @@ async def test_a_request_that_cannot_be_deleted_ends_no_term(w: World, caplog: p
 
 
 @in_world(before=running)
-async def test_what_was_asked_while_suspended_is_heard_afterwards(w: World) -> None:
+async def test_a_request_while_suspended_is_carried_out_afterwards(w: World) -> None:
     w.server.suspend(w.active.zk.session_id)
     await w.ask_for_preferred(("t", 0))
     await asyncio.sleep(1.0)
@@ -152,7 +152,7 @@ async def test_what_was_asked_while_suspended_is_heard_afterwards(w: World) -> N
 
 
 @in_world(before=running)
-async def test_a_lost_reply_to_the_deletion_asks_for_nothing_twice(w: World) -> None:
+async def test_a_lost_reply_to_the_deletion_of_the_request_repeats_no_election(w: World) -> None:
     w.active.script.at(paths.PREFERRED_ELECTION, lambda: w.server.lose_replies(w.active.zk.session_id))
     await w.ask_for_preferred(("t", 0))
     await w.told()
@@ -201,7 +201,7 @@ async def test_of_all_those_that_need_no_election_are_left_out(w: World) -> None
 @pytest.mark.kafka("LeaderElectionCommandTest.testTopicPartition")
 @pytest.mark.seed("S4-82")
 @in_world()
-async def test_an_unclean_election_by_request_is_counted_and_said(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unclean_election_by_request_is_counted_and_logged(w: World, caplog: pytest.LogCaptureFixture) -> None:
     await w.topic("t", (1, 2), (1, 2), (1, 9), leaders=True, isr=(1,))
     await w.begin_term()
     w.die(1)
@@ -240,7 +240,7 @@ async def test_a_leader_that_changes_its_isr_meanwhile_is_decided_on_anew(w: Wor
 
 
 @in_world(before=running)
-async def test_an_answer_waits_for_the_new_leaders_and_no_longer_than_the_caller(w: World) -> None:
+async def test_an_election_waits_for_new_leaders_until_the_calls_time_out(w: World) -> None:
     async def unreachable(*_: Any) -> Any:
         await asyncio.sleep(3_600)
 
@@ -254,7 +254,7 @@ async def test_an_answer_waits_for_the_new_leaders_and_no_longer_than_the_caller
 
 
 @in_world(before=running)
-async def test_what_no_broker_shows_in_time_is_named_alone(w: World) -> None:
+async def test_a_partition_that_no_broker_shows_times_out_alone(w: World) -> None:
     told = Channels.metadata_shown
 
     async def late(channels: Channels, rows: Sequence[int], timeout_s: float) -> frozenset[int]:
@@ -267,7 +267,7 @@ async def test_what_no_broker_shows_in_time_is_named_alone(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_new_leader_that_does_not_answer_is_waited_for_a_second(w: World) -> None:
+async def test_an_election_waits_a_second_for_a_silent_new_leader(w: World) -> None:
     w.wires.silent_to = None
     w.wires.silent.add(1)
     before_s = asyncio.get_running_loop().time()
@@ -277,7 +277,7 @@ async def test_a_new_leader_that_does_not_answer_is_waited_for_a_second(w: World
 
 
 @in_world(before=running)
-async def test_a_term_that_ends_first_answers_nobody(w: World) -> None:
+async def test_an_election_is_refused_when_the_term_ends_first(w: World) -> None:
     w.active.script.kill_at(1, "after")
     with pytest.raises(NotController):
         await w.elect(PREFERRED, ("t", 0))

@@ -161,7 +161,7 @@ async def test_on_a_listener_that_brokers_share_with_clients_it_stands_for_the_d
 
 
 @in_world()
-async def test_what_was_missed_while_the_connection_was_away_is_read_again(w: World) -> None:
+async def test_the_endpoints_znode_is_read_again_after_a_reconnect(w: World) -> None:
     await w.serve()
     w.term.queue.signal(EventKind.RECONNECTED)
     await endpoint(w)
@@ -169,7 +169,7 @@ async def test_what_was_missed_while_the_connection_was_away_is_read_again(w: Wo
     assert listed(w) == BOTH
 
 
-def test_only_what_can_be_connected_to_is_understood() -> None:
+def test_an_endpoint_without_listener_host_or_port_is_malformed() -> None:
     good = {"listener": "CLIENT", "host": "h", "port": 1}
     assert decode_endpoint(json.dumps(good).encode()) == AdminEndpoint("CLIENT", "h", 1)
     for bad in ({"port": 0}, {"port": 65_536}, {"host": ""}, {"listener": ""}, {"port": "9"}, {"host": None}):

@@ -22,7 +22,7 @@ def led(w: World) -> dict[tuple[str, int], tuple[int, int]]:
 
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68")
 @in_world()
-async def test_what_was_left_undone_is_decided_and_everybody_hears_everything(w: World) -> None:
+async def test_a_term_decides_the_open_elections_and_sends_everything_to_every_broker(w: World) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("single", (1,), leaders=True)
     await w.topic("new", (3, 2))
@@ -43,7 +43,7 @@ async def test_what_was_left_undone_is_decided_and_everybody_hears_everything(w:
 
 @pytest.mark.seed("S4-66")
 @in_world()
-async def test_what_the_controller_before_us_committed_without_telling_is_told(w: World) -> None:
+async def test_a_commit_that_an_earlier_term_did_not_propagate_is_propagated(w: World) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.serve()
     w.active.script.at("t/partitions/0/state", lambda: w.term.gate.end("dies now"), when="after")
@@ -100,7 +100,7 @@ async def test_a_feature_znode_that_cannot_be_understood_is_reported_and_left(w:
 
 
 @in_world()
-async def test_what_others_rewrite_all_the_time_keeps_nobody_from_the_office(w: World) -> None:
+async def test_a_term_begins_although_others_rewrite_features_all_the_time(w: World) -> None:
     await w.operator.set_acls(paths.LOG_DIR_EVENTS, [Acl(READ | 4 | 16, "world", "anyone")], 0)
     await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
     contended = mock.AsyncMock(side_effect=Contended("/feature was changed by others"))
@@ -125,7 +125,7 @@ async def test_notes_of_brokers_for_the_controller_before_us_are_discarded(w: Wo
 
 
 @in_world()
-async def test_an_empty_ensemble_gets_what_every_broker_creates(w: World) -> None:
+async def test_a_term_creates_the_znodes_that_every_broker_creates(w: World) -> None:
     w.die(1, 2, 3)
     await w.operator.delete(paths.ISR_CHANGES, -1)
     await w.operator.delete(paths.LOG_DIR_EVENTS, -1)
@@ -139,7 +139,7 @@ async def test_an_empty_ensemble_gets_what_every_broker_creates(w: World) -> Non
 
 @pytest.mark.seed("S4-67")
 @in_world()
-async def test_events_that_come_while_taking_office_are_handled_after_it(w: World) -> None:
+async def test_events_at_the_begin_of_a_term_are_handled_after_it(w: World) -> None:
     """Watches are armed before anything is read: nothing falls between the two."""
     await w.topic("t", (1, 2, 3), leaders=True)
     seat = await w.seat()
@@ -191,7 +191,7 @@ async def test_the_events_between_two_reads_of_the_start_are_not_lost_either(w: 
 
 
 @in_world()
-async def test_a_term_that_ends_while_reading_decides_and_tells_nothing(w: World) -> None:
+async def test_a_term_that_ends_while_reading_decides_and_sends_nothing(w: World) -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     w.die(1)
     seat = await w.seat()

@@ -64,7 +64,7 @@ async def test_validation_writes_nothing(w: World) -> None:
     ],
 )
 @in_world(before=finalised)
-async def test_what_may_not_change_is_told_why(w: World, update: FeatureUpdate, why: str) -> None:
+async def test_a_refused_feature_update_has_a_reason(w: World, update: FeatureUpdate, why: str) -> None:
     await w.begin_term()
     [result] = (await asked(w, update)).results
     assert (result.error_code, why in result.error_message) == (Error.INVALID_REQUEST, True)
@@ -72,7 +72,7 @@ async def test_what_may_not_change_is_told_why(w: World, update: FeatureUpdate, 
 
 
 @in_world(before=finalised)
-async def test_somebody_else_changes_it_in_between(w: World) -> None:
+async def test_features_that_another_client_adds_in_between_are_kept(w: World) -> None:
     await w.begin_term()
 
     async def meanwhile() -> None:

@@ -41,7 +41,7 @@ def only(reply: AlterPartitionReply) -> PartitionReply:
 
 @pytest.mark.seed("S4-80")
 @in_world(before=running)
-async def test_an_isr_change_is_durable_answered_and_told_without_a_new_leader_epoch(w: World) -> None:
+async def test_an_isr_change_is_committed_and_propagated_without_a_new_leader_epoch(w: World) -> None:
     found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 3))))
     assert (found.error, found.leader, found.leader_epoch, found.isr, found.partition_epoch) == (0, 1, 3, (1, 3), 1)
     assert (w.states["t", 0].isr, w.states["t", 0].leader_epoch, w.states["t", 0].version) == ((1, 3), 3, 1)
@@ -54,7 +54,7 @@ async def test_an_isr_change_is_durable_answered_and_told_without_a_new_leader_e
 @pytest.mark.kafka("ControllerIntegrationTest.testIdempotentAlterPartition")
 @pytest.mark.seed("S4-80")
 @in_world(before=running)
-async def test_the_same_request_again_is_a_success_with_what_holds(w: World) -> None:
+async def test_a_repeated_isr_change_succeeds_with_the_present_state(w: World) -> None:
     asked = w.proposal("t", 0, (1, 3))
     await w.alter_partition(1, asked)
     zxid = w.server.tree.zxid
@@ -102,7 +102,7 @@ async def test_what_is_refused_is_refused_with_kafkas_error_and_changes_nothing(
 @pytest.mark.kafka("ControllerIntegrationTest.testAlterPartitionErrors")
 @pytest.mark.seed("S4-80", "S4-86")
 @in_world(before=running)
-async def test_a_former_life_of_a_broker_is_refused_as_a_whole(w: World) -> None:
+async def test_isr_changes_of_a_former_incarnation_are_refused_as_a_whole(w: World) -> None:
     former = w.broker_epoch(1)
     await w.bounce(1)
     await w.settle()
@@ -115,7 +115,7 @@ async def test_a_former_life_of_a_broker_is_refused_as_a_whole(w: World) -> None
 @pytest.mark.seed("S4-80")
 @pytest.mark.parametrize(("version", "ineligible"), [(1, Error.OPERATION_NOT_ATTEMPTED), (3, Error.INELIGIBLE_REPLICA)])
 @in_world()
-async def test_a_leader_that_shuts_down_is_answered_partition_by_partition(
+async def test_a_leader_that_shuts_down_gets_an_error_for_each_partition(
     w: World, version: int, ineligible: Error
 ) -> None:
     await w.topic("alone", (1, 2), leaders=True, isr=(1,))
@@ -132,7 +132,7 @@ async def test_a_leader_that_shuts_down_is_answered_partition_by_partition(
 
 @pytest.mark.seed("S4-80")
 @in_world()
-async def test_calls_that_wait_are_drained_into_one_commit_and_each_is_answered(w: World) -> None:
+async def test_waiting_calls_share_a_commit_and_each_has_its_response(w: World) -> None:
     await w.topic("wide", *[(1, 2, 3)] * 300, leaders=True)
     await running(w)
     calls = [w.alter_partition(1, w.proposal("wide", p, (1, 2))) for p in range(CALLS_MAX + 50)]
@@ -144,7 +144,7 @@ async def test_calls_that_wait_are_drained_into_one_commit_and_each_is_answered(
 
 
 @in_world(before=running)
-async def test_of_two_requests_for_one_partition_the_second_hears_of_the_first(w: World) -> None:
+async def test_of_two_requests_for_one_partition_the_second_is_outdated(w: World) -> None:
     first, second = w.proposal("t", 0, (1, 2)), w.proposal("t", 0, (1, 3))
     replies = await asyncio.gather(w.alter_partition(1, first), w.alter_partition(1, second))
     assert [Error(only(reply).error) for reply in replies] == [Error.NONE, Error.INVALID_UPDATE_VERSION]
@@ -181,7 +181,7 @@ async def test_a_call_survives_a_lost_connection(w: World, fault: str) -> None:
 
 
 @in_world(before=running)
-async def test_a_term_that_ends_answers_not_controller(w: World) -> None:
+async def test_an_isr_change_is_refused_when_the_term_ends(w: World) -> None:
     w.active.script.at("t/partitions/0/state", lambda: w.term.gate.end("a test"), when="after")
     calls = [w.alter_partition(1, w.proposal("t", 0, (1, 2))), w.alter_partition(2, w.proposal("t", 1, (2,)))]
     found = await asyncio.gather(*calls, return_exceptions=True)
@@ -214,7 +214,7 @@ async def test_over_the_wire_in_every_version(w: World, version: int) -> None:
 
 @pytest.mark.seed("S4-80")
 @in_world()
-async def test_isr_changes_in_zookeeper_are_observed_told_and_their_notes_deleted(w: World) -> None:
+async def test_isr_changes_in_zookeeper_are_propagated_and_their_notifications_deleted(w: World) -> None:
     await running(w, "2.7-IV1")
     await w.leader_writes("t", 0, (1, 2))
     await w.leader_writes("t", 1, (2,))

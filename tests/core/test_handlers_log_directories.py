@@ -40,7 +40,7 @@ def notes(w: World) -> object:
 @pytest.mark.kafka("LogDirFailureTest.testProduceErrorFromFailureOn*", "LogDirFailureTest.testIOExceptionDuring*")
 @pytest.mark.seed("S4-29", "S4-81")
 @in_world(before=running)
-async def test_leaders_move_replicas_leave_the_isr_and_everybody_hears_it(w: World) -> None:
+async def test_a_failed_log_directory_moves_leaders_shrinks_isrs_and_is_sent_to_every_broker(w: World) -> None:
     await fail(w, 1, ("t", 0), ("t", 1), ("u", 0))
     assert w.led() == {
         ("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("t", 2): (1, (1, 3, 2)), ("u", 0): (-1, (1,)),
@@ -56,7 +56,7 @@ async def test_leaders_move_replicas_leave_the_isr_and_everybody_hears_it(w: Wor
 
 @pytest.mark.seed("S4-81")
 @in_world()
-async def test_the_broker_is_asked_for_all_that_it_hosts_and_nobody_else_is(w: World) -> None:
+async def test_the_broker_of_a_failed_log_directory_alone_is_sent_all_its_partitions(w: World) -> None:
     await w.topic("elsewhere", (2, 3), leaders=True)
     await running(w)
     await fail(w, 1)
@@ -84,7 +84,7 @@ async def test_a_restart_brings_the_replicas_back(w: World) -> None:
 
 @pytest.mark.seed("S4-81")
 @in_world(before=running)
-async def test_a_restart_with_the_directory_still_broken_says_so_again(w: World) -> None:
+async def test_a_restart_with_the_directory_still_broken_fails_its_replicas_again(w: World) -> None:
     await fail(w, 1, ("t", 0), ("u", 0))
     await w.bounce(1)
     await w.told()
@@ -113,7 +113,7 @@ async def test_a_controller_that_takes_over_finds_it_out_by_its_snapshot() -> No
 @pytest.mark.kafka("KafkaZkClientTest.testLogDirEventNotificationsDeletion")
 @pytest.mark.seed("S4-81")
 @in_world(before=running)
-async def test_notes_that_name_nobody_are_deleted(w: World) -> None:
+async def test_notifications_without_a_live_broker_are_deleted(w: World) -> None:
     for data in (b"", b"{}", b'{"version":1,"broker":2,"event":7}', b'{"version":1,"broker":9,"event":1}'):
         await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", data, sequential=True)
     await w.told()
@@ -125,7 +125,7 @@ async def test_notes_that_name_nobody_are_deleted(w: World) -> None:
 
 @pytest.mark.seed("S4-81")
 @in_world(before=running)
-async def test_answers_of_a_former_life_mean_nothing(w: World) -> None:
+async def test_log_directory_failures_of_a_former_incarnation_are_ignored(w: World) -> None:
     former = w.broker_epoch(1)
     row = w.term.cluster.find("t", 0)
     assert row is not None
@@ -144,7 +144,7 @@ def _failed(broker: int, epoch: int, *rows: int) -> Failed:
 
 @pytest.mark.seed("S4-81")
 @in_world(before=running)
-async def test_answers_of_several_brokers_are_one_decision(w: World) -> None:
+async def test_log_directory_failures_of_several_brokers_are_one_decision(w: World) -> None:
     rows = [w.term.cluster.find("t", partition) for partition in (0, 1)]
     for broker, row in zip((1, 2), rows, strict=True):
         assert row is not None
@@ -192,7 +192,9 @@ async def test_a_note_while_suspended_is_read_afterwards(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_it_is_said_once_with_the_remedy(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_log_directory_is_logged_once_with_the_remedy(
+    w: World, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(logging.WARNING):
         await fail(w, 1, ("t", 0), ("t", 2))
     [line] = [r.getMessage() for r in caplog.records if "replicas with a log directory" in r.getMessage()]

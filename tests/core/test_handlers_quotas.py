@@ -101,7 +101,7 @@ async def test_strict_callers_overdraw_once_and_are_refused_until_the_bucket_is_
     ids=["CreateTopics", "CreatePartitions", "DeleteTopics"],
 )
 @in_world(**BURST)
-async def test_older_clients_are_let_through_and_told_to_wait(w: World, body: Struct, version: int) -> None:
+async def test_older_clients_are_let_through_with_a_throttle_time(w: World, body: Struct, version: int) -> None:
     """The permissive half; one version later the same call is refused."""
     await w.topic("wide", *[(1, 2)] * 13, leaders=True)
     await running(w)
@@ -126,7 +126,7 @@ async def test_without_a_rate_nothing_is_throttled(w: World, version: int) -> No
 
 
 @in_world(before=running, **BURST)
-async def test_what_fails_or_only_validates_costs_nothing(w: World) -> None:
+async def test_failed_and_validating_calls_are_not_charged(w: World) -> None:
     await rate(w, "users", DEFAULT, "0.1")
     assert await asked(w, create(topic("a", 50, 1), validate_only=True)) == ({"a": 0}, 0)
     assert await asked(w, grow("old", 50, validate_only=True)) == ({"old": 0}, 0)
@@ -139,7 +139,7 @@ async def test_what_fails_or_only_validates_costs_nothing(w: World) -> None:
 
 
 @in_world(**BURST)
-async def test_a_call_that_is_tried_again_is_not_refused_for_what_it_did(w: World) -> None:
+async def test_a_repeated_call_is_not_refused_for_its_earlier_attempt(w: World) -> None:
     await w.topic("going", *[(1, 2)] * 5, leaders=True)
     await running(w)
     await rate(w, "users", "alice", "0.1")
@@ -206,7 +206,7 @@ async def test_calls_that_wait_together_are_charged_one_after_the_other(w: World
 
 @pytest.mark.parametrize("value", ["soon", "-1", "nan", "inf"])
 @in_world(before=running, **BURST)
-async def test_a_rate_that_is_none_is_reported_and_holds_nobody_up_until_it_is_mended(w: World, value: str) -> None:
+async def test_a_malformed_rate_is_reported_and_throttles_nothing(w: World, value: str) -> None:
     await rate(w, "users", "alice", value)
     assert await asked(w, create(topic("a", 50, 1))) == ({"a": 0}, 0)
     assert list(w.counters.malformed) == ["/config/users/alice"]

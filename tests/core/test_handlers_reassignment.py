@@ -178,7 +178,7 @@ async def test_the_final_rewrite_waits_for_replicas_to_stop_for_a_bounded_time(w
 
 @pytest.mark.seed("S4-59", "S4-60")
 @in_world(before=left_while_it_should_stop)
-async def test_who_returns_before_the_final_rewrite_is_told_again_to_delete(w: World) -> None:
+async def test_a_broker_that_returns_before_the_final_rewrite_is_sent_the_removal_again(w: World) -> None:
     """Its former life may not have heard of it, and once the topic znode forgets the replica nobody would tell it."""
     await w.boot(1)
     await told(w)
@@ -188,7 +188,7 @@ async def test_who_returns_before_the_final_rewrite_is_told_again_to_delete(w: W
 
 @pytest.mark.seed("S4-60", "S4-86")
 @in_world(before=left_while_it_should_stop)
-async def test_who_is_not_the_controller_any_more_tells_nobody_again_to_delete(w: World) -> None:
+async def test_a_fenced_term_sends_no_removal_to_a_returning_broker(w: World) -> None:
     w.active.script.at(paths.CONTROLLER_EPOCH, w.seize)
     await w.boot(1)
     assert "another controller" in await w.active.ended()
@@ -197,7 +197,7 @@ async def test_who_is_not_the_controller_any_more_tells_nobody_again_to_delete(w
 
 @pytest.mark.seed("S4-60")
 @in_world(before=left_while_it_should_stop)
-async def test_it_is_told_again_once_the_connection_is_back(w: World) -> None:
+async def test_a_returning_broker_is_sent_the_removal_once_the_connection_is_back(w: World) -> None:
     session = w.active.zk.session_id
     w.active.script.at(paths.CONTROLLER_EPOCH, lambda: w.server.suspend(session))
     await w.boot(1)
@@ -239,7 +239,7 @@ async def test_a_target_that_is_in_sync_by_its_election_completes(w: World) -> N
 
 @pytest.mark.seed("S4-84")
 @in_world()
-async def test_each_partition_of_a_call_gets_its_own_answer(w: World) -> None:
+async def test_each_partition_of_a_call_has_its_own_error(w: World) -> None:
     await running(w, "3.9", (1, 2), (1, 2), (1, 2), (1, 2))
     found = await alter(
         w, {("t", 0): (2, 3), ("t", 1): (2, 9), ("t", 2): None, ("t", 3): (), ("t", 4): (1,), ("no", 0): (1,)}
@@ -274,7 +274,7 @@ async def test_a_call_that_is_repeated_begins_once_more_and_ends_the_same(w: Wor
 @pytest.mark.seed("S4-84")
 @pytest.mark.parametrize("phase", ["begun", "in sync, not all", "done"])
 @in_world(1, 2, 3, 4, before=running)
-async def test_cancelled_at_each_phase(w: World, phase: str) -> None:
+async def test_a_reassignment_is_cancelled_at_each_phase(w: World, phase: str) -> None:
     await alter(w, {("t", 0): (3, 4)})
     await told(w)
     if phase != "begun":
@@ -311,7 +311,7 @@ async def test_the_last_copy_in_sync_is_not_cancelled_away(w: World) -> None:
 
 @pytest.mark.seed("S4-84")
 @in_world(1, 2, 3, 4, before=running)
-async def test_overridden_it_drops_what_only_the_first_target_has(w: World) -> None:
+async def test_an_override_drops_the_replicas_of_the_first_target_alone(w: World) -> None:
     await alter(w, {("t", 0): (2, 3)})
     await told(w)
     await alter(w, {("t", 0): (2, 4)})
@@ -367,7 +367,7 @@ async def test_a_znode_that_is_changed_is_read_again(w: World) -> None:
 
 
 @in_world()
-async def test_a_topic_that_goes_leaves_the_znode_with_what_was_asked_of_it(w: World) -> None:
+async def test_a_topic_that_vanishes_leaves_the_znode_of_requests(w: World) -> None:
     await running(w, "3.9", (1, 2))
     await w.topic("u", (1, 2), leaders=True)
     await told(w)
@@ -385,7 +385,7 @@ async def test_a_topic_that_goes_leaves_the_znode_with_what_was_asked_of_it(w: W
 
 
 @in_world(before=running)
-async def test_a_znode_that_nobody_understands_is_reported_and_stands_in_nobodys_way(w: World) -> None:
+async def test_a_malformed_znode_of_requests_is_reported_and_holds_up_no_call(w: World) -> None:
     await w.operator.create(paths.REASSIGN_PARTITIONS, b"{")
     await w.settle()
     assert paths.REASSIGN_PARTITIONS in w.counters.malformed
@@ -441,7 +441,7 @@ async def test_by_znode_a_destination_may_be_down_and_it_goes_on_when_that_comes
 
 @pytest.mark.seed("S4-50", "S4-54")
 @in_world(1, 2, 3)
-async def test_an_added_replica_that_is_the_last_one_in_sync_returns_and_is_not_told_as_new(w: World) -> None:
+async def test_an_added_replica_that_returns_as_the_last_one_in_sync_is_not_sent_as_new(w: World) -> None:
     """On another disk it would begin an empty log, and lead with it."""
     await running(w, "3.9", (1, 2))
     await alter(w, {("t", 0): (2, 3)})
@@ -461,7 +461,7 @@ async def test_an_added_replica_that_is_the_last_one_in_sync_returns_and_is_not_
 
 @pytest.mark.seed("S4-50", "S4-54")
 @in_world(before=running)
-async def test_a_destination_dies_and_returns(w: World) -> None:
+async def test_a_reassignment_waits_for_a_destination_that_dies_and_returns(w: World) -> None:
     await alter(w, {("t", 0): (2, 3)})
     await told(w)
     w.die(3)
@@ -501,7 +501,7 @@ async def test_partitions_that_a_broker_adds_meanwhile_are_kept(w: World) -> Non
 
 @pytest.mark.parametrize("which", ["rewrite", "states", "final rewrite"])
 @in_world(before=running)
-async def test_an_answer_that_is_lost_is_read_back(w: World, which: str) -> None:
+async def test_a_write_of_unknown_outcome_is_read_back(w: World, which: str) -> None:
     """It was applied, and nobody was told so."""
     path = paths.state("t", 0) if which == "states" else paths.topic("t")
     if which != "final rewrite":
@@ -553,7 +553,7 @@ async def test_a_topic_that_was_recreated_meanwhile_is_another_topic(w: World) -
 
 
 @in_world(before=running)
-async def test_a_term_that_dies_answers_no_call(w: World) -> None:
+async def test_reassignment_calls_are_refused_when_the_term_dies(w: World) -> None:
     w.active.script.kill_at(1, "before")
     with pytest.raises(NotController):
         await alter(w, {("t", 0): (2, 3)})
@@ -583,7 +583,7 @@ async def test_isrs_that_leaders_write_themselves_complete_it(w: World, notified
 
 @pytest.mark.seed("S4-54")
 @in_world()
-async def test_only_what_changed_is_read_again(w: World) -> None:
+async def test_only_changed_state_znodes_are_read_again(w: World) -> None:
     await running(w, "2.7-IV1", (1, 2), (1, 2))
     await alter(w, {("t", 0): (2, 3), ("t", 1): (2, 3)})
     await told(w)
@@ -609,7 +609,7 @@ async def test_a_state_znode_that_is_behind_is_read_before_it_is_begun(w: World)
 
 
 @in_virtual_time
-async def test_many_are_decided_on_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_reassignments_are_decided_on_in_several_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reassignment, "TURN_ROWS", 2)
     async with world() as w:
         await running(w, "3.9", *[(1, 2)] * 5)
@@ -625,7 +625,7 @@ async def test_many_are_decided_on_in_several_turns(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.seed("S4-64", "S4-69")
 @in_world()
-async def test_the_next_controller_goes_on(w: World) -> None:
+async def test_the_next_term_resumes_reassignments(w: World) -> None:
     await running(w, "3.9", (1, 2), (1, 2))
     await alter(w, {("t", 0): (2, 3)})
     await w.active.crash()
@@ -649,7 +649,7 @@ async def ask_by_operator(w: World) -> None:
 
 @pytest.mark.seed("S4-64", "S4-69")
 @in_virtual_time
-async def test_the_connection_is_lost_and_back() -> None:
+async def test_reassignments_requested_while_the_connection_is_lost_begin_afterwards() -> None:
     """Watches went with it: a znode and an ISR that were written meanwhile are found."""
     for ibp in ("3.9", "2.7-IV1"):
         async with world() as w:

@@ -116,7 +116,7 @@ async def test_a_fresh_topic_that_cannot_be_deleted_is_left_alone(w: World) -> N
 
 
 @in_world(before=running)
-async def test_partitions_added_while_the_topic_is_mended_are_mended_too(w: World) -> None:
+async def test_partitions_added_while_the_topic_is_repaired_are_repaired_too(w: World) -> None:
     w.active.script.at("auto", lambda: w.expand("auto", (DAEMON, 2)))
     await w.topic("auto", (3, DAEMON))
     await w.told()
@@ -128,7 +128,7 @@ async def test_partitions_added_while_the_topic_is_mended_are_mended_too(w: Worl
 
 
 @in_world(before=running)
-async def test_a_topic_recreated_while_it_is_mended_is_taken_as_the_new_one(w: World) -> None:
+async def test_a_topic_recreated_while_it_is_repaired_is_taken_as_the_new_one(w: World) -> None:
     async def recreate() -> None:
         await w.delete_topic("auto")
         await w.topic("auto", (2, 1))
@@ -244,7 +244,7 @@ async def test_a_running_partition_that_names_a_daemon_gets_a_broker_in_its_plac
 
 @pytest.mark.seed("S4-88")
 @in_world(1, 2)
-async def test_without_a_free_broker_it_waits_for_one(w: World) -> None:
+async def test_a_daemon_among_running_replicas_is_replaced_once_a_broker_is_free(w: World) -> None:
     await w.topic("late", (1, 2, DAEMON), leaders=True, isr=(1, 2))
     await running(w)
     assert w.assignments()["late"] == {0: (1, 2, DAEMON)}

@@ -89,7 +89,7 @@ async def test_credentials_are_set_kept_beside_quotas_and_deleted(w: World) -> N
     ],
 )
 @in_world()
-async def test_one_wrong_credential_refuses_the_user_and_nobody_else(w: World, wanted: list[Any], error: int) -> None:
+async def test_one_wrong_credential_refuses_its_user_alone(w: World, wanted: list[Any], error: int) -> None:
     await w.begin_term()
     user = wanted[0].name
     assert await altered(w, *wanted, upsert("good")) == {user: error, "good": 0}
@@ -114,7 +114,7 @@ async def test_a_write_whose_reply_is_lost_is_found_again_or_repeated(when: str)
 
 
 @in_world()
-async def test_a_call_that_is_tried_again_is_not_refused_for_what_it_did(w: World) -> None:
+async def test_a_repeated_call_is_not_refused_for_its_earlier_attempt(w: World) -> None:
     await w.begin_term()
     await altered(w, upsert("u"))
     assert await altered(w, ScramDeletion("u", SHA_256)) == {"u": 0}

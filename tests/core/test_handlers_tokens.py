@@ -90,7 +90,7 @@ async def test_what_has_expired_is_deleted_and_noted_and_the_rest_stays(w: World
 
 
 @in_world(**SETTINGS)
-async def test_it_looks_again_every_interval(w: World, clock: mock.Mock) -> None:
+async def test_tokens_are_checked_again_every_interval(w: World, clock: mock.Mock) -> None:
     await tokens(w, t=10)
     await w.begin_term()
     await looked(w)
@@ -120,7 +120,7 @@ async def test_without_tokens_the_parent_alone_is_looked_at(w: World, ever: bool
 
 
 @in_world(delegation_token_expiry_check_interval_ms=0)
-async def test_it_can_be_switched_off(w: World) -> None:
+async def test_the_check_can_be_switched_off(w: World) -> None:
     await tokens(w, old=-1)
     await w.begin_term()
     await looked(w, 10_000.0)
@@ -156,7 +156,7 @@ async def test_a_write_whose_reply_is_lost_is_not_noted_twice() -> None:
 
 
 @in_world(**SETTINGS)
-async def test_who_is_no_longer_controller_deletes_nothing(w: World) -> None:
+async def test_a_fenced_term_deletes_no_token(w: World) -> None:
     await tokens(w, a=-1)
     await w.begin_term()
     w.active.script.at(paths.delegation_token("a"), w.seize)
@@ -192,7 +192,7 @@ async def test_more_than_fit_into_a_turn_are_deleted_in_several() -> None:
 
 
 @in_world(**SETTINGS)
-async def test_a_lost_connection_puts_it_off(w: World) -> None:
+async def test_a_lost_connection_puts_the_check_of_tokens_off(w: World) -> None:
     await tokens(w, a=-1)
     await w.begin_term()
     await asyncio.sleep(4.0)

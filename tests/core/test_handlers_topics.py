@@ -228,7 +228,7 @@ async def test_state_znodes_created_while_no_daemon_ran_are_taken_as_they_are(w:
 
 
 @in_world(before=running)
-async def test_a_topic_that_appears_with_states_is_told_and_led(w: World) -> None:
+async def test_a_topic_that_appears_with_states_is_propagated_and_gets_missing_leaders(w: World) -> None:
     """Restored by hand: what runs there is told to its replicas, what is led by nobody alive is elected."""
     w.server.hold_watches(w.active.zk.session_id)
     await w.topic("restored", (2, 3), (7, 1), leaders=True, isr=None)
@@ -254,9 +254,7 @@ MALFORMED = {
 @pytest.mark.parametrize("data", MALFORMED.values(), ids=MALFORMED)
 @pytest.mark.parametrize("found_at", ["failover", "watch"])
 @in_world()
-async def test_a_topic_that_cannot_be_understood_waits_until_it_is_mended(
-    w: World, data: bytes | None, found_at: str
-) -> None:
+async def test_a_malformed_topic_waits_until_it_is_repaired(w: World, data: bytes | None, found_at: str) -> None:
     if found_at == "failover":
         await w.operator.create(paths.topic("bad"), data)
         await running(w)
@@ -281,7 +279,7 @@ async def test_a_topic_that_cannot_be_understood_waits_until_it_is_mended(
 
 
 @in_world()
-async def test_a_state_that_cannot_be_understood_leaves_its_partition_alone_until_it_is_mended(w: World) -> None:
+async def test_a_partition_with_a_malformed_state_is_left_alone_until_it_is_repaired(w: World) -> None:
     await w.topic("t", (1, 2), (1, 2), leaders=True)
     await w.operator.set(paths.state("t", 0), b"{}", 0)
     await w.serve()

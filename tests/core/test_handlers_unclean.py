@@ -53,7 +53,7 @@ def led(w: World) -> dict[str, tuple[int, tuple[int, ...]]]:
 @pytest.mark.parametrize("default", [None, "false", "true"])
 @pytest.mark.parametrize("own", [None, "false", "TRUE ", "perhaps"])
 @in_virtual_time
-async def test_the_topic_comes_before_the_default_and_that_before_the_setting(
+async def test_a_topics_permission_comes_before_the_default_and_that_before_the_setting(
     setting: bool, default: str | None, own: str | None
 ) -> None:
     async with world(unclean_leader_election_enable=setting) as w:
@@ -74,7 +74,7 @@ async def test_the_topic_comes_before_the_default_and_that_before_the_setting(
 
 @pytest.mark.seed("S4-82", "S4-85")
 @in_world(before=behind)
-async def test_it_is_one_election_marked_as_recovering(w: World) -> None:
+async def test_an_unclean_election_is_one_write_marked_as_recovering(w: World) -> None:
     """No epoch is spent on the way: the permission is known before anything is written."""
     await allow(w, "t")
     await w.begin_term()
@@ -85,7 +85,7 @@ async def test_it_is_one_election_marked_as_recovering(w: World) -> None:
 
 @pytest.mark.seed("S4-82")
 @in_world(before=behind)
-async def test_a_controller_that_takes_over_asks_too(w: World) -> None:
+async def test_a_term_reads_the_configurations_of_its_first_elections(w: World) -> None:
     await allow(w, "t")
     w.die(1)
     await w.begin_term()
@@ -96,7 +96,7 @@ async def test_a_controller_that_takes_over_asks_too(w: World) -> None:
 @pytest.mark.kafka("UncleanLeaderElectionTest.testTopicUncleanLeaderElectionEnableWithAlterTopicConfigs")
 @pytest.mark.seed("S4-82")
 @in_world(before=without_leader)
-async def test_switched_on_at_run_time_it_elects_at_once(w: World) -> None:
+async def test_a_permission_at_run_time_elects_at_once(w: World) -> None:
     """UncleanLeaderElectionTest: by AlterConfigs on the topic, and on the brokers' default."""
     assert led(w) == {"t": LOST, "u": LOST}
     await allow(w, "t")
@@ -131,7 +131,7 @@ async def test_a_permission_that_was_taken_back_is_not_remembered(w: World) -> N
 @pytest.mark.kafka("ControllerIntegrationTest.testLeaderAndIsrWhenEntireIsrOfflineAndUncleanLeaderElectionEnabled")
 @pytest.mark.seed("S4-82")
 @in_world(unclean_leader_election_enable=True)
-async def test_where_a_clean_election_is_possible_nobody_asks(w: World) -> None:
+async def test_no_configuration_is_read_where_a_clean_election_is_possible(w: World) -> None:
     await w.topic("t", (1, 2), (2, 1), leaders=True)
     await w.topic("alone", (1,), leaders=True)
     with mock.patch.object(KafkaStore, "load_topic_configs", side_effect=AssertionError("asked")):
@@ -146,7 +146,7 @@ async def test_where_a_clean_election_is_possible_nobody_asks(w: World) -> None:
 
 @pytest.mark.seed("S4-82")
 @in_world(unclean_leader_election_enable=True, before=behind)
-async def test_a_configuration_that_cannot_be_used_allows_nothing_until_it_is_mended(w: World) -> None:
+async def test_a_malformed_configuration_allows_nothing_until_it_is_repaired(w: World) -> None:
     await w.operator.set(paths.topic_config("t"), b"{", -1)
     await w.begin_term()
     w.die(1)
@@ -161,7 +161,7 @@ async def test_a_configuration_that_cannot_be_used_allows_nothing_until_it_is_me
 
 @pytest.mark.seed("S4-82")
 @in_world(before=behind)
-async def test_a_connection_that_is_lost_while_asking_is_waited_for(w: World) -> None:
+async def test_an_election_waits_for_a_connection_that_is_lost_while_it_reads_a_configuration(w: World) -> None:
     await allow(w, "t")
     await w.begin_term()
     really, asked = KafkaStore.load_topic_configs, 0
@@ -183,7 +183,7 @@ async def test_a_connection_that_is_lost_while_asking_is_waited_for(w: World) ->
 
 @pytest.mark.seed("S4-82")
 @in_world(before=without_leader)
-async def test_what_was_switched_on_while_suspended_is_noticed(w: World) -> None:
+async def test_a_permission_while_suspended_elects_afterwards(w: World) -> None:
     w.server.suspend(w.active.zk.session_id)
     await allow(w, "t")
     await asyncio.sleep(1.0)

@@ -65,7 +65,7 @@ async def test_a_server_of_zookeeper_that_is_behind_catches_up_before_an_isr_is_
 
 @pytest.mark.seed("S4-71", "S4-80")
 @in_world(before=running)
-async def test_by_znode_it_leads_too(w: World) -> None:
+async def test_a_preferred_replica_that_rejoined_leads_after_a_request_by_znode(w: World) -> None:
     await w.leader_writes("t", 0, (2, 3, 1))
     await w.ask_for_preferred(("t", 0))
     await w.told()
@@ -74,7 +74,7 @@ async def test_by_znode_it_leads_too(w: World) -> None:
 
 @pytest.mark.seed("S4-80")
 @in_world(before=running)
-async def test_what_is_still_not_in_sync_is_refused_after_one_look(w: World) -> None:
+async def test_a_replica_that_is_still_not_in_sync_is_refused_after_one_read(w: World) -> None:
     with rereads(w) as found:
         assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 80}
     assert found == [[("t", 0)]]
@@ -83,7 +83,7 @@ async def test_what_is_still_not_in_sync_is_refused_after_one_look(w: World) -> 
 
 @pytest.mark.seed("S4-80")
 @in_world()
-async def test_where_nobody_but_the_controller_writes_isrs_nothing_is_read_again(w: World) -> None:
+async def test_nothing_is_read_again_where_the_controller_alone_writes_isrs(w: World) -> None:
     await running(w, ibp="3.9")
     with rereads(w) as found:
         assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 80}
@@ -91,7 +91,7 @@ async def test_where_nobody_but_the_controller_writes_isrs_nothing_is_read_again
 
 
 @in_world(before=running)
-async def test_a_replica_that_is_down_is_refused_without_a_look(w: World) -> None:
+async def test_a_replica_that_is_down_is_refused_without_a_read(w: World) -> None:
     w.die(1)
     await w.told()
     with rereads(w) as found:
@@ -100,7 +100,7 @@ async def test_a_replica_that_is_down_is_refused_without_a_look(w: World) -> Non
 
 
 @in_virtual_time
-async def test_a_bounded_number_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bounded_number_of_isrs_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("controller.engine.controller.DOUBTED_MAX", 2)
     async with world() as w:
         await w.topic("t", *[(1, 2)] * 5, leaders=True, led_by=2, isr=(2,))

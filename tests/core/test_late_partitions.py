@@ -35,7 +35,7 @@ async def running(w: World) -> None:
 @pytest.mark.seed("S4-39", "S4-67")
 @pytest.mark.parametrize("epoch", [0, 7])
 @in_world(before=running)
-async def test_a_topic_that_appears_with_states_is_led_on_with_another_leader_epoch(w: World, epoch: int) -> None:
+async def test_a_topic_that_appears_with_states_gets_other_leader_epochs(w: World, epoch: int) -> None:
     w.server.hold_watches(w.active.zk.session_id)
     await w.topic("late", (2, 3), (7, 1), leaders=True, epoch=epoch)
     w.server.release_watches(w.active.zk.session_id)
@@ -68,7 +68,7 @@ async def test_a_topic_znode_that_could_not_be_read_at_the_begin_of_the_term_is_
 
 @pytest.mark.parametrize("known", [False, True])
 @in_world()
-async def test_a_state_that_was_mended_is_led_on_with_another_leader_epoch(w: World, known: bool) -> None:
+async def test_a_repaired_state_gets_another_leader_epoch(w: World, known: bool) -> None:
     """Whether the term knew it before or not: its leader knows an older partition epoch."""
     await w.topic("late", (1, 2), leaders=True)
     path, repaired = paths.state("late", 0), encode_state(1, 3, (1, 2), 0)
@@ -84,7 +84,7 @@ async def test_a_state_that_was_mended_is_led_on_with_another_leader_epoch(w: Wo
 
 
 @in_world(before=running)
-async def test_a_state_znode_of_somebody_else_in_place_of_ours_is_no_creation_of_ours(w: World) -> None:
+async def test_a_state_znode_that_another_client_creates_first_gets_another_leader_epoch(w: World) -> None:
     async def foreign() -> None:
         for path in (paths.partitions("late"), paths.partition("late", 0)):
             await w.operator.create(path, None)
@@ -127,7 +127,7 @@ async def test_partitions_that_come_late_while_others_are_taken_up_are_taken_up_
 
 @pytest.mark.seed("S4-80")
 @in_world(before=running)
-async def test_a_leader_whose_state_somebody_else_wrote_hears_another_leader_epoch_and_may_shrink_its_isr(
+async def test_a_leader_whose_state_another_client_wrote_is_sent_another_leader_epoch(
     w: World,
 ) -> None:
     """A broker whose partition epoch is refused waits for the next leader epoch, for ever."""

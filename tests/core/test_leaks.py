@@ -103,7 +103,7 @@ async def test_topics_that_vanished_leave_nothing_in_memory_once_the_term_was_re
 
 
 @in_virtual_time
-async def test_what_a_silent_broker_must_hear_is_bounded_by_the_partitions_there_are() -> None:
+async def test_changes_for_a_silent_broker_are_bounded_by_the_number_of_partitions() -> None:
     with short_windows():
         async with life(1, 2, 3, 4) as w:
             await w.topic("t", *(PARTITIONS * 5), leaders=True)
@@ -127,7 +127,7 @@ async def test_what_a_silent_broker_must_hear_is_bounded_by_the_partitions_there
             assert set(w.metric("regent_broker_unacknowledged_partitions").values()) == {0}
 
 
-def test_rows_that_nobody_has_read_for_long_do_not_keep_the_room_of_those_around_them() -> None:
+def test_a_row_that_stays_unread_does_not_keep_the_memory_of_its_page() -> None:
     feed = Feed()
     for cold in range(200):
         feed.changed([1_000 + cold])

@@ -157,7 +157,7 @@ async def test_a_broker_that_obeys_a_higher_epoch_is_not_believed(w: World, capl
 
 
 @in_world(before=upgraded)
-async def test_what_a_broker_says_after_it_was_told_none_is_no_proof(w: World) -> None:
+async def test_a_response_after_metadata_without_an_id_is_no_proof(w: World) -> None:
     silence = Silence(w, 3)
     await w.begin_term()
     await tries_over(w)
@@ -271,7 +271,7 @@ async def test_a_term_that_ends_while_ids_are_given_leaves_the_rest_to_the_next(
 
 
 @in_virtual_time
-async def test_of_many_topics_a_sample_is_asked_for_and_of_all_where_one_is_known() -> None:
+async def test_a_sample_of_many_topics_is_queried_and_all_of_them_where_one_id_is_known() -> None:
     many = [f"t{number:03}" for number in range(3 * LOST_SAMPLE_MAX)]
     async with world() as w:
         await upgraded(w, *many)
@@ -294,7 +294,7 @@ async def test_of_many_topics_a_sample_is_asked_for_and_of_all_where_one_is_know
 
 @pytest.mark.parametrize("how", ["another controller", "the session"])
 @in_world()
-async def test_a_daemon_that_loses_its_office_meanwhile_writes_nothing(w: World, how: str) -> None:
+async def test_a_term_that_ends_during_the_query_writes_nothing(w: World, how: str) -> None:
     await lost(w)
     w.knows = {1: {}, 2: {"other": id_of("other")}, 3: {"t": id_of("t")}}
     silence = Silence(w, 3)
@@ -361,7 +361,7 @@ async def test_the_verdict_is_remembered_until_a_broker_registers(w: World) -> N
 
 
 @in_world(*range(1, 40))
-async def test_many_silent_brokers_are_asked_a_bounded_number_of_times(w: World) -> None:
+async def test_many_silent_brokers_are_queried_a_bounded_number_of_times(w: World) -> None:
     await lost(w)
     silence = Silence(w, *range(1, 40))
     began_s = asyncio.get_running_loop().time()
@@ -375,9 +375,7 @@ async def test_many_silent_brokers_are_asked_a_bounded_number_of_times(w: World)
 
 
 @in_world()
-async def test_a_broker_that_may_not_say_what_it_knows_has_not_answered(
-    w: World, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_an_authorization_error_for_a_topic_is_no_response(w: World, caplog: pytest.LogCaptureFixture) -> None:
     await upgraded(w, "t")
     denied = 29
     answer = w.dial
@@ -429,7 +427,7 @@ def test_what_is_known_of_an_id(case: str) -> None:
     assert judge_ids(["t"], evidence, complete=complete, none_had_one=none_had_one)["t"] == expected
 
 
-def test_where_no_broker_is_live_nobody_has_answered() -> None:
+def test_evidence_is_incomplete_without_a_live_broker() -> None:
     assert not Evidence().complete({})
     evidence = Evidence()
     evidence.add(broker(1), {}, ["t"])

@@ -411,7 +411,7 @@ async def test_each_doubt_is_compared_also_one_that_comes_during_a_comparison() 
 
 @pytest.mark.parametrize(("fails", "asked", "complains"), [(3, 4, False), (29, 30, False), (30, 30, True)])
 @in_exact_time
-async def test_brokers_are_asked_for_their_settings_every_second_thirty_times_and_anew_when_they_register(
+async def test_brokers_are_queried_for_their_settings_every_second_thirty_times_and_anew_when_they_register(
     fails: int, asked: int, complains: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = Cluster(1)

@@ -216,7 +216,7 @@ async def test_the_balance_of_leaders_is_looked_at_after_five_seconds_and_then_e
 
 
 @in_exact_time
-async def test_silent_brokers_are_asked_for_lost_ids_four_times_a_second_apart_each_time_somebody_registers() -> None:
+async def test_silent_brokers_are_queried_for_lost_ids_four_times_at_each_registration() -> None:
     asked: list[float] = []
     tasks: list[asyncio.Task[None]] = []
     lost = LostIds()
@@ -275,7 +275,7 @@ async def test_lists_that_are_refused_are_read_every_half_minute_and_only_meanwh
 
 
 @in_exact_time
-async def test_defaults_of_topics_are_asked_for_again_five_seconds_after_nobody_answered_each_time() -> None:
+async def test_defaults_of_topics_are_queried_again_five_seconds_after_each_failure() -> None:
     cluster = Cluster(1)
     cluster.observe_brokers({1: BROKER})
     answers = False

@@ -55,7 +55,7 @@ async def raise_epoch(w: World) -> None:
 
 @pytest.mark.parametrize("foreign", [rewrite_controller, delete_controller, raise_epoch, World.seize])
 @in_world(before=running)
-async def test_whoever_else_writes_our_claim_ends_the_term(w: World, foreign) -> None:  # type: ignore[no-untyped-def]
+async def test_a_foreign_write_of_the_claim_ends_the_term(w: World, foreign) -> None:  # type: ignore[no-untyped-def]
     await foreign(w)
     assert "no longer ours" in await w.active.ended()
 
@@ -133,7 +133,7 @@ async def test_the_only_broker_of_a_cluster_stops_us(w: World) -> None:
 
 
 @in_world(before=running)
-async def test_a_broker_that_obeys_our_successor_already_tells_us_that_there_is_one(w: World) -> None:
+async def test_a_broker_that_obeys_the_successor_ends_the_term(w: World) -> None:
     w.server.hold_watches(session(w))
     await w.seize()
     w.wires.errors[2] = 11
@@ -168,7 +168,7 @@ async def test_an_error_in_a_handler_ends_the_term(w: World) -> None:
 
 
 @in_virtual_time
-async def test_an_error_beside_the_queue_is_said_and_ends_no_term(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_error_beside_the_queue_is_logged_and_ends_no_term(caplog: pytest.LogCaptureFixture) -> None:
     async def broken() -> None:
         raise ValueError("a bug")
 
@@ -206,7 +206,7 @@ async def test_a_parent_that_was_deleted_ends_the_term_and_the_next_one_creates_
 
 @pytest.mark.parametrize("fault", ["suspend", "lose_replies", "lose_requests"])
 @in_world()
-async def test_a_connection_lost_while_taking_office_ends_the_term_and_is_no_error(w: World, fault: str) -> None:
+async def test_a_connection_lost_at_the_begin_of_a_term_ends_it_and_is_no_error(w: World, fault: str) -> None:
     await w.topic("t", (1, 2), leaders=True)
     seat = await w.seat()
     seat.script.at(paths.FEATURE, lambda: getattr(w.server, fault)(seat.zk.session_id))
@@ -221,7 +221,7 @@ async def test_a_connection_lost_while_taking_office_ends_the_term_and_is_no_err
 
 @pytest.mark.kafka("ControllerIntegrationTest.testPreemptionWithCallbacks")
 @in_world(before=running)
-async def test_callers_that_wait_and_callers_that_come_too_late_are_told(w: World) -> None:
+async def test_waiting_and_later_calls_are_refused_after_the_end_of_a_term(w: World) -> None:
     may_go_on = asyncio.Event()
     w.active.script.at("t/partitions/0/state", may_go_on.wait)
     w.die(1)
@@ -282,7 +282,7 @@ async def test_the_model_of_a_former_term_is_not_kept_in_memory(w: World) -> Non
         gc.enable()
 
 
-def test_who_calls_back_into_a_term_that_is_gone_gets_an_answer_and_no_error() -> None:
+def test_a_callback_into_a_term_that_is_gone_returns_the_default() -> None:
     class Connection:
         def stands(self, _asked: str) -> bool:
             return True

@@ -171,7 +171,7 @@ def test_no_broker_no_topic() -> None:
 
 
 @given(st.builds(WantedTopic, name=st.text(max_size=8), partitions=st.integers(-2, 9), configs=st.just(())))
-def test_whatever_is_asked_for_there_is_an_outcome(wanted: WantedTopic) -> None:
+def test_every_requested_topic_has_an_outcome(wanted: WantedTopic) -> None:
     found = judged(wanted)
     assert isinstance(found, TopicRefusal) or sorted(found.partitions) == list(range(len(found.partitions)))
 
@@ -295,7 +295,7 @@ def test_given_assignments_are_taken_as_they_are() -> None:
     assert found == {2: Assignment((3, 1))}
 
 
-def test_a_call_that_is_tried_again_finds_what_it_did() -> None:
+def test_a_repeated_call_succeeds_by_its_earlier_attempt() -> None:
     topic = grown((1, 2), (2, 3))
     assert growth(WantedGrowth("t", 2), topic, again=True) == {}
     assert growth(WantedGrowth("t", 2, ((2, 3),)), topic, again=True) == {}

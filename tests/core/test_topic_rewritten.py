@@ -104,7 +104,7 @@ async def test_another_id_is_believed_where_brokers_refused_the_known_one(
 
 
 @in_world()
-async def test_the_id_of_a_topic_of_which_nothing_was_told_is_the_one_in_the_znode(w: World) -> None:
+async def test_a_topic_that_was_never_propagated_takes_the_id_of_its_znode(w: World) -> None:
     """Kafka's controller writes a znode without partitions, and another id, where it cannot read a topic."""
     await w.topic("t", (1, 2), leaders=True)
     await rewrite(w, "t", {}, OTHER_ID)
@@ -206,7 +206,7 @@ async def test_a_new_term_has_the_id_from_the_broker_that_knows_it(w: World, kno
 
 @pytest.mark.seed("S4-85")
 @in_world(before=lost)
-async def test_an_id_that_nobody_knows_is_not_made_up(w: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_id_that_no_broker_knows_is_not_made_up(w: World, caplog: pytest.LogCaptureFixture) -> None:
     w.knows = {1: {}, 2: {"other": id_of("other"), "t": None}, 3: {}}
     await w.serve()
     assert w.assignment("t").topic_id is None
@@ -242,7 +242,7 @@ async def test_an_id_that_two_topics_would_have_is_given_to_none(w: World, name:
 
 
 @in_world()
-async def test_where_no_id_is_lost_nobody_is_asked(w: World) -> None:
+async def test_no_broker_is_queried_where_no_id_is_lost(w: World) -> None:
     await w.topic("fresh", (1, 2), topic_id=None)
     await running(w)
     await w.expand("t", (2, 3))
