@@ -60,7 +60,7 @@ def call(
 
 
 async def carried(w: World, body: Struct, **options: Any) -> Any:
-    """What the controller answers; ``options`` of :func:`call`. The caller is a super user."""
+    """Makes a call as a super user; returns the response. ``options`` are those of :func:`call`."""
     asked = call(body, **options)
     return await Calls(w.term.queue, Authorizer(Principals(frozenset({asked.principal})))).carried(asked)
 

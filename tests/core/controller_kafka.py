@@ -1,8 +1,9 @@
-"""The cluster of the controller's world, as ZooKeeper has it: what happens there, and what it holds."""
+"""The cluster of the controller's world as ZooKeeper has it: events of brokers and clients, and content of znodes."""
 
 from __future__ import annotations
 
 from metadata_store import paths
+from metadata_store.acl import READ, Acl
 from metadata_store.codecs.broker import encode_broker
 from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.notifications import encode_config_change, encode_log_dir_event, encode_partitions
@@ -24,7 +25,7 @@ from testing.memory import MemoryServer, MemoryZooKeeper
 
 
 class Kafka:
-    """ZooKeeper, brokers as registrations, and whoever else writes there: leaders, operators, other controllers."""
+    """Acts as ZooKeeper, brokers, leaders, operators and other controllers."""
 
     def __init__(self) -> None:
         self.server = MemoryServer()
@@ -59,7 +60,7 @@ class Kafka:
         epoch: int = 3,
         led_by: int | None = None,
     ) -> None:
-        """A topic as a broker creates it; ``leaders``: it runs, led by its first replicas or by ``led_by``.
+        """Creates a topic as a broker does; ``leaders``: it runs, led by its first replicas or by ``led_by``.
 
         ``topic_id`` None: none.
         """
@@ -79,12 +80,12 @@ class Kafka:
             await self.operator.delete(path, -1)
 
     async def mark(self, *names: str) -> None:
-        """Somebody asks for topics to be deleted."""
+        """Creates the markers of deletions."""
         for name in names:
             await self.operator.create(paths.deletion(name), None)
 
     async def delete_state(self, name: str, partition: int) -> None:
-        """Somebody deletes a state znode by hand."""
+        """Deletes a state znode as an operator by hand."""
         self.removed.add((name, partition))
         await self.operator.delete(paths.state(name, partition), -1)
 
@@ -97,7 +98,7 @@ class Kafka:
             await self.notify(TopicPartition(name, partition))
 
     async def configure(self, kind: str, name: str, /, **entries: str) -> None:
-        """Somebody changes a dynamic configuration, as Kafka's tools do: the entity first, then a note for all."""
+        """Changes a dynamic configuration as Kafka's tools do: the entity first, then a notification."""
         path = paths.config(kind, name)
         data = encode_config({key.replace("_", "."): value for key, value in entries.items()})
         if await self.operator.exists(path) is None:
@@ -108,18 +109,18 @@ class Kafka:
         await self.operator.create(paths.CONFIG_CHANGE_PREFIX, note, sequential=True)
 
     async def ask_for_preferred(self, *partitions: tuple[str, int]) -> None:
-        """An old tool asks for preferred elections."""
+        """Requests preferred elections as an old tool does."""
         data = encode_partitions(TopicPartition(*name) for name in partitions)
         await self.operator.create(paths.PREFERRED_ELECTION, data)
 
     async def log_directory_fails(self, broker_id: int) -> None:
-        """A broker notes that it lost a log directory."""
+        """Creates the notification of a broker whose log directory failed."""
         await self.operator.create(
             f"{paths.LOG_DIR_EVENTS}/log_dir_event_", encode_log_dir_event(broker_id), sequential=True
         )
 
     async def notify(self, *partitions: TopicPartition) -> None:
-        """A leader tells the controller of it."""
+        """Creates the notification of a leader that changed ISRs."""
         data = encode_partitions(partitions)
         await self.operator.create(f"{paths.ISR_CHANGES}/isr_change_", data, sequential=True)
 
@@ -130,15 +131,28 @@ class Kafka:
         await self.operator.set(path, node.data, -1)
 
     async def seize(self, broker_id: int = 1) -> None:
-        """A broker is elected controller, whoever was before."""
+        """Elects a broker controller."""
         if await self.operator.exists(paths.CONTROLLER) is not None:
             await self.operator.delete(paths.CONTROLLER, -1)
         await znodes.elect(self.operator, broker_id)
 
+    def restrict(self, path: str, rights: int = READ) -> None:
+        """Leaves every client these rights on a znode; no watch fires."""
+        self.server.tree._nodes[path].acls = (Acl(rights, "world", "anyone"),)
+
     # -- looking
 
+    def children(self, path: str) -> list[str]:
+        """Names of the children of a znode, in order."""
+        return sorted(self.server.tree._nodes[path].children)
+
+    def notifications(self) -> list[bytes]:
+        """Contents of the notifications of changed configurations, in order."""
+        found = [self.node(f"{paths.CONFIG_CHANGES}/{name}") for name in self.children(paths.CONFIG_CHANGES)]
+        return [node.data or b"" for node in found if node is not None]
+
     def node(self, path: str) -> Node | None:
-        """A znode as it is now."""
+        """Reads a znode."""
         found = self.server.tree.node(path, frozenset({("world", "anyone")}))
         return None if isinstance(found, Code) else found
 
@@ -169,16 +183,16 @@ class Kafka:
 
     def assignments(self) -> dict[str, dict[int, tuple[int, ...]]]:
         """Replicas of every topic."""
-        names = self.server.tree._nodes[paths.TOPICS].children
+        names = self.children(paths.TOPICS)
         return {n: {p: a.replicas for p, a in self.assignment(n).partitions.items()} for n in names}
 
     def znodes_of(self, name: str) -> list[str]:
-        """Everything that ZooKeeper holds of a topic."""
+        """Lists the znodes of a topic."""
         last = (paths.topic(name), paths.topic_config(name), paths.deletion(name))
         return [p for p in self.server.tree._nodes if p in last or p.startswith(paths.topic(name) + "/")]
 
     def hold_to_account(self, cluster: Cluster) -> None:
-        """The model is what ZooKeeper holds, or older."""
+        """Checks that the model equals ZooKeeper, or is older."""
         held = self.states
         for index in cluster.topic_index.values():
             for i in cluster.topics[index].rows:
@@ -201,6 +215,6 @@ def id_of(name: str) -> bytes:
 
 
 def registration(broker_id: int, port: int = 9093, rack: str | None = None) -> bytes:
-    """A broker's znode; the host tells :class:`Wires` whose it is."""
+    """Encodes a broker's znode; :class:`Wires` finds the broker by the host."""
     endpoints = (Endpoint("INTERNAL", f"broker-{broker_id}", port), Endpoint("CLIENT", f"broker-{broker_id}", port + 1))
     return encode_broker(Broker(broker_id, 0, endpoints, rack), timestamp_ms=0)

@@ -1,4 +1,4 @@
-"""What the controller's world is made of: a clock, scripted write hooks, and sockets that only record."""
+"""Parts of the controller's world: a clock, scripted write hooks, and sockets that only record."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Script:
 
 
 class Wires:
-    """Every broker's socket: keeps what was sent and answers at once.
+    """Keeps the requests to every broker, and responds at once.
 
     ``errors``: top-level error by broker. ``refused``: errors of partitions in answers to StopReplica, by broker.
     ``silent``: brokers that do not answer requests of ``silent_to`` (None: any); :meth:`speak` lets them.
@@ -118,7 +118,7 @@ class Wires:
         return [entity for header, entity in found if api in (None, header.request_api_key)]
 
     def last_word(self, broker: int, api: int) -> dict[tuple[str, int], tuple[int, int]]:
-        """Leader and leader epoch that a broker was last told of each partition."""
+        """Leader and leader epoch of each partition in the last request to a broker that names it."""
         return {name: (p.leader, p.leader_epoch) for name, p in self.partitions(broker, api)}
 
     def partitions(self, broker: int, api: int) -> list[tuple[tuple[str, int], Any]]:
@@ -139,7 +139,7 @@ class Wires:
         return {name: p.is_new for name, p in self.partitions(broker, LEADER_AND_ISR)}
 
     def speak(self, *brokers: int) -> None:
-        """Brokers that were silent answer."""
+        """Has silent brokers respond."""
         self.silent.difference_update(brokers)
         self._spoken.set()
 
@@ -150,11 +150,11 @@ class Wires:
             await self._spoken.wait()
 
     def stopped(self, broker: int) -> set[tuple[str, int]]:
-        """Partitions that a broker was told to stop."""
+        """Partitions in StopReplica requests to a broker."""
         return {name for name, _ in self.partitions(broker, STOP_REPLICA)}
 
     def deleted(self, broker: int) -> list[tuple[str, int]]:
-        """Partitions whose log a broker was told to delete, once for each time."""
+        """Partitions that StopReplica requests to a broker delete, once for each time."""
         return [name for name, p in self.partitions(broker, STOP_REPLICA) if p.delete_partition]
 
 
@@ -187,13 +187,13 @@ class Wire:
 
 
 def partition_errors(errors: Mapping[tuple[str, int], int]) -> bytes:
-    """The array in an answer to StopReplica."""
+    """Encodes the array of partitions in a response to StopReplica."""
     parts = [compact_string(name) + struct.pack(">ihx", number, error) for (name, number), error in errors.items()]
     return b"".join((varint(len(parts) + 1), *parts))
 
 
 def storage_errors(request: Any, lost: set[tuple[str, int]]) -> bytes:
-    """The rest of an answer to LeaderAndIsr (from v5 on) with error 56 for what is lost, if the request names it."""
+    """Encodes the rest of a response to LeaderAndIsr (from v5 on) with error 56 for lost partitions."""
     topics = []
     for topic in request.topic_states:
         found = [p.partition_index for p in topic.partition_states if (topic.topic_name, p.partition_index) in lost]

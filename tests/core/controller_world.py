@@ -54,7 +54,7 @@ Test = Callable[Concatenate["World", P], Coroutine[Any, Any, None]]
 
 
 class Witness(Channels):
-    """Channels that check: nothing is told that ZooKeeper does not hold, and the model is never ahead of it."""
+    """Checks that nothing is propagated that ZooKeeper does not hold, and that the model is never ahead of it."""
 
     def __init__(
         self,
@@ -81,6 +81,10 @@ class Witness(Channels):
     def snapshot(self, broker_ids: Iterable[int] | None = None, *, came_up: bool = False) -> None:
         self.snapshots += self._channels if broker_ids is None else broker_ids
         super().snapshot(broker_ids, came_up=came_up)
+
+    def receive(self, event: Any) -> None:
+        """Takes an event as a channel reports it."""
+        self._shared.on_event(event)
 
     def tasks(self) -> list[asyncio.Task[None]]:
         return list(self._tasks.values())
@@ -111,7 +115,7 @@ class Seat:
         return self
 
     def renew(self) -> None:
-        """A heartbeat was answered now."""
+        """Notes the response to a heartbeat."""
         self.lease.answered(self.w.clock())
 
     async def begin(self, ibp: str = "3.9") -> Term:
@@ -145,7 +149,7 @@ class Seat:
             self.term.gate.end("the ZooKeeper session is lost")
 
     async def crash(self) -> None:
-        """The process is gone at once, whatever it was at."""
+        """Kills the process at once."""
         self.zk.on_watch = self.zk.on_state = self.zk.on_state_thread = None
         if self.running is not None:
             self.running.cancel()
@@ -162,7 +166,7 @@ class Seat:
 
 
 class World(Kafka):
-    """The cluster and its daemons. What a test asserts is read from ``states``; what brokers heard from ``wires``."""
+    """Holds the cluster and its daemons. Tests read ZooKeeper in ``states``, and requests to brokers in ``wires``."""
 
     def __init__(self, folder: Path, changes: dict[str, Any]) -> None:
         super().__init__()
@@ -176,10 +180,10 @@ class World(Kafka):
             self.settings = self.settings.model_copy(update={"controller": changed})
         self.seats: list[Seat] = []
         self.knows: dict[int, dict[str, bytes | None]] = {}
-        """Ids of topics in the metadata of brokers, for those that can be asked; None where one was told none."""
+        """Ids of topics in the metadata of the brokers that respond to queries; None for a topic without one."""
         self.questioned: list[int] = []
         self.questions: Dial | None = None
-        """Questions whose answers hold, for tests of what is adopted from brokers; else nothing is."""
+        """Queries for the settings of brokers; without it none are adopted."""
 
     @asynccontextmanager
     async def dial(self, broker: Broker) -> AsyncIterator[Any]:
@@ -213,7 +217,7 @@ class World(Kafka):
         return seat
 
     async def begin_term(self, ibp: str = "3.9", **options: Any) -> Term:
-        """A daemon claims and is in office; everything that led to is handled."""
+        """Begins a term of a new daemon, and handles the events of its start."""
         seat = await self.seat(**options)
         await seat.begin(ibp)
         await self.settle()
@@ -224,6 +228,11 @@ class World(Kafka):
         term = await self.begin_term(ibp, **options)
         await self.told()
         return term
+
+    def forget(self) -> None:
+        """Drops what was sent, propagated and written so far."""
+        for record in (self.wires.frames, self.witness.told, self.active.script.writes):
+            record.clear()
 
     @property
     def active(self) -> Seat:
@@ -248,7 +257,7 @@ class World(Kafka):
         await Role(self.operator, this_process(DAEMON), hold=False, digest=None).set_flag(holder, "a test")
 
     async def settle(self) -> None:
-        """Until every event so far, and what followed from it, is handled, or the term is over."""
+        """Waits until every event so far, and those that it raised, are handled, or the term is over."""
         term, running = self.term, self.active.running
         assert running is not None
         await first_of(asyncio.ensure_future(term.serving.wait()), running)
@@ -265,7 +274,7 @@ class World(Kafka):
             self.hold_to_account(term.cluster)
 
     async def told(self) -> None:
-        """Until every broker has acknowledged everything, and what follows from its answers is handled and told."""
+        """Waits until every broker has acknowledged all changes, and the events of its responses are handled."""
         await self.settle()
         await self.ids_asked()
         answered = True
@@ -276,7 +285,7 @@ class World(Kafka):
             await self.settle()
 
     async def ids_asked(self) -> None:
-        """Until no broker is asked for a lost topic id, and what came of it is handled."""
+        """Waits until no broker is queried for lost topic ids, and handles the result."""
         term = self.term
         await eventually(lambda: not term.controller.lost_ids.asking or term.gate.ended, 120.0)
         await self.settle()
@@ -286,31 +295,31 @@ class World(Kafka):
     async def alter_partition(
         self, broker: int, *proposals: IsrProposal, version: int = 3, epoch: int | None = None
     ) -> AlterPartitionReply:
-        """A leader's call, answered."""
+        """Makes a leader's call."""
         return await Calls(self.term.queue).alter_partition(
             AlterPartitionCall(version, broker, self.broker_epoch(broker) if epoch is None else epoch, proposals)
         )
 
     async def controlled_shutdown(self, broker: int, epoch: int | None = None) -> ControlledShutdownReply:
-        """A broker asks to stop."""
+        """Makes the call of a broker that stops."""
         return await Calls(self.term.queue).controlled_shutdown(
             ControlledShutdownCall(3, broker, self.broker_epoch(broker) if epoch is None else epoch)
         )
 
     async def producer_ids(self, broker: int, epoch: int | None = None) -> AllocateProducerIdsReply:
-        """A broker asks for a block of producer ids."""
+        """Makes the call of a broker that needs producer ids."""
         return await Calls(self.term.queue).allocate_producer_ids(
             AllocateProducerIdsCall(0, broker, self.broker_epoch(broker) if epoch is None else epoch)
         )
 
     async def delete_topics(self, *topics: str | bytes, timeout_ms: int = 30_000) -> DeleteTopicsReply:
-        """An administrator asks for topics to be deleted."""
+        """Makes the call of an admin client that deletes topics."""
         return await Calls(self.term.queue).delete_topics(DeleteTopicsCall(topics, timeout_ms))
 
     async def elect(
         self, kind: ElectionType, *partitions: tuple[str, int], everything: bool = False, timeout_s: float = 30.0
     ) -> dict[tuple[str, int], int]:
-        """An administrator asks for elections; the error of each partition of the answer."""
+        """Makes the call of an admin client for elections; returns the error of each partition."""
         names = None if everything else [TopicPartition(*name) for name in partitions]
         reply = await Calls(self.term.queue).elect_leaders(ElectLeadersCall(kind, names, timeout_s))
         return {(one.topic, one.partition): one.error for one in reply.results}
@@ -321,7 +330,7 @@ class World(Kafka):
         return node.stat.czxid if node is not None else -1
 
     def proposal(self, name: str, number: int, /, isr: tuple[int, ...], **changes: Any) -> IsrProposal:
-        """What the leader would ask for, by topic id, with the epochs that ZooKeeper holds."""
+        """Builds a leader's request, by topic id, with the epochs in ZooKeeper."""
         held = self.states.get((name, number))
         fields: dict[str, Any] = {
             "topic": id_of(name), "partition": number, "isr": isr, "recovering": False,
@@ -341,7 +350,7 @@ def _cancel(waiting: asyncio.Future[None]) -> None:
 
 @asynccontextmanager
 async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> AsyncIterator[World]:
-    """A booted cluster; ``changes`` are settings of the section ``controller``. Whoever still serves is killed."""
+    """Boots a cluster, and kills its daemons in the end; ``changes`` are settings of the section ``controller``."""
     w = World(folder, changes)
     quick = SimpleNamespace(collect=lambda: 0, freeze=lambda: None, unfreeze=lambda: None)
     with (

@@ -1,4 +1,4 @@
-"""What happens to a daemon thousands of times: bounces of brokers, ends of terms, topics that come and go."""
+"""Events that a daemon meets thousands of times: bounces of brokers, ends of terms, topics that come and go."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def flat(found: Kept, events: float) -> bool:
 
 
 class Bouncing:
-    """One broker after the other restarts and catches up; now and then somebody looks."""
+    """Restarts one broker after the other, which catches up; scrapes now and then."""
 
     def __init__(self, w: Life) -> None:
         self.w = w
@@ -38,7 +38,7 @@ class Bouncing:
 
 
 async def fenced_at_a_write(w: Life) -> None:
-    """Another controller is elected and nothing tells the daemon before it writes."""
+    """Elects another controller; the daemon's next write finds it."""
     cluster = w.term.cluster
     w.server.hold_watches(w.session)
     await w.seize()

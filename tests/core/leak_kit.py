@@ -1,4 +1,4 @@
-"""A whole daemon in memory, for thousands of bounces, terms and topics; and what of all that stays in memory."""
+"""A whole daemon in memory, for thousands of bounces, terms and topics; and the memory that they leave occupied."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Kept(NamedTuple):
 
 
 async def kept() -> Kept:
-    """Counts after everything that nobody needs was freed; the loop keeps cancelled timers until their time."""
+    """Counts after all garbage was freed; the loop keeps cancelled timers until their time."""
     await asyncio.sleep(TIMERS_S)
     gc.unfreeze()
     gc.collect()
@@ -71,7 +71,7 @@ async def growth(act: Callable[[], Awaitable[None]], warm_up: int, times: int) -
 
 
 class Obliging:
-    """Every broker's socket: answers at once and keeps nothing; those in ``silent`` never answer."""
+    """Responds for every broker at once and keeps nothing; brokers in ``silent`` never respond."""
 
     def __init__(self) -> None:
         self.silent: set[int] = set()
@@ -100,7 +100,7 @@ class Line:
 
 
 class Nobody:
-    """Whoever asks a broker something: brokers answer no questions."""
+    """Queries to a broker, all of which fail."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -139,7 +139,7 @@ class Life(Kafka):
         return self.daemon.zk.session_id
 
     async def calm(self) -> None:
-        """Until the daemon is in office, and everything that happened so far is handled and told."""
+        """Waits until the daemon serves, all events are handled and brokers have acknowledged all changes."""
         turns = 0
         while turns < 4:
             await eventually(lambda: self.daemon.mode is Mode.ACTIVE and self.daemon.term is not None)
@@ -154,7 +154,7 @@ class Life(Kafka):
         assert not behind or term.gate.ended, f"brokers {sorted(behind)} are behind"
 
     async def in_sync(self) -> None:
-        """Every leader asks for the ISR that has all replicas on live brokers."""
+        """Has every leader request the ISR with all replicas on live brokers."""
         cluster = self.term.cluster
         wishes: dict[int, list[IsrProposal]] = {}
         for row in cluster.rows:
@@ -171,7 +171,7 @@ class Life(Kafka):
         await self.calm()
 
     async def looked_at(self) -> None:
-        """A scrape, and what operators look at."""
+        """Scrapes the metrics, and reads the views of operators."""
         await self._view.refresh()
         exposition(self._metrics, "")
         self._view.status()

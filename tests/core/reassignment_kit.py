@@ -1,4 +1,4 @@
-"""Reassignments in the controller's world: who asks for them, and leaders that bring new replicas into the ISR."""
+"""Reassignments in the controller's world: requests for them, and leaders that bring new replicas into the ISR."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Refused = dict[tuple[str, int], NotReassigned]
 
 
 async def alter(w: World, asked: ReassignmentRequest) -> Refused:
-    """A call of an admin client, answered; returns what is refused."""
+    """Makes a call of an admin client; returns the refusals."""
     targets = {TopicPartition(*name): target for name, target in asked.items()}
     return dict((await Calls(w.term.queue).alter_reassignments(AlterReassignments(targets))).refused.items())
 
 
 async def listed(w: World, *names: tuple[str, int]) -> dict[tuple[str, int], Assignment]:
-    """What is under way, of these partitions or of all."""
+    """Lists reassignments, of these partitions or of all."""
     wanted = tuple(TopicPartition(*name) for name in names) or None
     return dict((await Calls(w.term.queue).list_reassignments(ListReassignments(wanted))).under_way.items())
 
 
 async def ask_by_znode(w: World, asked: dict[tuple[str, int], tuple[int, ...]]) -> None:
-    """Somebody writes the znode; what it leads to at once is handled."""
+    """Writes the znode of requests, and handles the event."""
     found = [{"topic": t, "partition": p, "replicas": replicas} for (t, p), replicas in asked.items()]
     data = json.dumps({"version": 1, "partitions": found}).encode()
     if w.node(paths.REASSIGN_PARTITIONS) is None:
@@ -39,7 +39,7 @@ async def ask_by_znode(w: World, asked: dict[tuple[str, int], tuple[int, ...]]) 
 
 
 def asked_by_znode(w: World) -> dict[tuple[str, int], tuple[int, ...]] | None:
-    """What the znode names; None where there is none."""
+    """Reads the znode of requests; None where there is none."""
     node = w.node(paths.REASSIGN_PARTITIONS)
     if node is None:
         return None
@@ -47,12 +47,12 @@ def asked_by_znode(w: World) -> dict[tuple[str, int], tuple[int, ...]] | None:
 
 
 def written(w: World, topic: str, partition: int = 0) -> Assignment:
-    """What a topic znode says."""
+    """Reads a partition's assignment from the topic znode."""
     return w.assignment(topic).partitions[partition]
 
 
 async def told(w: World) -> None:
-    """Brokers acknowledged everything, and what that leads to is handled."""
+    """Waits until brokers have acknowledged all changes, three times, because responses raise further events."""
     for _ in range(3):
         await w.told()
 
@@ -73,7 +73,7 @@ async def join(w: World, *only: tuple[str, int], by_call: bool = True) -> None:
 
 
 async def caught_up(w: World, *, by_call: bool = True) -> None:
-    """Until nothing moves any more."""
+    """Plays brokers and leaders until all reassignments have ended."""
     for _ in range(3):
         await told(w)
         await join(w, by_call=by_call)

@@ -12,7 +12,7 @@ import pytest
 
 from controller.engine.controller import CONTENDED
 from metadata_store import paths
-from metadata_store.acl import OPEN, READ, Acl
+from metadata_store.acl import ALL
 from metadata_store.errors import Code, ZkError
 from metadata_store.port import SetData, Write
 from state_machines.model.cluster import READ as WAS_READ
@@ -28,8 +28,7 @@ async def running(w: World, partitions: int = 4) -> None:
     """Topic t with equal partitions, led by broker 1, and a term that has told everything."""
     await w.topic("t", *[(1, 2, 3)] * partitions, leaders=True)
     await w.serve()
-    w.witness.told.clear()
-    w.active.script.writes.clear()
+    w.forget()
 
 
 def multis(w: World) -> list[set[str]]:
@@ -129,14 +128,14 @@ async def test_a_state_znode_that_vanished_is_given_up_alone(w: World) -> None:
 
 @in_world(before=running)
 async def test_a_state_znode_without_permission_is_given_up_alone_with_the_remedy(w: World) -> None:
-    await w.operator.set_acls(paths.state("t", 0), [Acl(READ | 16, "world", "anyone")], 0)
+    w.restrict(paths.state("t", 0))
     w.die(1)
     await w.told()
     assert not w.term.gate.ended
     assert w.counters.failures == {"ZooKeeper refused the write (NO_AUTH): check jute.maxbuffer and the znode's ACL": 1}
     assert w.wires.offline(2)["t", 0] == w.wires.offline(3)["t", 0] == (1,), "brokers receive that its leader is gone"
     assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
-    await w.operator.set_acls(paths.state("t", 0), OPEN, 1)
+    w.restrict(paths.state("t", 0), ALL)
     await w.boot(4)
     await w.told()
     assert w.led()["t", 0] == (2, (2, 3))

@@ -15,13 +15,12 @@ import pytest
 
 from brokers.listener.controller_listener import NotController
 from controller.engine.event_kinds import EventKind
-from controller.engine.event_queue import Event
 from metadata_store import paths
 from metadata_store.hooks import Kill
 from state_machines.model.types import TopicPartition
 from tests.core.carried_kit import create, created, grow, topic
 from tests.core.controller_parts import DAEMON
-from tests.core.controller_world import World, in_world, world
+from tests.core.controller_world import World, world
 from tests.core.virtual_time import in_virtual_time
 
 Act = Callable[[World], Awaitable[None]]
@@ -225,7 +224,7 @@ async def outcome(w: World) -> dict[str, Any]:
         "assigned": names,
         "below": sorted(path for path in w.server.tree._nodes if path.startswith(paths.TOPICS)),
         "with id": {name for name in names if w.assignment(name).topic_id is not None},
-        "children": {parent: sorted(w.server.tree._nodes[parent].children) for parent in parents},
+        "children": {parent: w.children(parent) for parent in parents},
         "feature": feature.data if feature is not None else None,
     }
 
@@ -313,16 +312,3 @@ async def test_a_block_of_producer_ids_is_never_handed_out_twice() -> None:
             assert len(set(blocks)) == 4
             skipped = when == "after"
             assert sorted(blocks) == [0, *range(1000 + 1000 * skipped, 4000 + 1000 * skipped, 1000)]
-
-
-@in_world(before=three_topics)
-async def test_a_call_in_a_term_that_dies_gets_not_controller(w: World) -> None:
-    """An answer means that it is durable: who was not answered asks the next controller."""
-    await w.begin_term()
-    w.active.script.kill_at(1, "before")
-    with pytest.raises(NotController):
-        await w.alter_partition(1, w.proposal("t", 0, (1, 2)))
-    assert w.states["t", 0].isr == (1, 2, 3)
-    passed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    w.term.queue.post(Event(EventKind.SETTLED, passed, preempt=lambda: passed.set_result(None)))
-    assert passed.done()

@@ -110,7 +110,7 @@ async def rested(w: World) -> End:
     await asyncio.sleep(120.0)
     await w.told()
     w.agreed()
-    live, marked = frozenset(w.brokers), w.server.tree._nodes[paths.DELETE_TOPICS].children
+    live, marked = frozenset(w.brokers), w.children(paths.DELETE_TOPICS)
     for broker in live:
         known = w.wires.last_word(broker, UPDATE_METADATA)
         wrong = {
@@ -127,7 +127,7 @@ async def rested(w: World) -> End:
 
 def how(w: World) -> End:
     """Leaders, ISRs, replicas, and what is left to do; of a topic whose deletion waits for a broker, that it waits."""
-    marked = sorted(w.server.tree._nodes[paths.DELETE_TOPICS].children)
+    marked = w.children(paths.DELETE_TOPICS)
     led = {n: (s.leader, frozenset(s.isr)) for n, s in sorted(w.states.items()) if n[0] not in marked}
     assigned = {name: replicas for name, replicas in w.assignments().items() if name not in marked}
     open_requests = [p for p in (paths.REASSIGN_PARTITIONS, paths.PREFERRED_ELECTION) if w.node(p) is not None]

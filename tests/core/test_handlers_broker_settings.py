@@ -16,7 +16,6 @@ from brokers.wire.messages import topics as t
 from controller.requests.calls import Calls
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store import paths
-from metadata_store.acl import READ, Acl, digest_acl
 from state_machines.admin_rules.broker_settings import DELETE, UNCLEAN
 from state_machines.admin_rules.create_topics import TopicError
 from state_machines.admin_rules.inherited_configs import Setting
@@ -240,9 +239,8 @@ async def test_kept_settings_that_are_malformed_are_queried_anew(w: World, kept:
 async def test_settings_that_cannot_be_kept_hold_all_the_same(w: World) -> None:
     asking(w, every=GUARDED)
     await w.seat()
-    created = await w.operator.create(BROKER_SETTINGS, b"{}")
-    closed = [digest_acl("other", "one"), Acl(READ, "world", "anyone")]
-    await w.operator.set_acls(BROKER_SETTINGS, closed, created.stat.acl_version)
+    await w.operator.create(BROKER_SETTINGS, b"{}")
+    w.restrict(BROKER_SETTINGS)
     await w.begin_term()
     await settled(w)
     assert held(w, DELETE) is False

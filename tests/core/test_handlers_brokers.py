@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
@@ -19,8 +18,7 @@ async def running(w: World) -> None:
     """Topic t over three brokers, each leading one partition."""
     await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
     await w.serve()
-    w.wires.frames.clear()
-    w.witness.told.clear()
+    w.forget()
 
 
 def live(w: World, broker: int) -> set[int]:
@@ -174,16 +172,6 @@ async def test_a_registration_without_our_listener_does_not_stop_the_others(w: W
     assert "no listener named INTERNAL" in str(w.term.channels.lag()[4].last_error)
 
 
-@in_world()
-async def test_an_unclean_election_needs_permission(w: World) -> None:
-    await w.topic("t", (1, 2), leaders=True, isr=(1,))
-    await w.begin_term()
-    w.die(1)
-    await w.told()
-    assert w.led()["t", 0] == (-1, (1,))
-    assert w.counters.unclean_elections == 0
-
-
 @in_world(before=running)
 async def test_a_death_while_its_commit_waits_is_handled_after_it(w: World) -> None:
     """One queue, one consumer: the second look happens when the first is done, on what is there then."""
@@ -198,13 +186,3 @@ async def test_a_death_while_its_commit_waits_is_handled_after_it(w: World) -> N
     assert {leader for leader, _ in w.led().values()} == {3}
     assert [change.why for change in w.witness.told if not change.writes] in ([], [LEADER_DIED])
     w.agreed()
-
-
-@in_world(before=running)
-async def test_brokers_that_joined_are_reported(w: World) -> None:
-    joined: list[Any] = []
-    w.term.controller.brokers_joined = lambda ids: joined.append(tuple(ids))
-    await w.bounce(2)
-    await w.boot(9)
-    await w.told()
-    assert sorted(broker for ids in joined for broker in ids) == [2, 9]

@@ -14,7 +14,7 @@ from brokers.listener.controller_listener import NotController
 from brokers.outbound.channels import Channels
 from brokers.wire.errors import Error
 from metadata_store import paths
-from metadata_store.acl import READ, Acl
+from metadata_store.acl import CREATE, READ
 from metadata_store.codecs.notifications import encode_partitions
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.model.types import TopicPartition
@@ -22,7 +22,6 @@ from tests.core.controller_parts import LEADER_AND_ISR
 from tests.core.controller_world import World, in_world
 
 PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
-CREATE_AND_READ = READ | 4
 
 
 async def led_by_others(w: World) -> None:
@@ -35,8 +34,7 @@ async def led_by_others(w: World) -> None:
 async def running(w: World) -> None:
     await led_by_others(w)
     await w.serve()
-    w.wires.frames.clear()
-    w.active.script.writes.clear()
+    w.forget()
 
 
 def leaders(w: World) -> dict[str, int]:
@@ -49,10 +47,16 @@ BEFORE = {"t-0": 3, "t-1": 3, "u-0": 3, "v-0": 3}
 # -- by znode
 
 
-@pytest.mark.kafka("ControllerIntegrationTest.testPreferredReplicaLeaderElection")
+@pytest.mark.kafka(
+    "ControllerIntegrationTest.testPreferredReplicaLeaderElection",
+    "ControllerIntegrationTest.testBackToBackPreferredReplicaLeaderElections",
+)
 @pytest.mark.seed("S4-71")
 @in_world(before=running)
-async def test_the_znode_is_carried_out_in_one_write_and_deleted(w: World) -> None:
+async def test_each_request_by_znode_is_carried_out_in_one_write_and_deleted(w: World) -> None:
+    await w.ask_for_preferred(("u", 0), ("v", 0))
+    await w.settle()
+    assert (leaders(w), w.node(paths.PREFERRED_ELECTION)) == (BEFORE, None)
     await w.ask_for_preferred(("t", 0), ("t", 1), ("u", 0), ("v", 0), ("gone", 0))
     await w.told()
     assert leaders(w) == BEFORE | {"t-0": 1, "t-1": 2}
@@ -61,18 +65,6 @@ async def test_the_znode_is_carried_out_in_one_write_and_deleted(w: World) -> No
     assert [sorted(found) for found in states if found] == [[paths.state("t", 0), paths.state("t", 1)]]
     assert w.wires.last_word(1, LEADER_AND_ISR)["t", 0] == (1, 4)
     w.agreed()
-
-
-@pytest.mark.kafka("ControllerIntegrationTest.testBackToBackPreferredReplicaLeaderElections")
-@pytest.mark.seed("S4-71")
-@in_world(before=running)
-async def test_it_is_heard_again_and_again(w: World) -> None:
-    """testBackToBackPreferredReplicaLeaderElections: the watch is armed anew."""
-    for name in (("t", 0), ("t", 1)):
-        await w.ask_for_preferred(name)
-        await w.settle()
-        assert w.node(paths.PREFERRED_ELECTION) is None
-    assert leaders(w) == BEFORE | {"t-0": 1, "t-1": 2}
 
 
 @pytest.mark.seed("S4-70")
@@ -127,8 +119,7 @@ async def test_a_request_that_was_replaced_meanwhile_is_carried_out_too(w: World
 
 @in_world(before=running)
 async def test_a_request_that_cannot_be_deleted_ends_no_term(w: World, caplog: pytest.LogCaptureFixture) -> None:
-    _, stat = await w.operator.get_acls(paths.ADMIN)
-    await w.operator.set_acls(paths.ADMIN, [Acl(CREATE_AND_READ | 16, "world", "anyone")], stat.acl_version)
+    w.restrict(paths.ADMIN, CREATE | READ)
     await w.ask_for_preferred(("t", 0))
     await w.settle()
     assert leaders(w)["t-0"] == 1

@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from metadata_store import paths
-from metadata_store.acl import READ, Acl
+from metadata_store.acl import CREATE, READ
 from metadata_store.codecs.features import decode_features
 from metadata_store.nodes.cluster_nodes import Contended
 from state_machines.model.types import TopicPartition
@@ -101,7 +101,7 @@ async def test_a_feature_znode_that_cannot_be_understood_is_reported_and_left(w:
 
 @in_world()
 async def test_a_term_begins_although_others_rewrite_features_all_the_time(w: World) -> None:
-    await w.operator.set_acls(paths.LOG_DIR_EVENTS, [Acl(READ | 4 | 16, "world", "anyone")], 0)
+    w.restrict(paths.LOG_DIR_EVENTS, CREATE | READ)
     await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
     contended = mock.AsyncMock(side_effect=Contended("/feature was changed by others"))
     with mock.patch("metadata_store.nodes.cluster_nodes.set_up_features", contended):
@@ -119,8 +119,7 @@ async def test_notes_of_brokers_for_the_controller_before_us_are_discarded(w: Wo
     await w.leader_writes("t", 0, (1, 2), notify=True)
     await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", b"{}", sequential=True)
     await w.begin_term("2.7-IV1")
-    assert w.server.tree._nodes[paths.ISR_CHANGES].children == {}
-    assert w.server.tree._nodes[paths.LOG_DIR_EVENTS].children == {}
+    assert w.children(paths.ISR_CHANGES) == w.children(paths.LOG_DIR_EVENTS) == []
     w.agreed()
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import AlterPartitionCall, read_call, read_header
 from brokers.wire.errors import Error
 from brokers.wire.primitives import Reader
 from brokers.wire.replies import AlterPartitionReply, PartitionReply, encode_reply
 from controller.handlers.alter_partition import CALLS_MAX
 from metadata_store import paths
-from metadata_store.acl import READ, Acl
+from metadata_store.acl import CREATE, READ
 from state_machines.model.types import TopicPartition
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
@@ -28,9 +27,7 @@ async def running(w: World, ibp: str = "3.9") -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.topic("u", (1,), leaders=True)
     await w.serve(ibp)
-    w.wires.frames.clear()
-    w.witness.told.clear()
-    w.active.script.writes.clear()
+    w.forget()
 
 
 def only(reply: AlterPartitionReply) -> PartitionReply:
@@ -162,7 +159,7 @@ async def test_a_foreign_write_in_between_is_an_invalid_version_for_the_leader(w
 
 @in_world(before=running)
 async def test_a_znode_that_may_not_be_written_is_no_success(w: World) -> None:
-    await w.operator.set_acls(paths.state("t", 0), [Acl(READ, "world", "anyone")], 0)
+    w.restrict(paths.state("t", 0))
     found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 2))))
     assert Error(found.error) is Error.OPERATION_NOT_ATTEMPTED
     assert not w.term.gate.ended
@@ -178,14 +175,6 @@ async def test_a_call_survives_a_lost_connection(w: World, fault: str) -> None:
     w.server.resume(session)
     assert only(await asked).isr == (1, 2)
     assert w.states["t", 0].version == 1, "written once"
-
-
-@in_world(before=running)
-async def test_an_isr_change_is_refused_when_the_term_ends(w: World) -> None:
-    w.active.script.at("t/partitions/0/state", lambda: w.term.gate.end("a test"), when="after")
-    calls = [w.alter_partition(1, w.proposal("t", 0, (1, 2))), w.alter_partition(2, w.proposal("t", 1, (2,)))]
-    found = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(answer) for answer in found] == [NotController, NotController]
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testAlterPartition")
@@ -223,7 +212,7 @@ async def test_isr_changes_in_zookeeper_are_propagated_and_their_notifications_d
     await w.notify(TopicPartition("t", 1))
     await w.told()
     w.agreed()
-    assert w.server.tree._nodes[paths.ISR_CHANGES].children == {}
+    assert w.children(paths.ISR_CHANGES) == []
     assert {p.isr for _, p in w.wires.partitions(3, UPDATE_METADATA)} == {(1, 2), (2,)}
     assert not w.counters.malformed, "the broken note is gone, too"
     w.die(2)
@@ -233,7 +222,7 @@ async def test_isr_changes_in_zookeeper_are_propagated_and_their_notifications_d
 
 @in_world()
 async def test_a_note_that_cannot_be_deleted_ends_no_term(w: World) -> None:
-    await w.operator.set_acls(paths.ISR_CHANGES, [Acl(READ | 4 | 16, "world", "anyone")], 0)
+    w.restrict(paths.ISR_CHANGES, CREATE | READ)
     await w.notify(TopicPartition("t", 0))
     await running(w, "2.7-IV1")
     await w.leader_writes("t", 0, (1, 2), notify=True)

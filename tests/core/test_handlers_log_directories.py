@@ -21,8 +21,7 @@ async def running(w: World) -> None:
     await w.topic("t", (1, 2, 3), (2, 1, 3), (1, 3, 2), leaders=True)
     await w.topic("u", (1,), leaders=True)
     await w.serve()
-    w.wires.frames.clear()
-    w.active.script.writes.clear()
+    w.forget()
 
 
 async def fail(w: World, broker: int, *lost: tuple[str, int]) -> None:
@@ -33,10 +32,6 @@ async def fail(w: World, broker: int, *lost: tuple[str, int]) -> None:
     await w.told()
 
 
-def notes(w: World) -> object:
-    return w.server.tree._nodes[paths.LOG_DIR_EVENTS].children
-
-
 @pytest.mark.kafka("LogDirFailureTest.testProduceErrorFromFailureOn*", "LogDirFailureTest.testIOExceptionDuring*")
 @pytest.mark.seed("S4-29", "S4-81")
 @in_world(before=running)
@@ -45,7 +40,7 @@ async def test_a_failed_log_directory_moves_leaders_shrinks_isrs_and_is_sent_to_
     assert w.led() == {
         ("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("t", 2): (1, (1, 3, 2)), ("u", 0): (-1, (1,)),
     }  # fmt: skip
-    assert notes(w) == {}
+    assert w.children(paths.LOG_DIR_EVENTS) == []
     assert w.wires.offline(3) == {("t", 0): (1,), ("t", 1): (1,), ("u", 0): (1,)}
     assert w.wires.stopped(1) == {("t", 0), ("t", 1), ("u", 0)}
     row = w.term.cluster.find("t", 0)
@@ -107,7 +102,7 @@ async def test_a_controller_that_takes_over_finds_it_out_by_its_snapshot() -> No
             await w.serve()
             await w.told()
             assert w.led() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 1, 3))}
-            assert notes(w) == {}
+            assert w.children(paths.LOG_DIR_EVENTS) == []
 
 
 @pytest.mark.kafka("KafkaZkClientTest.testLogDirEventNotificationsDeletion")
@@ -117,7 +112,7 @@ async def test_notifications_without_a_live_broker_are_deleted(w: World) -> None
     for data in (b"", b"{}", b'{"version":1,"broker":2,"event":7}', b'{"version":1,"broker":9,"event":1}'):
         await w.operator.create(f"{paths.LOG_DIR_EVENTS}/log_dir_event_", data, sequential=True)
     await w.told()
-    assert notes(w) == {}
+    assert w.children(paths.LOG_DIR_EVENTS) == []
     assert not w.wires.heard(2, LEADER_AND_ISR)
     assert not w.counters.malformed
     assert not w.term.gate.ended
@@ -188,7 +183,7 @@ async def test_a_note_while_suspended_is_read_afterwards(w: World) -> None:
     await w.told()
     await w.told()
     assert w.led()["t", 0] == (2, (2, 3))
-    assert notes(w) == {}
+    assert w.children(paths.LOG_DIR_EVENTS) == []
 
 
 @in_world(before=running)

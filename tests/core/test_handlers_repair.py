@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 
 from metadata_store import paths
-from metadata_store.acl import OPEN, READ, Acl
+from metadata_store.acl import ALL, CREATE, READ
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, in_world
@@ -18,8 +18,7 @@ from tests.polling import eventually
 async def running(w: World, ibp: str = "3.9") -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.serve(ibp)
-    w.wires.frames.clear()
-    w.witness.told.clear()
+    w.forget()
 
 
 @pytest.mark.kafka(
@@ -164,14 +163,14 @@ async def test_a_topic_znode_that_may_not_be_written_is_served_as_far_as_it_runs
     w.knows[2] = {"t": id_of("t")}
     await w.expand("auto", (3, DAEMON))
     for name in ("t", "auto"):
-        await w.operator.set_acls(paths.topic(name), [Acl(READ | 4 | 16, "world", "anyone")], 0)
+        w.restrict(paths.topic(name), CREATE | READ)
     await w.serve()
     assert not w.term.gate.ended
     w.die(1)
     await w.told()
     assert w.led() == {("t", 0): (2, (2, 3)), ("auto", 0): (2, (2, 3))}
     for name in ("t", "auto"):
-        await w.operator.set_acls(paths.topic(name), OPEN, 1)
+        w.restrict(paths.topic(name), ALL)
     await w.boot(1)
     await w.told()
     assert w.assignment("t").topic_id == id_of("t")

@@ -45,13 +45,6 @@ def settings(w: World, user: str) -> dict[str, str]:
     return found.entries
 
 
-def notes(w: World) -> list[bytes]:
-    """What brokers are told of changed settings."""
-    names = sorted(w.server.tree._nodes[paths.CONFIG_CHANGES].children)
-    found = [w.node(f"{paths.CONFIG_CHANGES}/{name}") for name in names]
-    return [node.data or b"" for node in found if node is not None]
-
-
 def test_credentials_are_those_of_the_rfc() -> None:
     """RFC 7677: user "user", password "pencil"."""
     assert credential(Salted(4_096, SALT, SALTED_PENCIL), "sha256") == (
@@ -64,11 +57,11 @@ def test_credentials_are_those_of_the_rfc() -> None:
 async def test_credentials_are_set_kept_beside_quotas_and_deleted(w: World) -> None:
     await w.configure("users", "bob", producer_byte_rate="1024")
     await w.begin_term()
-    told = len(notes(w))
+    told = len(w.notifications())
     assert await altered(w, upsert("al ice"), upsert("bob", SHA_512)) == {"al ice": 0, "bob": 0}
     assert settings(w, "al%20ice").keys() == {"SCRAM-SHA-256"}
     assert settings(w, "bob").keys() == {"producer.byte.rate", "SCRAM-SHA-512"}
-    new = notes(w)[told:]
+    new = w.notifications()[told:]
     assert [b"users/al%20ice" in new[0], b"users/bob" in new[1], len(new)] == [True, True, 2]
     assert await altered(w, ScramDeletion("bob", SHA_512)) == {"bob": 0}
     assert settings(w, "bob") == {"producer.byte.rate": "1024"}
@@ -106,11 +99,11 @@ async def test_a_write_whose_reply_is_lost_is_found_again_or_repeated(when: str)
     async with world() as w:
         await w.begin_term()
         assert await altered(w, upsert("u")) == {"u": 0}
-        told = len(notes(w))
+        told = len(w.notifications())
         w.active.script.at(paths.config("users", "u"), lost, when=when)
         assert await altered(w, ScramDeletion("u", SHA_256)) == {"u": 0}
         assert settings(w, "u") == {}
-        assert len(notes(w)) == told + 1
+        assert len(w.notifications()) == told + 1
 
 
 @in_world()

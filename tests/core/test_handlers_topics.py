@@ -19,8 +19,7 @@ from tests.core.controller_world import World, in_world
 async def running(w: World, ibp: str = "3.9") -> None:
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.serve(ibp)
-    w.wires.frames.clear()
-    w.witness.told.clear()
+    w.forget()
 
 
 @pytest.mark.kafka(
@@ -224,20 +223,6 @@ async def test_state_znodes_created_while_no_daemon_ran_are_taken_as_they_are(w:
     await w.serve(ibp)
     assert w.states["t", 0].leader_epoch == 9
     assert w.wires.last_word(2, LEADER_AND_ISR)["t", 0] == (1, 9)
-    w.agreed()
-
-
-@in_world(before=running)
-async def test_a_topic_that_appears_with_states_is_propagated_and_gets_missing_leaders(w: World) -> None:
-    """Restored by hand: what runs there is told to its replicas, what is led by nobody alive is elected."""
-    w.server.hold_watches(w.active.zk.session_id)
-    await w.topic("restored", (2, 3), (7, 1), leaders=True, isr=None)
-    w.server.release_watches(w.active.zk.session_id)
-    await w.told()
-    assert w.led()["restored", 0] == (2, (2, 3))
-    assert w.led()["restored", 1] == (1, (1,))
-    assert w.wires.last_word(3, LEADER_AND_ISR)["restored", 0] == (2, 4)
-    assert w.wires.last_word(1, LEADER_AND_ISR)["restored", 1] == (1, 5)
     w.agreed()
 
 

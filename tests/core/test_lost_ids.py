@@ -367,6 +367,7 @@ async def test_many_silent_brokers_are_queried_a_bounded_number_of_times(w: Worl
     began_s = asyncio.get_running_loop().time()
     await w.begin_term()
     assert asyncio.get_running_loop().time() - began_s < lost_ids.ANSWER_S_MAX, "the take-over does not wait"
+    assert len(silence.queries) == 5, "so many at once"
     await tries_over(w)
     taken_s = asyncio.get_running_loop().time() - began_s
     assert taken_s < TRIES_MAX * (lost_ids.ASK_S_MAX + lost_ids.ANSWER_S_MAX + lost_ids.PAUSE_S)

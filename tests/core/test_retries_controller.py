@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Hashable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +34,7 @@ from controller.role.claim import Claim, Role
 from controller.role.errors import ClaimRefused
 from controller.role.mode import Mode
 from metadata_store import paths
-from metadata_store.acl import READ, Acl, digest_acl
+from metadata_store.acl import ALL
 from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, ZkError
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker
@@ -46,17 +46,15 @@ from tests.core.test_handlers_endpoint import BOTH, INTERNAL, endpoint, listed
 from tests.core.test_retries import BROKER, pauses
 from tests.core.virtual_time import in_exact_time
 
-CLOSED = (digest_acl("brokers", "other"), Acl(READ, "world", "anyone"))
 ABOUT = 0.3
 
 
-@asynccontextmanager
-async def closed(w: World, path: str) -> AsyncIterator[None]:
-    """Nobody may write below a znode meanwhile; that it is open again fires no watch."""
-    node = w.server.tree._nodes[path]
-    before, node.acls = node.acls, CLOSED
+@contextmanager
+def closed(w: World, path: str) -> Iterator[None]:
+    """Lets no client write below a znode meanwhile."""
+    w.restrict(path)
     yield
-    node.acls = before
+    w.restrict(path, ALL)
 
 
 def signals(w: World, kind: EventKind) -> list[float]:
@@ -88,7 +86,7 @@ async def test_znodes_of_deleted_topics_that_may_not_go_are_tried_every_five_sec
     async with world() as w:
         await running(w, "t", "u")
         for name, fails in (("t", 3), ("u", 2)):
-            async with closed(w, paths.partition(name, 0)):
+            with closed(w, paths.partition(name, 0)):
                 await w.mark(name)
                 await w.told()
                 first_s, failed = now_s(), w.counters.failures[NOT_DELETED]
@@ -117,7 +115,7 @@ async def test_reassignments_whose_last_rewrite_is_refused_are_tried_every_five_
         for target, fails in (((2, 3), 3), ((3, 1), 2)):
             await alter(w, {("t", 0): target})
             await w.told()
-            async with closed(w, paths.topic("t")):
+            with closed(w, paths.topic("t")):
                 tries = signals(w, EventKind.FINISH_REASSIGNMENTS)
                 await join(w)
                 for _ in range(3):
@@ -142,7 +140,7 @@ async def test_reassignments_that_are_refused_are_decided_on_again_every_five_se
         await running(w, "t")
         tries = signals(w, EventKind.ADVANCE_REASSIGNMENTS)
         for target, fails in (((2, 3), 3), ((3, 1), 2)):
-            async with closed(w, paths.state("t", 0)):
+            with closed(w, paths.state("t", 0)):
                 await alter(w, {("t", 0): target})
                 await w.told()
                 tries.clear()

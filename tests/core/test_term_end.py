@@ -189,7 +189,7 @@ async def test_an_error_while_comparing_the_claim_ends_the_term_instead_of_waiti
 
 @in_world(before=running)
 async def test_a_channel_that_failed_ends_the_term(w: World) -> None:
-    w.term.channels._shared.on_event(ChannelFailed(2, "a bug"))
+    w.witness.receive(ChannelFailed(2, "a bug"))
     assert await w.active.ended() == "error: the channel to broker 2 failed: a bug"
 
 

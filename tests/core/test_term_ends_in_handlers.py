@@ -37,12 +37,23 @@ CALLS: Final[dict[str, Call]] = {
     "ElectLeaders": lambda w: w.elect(ElectionType.PREFERRED, ("v", 0)),
     "AlterPartitionReassignments": lambda w: alter(w, {("t", 0): (1, 4)}),
 }
+
+
+async def recreated(w: World) -> None:
+    """A topic is another one before the daemon's watches fire."""
+    w.server.hold_watches(w.active.zk.session_id)
+    await w.delete_topic("u")
+    await w.topic("u", (3, 1), leaders=True, topic_id=b"another topic id")
+    w.server.release_watches(w.active.zk.session_id)
+
+
 EVENTS: Final[dict[str, Call]] = {
     "a broker dies": ACTS["a broker dies"],
     "a broker registers": ACTS["a broker registers"],
     "a leader shrinks an ISR": ACTS["a leader shrinks an ISR"],
     "a topic grows": ACTS["a topic grows"],
     "a topic vanishes": lambda w: w.delete_topic("u"),
+    "a topic is recreated": recreated,
     "a topic is created": ACTS["a topic is created"],
     "a topic names a daemon": lambda w: w.topic("auto", (1, DAEMON)),
     "a topic is to be deleted": ACTS["a topic is to be deleted"],

@@ -90,7 +90,7 @@ async def test_another_id_is_believed_where_brokers_refused_the_known_one(
     broker, row = w.term.cluster.brokers[2], w.term.cluster.find("t", 1)
     assert row is not None
     failed = ((row, int(Error.INCONSISTENT_TOPIC_ID)),)
-    w.witness._shared.on_event(BrokerResponse(2, broker.epoch, Api.LEADER_AND_ISR, 0, failed, {row: False}))
+    w.witness.receive(BrokerResponse(2, broker.epoch, Api.LEADER_AND_ISR, 0, failed, {row: False}))
     assert "put topic_id from partition.metadata" in caplog.text
     await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, OTHER_ID)
     await w.told()
