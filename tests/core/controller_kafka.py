@@ -108,7 +108,7 @@ class Kafka:
         note = encode_config_change(f"{kind}/{name}")
         await self.operator.create(paths.CONFIG_CHANGE_PREFIX, note, sequential=True)
 
-    async def ask_for_preferred(self, *partitions: tuple[str, int]) -> None:
+    async def request_preferred(self, *partitions: tuple[str, int]) -> None:
         """Requests preferred elections as an old tool does."""
         data = encode_partitions(TopicPartition(*name) for name in partitions)
         await self.operator.create(paths.PREFERRED_ELECTION, data)
@@ -169,7 +169,7 @@ class Kafka:
                     found[path.split("/")[3], int(path.split("/")[5])] = state
         return found
 
-    def led(self) -> dict[tuple[str, int], tuple[int, tuple[int, ...]]]:
+    def leaders(self) -> dict[tuple[str, int], tuple[int, tuple[int, ...]]]:
         """Leader and ISR of every partition."""
         return {name: (state.leader, state.isr) for name, state in self.states.items()}
 
@@ -191,7 +191,7 @@ class Kafka:
         last = (paths.topic(name), paths.topic_config(name), paths.deletion(name))
         return [p for p in self.server.tree._nodes if p in last or p.startswith(paths.topic(name) + "/")]
 
-    def hold_to_account(self, cluster: Cluster) -> None:
+    def check_model(self, cluster: Cluster) -> None:
         """Checks that the model equals ZooKeeper, or is older."""
         held = self.states
         for index in cluster.topic_index.values():

@@ -102,7 +102,7 @@ class Wires:
         self.refused: dict[int, dict[tuple[str, int], int]] = {}
         self.silent: set[int] = set()
         self.silent_to: int | None = STOP_REPLICA
-        self._spoken = asyncio.Event()
+        self._responding = asyncio.Event()
         self.lost: dict[int, set[tuple[str, int]]] = {}
         self.gate: Callable[[], bool] = lambda: True
         self.sent_while_closed = 0
@@ -112,12 +112,12 @@ class Wires:
         self.open += 1
         return Wire(self, int(host.rpartition("-")[2]))
 
-    def heard(self, broker: int, api: int | None = None) -> list[Any]:
+    def requests(self, broker: int, api: int | None = None) -> list[Any]:
         """Requests that a broker got, as kio reads them."""
         found = [read_request(frame) for to, frame in self.frames if to == broker]
         return [entity for header, entity in found if api in (None, header.request_api_key)]
 
-    def last_word(self, broker: int, api: int) -> dict[tuple[str, int], tuple[int, int]]:
+    def last_sent(self, broker: int, api: int) -> dict[tuple[str, int], tuple[int, int]]:
         """Leader and leader epoch of each partition in the last request to a broker that names it."""
         return {name: (p.leader, p.leader_epoch) for name, p in self.partitions(broker, api)}
 
@@ -125,7 +125,7 @@ class Wires:
         """Name and state of each partition in the requests that a broker got, in order."""
         return [
             ((topic.topic_name, p.partition_index), p)
-            for entity in self.heard(broker, api)
+            for entity in self.requests(broker, api)
             for topic in entity.topic_states
             for p in topic.partition_states
         ]
@@ -138,16 +138,16 @@ class Wires:
         """Whether the last LeaderAndIsr to a broker that names a partition has its replica as a new one."""
         return {name: p.is_new for name, p in self.partitions(broker, LEADER_AND_ISR)}
 
-    def speak(self, *brokers: int) -> None:
+    def respond(self, *brokers: int) -> None:
         """Has silent brokers respond."""
         self.silent.difference_update(brokers)
-        self._spoken.set()
+        self._responding.set()
 
-    async def until_it_speaks(self, broker: int) -> None:
+    async def until_it_responds(self, broker: int) -> None:
         """Waits as long as a broker is silent."""
         while broker in self.silent:
-            self._spoken.clear()
-            await self._spoken.wait()
+            self._responding.clear()
+            await self._responding.wait()
 
     def stopped(self, broker: int) -> set[tuple[str, int]]:
         """Partitions in StopReplica requests to a broker."""
@@ -174,7 +174,7 @@ class Wire:
         error = self._wires.errors.get(self._broker, 0).to_bytes(2, "big")
         await asyncio.sleep(0)
         if self._wires.silent_to in (api, None):
-            await self._wires.until_it_speaks(self._broker)
+            await self._wires.until_it_responds(self._broker)
         if api == LEADER_AND_ISR and (lost := self._wires.lost.get(self._broker)):
             return correlation + b"\0" + error + storage_errors(read_request(frame)[1], lost)
         failed = partition_errors(self._wires.refused.get(self._broker, {})) if api == STOP_REPLICA else b""

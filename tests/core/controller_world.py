@@ -68,14 +68,14 @@ class Witness(Channels):
         super().__init__(cluster, settings, gate, on_event, **(more | {"transport": w.wires}))
         self.w = w
         self.cluster = cluster
-        self.told: list[Change] = []
+        self.propagated: list[Change] = []
         self.stops: list[ReplicaMove] = []
         self.snapshots: list[int] = []
 
     def propagate(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
-        self.told += changes
+        self.propagated += changes
         self.stops += [move for move in moves if move.stop]
-        self.w.hold_to_account(self.cluster)
+        self.w.check_model(self.cluster)
         super().propagate(changes, moves)
 
     def snapshot(self, broker_ids: Iterable[int] | None = None, *, came_up: bool = False) -> None:
@@ -134,7 +134,7 @@ class Seat:
             ibp=Ibp.parse(ibp),
             daemons=daemons,
             advertised=("127.0.0.1", 9095),
-            dial=self.w.questions,
+            dial=self.w.settings_dial,
             journal=self.w.book.term(self.me.id, claim.epoch),
         )
         self.w.wires.gate = term.gate.open
@@ -181,14 +181,14 @@ class World(Kafka):
         self.seats: list[Seat] = []
         self.knows: dict[int, dict[str, bytes | None]] = {}
         """Ids of topics in the metadata of the brokers that respond to queries; None for a topic without one."""
-        self.questioned: list[int] = []
-        self.questions: Dial | None = None
+        self.queried: list[int] = []
+        self.settings_dial: Dial | None = None
         """Queries for the settings of brokers; without it none are adopted."""
 
     @asynccontextmanager
     async def dial(self, broker: Broker) -> AsyncIterator[Any]:
         """Questions to a broker."""
-        self.questioned.append(broker.id)
+        self.queried.append(broker.id)
         if broker.id not in self.knows:
             raise BrokerCallFailed("nobody listens")
 
@@ -226,12 +226,12 @@ class World(Kafka):
     async def serve(self, ibp: str = "3.9", **options: Any) -> Term:
         """Begins a term, and waits until brokers have acknowledged everything."""
         term = await self.begin_term(ibp, **options)
-        await self.told()
+        await self.propagated()
         return term
 
     def forget(self) -> None:
         """Drops what was sent, propagated and written so far."""
-        for record in (self.wires.frames, self.witness.told, self.active.script.writes):
+        for record in (self.wires.frames, self.witness.propagated, self.active.script.writes):
             record.clear()
 
     @property
@@ -271,12 +271,12 @@ class World(Kafka):
         if running.done() and not running.cancelled() and running.exception() is None:
             return
         if not running.done():
-            self.hold_to_account(term.cluster)
+            self.check_model(term.cluster)
 
-    async def told(self) -> None:
+    async def propagated(self) -> None:
         """Waits until every broker has acknowledged all changes, and the events of its responses are handled."""
         await self.settle()
-        await self.ids_asked()
+        await self.ids_queried()
         answered = True
         while answered:
             behind = await self.term.channels.quiesced(5.0)
@@ -284,7 +284,7 @@ class World(Kafka):
             answered = bool(len(self.term.queue))
             await self.settle()
 
-    async def ids_asked(self) -> None:
+    async def ids_queried(self) -> None:
         """Waits until no broker is queried for lost topic ids, and handles the result."""
         term = self.term
         await eventually(lambda: not term.controller.lost_ids.asking or term.gate.ended, 120.0)

@@ -34,7 +34,7 @@ class Bouncing:
         await self.w.calm()
         await self.w.in_sync()
         if self.number % 50 == 0:
-            await self.w.looked_at()
+            await self.w.scraped()
 
 
 async def fenced_at_a_write(w: Life) -> None:
@@ -69,7 +69,7 @@ class Terms:
         await finished.wait()
         await w.calm()
         await w.in_sync()
-        await w.looked_at()
+        await w.scraped()
 
 
 class Topics:

@@ -170,7 +170,7 @@ class Life(Kafka):
             assert not any(p.error for p in reply.partitions)
         await self.calm()
 
-    async def looked_at(self) -> None:
+    async def scraped(self) -> None:
         """Scrapes the metrics, and reads the views of operators."""
         await self._view.refresh()
         exposition(self._metrics, "")

@@ -27,7 +27,7 @@ async def listed(w: World, *names: tuple[str, int]) -> dict[tuple[str, int], Ass
     return dict((await Calls(w.term.queue).list_reassignments(ListReassignments(wanted))).under_way.items())
 
 
-async def ask_by_znode(w: World, asked: dict[tuple[str, int], tuple[int, ...]]) -> None:
+async def request_by_znode(w: World, asked: dict[tuple[str, int], tuple[int, ...]]) -> None:
     """Writes the znode of requests, and handles the event."""
     found = [{"topic": t, "partition": p, "replicas": replicas} for (t, p), replicas in asked.items()]
     data = json.dumps({"version": 1, "partitions": found}).encode()
@@ -38,7 +38,7 @@ async def ask_by_znode(w: World, asked: dict[tuple[str, int], tuple[int, ...]]) 
     await w.settle()
 
 
-def asked_by_znode(w: World) -> dict[tuple[str, int], tuple[int, ...]] | None:
+def requested_by_znode(w: World) -> dict[tuple[str, int], tuple[int, ...]] | None:
     """Reads the znode of requests; None where there is none."""
     node = w.node(paths.REASSIGN_PARTITIONS)
     if node is None:
@@ -51,10 +51,10 @@ def written(w: World, topic: str, partition: int = 0) -> Assignment:
     return w.assignment(topic).partitions[partition]
 
 
-async def told(w: World) -> None:
+async def propagated(w: World) -> None:
     """Waits until brokers have acknowledged all changes, three times, because responses raise further events."""
     for _ in range(3):
-        await w.told()
+        await w.propagated()
 
 
 async def join(w: World, *only: tuple[str, int], by_call: bool = True) -> None:
@@ -75,6 +75,6 @@ async def join(w: World, *only: tuple[str, int], by_call: bool = True) -> None:
 async def caught_up(w: World, *, by_call: bool = True) -> None:
     """Plays brokers and leaders until all reassignments have ended."""
     for _ in range(3):
-        await told(w)
+        await propagated(w)
         await join(w, by_call=by_call)
-    await told(w)
+    await propagated(w)

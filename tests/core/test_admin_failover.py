@@ -76,7 +76,7 @@ async def test_a_topic_is_created_once_though_its_daemon_dies(when: str, written
                 dies_at(first, written, when)
                 assert await carry(endpoint, create(topic("new", 2, 2), timeout_ms=20_000)) == {"new": 0}
                 assert (await second.serving()).claim.epoch == 2
-                await eventually(lambda: ("new", 1) in w.led())
+                await eventually(lambda: ("new", 1) in w.leaders())
                 assert await carry(endpoint, create(topic("new", 2, 2))) == {"new": 36}
 
 

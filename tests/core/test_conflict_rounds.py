@@ -23,7 +23,7 @@ from state_machines.decisions.leader_election import ElectionType
 from tests.core.carried_kit import carried
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, in_world
-from tests.core.reassignment_kit import alter, ask_by_znode, caught_up, written
+from tests.core.reassignment_kit import alter, caught_up, request_by_znode, written
 
 Attempt = Callable[[World, int], Awaitable[bool]]
 """Meets a number of foreign writes, and returns whether it succeeded all the same."""
@@ -88,12 +88,12 @@ async def set_up_features(w: World, conflicts: int) -> bool:
 async def elect(w: World, conflicts: int) -> bool:
     """A preferred leader is elected; it has lost the role by a restart before."""
     await w.bounce(1)
-    await w.told()
+    await w.propagated()
     await w.alter_partition(2, w.proposal("t", 0, (2, 1)))
     contend(w, paths.state("t", 0), conflicts)
     before = w.counters.failures[CONTENDED]
     await w.elect(ElectionType.PREFERRED, ("t", 0))
-    elected = w.led()["t", 0][0] == 1
+    elected = w.leaders()["t", 0][0] == 1
     assert w.counters.failures[CONTENDED] - before == (not elected)
     return elected
 
@@ -112,8 +112,8 @@ async def withdraw(w: World, conflicts: int) -> bool:
     """A call withdraws what the znode of reassignments requests for the same partition."""
     name = f"n{len(w.assignments())}"
     await w.topic(name, (1, 2), leaders=True)
-    await w.told()
-    await ask_by_znode(w, {(name, 0): (1, 2, 3)})
+    await w.propagated()
+    await request_by_znode(w, {(name, 0): (1, 2, 3)})
     contend(w, paths.REASSIGN_PARTITIONS, conflicts)
     before = w.counters.failures[ZNODE_CONTENDED]
     await alter(w, {(name, 0): (1, 2)})
@@ -128,7 +128,7 @@ async def repair(w: World, conflicts: int) -> bool:
     contend(w, paths.topic(name), conflicts)
     before = w.counters.failures.total()
     await w.topic(name, (3, DAEMON))
-    await w.told()
+    await w.propagated()
     assert DAEMON not in w.assignments()[name][0]
     return w.counters.failures.total() == before
 

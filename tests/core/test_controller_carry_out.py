@@ -49,11 +49,11 @@ async def shrink_or_grow(w: World) -> None:
 @in_world(before=running)
 async def test_applied_writes_enter_the_model_and_are_propagated(w: World) -> None:
     w.die(1)
-    await w.told()
-    assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
+    await w.propagated()
+    assert w.leaders() == {("t", p): (2, (2, 3)) for p in range(4)}
     assert multis(w) == [{"0", "1", "2", "3"}], "one multi, whatever the number of partitions"
-    assert {change.entity for change in w.witness.told} == {0, 1, 2, 3}
-    assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
+    assert {change.entity for change in w.witness.propagated} == {0, 1, 2, 3}
+    assert w.wires.last_sent(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
     w.agreed()
 
 
@@ -64,11 +64,11 @@ async def test_nothing_is_propagated_while_the_commit_is_under_way(w: World) -> 
     w.die(1)
     await eventually(lambda: multis(w))
     await w.term.channels.quiesced(5.0)
-    assert w.witness.told == []
-    assert all(epoch == 3 for _, epoch in w.wires.last_word(2, LEADER_AND_ISR).values())
+    assert w.witness.propagated == []
+    assert all(epoch == 3 for _, epoch in w.wires.last_sent(2, LEADER_AND_ISR).values())
     may_commit.set()
-    await w.told()
-    assert w.wires.last_word(2, LEADER_AND_ISR)["t", 0] == (2, 4)
+    await w.propagated()
+    assert w.wires.last_sent(2, LEADER_AND_ISR)["t", 0] == (2, 4)
 
 
 @pytest.mark.seed("S4-80")
@@ -76,11 +76,11 @@ async def test_nothing_is_propagated_while_the_commit_is_under_way(w: World) -> 
 async def test_a_leaders_own_write_among_many_is_read_propagated_and_decided_on(w: World) -> None:
     w.active.script.at(STATE_0, lambda: w.leader_writes("t", 0, (1, 2)))
     w.die(1)
-    await w.told()
+    await w.propagated()
     assert multis(w) == [{"0", "1", "2", "3"}] * 2, "all of a failed multi are decided again in one new multi"
-    read = [change for change in w.witness.told if change.why == WAS_READ]
+    read = [change for change in w.witness.propagated if change.why == WAS_READ]
     assert [(change.entity, change.after.isr) for change in read] == [(0, (1, 2))]
-    assert w.led() == {("t", 0): (2, (2,))} | {("t", p): (2, (2, 3)) for p in (1, 2, 3)}
+    assert w.leaders() == {("t", 0): (2, (2,))} | {("t", p): (2, (2, 3)) for p in (1, 2, 3)}
     assert w.counters.conflicts == 4
     w.agreed()
 
@@ -89,11 +89,11 @@ async def test_a_leaders_own_write_among_many_is_read_propagated_and_decided_on(
 async def test_after_three_rounds_the_writes_go_singly(w: World) -> None:
     w.active.script.at(STATE_0, lambda: shrink_or_grow(w), times=3)
     w.die(1)
-    await w.told()
+    await w.propagated()
     together, singly = multis(w)[:3], multis(w)[3:]
     assert together == [{"0", "1", "2", "3"}] * 3
     assert sorted(singly, key=min) == [{"0"}, {"1"}, {"2"}, {"3"}]
-    assert {leader for leader, _ in w.led().values()} == {2}
+    assert {leader for leader, _ in w.leaders().values()} == {2}
     assert not w.counters.failures
     w.agreed()
 
@@ -102,15 +102,15 @@ async def test_after_three_rounds_the_writes_go_singly(w: World) -> None:
 async def test_a_partition_that_stays_contended_is_given_up_and_tried_again_at_the_next_event(w: World) -> None:
     w.active.script.at(STATE_0, lambda: shrink_or_grow(w), times=6)
     w.die(1)
-    await w.told()
+    await w.propagated()
     assert not w.term.gate.ended, "it never resigns the role"
     assert w.counters.failures[CONTENDED] == 1
-    assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
+    assert {w.leaders()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
     assert w.states["t", 0].leader == 1
     assert w.term.cluster.rows[0].state is PartitionState.OFFLINE, "its leader is dead, whatever was written"
     await w.boot(4)
-    await w.told()
-    assert w.led()["t", 0][0] == 2
+    await w.propagated()
+    assert w.leaders()["t", 0][0] == 2
     w.agreed()
 
 
@@ -119,10 +119,10 @@ async def test_a_partition_that_stays_contended_is_given_up_and_tried_again_at_t
 async def test_a_state_znode_that_vanished_is_given_up_alone(w: World) -> None:
     await w.delete_state("t", 0)
     w.die(1)
-    await w.told()
+    await w.propagated()
     assert not w.term.gate.ended
     assert [why for why in w.counters.failures if "its znode is gone" in why]
-    assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
+    assert {w.leaders()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
     assert w.term.cluster.rows[0].state is PartitionState.OFFLINE
 
 
@@ -130,15 +130,15 @@ async def test_a_state_znode_that_vanished_is_given_up_alone(w: World) -> None:
 async def test_a_state_znode_without_permission_is_given_up_alone_with_the_remedy(w: World) -> None:
     w.restrict(paths.state("t", 0))
     w.die(1)
-    await w.told()
+    await w.propagated()
     assert not w.term.gate.ended
     assert w.counters.failures == {"ZooKeeper refused the write (NO_AUTH): check jute.maxbuffer and the znode's ACL": 1}
     assert w.wires.offline(2)["t", 0] == w.wires.offline(3)["t", 0] == (1,), "brokers receive that its leader is gone"
-    assert {w.led()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
+    assert {w.leaders()["t", p] for p in (1, 2, 3)} == {(2, (2, 3))}
     w.restrict(paths.state("t", 0), ALL)
     await w.boot(4)
-    await w.told()
-    assert w.led()["t", 0] == (2, (2, 3))
+    await w.propagated()
+    assert w.leaders()["t", 0] == (2, (2, 3))
 
 
 @in_world(before=running)
@@ -149,12 +149,12 @@ async def test_a_write_that_is_too_large_for_zookeeper_is_given_up_alone(w: Worl
     with mock.patch("controller.engine.conflict_rounds.WRITES_MAX", 1):
         w.active.script.at(STATE_0, too_big)
         w.die(1)
-        await w.told()
+        await w.propagated()
     assert [why for why in w.counters.failures if "TOO_BIG" in why and "jute.maxbuffer" in why]
-    assert {w.led()["t", p][0] for p in (1, 2, 3)} == {2}
+    assert {w.leaders()["t", p][0] for p in (1, 2, 3)} == {2}
     await w.boot(4)
-    await w.told()
-    assert w.led()["t", 0] == (2, (2, 3))
+    await w.propagated()
+    assert w.leaders()["t", 0] == (2, (2, 3))
 
 
 @pytest.mark.seed("S4-86")
@@ -162,10 +162,10 @@ async def test_a_write_that_is_too_large_for_zookeeper_is_given_up_alone(w: Worl
 async def test_an_applied_write_whose_reply_was_lost_is_propagated(w: World) -> None:
     w.server.lose_replies(w.active.zk.session_id)
     w.die(1)
-    await w.told()
+    await w.propagated()
     assert multis(w) == [{"0", "1", "2", "3"}], "it is read back, not written again"
-    assert {change.entity for change in w.witness.told} == {0, 1, 2, 3}
-    assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
+    assert {change.entity for change in w.witness.propagated} == {0, 1, 2, 3}
+    assert w.wires.last_sent(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
     assert w.counters.unknown_outcomes == 4
     w.agreed()
 
@@ -175,10 +175,10 @@ async def test_an_applied_write_whose_reply_was_lost_is_propagated(w: World) -> 
 async def test_a_lost_reply_of_a_creation_starts_the_replicas_as_new(w: World) -> None:
     w.active.script.at("fresh/partitions/0/state", lambda: w.server.lose_replies(w.active.zk.session_id))
     await w.topic("fresh", (3, 1))
-    await w.told()
-    [started] = [change for change in w.witness.told if w.term.cluster.name(change.entity).topic == "fresh"]
+    await w.propagated()
+    [started] = [change for change in w.witness.propagated if w.term.cluster.name(change.entity).topic == "fresh"]
     assert started.is_new
-    assert w.wires.last_word(3, LEADER_AND_ISR)["fresh", 0] == (3, 0)
+    assert w.wires.last_sent(3, LEADER_AND_ISR)["fresh", 0] == (3, 0)
     w.agreed()
 
 
@@ -189,9 +189,9 @@ async def test_a_lost_reply_of_a_creation_starts_the_replicas_as_new(w: World) -
 async def test_a_request_that_never_arrived_is_decided_again(w: World) -> None:
     w.server.lose_requests(w.active.zk.session_id)
     w.die(1)
-    await w.told()
+    await w.propagated()
     assert multis(w) == [{"0", "1", "2", "3"}] * 2
-    assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
+    assert w.leaders() == {("t", p): (2, (2, 3)) for p in range(4)}
     assert {state.leader_epoch for state in w.states.values()} == {4}, "one election each"
     w.agreed()
 
@@ -206,8 +206,8 @@ async def test_a_connection_lost_in_the_middle_leaves_nothing_undone_and_nothing
         await eventually(lambda: not w.term.controller.ready.is_set())
         assert 0 < sum(state.leader == 2 for state in w.states.values()) < 12
         w.server.resume(session)
-        await w.told()
-    assert w.led() == {("t", p): (2, (2, 3)) for p in range(12)}
+        await w.propagated()
+    assert w.leaders() == {("t", p): (2, (2, 3)) for p in range(12)}
     assert {state.leader_epoch for state in w.states.values()} == {4}, "one election each"
     w.agreed()
 
@@ -222,8 +222,8 @@ async def test_many_lost_connections_are_no_reason_to_give_up(w: World) -> None:
 
     w.active.script.at(STATE_0, cut, times=20)
     w.die(1)
-    await eventually(lambda: {leader for leader, _ in w.led().values()} == {2})
-    await w.told()
+    await eventually(lambda: {leader for leader, _ in w.leaders().values()} == {2})
+    await w.propagated()
     assert not w.counters.failures
     w.agreed()
 
@@ -245,8 +245,8 @@ class HangsUp:
 async def test_a_server_that_hangs_up_at_large_requests_gets_small_ones(w: World) -> None:
     w.active.zk.hooks = HangsUp(w, ops_max=1)  # type: ignore[assignment]
     w.die(1)
-    await w.told()
-    assert w.led() == {("t", p): (2, (2, 3)) for p in range(4)}
+    await w.propagated()
+    assert w.leaders() == {("t", p): (2, (2, 3)) for p in range(4)}
     assert not w.counters.failures
 
 
@@ -259,15 +259,15 @@ async def unseen(w: World) -> None:
 @pytest.mark.seed("S4-86")
 @in_world(before=running)
 async def test_a_fenced_write_ends_the_term_with_nothing_applied_or_propagated(w: World) -> None:
-    before, rows, written = w.led(), list(w.term.cluster.rows), w.counters.writes
+    before, rows, written = w.leaders(), list(w.term.cluster.rows), w.counters.writes
     w.active.script.at(STATE_0, lambda: unseen(w))
     w.die(1)
     why = await w.active.ended()
     assert "/controller_epoch" in why
     assert "another controller was elected" in why
-    assert w.led() == before
+    assert w.leaders() == before
     assert w.term.cluster.rows == rows
-    assert w.witness.told == []
+    assert w.witness.propagated == []
     assert (w.counters.fenced, w.counters.writes) == (1, written)
 
 
@@ -278,10 +278,10 @@ async def test_a_commit_at_the_end_of_a_term_is_propagated_by_the_next_term_alon
     w.active.script.at(STATE_0, lambda: w.term.gate.end("a test"), when="after")
     w.die(1)
     assert await w.active.ended() == "a test"
-    assert {leader for leader, _ in w.led().values()} == {2}, "ZooKeeper has it"
-    assert [change for change in w.witness.told if change.writes] == []
+    assert {leader for leader, _ in w.leaders().values()} == {2}, "ZooKeeper has it"
+    assert [change for change in w.witness.propagated if change.writes] == []
     assert {row.leader for row in w.term.cluster.rows} == {1}
     await w.active.crash()
     await w.serve()
-    assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
+    assert w.wires.last_sent(3, LEADER_AND_ISR) == {("t", p): (2, 4) for p in range(4)}
     w.agreed()

@@ -130,27 +130,27 @@ async def broker_stops(w: World) -> None:
 async def topics_are_deleted(w: World) -> None:
     """Two that exist, and one that never did."""
     await w.mark("t", "single", "never-was")
-    await w.told()
+    await w.propagated()
 
 
 async def deleted_while_a_broker_is_down(w: World) -> None:
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     await w.expand("t", (2, 3))
-    await w.told()
+    await w.propagated()
     await broker_is_there(w)
 
 
 async def broker_is_there(w: World) -> None:
     if 1 not in w.brokers:
         await w.boot(1)
-    await w.told()
+    await w.propagated()
 
 
 async def administrator_asks(w: World) -> None:
     if w.node(paths.topic("t")) is not None:
         await w.delete_topics("t")
-    await w.told()
+    await w.propagated()
 
 
 async def client_creates(w: World) -> None:
@@ -220,7 +220,7 @@ async def outcome(w: World) -> dict[str, Any]:
     parents = (paths.DELETE_TOPICS, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS, f"{paths.CONFIG}/topics", paths.ADMIN)
     feature = w.node(paths.FEATURE)
     return {
-        "led": w.led(),
+        "led": w.leaders(),
         "assigned": names,
         "below": sorted(path for path in w.server.tree._nodes if path.startswith(paths.TOPICS)),
         "with id": {name for name in names if w.assignment(name).topic_id is not None},
@@ -235,9 +235,9 @@ async def next_term(scenario: Scenario, w: World) -> dict[str, Any]:
     seat = await w.seat()
     await seat.begin(scenario.ibp)
     await w.settle()
-    await w.told()
+    await w.propagated()
     await scenario.again(w)
-    await w.told()
+    await w.propagated()
     w.agreed()
     assert not w.term.gate.ended
     found = await outcome(w)

@@ -34,7 +34,7 @@ async def test_a_serving_daemon_responds_to_brokers_on_its_socket_until_its_sess
         await ruling(w)
         await d.serving()
         w.die(1)
-        await eventually(lambda: w.led()["t", 0] == (2, (2, 3)))
+        await eventually(lambda: w.leaders()["t", 0] == (2, (2, 3)))
         reader, writer = await asyncio.open_connection("127.0.0.1", d.daemon.listener.port)
         frame = write_request(67, 0, 5, broker_id=2, broker_epoch=w.broker_epoch(2))
         writer.write(len(frame).to_bytes(4, "big") + frame)
@@ -201,7 +201,7 @@ async def started_with(fault: str, number: int) -> int:
         d.script.before, d.script.after = hooks.before, hooks.after  # type: ignore[method-assign]
         await ruling(w)
         w.die(1)
-        await eventually(lambda: w.led()["t", 0] == (2, (2, 3)), within_s=5.0)
+        await eventually(lambda: w.leaders()["t", 0] == (2, (2, 3)), within_s=5.0)
         await d.serving()
         assert not d.task.done()
         assert hooks.epochs == sorted(hooks.epochs)

@@ -32,7 +32,7 @@ async def announced(w: World, controller_id: int = DAEMON) -> MemoryZooKeeper:
 
 def listed(w: World, controller_id: int = DAEMON) -> list[list[str]]:
     """Returns the daemon's listeners in each list of live brokers that broker 2 received."""
-    live = [entry for request in w.wires.heard(2, UPDATE_METADATA) for entry in request.live_brokers]
+    live = [entry for request in w.wires.requests(2, UPDATE_METADATA) for entry in request.live_brokers]
     return [sorted(e.listener for e in entry.endpoints) for entry in live if entry.id_ == controller_id]
 
 

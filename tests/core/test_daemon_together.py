@@ -49,7 +49,7 @@ async def test_a_standby_serves_after_the_session_of_the_other_daemon_and_never_
             assert term.gate.ended, "its lease ran out"
             w.server.expire(cut)
             await never_two([first, second], lambda: second.daemon.mode is Mode.ACTIVE)
-            await eventually(lambda: w.led()["t", 0] == (2, (2, 3)))
+            await eventually(lambda: w.leaders()["t", 0] == (2, (2, 3)))
             assert now_s() - cut_s < 8.0
             assert second.daemon.counters.interim_terms == 0
             await first.says("another daemon is before us in the queue")

@@ -87,7 +87,7 @@ ACTS: Final[dict[str, Act]] = {
     "a topic is to be deleted": lambda w: marks(w, "t"),
     "another topic is to be deleted": lambda w: marks(w, "u"),
     "a reassignment is requested": lambda w: w.operator.create(paths.REASSIGN_PARTITIONS, REASSIGNMENT),
-    "preferred leaders are requested": lambda w: w.ask_for_preferred(("v", 0)),
+    "preferred leaders are requested": lambda w: w.request_preferred(("v", 0)),
     "a log directory fails": lambda w: w.log_directory_fails(3),
     "a topic allows unclean elections": lambda w: w.configure("topics", "u", unclean_leader_election_enable="true"),
     "a broker asks to shut down": lambda w: calls(w, w.controlled_shutdown(3)),
@@ -106,13 +106,13 @@ async def prepared(w: World) -> None:
 
 async def rested(w: World) -> End:
     """Waits until nothing is left to do; checks that model, brokers and ZooKeeper agree; returns how things stand."""
-    await w.told()
+    await w.propagated()
     await asyncio.sleep(120.0)
-    await w.told()
+    await w.propagated()
     w.agreed()
     live, marked = frozenset(w.brokers), w.children(paths.DELETE_TOPICS)
     for broker in live:
-        known = w.wires.last_word(broker, UPDATE_METADATA)
+        known = w.wires.last_sent(broker, UPDATE_METADATA)
         wrong = {
             name: (known.get(name), (state.leader, state.leader_epoch))
             for name, state in w.states.items()
@@ -158,7 +158,7 @@ async def played(trigger: Act, foreign: Act, number: int) -> tuple[End, int]:
         await prepared(w)
         watched = Interruption(w, number, foreign)
         await trigger(w)
-        await w.told()
+        await w.propagated()
         requests = watched.seen
         if number == 0 or requests < number:
             await foreign(w)

@@ -10,7 +10,7 @@ import pytest
 from controller.engine.leader_balance import LeaderBalance
 from controller.term.dispatch import controller_state
 from tests.core.controller_world import World, in_world
-from tests.core.reassignment_kit import ask_by_znode, written
+from tests.core.reassignment_kit import request_by_znode, written
 
 
 async def unbalanced(w: World, not_led: int, led: int = 0) -> None:
@@ -22,13 +22,13 @@ async def unbalanced(w: World, not_led: int, led: int = 0) -> None:
 
 
 def moved(w: World) -> int:
-    return sum(topic == "t" and leader == 1 for (topic, _), (leader, _) in w.led().items())
+    return sum(topic == "t" and leader == 1 for (topic, _), (leader, _) in w.leaders().items())
 
 
 async def after(w: World, seconds: float) -> int:
     """How many have moved then."""
     await asyncio.sleep(seconds)
-    await w.told()
+    await w.propagated()
     return moved(w)
 
 
@@ -41,7 +41,7 @@ async def test_the_balance_looks_soon_after_a_failover_and_then_every_interval(w
     assert await after(w, 4.0) == 0
     assert await after(w, 2.0) == 4
     await w.bounce(1)
-    await w.told()
+    await w.propagated()
     for partition in range(4):
         await w.alter_partition(2, w.proposal("t", partition, (2, 3, 1)))
     assert await after(w, 290.0) == 0
@@ -63,7 +63,7 @@ async def test_the_ratio_and_the_interval_are_settings(w: World) -> None:
     await unbalanced(w, 1, 1)
     assert await after(w, 6.0) == 0
     await w.topic("v", (1, 2), leaders=True, led_by=2)
-    await w.told()
+    await w.propagated()
     assert await after(w, 10.0) == 0
     assert await after(w, 10.0) == 1
 
@@ -113,7 +113,7 @@ async def test_a_look_waits_for_the_connection_and_ends_with_the_term(w: World) 
     await asyncio.sleep(10.0)
     assert moved(w) == 0
     w.server.resume(w.active.zk.session_id)
-    await w.told()
+    await w.propagated()
     assert moved(w) == 4
     await w.seize()
     await w.active.ended()
@@ -130,7 +130,7 @@ async def test_a_look_waits_for_the_connection_and_ends_with_the_term(w: World) 
 @in_world()
 async def test_a_reassignment_that_is_stuck_holds_no_partition_up(w: World) -> None:
     await unbalanced(w, 3)
-    await ask_by_znode(w, {("t", 0): (1, 9)})
+    await request_by_znode(w, {("t", 0): (1, 9)})
     assert written(w, "t", 0).moving
     states: list[int] = []
     w.active.script.at("t/partitions/2/state", lambda: states.append(controller_state(w.term.handling)))

@@ -58,7 +58,7 @@ def asking(w: World, *, every: dict[str, str] | None = None, **files: dict[str, 
     found = Brokers()
     found.every = every or {}
     found.files = {int(name.removeprefix("broker_")): said for name, said in files.items()}
-    w.questions = found.ask
+    w.settings_dial = found.ask
     return found
 
 
@@ -94,9 +94,9 @@ async def test_deletion_that_brokers_forbid_is_refused_and_a_marker_is_removed(w
     [refused] = (await w.delete_topics("t")).topics
     assert refused.error is Error.TOPIC_DELETION_DISABLED
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     assert w.node(paths.deletion("t")) is None
-    assert ("t", 0) in w.led()
+    assert ("t", 0) in w.leaders()
 
 
 @in_world()
@@ -260,7 +260,7 @@ async def test_a_broker_that_registers_with_a_stricter_value_is_followed_and_so_
     await (w.bounce if how == "restarts" else w.boot)(4)
     await eventually(lambda: held(w, DELETE) is False, 60.0)
     w.die(4)
-    await w.told()
+    await w.propagated()
     assert held(w, DELETE) is True
 
 
@@ -273,17 +273,17 @@ async def test_a_deletion_that_has_begun_goes_on_when_a_broker_joins_that_forbid
     await settled(w)
     w.die(2)
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     await w.boot(4)
     await eventually(lambda: held(w, DELETE) is False, 60.0)
     await w.mark("u")
-    await w.told()
+    await w.propagated()
     assert w.node(paths.deletion("t")) is not None, "broker 1 has deleted its log already"
     assert w.node(paths.deletion("u")) is None
     await w.boot(2)
-    await w.told()
+    await w.propagated()
     await eventually(lambda: w.znodes_of("t") == [], 60.0)
-    assert ("u", 0) in w.led()
+    assert ("u", 0) in w.leaders()
 
 
 @in_world(num_partitions=2, delete_topic_enable=True)
@@ -330,9 +330,9 @@ async def test_unclean_elections_follow_the_brokers_file_as_soon_as_it_is_known(
     w.die(1)
     await w.begin_term()
     await settled(w)
-    await w.told()
+    await w.propagated()
     assert held(w, UNCLEAN) is (static == "true")
-    assert w.led()["t", 0][0] == (2 if static == "true" else -1)
+    assert w.leaders()["t", 0][0] == (2 if static == "true" else -1)
 
 
 @pytest.mark.parametrize("own", ["false", "true"])
@@ -346,8 +346,8 @@ async def test_a_live_broker_whose_own_dynamic_setting_forbids_unclean_elections
     await w.begin_term()
     await settled(w)
     w.die(1)
-    await w.told()
-    assert w.led()["t", 0][0] == (2 if own == "true" else -1)
+    await w.propagated()
+    assert w.leaders()["t", 0][0] == (2 if own == "true" else -1)
 
 
 @pytest.mark.parametrize("allowed", ["true", "false"])
@@ -357,8 +357,8 @@ async def test_leaders_go_back_by_themselves_only_where_brokers_let_them(w: Worl
     await w.topic("t", (1, 2, 3), leaders=True, led_by=2)
     await w.begin_term()
     await asyncio.sleep(400.0)
-    await w.told()
-    assert w.led()["t", 0][0] == (1 if allowed == "true" else 2)
+    await w.propagated()
+    assert w.leaders()["t", 0][0] == (1 if allowed == "true" else 2)
 
 
 @in_world()
@@ -375,7 +375,7 @@ async def test_brokers_that_differ_are_logged_once(w: World, caplog: pytest.LogC
     await w.begin_term()
     await settled(w)
     w.die(3)
-    await w.told()
+    await w.propagated()
     lines = [record.getMessage() for record in caplog.records]
     told = [line for line in lines if line.startswith("delete.topic.enable is")]
     assert told[0] == (
@@ -392,6 +392,6 @@ async def test_a_guard_outlives_the_broker_that_has_it_while_replicas_are_assign
     await settled(w)
     await w.alter_partition(1, w.proposal("t", 0, (1,)))
     w.die(1)
-    await w.told()
-    assert w.led()["t", 0] == (-1, (1,)), "broker 1 forbids unclean elections, and may come back"
+    await w.propagated()
+    assert w.leaders()["t", 0] == (-1, (1,)), "broker 1 forbids unclean elections, and may come back"
     assert w.term.controller.unclean.default is False

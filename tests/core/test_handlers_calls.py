@@ -38,14 +38,14 @@ def only(reply: AlterPartitionReply) -> PartitionReply:
 async def test_a_broker_that_stops_leads_nothing_and_follows_nothing(w: World) -> None:
     reply = await w.controlled_shutdown(1)
     assert (reply.error, reply.remaining) == (Error.NONE, [])
-    assert w.led() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("u", 0): (1, (1,))}
+    assert w.leaders() == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("u", 0): (1, (1,))}
     assert [multi[1:] for multi in w.active.script.writes] == [[paths.state("t", 0)], [paths.state("t", 1)]], (
         "new leaders are committed before followers are stopped"
     )
-    assert w.wires.last_word(2, LEADER_AND_ISR)["t", 0] == (2, 4), "the new leader knows before the broker goes"
-    await w.told()
+    assert w.wires.last_sent(2, LEADER_AND_ISR)["t", 0] == (2, 4), "the new leader knows before the broker goes"
+    await w.propagated()
     assert w.wires.stopped(1) == {("t", 1)}
-    assert w.wires.last_word(1, LEADER_AND_ISR)["t", 0] == (2, 4), "it still hears of its leader (KAFKA-7482)"
+    assert w.wires.last_sent(1, LEADER_AND_ISR)["t", 0] == (2, 4), "it still hears of its leader (KAFKA-7482)"
     zxid = w.server.tree.zxid
     assert (await w.controlled_shutdown(1)).remaining == []
     assert w.server.tree.zxid == zxid, "asking again changes nothing"
@@ -79,7 +79,7 @@ async def test_a_controlled_shutdown_returns_the_partitions_without_another_lead
     reply = await w.controlled_shutdown(1)
     assert reply.error == Error.NONE
     assert sorted(reply.remaining) == [("alone", 0), ("alone", 1)]
-    assert w.led()["alone", 0] == (1, (1,)), "it leads on until it is gone"
+    assert w.leaders()["alone", 0] == (1, (1,)), "it leads on until it is gone"
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testControllerRejectControlledShutdownRequestWithStaleBrokerEpoch")
@@ -89,11 +89,11 @@ async def test_controlled_shutdowns_of_a_former_incarnation_and_of_unknown_broke
     former = w.broker_epoch(1)
     await w.bounce(1)
     await w.settle()
-    before = w.led()
+    before = w.leaders()
     assert (await w.controlled_shutdown(1, epoch=former)).error == Error.STALE_BROKER_EPOCH
     assert (await w.controlled_shutdown(9, epoch=1)).error == Error.BROKER_NOT_AVAILABLE
     assert (await w.controlled_shutdown(2, epoch=-1)).error == Error.STALE_BROKER_EPOCH, "it must know its epoch"
-    assert w.led() == before
+    assert w.leaders() == before
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testShutdownBrokerNotAddedToIsr")
@@ -101,11 +101,11 @@ async def test_controlled_shutdowns_of_a_former_incarnation_and_of_unknown_broke
 async def test_a_broker_that_stopped_and_came_back_is_live_again(w: World) -> None:
     await w.controlled_shutdown(1)
     w.die(1)
-    await w.told()
+    await w.propagated()
     await w.boot(1)
-    await w.told()
+    await w.propagated()
     assert 1 in w.term.cluster.live
-    assert w.led()["u", 0][0] == 1
+    assert w.leaders()["u", 0][0] == 1
     assert only(await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))).error == 0
 
 
@@ -129,7 +129,7 @@ async def test_a_controlled_shutdown_is_refused_if_the_term_ends_before_the_new_
 
     with mock.patch.object(w.term.channels, "leaders_acknowledged", never):
         asked = asyncio.create_task(w.controlled_shutdown(1))
-        await eventually(lambda: w.led()["t", 0][0] == 2)
+        await eventually(lambda: w.leaders()["t", 0][0] == 2)
         w.term.gate.end("a test")
         with pytest.raises(NotController):
             await asked

@@ -33,8 +33,8 @@ async def test_a_topic_grows_and_its_new_partitions_have_leaders(w: World) -> No
     assert found.topic_id == before.topic_id
     assert sorted(found.partitions) == [0, 1, 2, 3, 4]
     assert {p: found.partitions[p] for p in (0, 1)} == before.partitions
-    assert all(w.led()["t", p][0] == found.partitions[p].replicas[0] for p in (2, 3, 4))
-    assert {p for _, p in w.wires.last_word(1, UPDATE_METADATA)} >= {2, 3, 4}
+    assert all(w.leaders()["t", p][0] == found.partitions[p].replicas[0] for p in (2, 3, 4))
+    assert {p for _, p in w.wires.last_sent(1, UPDATE_METADATA)} >= {2, 3, 4}
     w.agreed()
 
 
@@ -82,8 +82,8 @@ async def test_a_topic_grows_while_a_cancelled_reassignment_waits_for_a_replica_
     await alter(w, {("t", 0): None})
     assert w.assignment("t").partitions[0] == Assignment((1, 2, 3), (3,), (3,))
     assert await created(w, grow("t", 3)) == {"t": 0}
-    w.wires.speak(3)
-    await w.told()
+    w.wires.respond(3)
+    await w.propagated()
     await eventually(lambda: w.assignment("t").partitions[0] == Assignment((1, 2)))
     assert len(w.assignment("t").partitions) == 3
     w.agreed()
@@ -93,7 +93,7 @@ async def test_a_topic_grows_while_a_cancelled_reassignment_waits_for_a_replica_
 async def test_partitions_that_another_client_adds_in_between_are_kept(w: World) -> None:
     w.active.script.at(paths.topic("t"), lambda: w.expand("t", (3, 1)))
     assert await created(w, grow("t", 4)) == {"t": 0}
-    await w.told()
+    await w.propagated()
     assert sorted(w.assignment("t").partitions) == [0, 1, 2, 3]
     assert w.assignment("t").partitions[2].replicas == (3, 1)
     w.agreed()
@@ -108,8 +108,8 @@ async def test_a_write_whose_reply_is_lost_is_found_again() -> None:
         await running(w)
         w.active.script.at(paths.topic("t"), lost, when="after")
         assert await created(w, grow("t", 4)) == {"t": 0}
-        await w.told()
-        assert all(("t", p) in w.led() for p in range(4))
+        await w.propagated()
+        assert all(("t", p) in w.leaders() for p in range(4))
 
 
 @in_world(before=running)
@@ -124,7 +124,7 @@ async def test_partitions_that_were_written_and_are_not_known_yet_are_waited_for
     assert not waiting.done()
     w.server.resume(session)
     assert await waiting == {"t": 0}
-    assert all(("t", p) in w.led() for p in range(4))
+    assert all(("t", p) in w.leaders() for p in range(4))
 
 
 @in_world(before=running)
@@ -140,7 +140,7 @@ async def test_a_topic_grows_right_after_it_was_created(w: World) -> None:
     first = asyncio.create_task(created(w, create(topic("t", 1, 1))))
     second = asyncio.create_task(created(w, grow("t", 3)))
     assert (await first, await second) == ({"t": 0}, {"t": 0})
-    await w.told()
+    await w.propagated()
     w.agreed()
 
 

@@ -46,10 +46,10 @@ async def test_a_topic_is_created_started_and_propagated_before_the_response(w: 
     assert config(w, "t") == {"retention.ms": "1000"}
     assert notified(w) == ["topics/t"]
     for p, assigned in found.partitions.items():
-        assert w.led()["t", p] == (assigned.replicas[0], assigned.replicas)
-        assert w.wires.last_word(assigned.replicas[0], LEADER_AND_ISR)["t", p] == (assigned.replicas[0], 0)
+        assert w.leaders()["t", p] == (assigned.replicas[0], assigned.replicas)
+        assert w.wires.last_sent(assigned.replicas[0], LEADER_AND_ISR)["t", p] == (assigned.replicas[0], 0)
     for broker in (1, 2, 3):
-        assert len(w.wires.last_word(broker, UPDATE_METADATA)) == 6
+        assert len(w.wires.last_sent(broker, UPDATE_METADATA)) == 6
     w.agreed()
 
 
@@ -89,7 +89,7 @@ async def test_a_topic_that_waits_for_its_deletion_is_marked_for_it(w: World) ->
     await w.begin_term()
     w.die(3)
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     [refused] = (await carried(w, create(topic("t", 1, 1)))).topics
     assert (refused.error_code, refused.error_message) == (36, "Topic 't' is marked for deletion.")
     [refused] = (await carried(w, create(topic("t", 0, 1)))).topics
@@ -123,8 +123,8 @@ async def test_each_topic_of_a_request_is_on_its_own(w: World) -> None:
 async def test_a_time_out_of_nothing_creates_and_does_not_wait(w: World) -> None:
     await w.begin_term()
     assert await created(w, create(topic("t", 1, 1), timeout_ms=0)) == {"t": 7}
-    await w.told()
-    assert ("t", 0) in w.led()
+    await w.propagated()
+    assert ("t", 0) in w.leaders()
 
 
 @in_world()
@@ -175,7 +175,7 @@ async def test_racks_of_brokers_count(w: World) -> None:
         assert node is not None
         data = json.loads(node.data or b"") | {"rack": rack}
         await w.operator.set(paths.broker(broker), json.dumps(data).encode(), -1)
-    await w.told()
+    await w.propagated()
     assert await created(w, create(topic("t", 9, 2))) == {"t": 0}
     assert all(3 in a.replicas for a in w.assignment("t").partitions.values())
 
@@ -210,8 +210,8 @@ async def test_a_topic_that_another_client_creates_first_exists_whatever_its_rep
     topic_id = b"" if ibp == "3.9" else None
     w.active.script.at(paths.topic("t"), lambda: w.topic("t", replicas, topic_id=topic_id))
     assert await created(w, create(topic("t", -1, -1, (2,)), topic("u", 1, 1))) == {"t": 36, "u": 0}
-    await w.told()
-    assert w.led()["t", 0] == (replicas[0], replicas)
+    await w.propagated()
+    assert w.leaders()["t", 0] == (replicas[0], replicas)
 
 
 @in_world()
@@ -232,7 +232,7 @@ async def test_a_write_whose_reply_is_lost_is_found_again(w: World, ibp: str) ->
     await w.begin_term(ibp)
     w.active.script.at(paths.topic("t"), lost, when="after")
     assert await created(w, create(topic("t", 3, 2))) == {"t": 0}
-    await w.told()
+    await w.propagated()
     w.agreed()
 
 

@@ -47,15 +47,15 @@ def gone(w: World, *names: str) -> bool:
 @in_world(before=running)
 async def test_a_topic_with_a_marker_is_deleted(w: World) -> None:
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
     assert all(sorted(w.wires.deleted(b)) == [("t", 0), ("t", 1)] for b in (1, 2, 3))
-    assert all(w.wires.last_word(b, UPDATE_METADATA)["t", 1] == (LEADER_DURING_DELETE, 0) for b in (1, 2, 3))
-    assert all(w.wires.heard(b, LEADER_AND_ISR) == [] for b in (1, 2, 3))
-    assert list(w.led()) == [("u", 0)]
+    assert all(w.wires.last_sent(b, UPDATE_METADATA)["t", 1] == (LEADER_DURING_DELETE, 0) for b in (1, 2, 3))
+    assert all(w.wires.requests(b, LEADER_AND_ISR) == [] for b in (1, 2, 3))
+    assert list(w.leaders()) == [("u", 0)]
     assert {p.leader_epoch for _, p in w.wires.partitions(1, STOP_REPLICA)} == {-2}
     await w.mark("u")
-    await w.told()
+    await w.propagated()
     assert gone(w, "u"), "the watch is armed again"
 
 
@@ -69,11 +69,11 @@ async def test_many_topics_go_in_few_multis_and_one_request_for_each_broker(w: W
     w.server.hold_watches(w.active.zk.session_id)
     await w.mark(*names)
     w.server.release_watches(w.active.zk.session_id)
-    await w.told()
+    await w.propagated()
     assert gone(w, *names)
     assert w.active.script.writes[0] == [paths.CONTROLLER_EPOCH], "who is not the controller has no log deleted"
     assert len(w.active.script.writes) == 3
-    assert [len(w.wires.heard(b, STOP_REPLICA)) for b in (1, 2, 3)] == [1, 1, 1]
+    assert [len(w.wires.requests(b, STOP_REPLICA)) for b in (1, 2, 3)] == [1, 1, 1]
     last = w.active.script.writes[-1]
     assert last.index(paths.topic_config(names[7])) < last.index(paths.deletion(names[7]))
 
@@ -95,7 +95,7 @@ async def test_many_stop_replica_responses_are_counted_some_at_a_time(w: World, 
         mock.patch("controller.handlers.deletion.judge_answers", judged),
     ):
         await w.mark("t")
-        await w.told()
+        await w.propagated()
     assert gone(w, "t")
     assert sum(counted) == 9
     assert max(counted) <= max(at_once, 3), "an answer is counted as a whole"
@@ -106,13 +106,13 @@ async def test_many_stop_replica_responses_are_counted_some_at_a_time(w: World, 
 async def test_a_topic_of_the_same_name_is_a_new_one(w: World) -> None:
     for life in range(2):
         await w.mark("t")
-        await w.told()
+        await w.propagated()
         w.wires.frames.clear()
         await w.topic("t", (2, 1), (1, 3), topic_id=bytes(15) + bytes((life,)))
-        await w.told()
-        assert w.led() == {("u", 0): (3, (3, 1)), ("t", 0): (2, (2, 1)), ("t", 1): (1, (1, 3))}
-        assert w.wires.last_word(1, LEADER_AND_ISR) == {("t", 0): (2, 0), ("t", 1): (1, 0)}
-        assert w.wires.heard(1, STOP_REPLICA) == []
+        await w.propagated()
+        assert w.leaders() == {("u", 0): (3, (3, 1)), ("t", 0): (2, (2, 1)), ("t", 1): (1, (1, 3))}
+        assert w.wires.last_sent(1, LEADER_AND_ISR) == {("t", 0): (2, 0), ("t", 1): (1, 0)}
+        assert w.wires.requests(1, STOP_REPLICA) == []
         w.agreed()
 
 
@@ -127,9 +127,9 @@ async def test_a_topic_of_the_same_name_is_a_new_one(w: World) -> None:
 @in_world(before=running)
 async def test_a_broker_that_is_down_is_waited_for(w: World, failover: bool) -> None:
     w.die(3)
-    await w.told()
+    await w.propagated()
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     assert paths.deletion("t") in w.znodes_of("t")
     assert sorted(w.wires.deleted(1)) == sorted(w.wires.deleted(2)) == [("t", 0), ("t", 1)]
     if failover:
@@ -138,7 +138,7 @@ async def test_a_broker_that_is_down_is_waited_for(w: World, failover: bool) -> 
         assert w.wires.deleted(1).count(("t", 0)) == 2, "who takes over starts again from the marker"
     w.wires.frames.clear()
     await w.boot(3)
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
     assert sorted(w.wires.deleted(3)) == [("t", 0), ("t", 1)]
     assert w.wires.deleted(1) == [], "what is deleted is not deleted again"
@@ -152,12 +152,12 @@ async def test_a_broker_that_dies_before_its_response_is_sent_the_deletion_again
     await w.settle()
     assert w.term.controller.deletion_queue.under_way
     w.die(2)
-    await w.told()
+    await w.propagated()
     assert not w.term.controller.deletion_queue.under_way, "nobody waits for the answer of a broker that is gone"
     assert not gone(w, "t")
-    w.wires.speak(2)
+    w.wires.respond(2)
     await w.boot(2)
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
 
 
@@ -175,12 +175,12 @@ async def test_a_response_of_a_broker_from_before_its_restart_deletes_nothing(w:
         w.term.controller.deletion_queue.answered(BrokerResponse(2, epoch, Api.STOP_REPLICA, 0, (), rows))
         await w.settle()
     w.wires.refused[2] = {("t", 1): Error.KAFKA_STORAGE_ERROR}
-    w.wires.speak(2)
-    await w.told()
+    w.wires.respond(2)
+    await w.propagated()
     assert not gone(w, "t")
     w.wires.refused.clear()
     await w.bounce(2)
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
 
 
@@ -194,7 +194,7 @@ async def test_a_deletion_that_a_broker_refused_as_stale_goes_on_at_its_next_reg
     assert not gone(w, "t")
     del w.wires.errors[2]
     await w.bounce(2)
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
     assert not w.term.gate.ended
 
@@ -203,17 +203,17 @@ async def test_a_deletion_that_a_broker_refused_as_stale_goes_on_at_its_next_reg
 async def test_a_log_that_could_not_be_deleted_waits_for_a_restart_and_not_for_other_events(w: World) -> None:
     w.wires.refused[2] = {("t", 1): Error.KAFKA_STORAGE_ERROR}
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     w.wires.refused.clear()
     w.wires.frames.clear()
     w.die(1)
-    await w.told()
+    await w.propagated()
     await w.mark("u")
-    await w.told()
+    await w.propagated()
     assert w.wires.deleted(2) == []
     await w.bounce(2)
     await w.boot(1)
-    await w.told()
+    await w.propagated()
     assert gone(w, "t", "u")
     assert w.wires.deleted(2) == [("t", 1)], "only what was not deleted"
 
@@ -243,11 +243,11 @@ async def test_a_bounded_number_of_partitions_is_under_way(w: World) -> None:
             largest = max(largest, sum(w.term.controller.deletion_queue.under_way.values()))
             return gone(w, "large", *names)
 
-        w.wires.speak(3)
+        w.wires.respond(3)
         await eventually(lambda: not w.znodes_of("large"))
         await eventually(seen)
         assert largest <= 4
-    assert list(w.led()) == [("t", 0), ("t", 1), ("u", 0)]
+    assert list(w.leaders()) == [("t", 0), ("t", 1), ("u", 0)]
 
 
 @in_world()
@@ -257,11 +257,11 @@ async def test_topics_that_wait_for_a_broker_do_not_hold_up_others(w: World) -> 
     await running(w)
     with mock.patch("controller.engine.deletion_queue.PARTITIONS_MAX", 2):
         await w.mark(*[f"waits-{n}" for n in range(4)], "t")
-        await w.told()
+        await w.propagated()
     assert w.znodes_of("t") == []
     assert w.znodes_of("waits-0")
     await w.boot(9)
-    await w.told()
+    await w.propagated()
     assert gone(w, *[f"waits-{n}" for n in range(4)])
 
 
@@ -275,8 +275,8 @@ async def test_brokers_without_a_replica_are_sent_the_deletion_before_the_znodes
     await w.settle()
     assert w.term.controller.deletion_queue.ended
     assert not gone(w, "u")
-    w.wires.speak(2)
-    await w.told()
+    w.wires.respond(2)
+    await w.propagated()
     assert gone(w, "u")
 
 
@@ -285,34 +285,34 @@ async def test_a_broker_that_returns_is_sent_the_topics_that_were_deleted_meanwh
     """Its session expired while it was frozen: it comes back with the metadata that it had."""
     await w.topic("again", (3, 1), leaders=True)
     w.die(2)
-    await w.told()
+    await w.propagated()
     await w.mark("u", "again")
-    await w.told()
+    await w.propagated()
     assert gone(w, "u", "again")
     await w.topic("again", (1, 3))
-    await w.told()
+    await w.propagated()
     w.wires.frames.clear()
     await w.boot(2)
-    await w.told()
-    assert w.wires.last_word(2, UPDATE_METADATA)["u", 0] == (LEADER_DURING_DELETE, 0)
-    assert w.wires.last_word(2, UPDATE_METADATA)["again", 0] == (1, 0)
+    await w.propagated()
+    assert w.wires.last_sent(2, UPDATE_METADATA)["u", 0] == (LEADER_DURING_DELETE, 0)
+    assert w.wires.last_sent(2, UPDATE_METADATA)["again", 0] == (1, 0)
 
 
 @in_world(before=running)
 async def test_deleted_topics_are_sent_to_brokers_that_register_until_no_broker_is_absent(w: World) -> None:
     """Also to who was away when the term began and has no replica: nobody knew that it would come back."""
     await w.mark("u")
-    await w.told()
+    await w.propagated()
     assert gone(w, "u")
     await w.boot(9)
-    await w.told()
-    assert w.wires.last_word(9, UPDATE_METADATA)["u", 0] == (LEADER_DURING_DELETE, 0)
+    await w.propagated()
+    assert w.wires.last_sent(9, UPDATE_METADATA)["u", 0] == (LEADER_DURING_DELETE, 0)
     w.die(2)
-    await w.told()
+    await w.propagated()
     w.wires.frames.clear()
     await w.boot(2)
-    await w.told()
-    assert ("u", 0) not in w.wires.last_word(2, UPDATE_METADATA)
+    await w.propagated()
+    assert ("u", 0) not in w.wires.last_sent(2, UPDATE_METADATA)
 
 
 # -- what others do meanwhile
@@ -323,16 +323,16 @@ async def test_a_reassignment_comes_to_its_end_first(w: World) -> None:
     moving = Assignment((1, 2, 3), (), (3,))
     data = encode_topic({0: moving, 1: Assignment((2, 3, 1))}, w.assignment("t").topic_id)
     await w.operator.set(paths.topic("t"), data, w.assignment("t").version)
-    await w.told()
+    await w.propagated()
     w.term.cluster.observe_assignments("t", w.assignment("t").version, {0: moving})
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     assert not gone(w, "t")
     assert w.wires.deleted(1) == []
     w.term.cluster.observe_assignments("t", w.assignment("t").version + 1, {0: Assignment((1, 2, 3))})
     data = encode_topic({0: Assignment((1, 2, 3)), 1: Assignment((2, 3, 1))}, w.assignment("t").topic_id)
     await w.operator.set(paths.topic("t"), data, w.assignment("t").version)
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
 
 
@@ -344,20 +344,20 @@ async def test_a_reassignment_comes_to_its_end_first(w: World) -> None:
 async def test_partitions_that_are_added_meanwhile_do_not_start(w: World, failover: bool) -> None:
     """KAFKA-6612: taken back; those that a new controller finds go with the topic."""
     w.die(3)
-    await w.told()
+    await w.propagated()
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     if failover:
         await w.active.crash()
     await w.expand("t", (1, 2), (2, 1))
     if failover:
         await w.begin_term()
-    await w.told()
-    assert set(w.led()) == {("t", 0), ("t", 1), ("u", 0)}
+    await w.propagated()
+    assert set(w.leaders()) == {("t", 0), ("t", 1), ("u", 0)}
     assert failover or set(w.assignment("t").partitions) == {0, 1}
     assert failover or w.assignment("t").topic_id is not None
     await w.boot(3)
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
 
 
@@ -369,10 +369,10 @@ async def test_a_topic_that_was_replaced_by_hand_is_deleted_by_its_marker(w: Wor
     w.server.hold_watches(w.active.zk.session_id)
     await w.delete_topic("t")
     await w.topic("t", (1, 2), topic_id=bytes(15) + b"x")
-    w.wires.speak(3)
-    await w.told()
+    w.wires.respond(3)
+    await w.propagated()
     w.server.release_watches(w.active.zk.session_id)
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
     assert w.wires.deleted(1).count(("t", 0)) == 2, "each of its lives"
 
@@ -385,8 +385,8 @@ async def test_a_topic_that_vanishes_while_it_is_deleted_takes_its_marker_along(
     await w.delete_topic("t")
     await w.settle()
     assert gone(w, "t")
-    w.wires.speak(3)
-    await w.told()
+    w.wires.respond(3)
+    await w.propagated()
     w.agreed()
 
 
@@ -401,7 +401,7 @@ async def test_unexpected_znodes_below_a_topic_are_deleted(w: World) -> None:
     ):
         await w.operator.create(path, b"?")
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
 
 
@@ -419,7 +419,7 @@ async def test_what_is_half_deleted_is_finished(w: World) -> None:
     await w.topic("never-started", (1, 2))
     await w.operator.create(paths.topic("empty"), encode_topic({}, bytes(15) + b"e"))
     await w.mark("never-started", "empty")
-    await w.told()
+    await w.propagated()
     assert gone(w, "never-started", "empty")
 
 
@@ -430,7 +430,7 @@ async def test_znodes_that_others_write_meanwhile_are_read_again(w: World) -> No
 
     w.active.script.at(paths.state("t", 0), a_leader_writes)
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
     assert not w.term.gate.ended
 
@@ -439,14 +439,14 @@ async def test_znodes_that_others_write_meanwhile_are_read_again(w: World) -> No
 async def test_znodes_that_may_not_be_deleted_are_reported_and_tried_again(w: World) -> None:
     w.restrict(paths.partition("t", 0))
     await w.mark("t")
-    await w.told()
+    await w.propagated()
     assert not gone(w, "t")
     assert not w.term.gate.ended
     [failure] = w.counters.failures
     assert "tried again" in failure
     w.restrict(paths.partition("t", 0), ALL)
     await w.mark("u")
-    await w.told()
+    await w.propagated()
     assert gone(w, "t", "u")
 
 
@@ -458,12 +458,12 @@ async def test_znodes_that_may_not_be_deleted_are_reported_and_tried_again(w: Wo
 async def test_markers_of_unknown_topics_are_removed(w: World) -> None:
     await w.mark("never-was")
     await running(w)
-    await w.told()
+    await w.propagated()
     assert w.node(paths.deletion("never-was")) is None
     await w.mark("nor-this")
-    await w.told()
+    await w.propagated()
     assert w.node(paths.deletion("nor-this")) is None
-    assert set(w.led()) == {("t", 0), ("t", 1), ("u", 0)}
+    assert set(w.leaders()) == {("t", 0), ("t", 1), ("u", 0)}
 
 
 @in_world(before=running)
@@ -472,10 +472,10 @@ async def test_a_topic_that_was_not_read_yet_keeps_its_marker(w: World) -> None:
     await w.topic("fresh", (1, 2))
     await w.mark("fresh")
     w.term.queue.signal(EventKind.TOPIC_DELETION)
-    await w.told()
+    await w.propagated()
     assert w.node(paths.deletion("fresh")) is not None
     w.server.release_watches(w.active.zk.session_id)
-    await w.told()
+    await w.propagated()
     assert gone(w, "fresh")
 
 
@@ -484,10 +484,10 @@ async def test_a_malformed_topic_is_deleted_once_it_is_repaired(w: World) -> Non
     await w.operator.create(paths.topic("bad"), b"{")
     await w.mark("bad")
     await running(w)
-    await w.told()
+    await w.propagated()
     assert w.node(paths.deletion("bad")) is not None
     await w.operator.set(paths.topic("bad"), encode_topic({0: Assignment((3, 1))}, bytes(15) + b"b"), -1)
-    await w.told()
+    await w.propagated()
     assert gone(w, "bad")
     assert not w.term.gate.ended
 
@@ -503,8 +503,8 @@ async def test_a_state_that_cannot_be_understood_goes_with_its_topic(w: World) -
     await w.operator.delete(paths.state("t", 0), -1)
     await w.settle()
     assert {row.state for row in w.term.cluster.rows} == {PartitionState.NON_EXISTENT}
-    w.wires.speak(3)
-    await w.told()
+    w.wires.respond(3)
+    await w.propagated()
     assert gone(w, "t")
     assert w.counters.malformed == {}
 
@@ -518,9 +518,9 @@ async def test_deletion_switched_off_removes_the_marker_and_keeps_the_topic(
     await w.mark("marked-before")
     await running(w)
     await w.mark("t", "never-was")
-    await w.told()
+    await w.propagated()
     assert not any(w.node(paths.deletion(name)) for name in ("t", "never-was", "marked-before"))
-    assert set(w.led()) == {("t", 0), ("t", 1), ("u", 0), ("marked-before", 0)}
+    assert set(w.leaders()) == {("t", 0), ("t", 1), ("u", 0), ("marked-before", 0)}
     assert all(w.wires.deleted(b) == [] for b in (1, 2, 3))
     assert "delete.topic.enable is false" in caplog.text
     [only] = (await w.delete_topics("t")).topics
@@ -546,7 +546,7 @@ async def test_a_lost_connection_only_delays_a_deletion(w: World, lost_at: int) 
 
     await w.mark("t", "u")
     with mock.patch.object(zk, "_turn", turn):
-        await w.told()
+        await w.propagated()
     assert left < 0
     assert gone(w, "t", "u")
     assert not w.term.gate.ended
@@ -558,7 +558,7 @@ async def test_a_deletion_whose_reply_is_lost_is_found(w: World, lost_at: int) -
     path = (paths.state("t", 0), paths.topic("t"), paths.deletion("never-was"))[lost_at]
     w.active.script.at(path, lambda: w.server.lose_replies(w.active.zk.session_id))
     await w.mark("never-was", "t")
-    await w.told()
+    await w.propagated()
     assert gone(w, "t", "never-was")
     assert not w.term.gate.ended
 
@@ -585,7 +585,7 @@ async def test_a_call_has_its_response_once_the_topics_are_gone(w: World) -> Non
     await eventually(lambda: len(w.wires.deleted(3)) == 3)
     await w.settle()
     assert not asked.done()
-    w.wires.speak(3)
+    w.wires.respond(3)
     reply = await asked
     assert gone(w, "t", "u")
     assert [topic.error for topic in reply.topics] == [
@@ -605,9 +605,9 @@ async def test_a_call_waits_until_its_own_time_out(w: World, timeout_ms: int) ->
     assert only.error is Error.REQUEST_TIMED_OUT
     again = asyncio.create_task(w.delete_topics("t"))
     await w.settle()
-    w.wires.speak(1, 2, 3)
+    w.wires.respond(1, 2, 3)
     assert (await again).topics[0].error is Error.NONE, "it goes on, and may be waited for again"
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
 
 
@@ -615,15 +615,15 @@ async def test_a_call_waits_until_its_own_time_out(w: World, timeout_ms: int) ->
 @in_world(before=running)
 async def test_a_call_does_not_wait_for_a_broker_that_is_gone(w: World) -> None:
     w.die(3)
-    await w.told()
+    await w.propagated()
     before_s = asyncio.get_running_loop().time()
     [only] = (await w.delete_topics("t")).topics
     assert only.error is Error.NONE
     assert asyncio.get_running_loop().time() - before_s < 0.5
-    await w.told()
+    await w.propagated()
     assert w.znodes_of("t"), "its logs on broker 3 are still to be deleted"
     for b in (1, 2):
-        assert w.wires.last_word(b, UPDATE_METADATA)["t", 0] == (LEADER_DURING_DELETE, 0)
+        assert w.wires.last_sent(b, UPDATE_METADATA)["t", 0] == (LEADER_DURING_DELETE, 0)
     topic_id = w.assignment("t").topic_id
     assert topic_id is not None
     again = (await w.delete_topics("t", topic_id)).topics
@@ -632,7 +632,7 @@ async def test_a_call_does_not_wait_for_a_broker_that_is_gone(w: World) -> None:
         DeletedTopic("t", topic_id, Error.UNKNOWN_TOPIC_OR_PARTITION),
     ], "no broker shows it any more"
     await w.boot(3)
-    await w.told()
+    await w.propagated()
     assert gone(w, "t")
 
 
@@ -646,7 +646,7 @@ async def test_a_deletion_is_not_over_by_a_broker_that_refuses_metadata(w: World
     assert only.error is Error.REQUEST_TIMED_OUT
     again = asyncio.create_task(w.delete_topics("t"))
     await w.settle()
-    w.wires.speak(2)
+    w.wires.respond(2)
     assert (await again).topics[0].error is Error.NONE
 
 
@@ -655,7 +655,7 @@ async def test_a_call_waits_until_a_broker_that_returns_was_sent_the_deletion(w:
     """It comes back with the metadata that it had; its snapshot names no deleted topic, and writes follow on that."""
     await w.topic("led-by-2", (2,), leaders=True)
     w.die(2)
-    await w.told()
+    await w.propagated()
     w.wires.silent_to = UPDATE_METADATA
     w.wires.silent.update((1, 3))
     asked = asyncio.create_task(w.delete_topics("t"))
@@ -666,7 +666,7 @@ async def test_a_call_waits_until_a_broker_that_returns_was_sent_the_deletion(w:
     w.active.script.at("led-by-2", written.wait)
     await w.boot(2)
     assert (await asked).topics[0].error is Error.NONE
-    assert w.wires.last_word(2, UPDATE_METADATA)["t", 0] == (LEADER_DURING_DELETE, 0)
+    assert w.wires.last_sent(2, UPDATE_METADATA)["t", 0] == (LEADER_DURING_DELETE, 0)
     written.set()
 
 
@@ -679,8 +679,8 @@ async def test_a_deletion_call_waits_a_second_for_a_silent_broker(w: World) -> N
     assert only.error is Error.NONE
     assert 0.9 < asyncio.get_running_loop().time() - before_s < 1.5
     assert (await w.delete_topics("t")).topics[0].error is Error.UNKNOWN_TOPIC_OR_PARTITION
-    w.wires.speak(3)
-    await w.told()
+    w.wires.respond(3)
+    await w.propagated()
     assert gone(w, "t")
 
 
@@ -717,5 +717,5 @@ async def test_a_call_that_met_a_lost_connection_is_refused_and_its_marker_stays
     with pytest.raises(NotController):
         await w.delete_topics("t")
     assert (await w.delete_topics("u")).topics[0].error is Error.NONE
-    await w.told()
+    await w.propagated()
     assert gone(w, "t"), "its marker was there"

@@ -38,7 +38,7 @@ async def running(w: World) -> None:
 
 
 def leaders(w: World) -> dict[str, int]:
-    return {f"{topic}-{partition}": leader for (topic, partition), (leader, _) in w.led().items()}
+    return {f"{topic}-{partition}": leader for (topic, partition), (leader, _) in w.leaders().items()}
 
 
 BEFORE = {"t-0": 3, "t-1": 3, "u-0": 3, "v-0": 3}
@@ -54,27 +54,27 @@ BEFORE = {"t-0": 3, "t-1": 3, "u-0": 3, "v-0": 3}
 @pytest.mark.seed("S4-71")
 @in_world(before=running)
 async def test_each_request_by_znode_is_carried_out_in_one_write_and_deleted(w: World) -> None:
-    await w.ask_for_preferred(("u", 0), ("v", 0))
+    await w.request_preferred(("u", 0), ("v", 0))
     await w.settle()
     assert (leaders(w), w.node(paths.PREFERRED_ELECTION)) == (BEFORE, None)
-    await w.ask_for_preferred(("t", 0), ("t", 1), ("u", 0), ("v", 0), ("gone", 0))
-    await w.told()
+    await w.request_preferred(("t", 0), ("t", 1), ("u", 0), ("v", 0), ("gone", 0))
+    await w.propagated()
     assert leaders(w) == BEFORE | {"t-0": 1, "t-1": 2}
     assert w.node(paths.PREFERRED_ELECTION) is None
     states = [[path for path in multi if path.endswith("/state")] for multi in w.active.script.writes]
     assert [sorted(found) for found in states if found] == [[paths.state("t", 0), paths.state("t", 1)]]
-    assert w.wires.last_word(1, LEADER_AND_ISR)["t", 0] == (1, 4)
+    assert w.wires.last_sent(1, LEADER_AND_ISR)["t", 0] == (1, 4)
     w.agreed()
 
 
 @pytest.mark.seed("S4-70")
 @in_world(before=led_by_others)
 async def test_a_request_that_a_controller_before_us_left_is_carried_out(w: World) -> None:
-    await w.ask_for_preferred(("t", 0), ("u", 0))
+    await w.request_preferred(("t", 0), ("u", 0))
     await w.begin_term()
     assert leaders(w) == BEFORE | {"t-0": 1}
     assert w.node(paths.PREFERRED_ELECTION) is None
-    await w.ask_for_preferred(("t", 1))
+    await w.request_preferred(("t", 1))
     await w.settle()
     assert leaders(w)["t-1"] == 2
 
@@ -87,7 +87,7 @@ async def test_a_preferred_replica_that_is_gone_costs_nothing_but_the_request(w:
     w.die(1)
     await w.settle()
     before = w.states
-    await w.ask_for_preferred(("t", 0), ("v", 0))
+    await w.request_preferred(("t", 0), ("v", 0))
     await w.settle()
     assert w.states == before
     assert w.node(paths.PREFERRED_ELECTION) is None
@@ -102,7 +102,7 @@ async def test_a_request_that_cannot_be_understood_is_dropped(
     await w.settle()
     assert w.node(paths.PREFERRED_ELECTION) is None
     assert "cannot be understood" in caplog.text
-    await w.ask_for_preferred(("t", 0))
+    await w.request_preferred(("t", 0))
     await w.settle()
     assert leaders(w)["t-0"] == 1
 
@@ -111,7 +111,7 @@ async def test_a_request_that_cannot_be_understood_is_dropped(
 async def test_a_request_that_was_replaced_meanwhile_is_carried_out_too(w: World) -> None:
     other = encode_partitions([TopicPartition("t", 1)])
     w.active.script.at(paths.PREFERRED_ELECTION, lambda: w.operator.set(paths.PREFERRED_ELECTION, other, -1))
-    await w.ask_for_preferred(("t", 0))
+    await w.request_preferred(("t", 0))
     await w.settle()
     assert leaders(w) == BEFORE | {"t-0": 1, "t-1": 2}
     assert w.node(paths.PREFERRED_ELECTION) is None
@@ -120,7 +120,7 @@ async def test_a_request_that_was_replaced_meanwhile_is_carried_out_too(w: World
 @in_world(before=running)
 async def test_a_request_that_cannot_be_deleted_ends_no_term(w: World, caplog: pytest.LogCaptureFixture) -> None:
     w.restrict(paths.ADMIN, CREATE | READ)
-    await w.ask_for_preferred(("t", 0))
+    await w.request_preferred(("t", 0))
     await w.settle()
     assert leaders(w)["t-0"] == 1
     assert "cannot be deleted" in caplog.text
@@ -133,11 +133,11 @@ async def test_a_request_that_cannot_be_deleted_ends_no_term(w: World, caplog: p
 @in_world(before=running)
 async def test_a_request_while_suspended_is_carried_out_afterwards(w: World) -> None:
     w.server.suspend(w.active.zk.session_id)
-    await w.ask_for_preferred(("t", 0))
+    await w.request_preferred(("t", 0))
     await asyncio.sleep(1.0)
     assert leaders(w) == BEFORE
     w.server.resume(w.active.zk.session_id)
-    await w.told()
+    await w.propagated()
     assert leaders(w) == BEFORE | {"t-0": 1}
     assert w.node(paths.PREFERRED_ELECTION) is None
 
@@ -145,12 +145,12 @@ async def test_a_request_while_suspended_is_carried_out_afterwards(w: World) -> 
 @in_world(before=running)
 async def test_a_lost_reply_to_the_deletion_of_the_request_repeats_no_election(w: World) -> None:
     w.active.script.at(paths.PREFERRED_ELECTION, lambda: w.server.lose_replies(w.active.zk.session_id))
-    await w.ask_for_preferred(("t", 0))
-    await w.told()
+    await w.request_preferred(("t", 0))
+    await w.propagated()
     assert w.states["t", 0].leader_epoch == 4
     assert w.node(paths.PREFERRED_ELECTION) is None
-    await w.ask_for_preferred(("t", 1))
-    await w.told()
+    await w.request_preferred(("t", 1))
+    await w.propagated()
     assert leaders(w) == BEFORE | {"t-0": 1, "t-1": 2}
 
 
@@ -171,7 +171,7 @@ async def test_each_partition_gets_its_error(w: World) -> None:
         ("t", 0): 0, ("u", 0): 84, ("v", 0): 80, ("t", 9): 3, ("gone", 0): 3, ("leaving", 0): 17,
     }  # fmt: skip
     assert leaders(w) == BEFORE | {"t-0": 1, "leaving-0": 2}
-    assert w.wires.last_word(1, LEADER_AND_ISR)["t", 0] == (1, 4), "it knows when the caller does"
+    assert w.wires.last_sent(1, LEADER_AND_ISR)["t", 0] == (1, 4), "it knows when the caller does"
     assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 84}
 
 
@@ -196,11 +196,11 @@ async def test_an_unclean_election_by_request_is_counted_and_logged(w: World, ca
     await w.topic("t", (1, 2), (1, 2), (1, 9), leaders=True, isr=(1,))
     await w.begin_term()
     w.die(1)
-    await w.told()
+    await w.propagated()
     with caplog.at_level(logging.WARNING):
         found = await w.elect(UNCLEAN, ("t", 0), ("t", 2))
     assert found == {("t", 0): 0, ("t", 2): 83}
-    assert w.led() == {("t", 0): (2, (2,)), ("t", 1): (-1, (1,)), ("t", 2): (-1, (1,))}
+    assert w.leaders() == {("t", 0): (2, (2,)), ("t", 1): (-1, (1,)), ("t", 2): (-1, (1,))}
     assert w.states["t", 0].recovering
     assert w.counters.unclean_elections == 1
     [line] = [r.getMessage() for r in caplog.records if "unclean elections" in r.getMessage()]
@@ -215,10 +215,10 @@ async def test_an_unclean_election_whose_reply_is_lost_is_counted_once(w: World)
     await w.topic("t", (1, 2), leaders=True, isr=(1,))
     await w.begin_term()
     w.die(1)
-    await w.told()
+    await w.propagated()
     w.active.script.at("t/partitions/0/state", lambda: w.server.lose_replies(w.active.zk.session_id))
     assert await w.elect(UNCLEAN, ("t", 0)) == {("t", 0): 0}
-    assert (w.led()["t", 0], w.counters.unclean_elections) == ((2, (2,)), 1)
+    assert (w.leaders()["t", 0], w.counters.unclean_elections) == ((2, (2,)), 1)
 
 
 @pytest.mark.seed("S4-71")
@@ -226,7 +226,7 @@ async def test_an_unclean_election_whose_reply_is_lost_is_counted_once(w: World)
 async def test_a_leader_that_changes_its_isr_meanwhile_is_decided_on_anew(w: World) -> None:
     w.active.script.at("t/partitions/0/state", lambda: w.leader_writes("t", 0, (2, 3)))
     assert await w.elect(PREFERRED, ("t", 0), ("t", 1)) == {("t", 0): 80, ("t", 1): 0}
-    assert w.led()["t", 0] == (3, (2, 3))
+    assert w.leaders()["t", 0] == (3, (2, 3))
     w.agreed()
 
 

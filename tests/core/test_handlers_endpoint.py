@@ -30,14 +30,14 @@ async def endpoint(w: World, daemon: int = DAEMON, at: AdminEndpoint = AT) -> Me
 
 def listed(w: World, broker: int = 2) -> dict[str, tuple[str, int]]:
     """The daemon's endpoints by listener, as a broker was told last."""
-    told = w.wires.heard(broker, UPDATE_METADATA)[-1]
+    told = w.wires.requests(broker, UPDATE_METADATA)[-1]
     [mine] = [entry for entry in told.live_brokers if entry.id_ == DAEMON]
     return {e.listener: (e.host, e.port) for e in mine.endpoints}
 
 
 def entries(w: World, broker: int = 2) -> list[Any]:
     """The daemon's entries in all lists that a broker was sent."""
-    told = w.wires.heard(broker, UPDATE_METADATA)
+    told = w.wires.requests(broker, UPDATE_METADATA)
     return [entry for request in told for entry in request.live_brokers if entry.id_ == DAEMON]
 
 
@@ -59,11 +59,11 @@ async def test_it_is_shown_from_the_terms_beginning_and_not_much_longer_than_it_
     assert shown(w) == "regent1:9096 on listener CLIENT"
     w.server.expire(zk.session_id)
     await asyncio.sleep(GONE_S + 0.1)
-    await w.told()
+    await w.propagated()
     assert listed(w) == INTERNAL
     assert shown(w) is None
     await endpoint(w)
-    await w.told()
+    await w.propagated()
     assert listed(w) == BOTH
 
 
@@ -72,16 +72,16 @@ async def test_it_comes_in_a_term_and_a_second_life_replaces_the_first(w: World)
     await w.serve()
     assert listed(w) == INTERNAL
     first = await endpoint(w)
-    await w.told()
+    await w.propagated()
     assert listed(w) == BOTH
     second = await endpoint(w)
     w.server.expire(first.session_id)
-    await w.told()
+    await w.propagated()
     assert listed(w) == BOTH
     w.server.expire(second.session_id)
-    await w.told()
+    await w.propagated()
     await endpoint(w, at=AdminEndpoint("CLIENT", "regent1", 9999))
-    await w.told()
+    await w.propagated()
     assert listed(w)["CLIENT"] == ("regent1", 9999)
     told = {tuple(sorted(e.listener for e in entry.endpoints)) for entry in entries(w)}
     assert told == {("INTERNAL",), ("CLIENT", "INTERNAL")}
@@ -96,11 +96,11 @@ async def test_an_endpoint_that_restarts_is_listed_all_the_time(w: World) -> Non
         w.server.expire(zk.session_id)
         await asyncio.sleep(GONE_S - 1.0)
         w.die(3)
-        await w.told()
+        await w.propagated()
         await w.boot(3)
         zk = await endpoint(w)
         await asyncio.sleep(2.0)
-        await w.told()
+        await w.propagated()
     assert len(entries(w)) > 3, "brokers were sent a list meanwhile"
     assert {tuple(sorted(e.listener for e in entry.endpoints)) for entry in entries(w)} == {("CLIENT", "INTERNAL")}
     assert shown(w) == "regent1:9096 on listener CLIENT"
@@ -110,10 +110,10 @@ async def test_an_endpoint_that_restarts_is_listed_all_the_time(w: World) -> Non
 async def test_another_daemons_endpoint_and_a_scribble_are_not_shown(w: World) -> None:
     await w.begin_term()
     await endpoint(w, DAEMON + 1)
-    await w.told()
+    await w.propagated()
     assert listed(w) == INTERNAL
     await w.operator.create(endpoint_path(DAEMON), b"scribble")
-    await w.told()
+    await w.propagated()
     assert listed(w) == INTERNAL
 
 
@@ -131,12 +131,12 @@ async def test_an_address_that_no_endpoint_of_ours_has_sealed_is_not_shown(
     if how in ("unsealed", "moved"):
         sealed = structs.replace(sealed, **({"seal": ""} if how == "unsealed" else {"host": "stranger"}))
     assert await announce(zk, DAEMON, sealed) is None
-    await w.told()
+    await w.propagated()
     assert listed(w) == INTERNAL
     assert "is not sealed with this daemon's secret" in caplog.text
     await zk.close()
     await endpoint(w)
-    await w.told()
+    await w.propagated()
     assert listed(w) == BOTH
 
 
@@ -144,7 +144,7 @@ async def test_an_address_that_no_endpoint_of_ours_has_sealed_is_not_shown(
 async def test_a_listener_that_no_broker_has_is_complained_of(w: World, caplog: pytest.LogCaptureFixture) -> None:
     await w.begin_term()
     await endpoint(w, at=AdminEndpoint("OUTSIDE", "regent1", 9096))
-    await w.told()
+    await w.propagated()
     assert "no broker has a listener OUTSIDE" in caplog.text
 
 
@@ -153,10 +153,10 @@ async def test_on_a_listener_that_brokers_share_with_clients_it_stands_for_the_d
     """It passes brokers' calls on; without it brokers find the daemon itself."""
     await w.begin_term()
     zk = await endpoint(w, at=AdminEndpoint("INTERNAL", "regent1", 9096))
-    await w.told()
+    await w.propagated()
     assert listed(w) == {"INTERNAL": ("regent1", 9096)}
     w.server.expire(zk.session_id)
-    await w.told()
+    await w.propagated()
     assert listed(w) == INTERNAL
 
 
@@ -165,7 +165,7 @@ async def test_the_endpoints_znode_is_read_again_after_a_reconnect(w: World) -> 
     await w.serve()
     w.term.queue.signal(EventKind.RECONNECTED)
     await endpoint(w)
-    await w.told()
+    await w.propagated()
     assert listed(w) == BOTH
 
 

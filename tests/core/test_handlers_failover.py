@@ -28,16 +28,16 @@ async def test_a_term_decides_the_open_elections_and_sends_everything_to_every_b
     await w.topic("new", (3, 2))
     w.die(1)
     await w.serve()
-    assert w.led() == {
+    assert w.leaders() == {
         ("t", 0): (2, (2, 3)),
         ("t", 1): (2, (2, 3)),
         ("single", 0): (-1, (1,)),
         ("new", 0): (3, (3, 2)),
     }
     for broker in (2, 3):
-        assert w.wires.last_word(broker, UPDATE_METADATA) == led(w)
+        assert w.wires.last_sent(broker, UPDATE_METADATA) == led(w)
         hosted = {name: found for name, found in led(w).items() if name[0] != "single"}
-        assert w.wires.last_word(broker, LEADER_AND_ISR) == hosted
+        assert w.wires.last_sent(broker, LEADER_AND_ISR) == hosted
     w.agreed()
 
 
@@ -53,7 +53,7 @@ async def test_a_commit_that_an_earlier_term_did_not_propagate_is_propagated(w: 
     w.wires.frames.clear()
     zxid = w.server.tree.zxid
     await w.serve()
-    assert w.wires.last_word(3, LEADER_AND_ISR) == {("t", 0): (2, 4)}
+    assert w.wires.last_sent(3, LEADER_AND_ISR) == {("t", 0): (2, 4)}
     assert w.states["t", 0].leader_epoch == 4, "nothing left to decide"
     assert w.server.tree.zxid > zxid
 
@@ -66,7 +66,7 @@ async def test_update_metadata_comes_before_the_first_leader_and_isr(w: World) -
     for broker in (1, 2, 3):
         first = next(frame for to, frame in w.wires.frames if to == broker)
         assert int.from_bytes(first[:2], "big") == UPDATE_METADATA
-        live = {b.id_ for b in w.wires.heard(broker, UPDATE_METADATA)[0].live_brokers}
+        live = {b.id_ for b in w.wires.requests(broker, UPDATE_METADATA)[0].live_brokers}
         assert live == {1, 2, 3, DAEMON}
 
 
@@ -132,8 +132,8 @@ async def test_a_term_creates_the_znodes_that_every_broker_creates(w: World) -> 
     assert all(w.node(path) is not None for path in paths.PERSISTENT)
     await w.boot(1)
     await w.topic("first", (1,))
-    await w.told()
-    assert w.led()["first", 0] == (1, (1,))
+    await w.propagated()
+    assert w.leaders()["first", 0] == (1, (1,))
 
 
 @pytest.mark.seed("S4-67")
@@ -153,8 +153,8 @@ async def test_events_at_the_begin_of_a_term_are_handled_after_it(w: World) -> N
     seat.script.at(paths.FEATURE, meanwhile)
     seat.script.at("t/partitions/0/state", lambda: w.boot(4))
     await seat.begin("2.7-IV1")
-    await w.told()
-    assert w.led() == {("t", 0): (2, (2,)), ("t", 1): (3, (3, 2)), ("new", 0): (2, (2, 3))}
+    await w.propagated()
+    assert w.leaders() == {("t", 0): (2, (2,)), ("t", 1): (3, (3, 2)), ("new", 0): (2, (2, 3))}
     assert set(w.term.cluster.brokers) == {2, 3, 4}
     w.agreed()
 
@@ -182,9 +182,9 @@ async def test_the_events_between_two_reads_of_the_start_are_not_lost_either(w: 
 
     for name in really:
         setattr(store, name, after(name))
-    await w.told()
+    await w.propagated()
     assert number == 3
-    assert {f"after-{n}" for n in range(1, number + 1)} <= {topic for topic, _ in w.led()}
+    assert {f"after-{n}" for n in range(1, number + 1)} <= {topic for topic, _ in w.leaders()}
     assert {10 + n for n in range(1, number + 1)} <= set(w.term.cluster.brokers)
     w.agreed()
 
@@ -198,5 +198,5 @@ async def test_a_term_that_ends_while_reading_decides_and_sends_nothing(w: World
     await seat.begin()
     assert await seat.ended() == "a test"
     await asyncio.sleep(0.1)
-    assert w.led()["t", 0] == (1, (1, 2, 3))
+    assert w.leaders()["t", 0] == (1, (1, 2, 3))
     assert w.wires.frames == []

@@ -42,10 +42,10 @@ async def test_an_isr_change_is_committed_and_propagated_without_a_new_leader_ep
     found = only(await w.alter_partition(1, w.proposal("t", 0, (1, 3))))
     assert (found.error, found.leader, found.leader_epoch, found.isr, found.partition_epoch) == (0, 1, 3, (1, 3), 1)
     assert (w.states["t", 0].isr, w.states["t", 0].leader_epoch, w.states["t", 0].version) == ((1, 3), 3, 1)
-    await w.told()
+    await w.propagated()
     [(_, told)] = w.wires.partitions(2, UPDATE_METADATA)
     assert (told.isr, told.zk_version) == ((1, 3), 1)
-    assert not w.wires.heard(3, LEADER_AND_ISR), "brokers ignore a leader epoch that they know"
+    assert not w.wires.requests(3, LEADER_AND_ISR), "brokers ignore a leader epoch that they know"
 
 
 @pytest.mark.kafka("ControllerIntegrationTest.testIdempotentAlterPartition")
@@ -210,14 +210,14 @@ async def test_isr_changes_in_zookeeper_are_propagated_and_their_notifications_d
     await w.notify(TopicPartition("t", 0), TopicPartition("gone", 3))
     await w.operator.create(f"{paths.ISR_CHANGES}/isr_change_", b"broken", sequential=True)
     await w.notify(TopicPartition("t", 1))
-    await w.told()
+    await w.propagated()
     w.agreed()
     assert w.children(paths.ISR_CHANGES) == []
     assert {p.isr for _, p in w.wires.partitions(3, UPDATE_METADATA)} == {(1, 2), (2,)}
     assert not w.counters.malformed, "the broken note is gone, too"
     w.die(2)
-    await w.told()
-    assert w.led()["t", 1] == (-1, (2,)), "decided on what the leader wrote"
+    await w.propagated()
+    assert w.leaders()["t", 1] == (-1, (2,)), "decided on what the leader wrote"
 
 
 @in_world()
@@ -226,6 +226,6 @@ async def test_a_note_that_cannot_be_deleted_ends_no_term(w: World) -> None:
     await w.notify(TopicPartition("t", 0))
     await running(w, "2.7-IV1")
     await w.leader_writes("t", 0, (1, 2), notify=True)
-    await w.told()
+    await w.propagated()
     assert not w.term.gate.ended
     w.agreed()

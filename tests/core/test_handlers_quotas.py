@@ -153,7 +153,7 @@ async def test_a_repeated_call_is_not_refused_for_its_earlier_attempt(w: World) 
     await w.settle()
     waiting = asyncio.create_task(asked(w, delete("going"), attempt=1))
     await w.settle()
-    w.wires.speak(1)
+    w.wires.respond(1)
     assert await waiting == ({"going": 0}, 0)
 
 

@@ -19,7 +19,16 @@ from state_machines.decisions.reassignment import LAST_IN_SYNC, NotReassigned
 from state_machines.model.types import Assignment, TopicPartition
 from tests.core.controller_parts import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Wire
 from tests.core.controller_world import World, in_world, world
-from tests.core.reassignment_kit import alter, ask_by_znode, asked_by_znode, caught_up, join, listed, told, written
+from tests.core.reassignment_kit import (
+    alter,
+    caught_up,
+    join,
+    listed,
+    propagated,
+    request_by_znode,
+    requested_by_znode,
+    written,
+)
 from tests.core.virtual_time import in_virtual_time
 from tests.core.wire_kit import unframe
 
@@ -30,7 +39,7 @@ async def running(w: World, ibp: str = "3.9", *replicas: tuple[int, ...]) -> Non
     """t has one partition on brokers 1 and 2, led by 1, unless said otherwise; everybody knows."""
     await w.topic("t", *(replicas or ((1, 2),)), leaders=True)
     await w.begin_term(ibp)
-    await told(w)
+    await propagated(w)
     w.forget()
 
 
@@ -75,10 +84,10 @@ async def test_the_protocols_table(w: World) -> None:
     seen = [row(w)]
     assert await alter(w, {("t", 0): (4, 5, 6)}) == {}
     seen.append(row(w))
-    await told(w)
+    await propagated(w)
     assert [new_to(w, b) for b in range(1, 7)] == [{("t", 0): b > 3} for b in range(1, 7)]
     assert await listed(w) == {("t", 0): Assignment((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))}
-    [entry] = w.wires.heard(5, LEADER_AND_ISR)[-1].topic_states[0].partition_states
+    [entry] = w.wires.requests(5, LEADER_AND_ISR)[-1].topic_states[0].partition_states
     assert (entry.adding_replicas, entry.removing_replicas) == ((4, 5, 6), (1, 2, 3))
 
     gone: list[set[tuple[str, int]]] = []
@@ -86,7 +95,7 @@ async def test_the_protocols_table(w: World) -> None:
     w.active.script.at(paths.topic("t"), lambda: gone.extend({*w.wires.deleted(b)} for b in (1, 2, 3)), exact=True)
     w.active.script.writes.clear()
     await join(w)
-    await told(w)
+    await propagated(w)
     seen.append(row(w))
     union = (4, 5, 6, 1, 2, 3)
     assert seen == [
@@ -100,8 +109,8 @@ async def test_the_protocols_table(w: World) -> None:
     assert [paths_[1:] for paths_ in w.active.script.writes] == [[state], [state], [topic]]
     assert w.states["t", 0].leader_epoch == 3 + 5
     assert await listed(w) == {}
-    assert all(w.wires.last_word(b, UPDATE_METADATA)["t", 0] == (4, 8) for b in range(1, 7))
-    assert all(w.wires.last_word(b, LEADER_AND_ISR)["t", 0] == (4, 8) for b in (4, 5, 6))
+    assert all(w.wires.last_sent(b, UPDATE_METADATA)["t", 0] == (4, 8) for b in range(1, 7))
+    assert all(w.wires.last_sent(b, LEADER_AND_ISR)["t", 0] == (4, 8) for b in (4, 5, 6))
     w.agreed()
 
 
@@ -120,8 +129,8 @@ async def test_many_partitions_are_a_few_multis_and_one_request_pair_per_broker(
     await alter(w, {**everything})
     assert w.counters.writes - written_before == 2 + 120
     assert [len(paths_) for paths_ in w.active.script.writes] == [3, 121], "two topic znodes, then all states"
-    await told(w)
-    heard = [len(w.wires.heard(b, LEADER_AND_ISR)) for b in (1, 2, 3, 4)]
+    await propagated(w)
+    heard = [len(w.wires.requests(b, LEADER_AND_ISR)) for b in (1, 2, 3, 4)]
     assert max(heard) <= 2, "what it leads, and what it follows once its leaders know"
     assert len(new_to(w, 3)) == len(new_to(w, 4)) == 120
 
@@ -129,9 +138,9 @@ async def test_many_partitions_are_a_few_multis_and_one_request_pair_per_broker(
     w.wires.frames.clear()
     asked = [w.proposal(*name, (*state.isr, 3, 4)) for name, state in w.states.items()]
     await asyncio.gather(*(w.alter_partition(b, *[p for p in asked if p.isr[0] == b]) for b in (1, 2)))
-    await told(w)
+    await propagated(w)
     assert [len(paths_) for paths_ in w.active.script.writes] == [121, 121, 3]
-    assert [len(w.wires.heard(b, STOP_REPLICA)) for b in (1, 2, 3, 4)] == [1, 1, 0, 0]
+    assert [len(w.wires.requests(b, STOP_REPLICA)) for b in (1, 2, 3, 4)] == [1, 1, 0, 0]
     assert len({*w.wires.deleted(1)}) == len({*w.wires.deleted(2)}) == 120
     assert w.term.cluster.reassigning == {}
     assert {a for t in "tu" for a in w.assignment(t).partitions.values()} == {Assignment((3, 4))}
@@ -144,9 +153,9 @@ async def test_what_needs_no_new_replica_is_done_without_any_leader(w: World) ->
     await running(w, "3.9", (1, 2), (1, 2, 3))
     assert await alter(w, {("t", 0): (2, 1), ("t", 1): (2,)}) == {}
     assert await listed(w) == {}, "what only waits for its topic znode is done"
-    await told(w)
+    await propagated(w)
     assert (written(w, "t", 0), written(w, "t", 1)) == (Assignment((2, 1)), Assignment((2,)))
-    assert w.led() == {("t", 0): (1, (1, 2)), ("t", 1): (2, (2,))}
+    assert w.leaders() == {("t", 0): (1, (1, 2)), ("t", 1): (2, (2,))}
     assert ({*w.wires.deleted(1)}, {*w.wires.deleted(3)}) == ({("t", 1)}, {("t", 1)})
 
 
@@ -172,7 +181,7 @@ async def test_the_final_rewrite_waits_for_replicas_to_stop_for_a_bounded_time(w
         await w.settle()
         assert written(w, "t") == Assignment((2,)), "as Kafka's controller: it keeps its log"
         silent.set()
-    await told(w)
+    await propagated(w)
     assert asyncio.get_running_loop().time() - started_s > 30.0
 
 
@@ -181,7 +190,7 @@ async def test_the_final_rewrite_waits_for_replicas_to_stop_for_a_bounded_time(w
 async def test_a_broker_that_returns_before_the_final_rewrite_is_sent_the_removal_again(w: World) -> None:
     """Its former life may not have heard of it, and once the topic znode forgets the replica nobody would tell it."""
     await w.boot(1)
-    await told(w)
+    await propagated(w)
     assert written(w, "t") == Assignment((2,))
     assert {*w.wires.deleted(1)} == {("t", 0)}
 
@@ -204,7 +213,7 @@ async def test_a_returning_broker_is_sent_the_removal_once_the_connection_is_bac
     await asyncio.sleep(0.1)
     assert {*w.wires.deleted(1)} == set()
     w.server.resume(session)
-    await told(w)
+    await propagated(w)
     assert written(w, "t") == Assignment((2,))
     assert {*w.wires.deleted(1)} == {("t", 0)}
 
@@ -218,7 +227,7 @@ async def test_a_deletion_that_waits_for_a_reassignment_goes_on_once_that_is_can
     await w.settle()
     assert written(w, "t").moving, "broker 3 may yet return"
     assert await alter(w, {("t", 0): None}) == {}
-    await told(w)
+    await propagated(w)
     assert w.znodes_of("t") == []
 
 
@@ -229,9 +238,9 @@ async def test_a_target_that_is_in_sync_by_its_election_completes(w: World) -> N
     await w.topic("t", (9,))
     await w.serve()
     assert await alter(w, {("t", 0): (1,)}) == {}
-    await told(w)
+    await propagated(w)
     assert written(w, "t") == Assignment((1,))
-    assert w.led() == {("t", 0): (1, (1,))}
+    assert w.leaders() == {("t", 0): (1, (1,))}
 
 
 # -- what is asked for
@@ -260,10 +269,10 @@ async def test_a_call_that_is_repeated_begins_once_more_and_ends_the_same(w: Wor
     assert await alter(w, {("t", 0): (2, 3)}) == {}
     assert (w.assignment("t").version, w.states["t", 0].leader_epoch) == (version, 3 + 2)
     await caught_up(w)
-    assert (written(w, "t"), w.led()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
+    assert (written(w, "t"), w.leaders()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
     zxid = w.server.tree.zxid
     assert await alter(w, {("t", 0): (2, 3)}) == {}
-    await told(w)
+    await propagated(w)
     assert w.server.tree.zxid == zxid
 
 
@@ -276,19 +285,19 @@ async def test_a_call_that_is_repeated_begins_once_more_and_ends_the_same(w: Wor
 @in_world(1, 2, 3, 4, before=running)
 async def test_a_reassignment_is_cancelled_at_each_phase(w: World, phase: str) -> None:
     await alter(w, {("t", 0): (3, 4)})
-    await told(w)
+    await propagated(w)
     if phase != "begun":
         isr = (1, 2, 3) if phase == "in sync, not all" else (1, 2, 3, 4)
         await w.alter_partition(1, w.proposal("t", 0, isr))
-        await told(w)
+        await propagated(w)
     found = await alter(w, {("t", 0): None})
-    await told(w)
+    await propagated(w)
     if phase == "done":
         assert refused(found) == {("t", 0): 85}
         assert written(w, "t") == Assignment((3, 4))
         return
     assert found == {}
-    assert (written(w, "t"), w.led()) == (Assignment((1, 2)), {("t", 0): (1, (1, 2))})
+    assert (written(w, "t"), w.leaders()) == (Assignment((1, 2)), {("t", 0): (1, (1, 2))})
     assert ({*w.wires.deleted(3)}, {*w.wires.deleted(4)}, {*w.wires.deleted(1)}) == ({("t", 0)}, {("t", 0)}, set())
     assert (w.term.cluster.reassigning, await listed(w)) == ({}, {})
     w.agreed()
@@ -301,8 +310,8 @@ async def test_the_last_copy_in_sync_is_not_cancelled_away(w: World) -> None:
     await alter(w, {("t", 0): (2, 3)})
     await w.alter_partition(1, w.proposal("t", 0, (1, 2)))
     w.die(1)
-    await told(w)
-    assert w.led() == {("t", 0): (2, (2,))}
+    await propagated(w)
+    assert w.leaders() == {("t", 0): (2, (2,))}
     found = await alter(w, {("t", 0): None})
     assert [(why.error, why.why) for why in found.values()] == [(39, LAST_IN_SYNC)]
     await caught_up(w)
@@ -313,13 +322,13 @@ async def test_the_last_copy_in_sync_is_not_cancelled_away(w: World) -> None:
 @in_world(1, 2, 3, 4, before=running)
 async def test_an_override_drops_the_replicas_of_the_first_target_alone(w: World) -> None:
     await alter(w, {("t", 0): (2, 3)})
-    await told(w)
+    await propagated(w)
     await alter(w, {("t", 0): (2, 4)})
     assert written(w, "t") == Assignment((2, 4, 1, 3), (4, 3), (1, 3))
-    await told(w)
+    await propagated(w)
     assert written(w, "t") == Assignment((2, 4, 1), (4,), (1,))
     await caught_up(w)
-    assert (written(w, "t"), w.led()) == (Assignment((2, 4)), {("t", 0): (2, (2, 4))})
+    assert (written(w, "t"), w.leaders()) == (Assignment((2, 4)), {("t", 0): (2, (2, 4))})
     assert ({*w.wires.deleted(3)}, {*w.wires.deleted(1)}) == ({("t", 0)}, {("t", 0)})
 
 
@@ -341,47 +350,47 @@ async def test_overlapping_calls_each_have_their_partitions(w: World) -> None:
 @in_world()
 async def test_the_znode_shrinks_as_its_partitions_are_done_and_may_be_used_again(w: World) -> None:
     await running(w, "3.9", (1, 2), (1, 2), (1, 2))
-    await ask_by_znode(w, {("t", 0): (2, 3), ("t", 1): (2, 3), ("t", 2): (2, 1), ("t", 7): (1,), ("no", 0): (1,)})
-    await told(w)
-    assert asked_by_znode(w) == {("t", 0): (2, 3), ("t", 1): (2, 3)}, "what is refused or done has left it"
+    await request_by_znode(w, {("t", 0): (2, 3), ("t", 1): (2, 3), ("t", 2): (2, 1), ("t", 7): (1,), ("no", 0): (1,)})
+    await propagated(w)
+    assert requested_by_znode(w) == {("t", 0): (2, 3), ("t", 1): (2, 3)}, "what is refused or done has left it"
     await join(w, ("t", 0))
-    await told(w)
-    assert asked_by_znode(w) == {("t", 1): (2, 3)}
+    await propagated(w)
+    assert requested_by_znode(w) == {("t", 1): (2, 3)}
     await caught_up(w)
-    assert asked_by_znode(w) is None
-    await ask_by_znode(w, {("t", 0): (1, 2)})
+    assert requested_by_znode(w) is None
+    await request_by_znode(w, {("t", 0): (1, 2)})
     assert written(w, "t").target == (1, 2)
     await caught_up(w)
-    assert (written(w, "t"), asked_by_znode(w)) == (Assignment((1, 2)), None)
+    assert (written(w, "t"), requested_by_znode(w)) == (Assignment((1, 2)), None)
 
 
 @pytest.mark.seed("S4-84")
 @in_world()
 async def test_a_znode_that_is_changed_is_read_again(w: World) -> None:
     await running(w, "3.9", (1, 2), (1, 2))
-    await ask_by_znode(w, {("t", 0): (2, 3)})
-    await ask_by_znode(w, {("t", 0): (1, 3), ("t", 1): (2, 3)})
+    await request_by_znode(w, {("t", 0): (2, 3)})
+    await request_by_znode(w, {("t", 0): (1, 3), ("t", 1): (2, 3)})
     assert [written(w, "t", p).target for p in (0, 1)] == [(1, 3), (2, 3)]
     await caught_up(w)
-    assert ([written(w, "t", p).replicas for p in (0, 1)], asked_by_znode(w)) == ([(1, 3), (2, 3)], None)
+    assert ([written(w, "t", p).replicas for p in (0, 1)], requested_by_znode(w)) == ([(1, 3), (2, 3)], None)
 
 
 @in_world()
 async def test_a_topic_that_vanishes_leaves_the_znode_of_requests(w: World) -> None:
     await running(w, "3.9", (1, 2))
     await w.topic("u", (1, 2), leaders=True)
-    await told(w)
-    await ask_by_znode(w, {("t", 0): (2, 3), ("u", 0): (2, 3)})
+    await propagated(w)
+    await request_by_znode(w, {("t", 0): (2, 3), ("u", 0): (2, 3)})
     for path in (
         paths.state("u", 0),
         *(f"{paths.topic('u')}{part}" for part in ("/partitions/0", "/partitions", "")),
     ):
         await w.operator.delete(path, ANY_VERSION)
-    await told(w)
-    assert asked_by_znode(w) == {("t", 0): (2, 3)}
+    await propagated(w)
+    assert requested_by_znode(w) == {("t", 0): (2, 3)}
     await caught_up(w)
-    await told(w)
-    assert asked_by_znode(w) is None
+    await propagated(w)
+    assert requested_by_znode(w) is None
 
 
 @in_world(before=running)
@@ -393,9 +402,9 @@ async def test_a_malformed_znode_of_requests_is_reported_and_holds_up_no_call(w:
     await w.operator.delete(paths.REASSIGN_PARTITIONS, -1)
     await w.settle()
     assert w.counters.malformed == {}
-    await ask_by_znode(w, {("t", 0): (3, 1)})
+    await request_by_znode(w, {("t", 0): (3, 1)})
     await caught_up(w)
-    assert (written(w, "t"), asked_by_znode(w)) == (Assignment((3, 1)), None)
+    assert (written(w, "t"), requested_by_znode(w)) == (Assignment((3, 1)), None)
 
 
 @pytest.mark.seed("S4-61", "S4-84")
@@ -403,14 +412,14 @@ async def test_a_malformed_znode_of_requests_is_reported_and_holds_up_no_call(w:
 async def test_a_call_for_a_partition_of_the_znode_wins_and_leaves_the_others(w: World) -> None:
     """The znode is rewritten first: whoever comes after a controller that dies in between begins neither again."""
     await running(w, "3.9", (1, 2), (1, 2))
-    await ask_by_znode(w, {("t", 0): (2, 3), ("t", 1): (2, 3)})
-    await told(w)
+    await request_by_znode(w, {("t", 0): (2, 3), ("t", 1): (2, 3)})
+    await propagated(w)
     w.active.script.writes.clear()
     await alter(w, {("t", 0): (2, 4)})
-    assert asked_by_znode(w) == {("t", 1): (2, 3)}
+    assert requested_by_znode(w) == {("t", 1): (2, 3)}
     assert [paths_[1] for paths_ in w.active.script.writes[:2]] == [paths.REASSIGN_PARTITIONS, paths.topic("t")]
     await alter(w, {("t", 1): None})
-    assert asked_by_znode(w) is None
+    assert requested_by_znode(w) is None
     await caught_up(w)
     assert [written(w, "t", p).replicas for p in (0, 1)] == [(2, 4), (2, 1)]
 
@@ -425,15 +434,15 @@ async def test_a_call_for_a_partition_of_the_znode_wins_and_leaves_the_others(w:
 async def test_by_znode_a_destination_may_be_down_and_it_goes_on_when_that_comes(w: World) -> None:
     """Leader epochs as Kafka's own tests have them: one while it waits, one at the return, two more at the end."""
     await running(w, "3.9", (1,))
-    await ask_by_znode(w, {("t", 0): (2,)})
-    await told(w)
-    assert (w.states["t", 0].leader_epoch, asked_by_znode(w)) == (3 + 1, {("t", 0): (2,)})
+    await request_by_znode(w, {("t", 0): (2,)})
+    await propagated(w)
+    assert (w.states["t", 0].leader_epoch, requested_by_znode(w)) == (3 + 1, {("t", 0): (2,)})
     await w.boot(2)
-    await told(w)
+    await propagated(w)
     assert w.states["t", 0].leader_epoch == 3 + 2
     assert new_to(w, 2) == {("t", 0): True}, "it may choose a log directory that works"
     await caught_up(w)
-    assert (w.states["t", 0].leader_epoch, written(w, "t"), asked_by_znode(w)) == (3 + 4, Assignment((2,)), None)
+    assert (w.states["t", 0].leader_epoch, written(w, "t"), requested_by_znode(w)) == (3 + 4, Assignment((2,)), None)
 
 
 # -- troubles
@@ -445,17 +454,17 @@ async def test_an_added_replica_that_returns_as_the_last_one_in_sync_is_not_sent
     """On another disk it would begin an empty log, and lead with it."""
     await running(w, "3.9", (1, 2))
     await alter(w, {("t", 0): (2, 3)})
-    await told(w)
+    await propagated(w)
     await w.alter_partition(1, w.proposal("t", 0, (1, 3)))
     w.die(1, 2)
-    await told(w)
+    await propagated(w)
     w.die(3)
-    await told(w)
+    await propagated(w)
     assert w.states["t", 0].isr == (3,)
     w.wires.frames.clear()
     await w.boot(3)
-    await told(w)
-    assert w.led() == {("t", 0): (3, (3,))}
+    await propagated(w)
+    assert w.leaders() == {("t", 0): (3, (3,))}
     assert new_to(w, 3) == {("t", 0): False}
 
 
@@ -463,16 +472,16 @@ async def test_an_added_replica_that_returns_as_the_last_one_in_sync_is_not_sent
 @in_world(before=running)
 async def test_a_reassignment_waits_for_a_destination_that_dies_and_returns(w: World) -> None:
     await alter(w, {("t", 0): (2, 3)})
-    await told(w)
+    await propagated(w)
     w.die(3)
-    await told(w)
+    await propagated(w)
     await join(w)
     assert (written(w, "t"), await listed(w)) == (MOVING, {("t", 0): MOVING})
     await w.boot(3)
-    await told(w)
+    await propagated(w)
     assert new_to(w, 3) == {("t", 0): True}
     await caught_up(w)
-    assert (written(w, "t"), w.led()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
+    assert (written(w, "t"), w.leaders()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
 
 
 @pytest.mark.seed("S4-54", "S4-59")
@@ -482,7 +491,7 @@ async def test_the_leader_and_origin_dies_before_the_end(w: World) -> None:
     await alter(w, {("t", 0): (2, 3)})
     w.die(1)
     await caught_up(w)
-    assert (written(w, "t"), w.led()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
+    assert (written(w, "t"), w.leaders()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
     assert {*w.wires.deleted(1)} == set()
 
 
@@ -495,7 +504,7 @@ async def test_partitions_that_a_broker_adds_meanwhile_are_kept(w: World) -> Non
     w.active.script.at(paths.topic("t"), lambda: w.expand("t", (1, 3)), exact=True)
     await caught_up(w)
     assert w.assignments()["t"] == {0: (2, 3), 1: (3, 1), 2: (1, 3)}
-    assert set(w.led()) == {("t", 0), ("t", 1), ("t", 2)}
+    assert set(w.leaders()) == {("t", 0), ("t", 1), ("t", 2)}
     w.agreed()
 
 
@@ -507,11 +516,11 @@ async def test_a_write_of_unknown_outcome_is_read_back(w: World, which: str) -> 
     if which != "final rewrite":
         w.active.script.at(path, lost, when="after", exact=True)
     assert await alter(w, {("t", 0): (2, 3)}) == {}
-    await told(w)
+    await propagated(w)
     if which == "final rewrite":
         w.active.script.at(path, lost, when="after", exact=True)
     await caught_up(w)
-    assert (written(w, "t"), w.led()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
+    assert (written(w, "t"), w.leaders()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
     assert w.counters.unknown_outcomes == 1
     assert w.term.cluster.reassigning == {}
     w.agreed()
@@ -547,8 +556,8 @@ async def test_a_topic_that_was_recreated_meanwhile_is_another_topic(w: World) -
 
     with mock.patch.object(store, "commit_topics", recreated_before):
         assert refused(await alter(w, {("t", 0): (2, 3)})) == {("t", 0): 3}
-    await told(w)
-    assert (written(w, "t"), w.led()) == (Assignment((2, 1)), {("t", 0): (2, (2, 1))})
+    await propagated(w)
+    assert (written(w, "t"), w.leaders()) == (Assignment((2, 1)), {("t", 0): (2, (2, 1))})
     w.agreed()
 
 
@@ -563,12 +572,12 @@ async def test_isrs_that_leaders_write_themselves_complete_it(w: World, notified
     """Their state znodes are watched: the notification comes seconds later, or never where the leader dies."""
     await running(w, "2.7-IV1")
     await alter(w, {("t", 0): (2, 3)})
-    await told(w)
+    await propagated(w)
     await join(w, by_call=False)
     if notified:
         await w.notify(TopicPartition("t", 0))
-    await told(w)
-    assert (written(w, "t"), w.led()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
+    await propagated(w)
+    assert (written(w, "t"), w.leaders()) == (Assignment((2, 3)), {("t", 0): (2, (2, 3))})
 
 
 @pytest.mark.seed("S4-54")
@@ -576,12 +585,12 @@ async def test_isrs_that_leaders_write_themselves_complete_it(w: World, notified
 async def test_only_changed_state_znodes_are_read_again(w: World) -> None:
     await running(w, "2.7-IV1", (1, 2), (1, 2))
     await alter(w, {("t", 0): (2, 3), ("t", 1): (2, 3)})
-    await told(w)
+    await propagated(w)
     with mock.patch.object(Controller, "reread", autospec=True, side_effect=Controller.reread) as reread:
         await w.leader_writes("t", 1, (1,))
-        await told(w)
+        await propagated(w)
     assert {i for call in reread.call_args_list for i in call.args[1]} == {w.term.cluster.find("t", 1)}
-    assert w.led()["t", 1] == (1, (1,))
+    assert w.leaders()["t", 1] == (1, (1,))
 
 
 @pytest.mark.seed("S4-54")
@@ -591,11 +600,11 @@ async def test_a_state_znode_that_is_behind_is_read_before_it_is_begun(w: World)
     await running(w, "2.7-IV1", (1, 2))
     await w.leader_writes("t", 0, (1,))
     await alter(w, {("t", 0): (2,)})
-    await told(w)
-    assert (written(w, "t").moving, w.led()) == (True, {("t", 0): (1, (1,))})
+    await propagated(w)
+    assert (written(w, "t").moving, w.leaders()) == (True, {("t", 0): (1, (1,))})
     await w.leader_writes("t", 0, (1, 2))
-    await told(w)
-    assert (written(w, "t"), w.led()) == (Assignment((2,)), {("t", 0): (2, (2,))})
+    await propagated(w)
+    assert (written(w, "t"), w.leaders()) == (Assignment((2,)), {("t", 0): (2, (2,))})
 
 
 @in_virtual_time
@@ -605,7 +614,7 @@ async def test_many_reassignments_are_decided_on_in_several_turns(monkeypatch: p
         await running(w, "3.9", *[(1, 2)] * 5)
         with mock.patch.object(Controller, "carry_out", autospec=True, side_effect=Controller.carry_out) as carry_out:
             assert await alter(w, {("t", p): (2, 3) for p in range(5)}) == {}
-            await told(w)
+            await propagated(w)
         assert carry_out.call_count == 3
         assert new_to(w, 3) == {("t", p): True for p in range(5)}
 
@@ -619,19 +628,19 @@ async def test_the_next_term_resumes_reassignments(w: World) -> None:
     await running(w, "3.9", (1, 2), (1, 2))
     await alter(w, {("t", 0): (2, 3)})
     await w.active.crash()
-    await ask_by_operator(w)
+    await request_by_operator(w)
     w.wires.frames.clear()
     await w.begin_term()
-    await told(w)
+    await propagated(w)
     assert new_to(w, 3) == {("t", 0): True, ("t", 1): True}
     assert [w.states["t", p].leader_epoch for p in (0, 1)] == [3 + 2, 3 + 1]
     await caught_up(w)
     assert [written(w, "t", p) for p in (0, 1)] == [Assignment((2, 3))] * 2
-    assert asked_by_znode(w) is None
+    assert requested_by_znode(w) is None
     w.agreed()
 
 
-async def ask_by_operator(w: World) -> None:
+async def request_by_operator(w: World) -> None:
     """While nobody is in office."""
     data = b'{"version":1,"partitions":[{"topic":"t","partition":1,"replicas":[2,3]}]}'
     await w.operator.create(paths.REASSIGN_PARTITIONS, data)
@@ -645,12 +654,12 @@ async def test_reassignments_requested_while_the_connection_is_lost_begin_afterw
         async with world() as w:
             await running(w, ibp, (1, 2), (1, 2))
             await alter(w, {("t", 0): (2, 3)})
-            await told(w)
+            await propagated(w)
             w.server.suspend(w.active.zk.session_id)
-            await ask_by_operator(w)
+            await request_by_operator(w)
             if ibp != "3.9":
                 await w.leader_writes("t", 0, (1, 2, 3))
             w.server.resume(w.active.zk.session_id)
             await caught_up(w, by_call=ibp == "3.9")
             assert [written(w, "t", p) for p in (0, 1)] == [Assignment((2, 3))] * 2
-            assert asked_by_znode(w) is None
+            assert requested_by_znode(w) is None

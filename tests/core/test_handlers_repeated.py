@@ -111,7 +111,7 @@ async def test_a_reassignment_that_an_earlier_attempt_began_is_a_success_althoug
 ) -> None:
     assert errors(await carried(w, reassignment((4, 2, 3)))) == [0]
     w.die(4)
-    await w.told()
+    await w.propagated()
     assert errors(await carried(w, reassignment((4, 2, 3)), attempt=1)) == [0]
     assert errors(await carried(w, reassignment((2, 4, 3)), attempt=1)) == [ReassignError.INVALID_REPLICA_ASSIGNMENT]
     assert errors(await carried(w, reassignment((4, 2, 3)))) == [ReassignError.INVALID_REPLICA_ASSIGNMENT]

@@ -29,26 +29,26 @@ async def running(w: World, ibp: str = "3.9") -> None:
 @in_world(before=running)
 async def test_a_new_topic_starts_on_its_live_replicas(w: World) -> None:
     await w.topic("new", (3, 1, 9), (9, 2))
-    await w.told()
-    assert w.led()["new", 0] == (3, (3, 1))
-    assert w.led()["new", 1] == (2, (2,))
+    await w.propagated()
+    assert w.leaders()["new", 0] == (3, (3, 1))
+    assert w.leaders()["new", 1] == (2, (2,))
     assert w.states["new", 0].leader_epoch == w.states["new", 0].version == 0
     assert w.wires.is_new(1) == {("new", 0): True}
     assert w.wires.is_new(2) == {("new", 1): True}
-    assert w.wires.last_word(2, UPDATE_METADATA) == {("new", 0): (3, 0), ("new", 1): (2, 0)}
+    assert w.wires.last_sent(2, UPDATE_METADATA) == {("new", 0): (3, 0), ("new", 1): (2, 0)}
 
 
 @in_world(before=running)
 async def test_a_new_topic_without_a_live_replica_waits_for_one(w: World) -> None:
     await w.topic("waits", (8, 9))
-    await w.told()
-    assert ("waits", 0) not in w.led()
+    await w.propagated()
+    assert ("waits", 0) not in w.leaders()
     row = w.term.cluster.find("waits", 0)
     assert row is not None
     assert w.term.cluster.rows[row].state is PartitionState.NEW
     await w.boot(9)
-    await w.told()
-    assert w.led()["waits", 0] == (9, (9,))
+    await w.propagated()
+    assert w.leaders()["waits", 0] == (9, (9,))
     assert w.wires.is_new(9)["waits", 0]
 
 
@@ -58,14 +58,14 @@ async def test_a_new_topic_without_a_live_replica_waits_for_one(w: World) -> Non
 async def test_added_partitions_start_and_the_others_stay_as_they_are(w: World) -> None:
     before = w.states["t", 0]
     await w.expand("t", (2, 3), (3, 1))
-    await w.told()
+    await w.propagated()
     assert w.states["t", 0] == before
-    assert w.led()["t", 1] == (2, (2, 3))
-    assert w.led()["t", 2] == (3, (3, 1))
+    assert w.leaders()["t", 1] == (2, (2, 3))
+    assert w.leaders()["t", 2] == (3, (3, 1))
     assert set(w.wires.is_new(3)) == {("t", 1), ("t", 2)}
     await w.expand("t", (1, 2))
-    await w.told()
-    assert w.led()["t", 3] == (1, (1, 2)), "the watch is armed again"
+    await w.propagated()
+    assert w.leaders()["t", 3] == (1, (1, 2)), "the watch is armed again"
     w.agreed()
 
 
@@ -93,7 +93,7 @@ async def all_change(w: World, names: list[str]) -> None:
 
 
 def as_they_should_be(w: World, names: list[str]) -> None:
-    led = w.led()
+    led = w.leaders()
     assert all(led[name, 2] == (3, (3, 1)) for name in names[3:])
     assert (names[0], 0) not in led
     assert led[names[1], 0] == (2, (2, 1))
@@ -108,13 +108,13 @@ async def test_topics_that_change_together_are_read_together(w: World) -> None:
     reads = mock.Mock(wraps=w.term.controller.store.load_topics)
     with mock.patch.object(w.term.controller.store, "load_topics", reads):
         await all_change(w, names)
-        await w.told()
+        await w.propagated()
     as_they_should_be(w, names)
     assert reads.call_count < 6
     for name in names[3:]:
         await w.expand(name, (2, 3))
-    await w.told()
-    assert all(w.led()[name, 3] == (2, (2, 3)) for name in names[3:]), "every watch is armed again"
+    await w.propagated()
+    assert all(w.leaders()[name, 3] == (2, (2, 3)) for name in names[3:]), "every watch is armed again"
 
 
 @in_world()
@@ -126,7 +126,7 @@ async def test_no_more_changed_topics_are_read_together_than_the_loop_can_spare(
         mock.patch("controller.handlers.topic_change.PARTITIONS_MAX", 10),
     ):
         await all_change(w, names)
-        await w.told()
+        await w.propagated()
     as_they_should_be(w, names)
     assert max(len(call.args[0]) for call in reads.call_args_list) == 5
 
@@ -144,8 +144,8 @@ async def test_no_more_new_topics_are_started_together_than_the_loop_can_spare(w
         for name in names:
             await w.topic(name, (1, 2, 3), (2, 3, 1))
         w.server.release_watches(w.active.zk.session_id)
-        await w.told()
-    assert w.led() == {(name, p): (p + 1, (1, 2, 3) if p == 0 else (2, 3, 1)) for name in names for p in (0, 1)}
+        await w.propagated()
+    assert w.leaders() == {(name, p): (p + 1, (1, 2, 3) if p == 0 else (2, 3, 1)) for name in names for p in (0, 1)}
     assert [len(call.kwargs["rows"]) for call in started.call_args_list] == [4, 4, 4, 2]
 
 
@@ -166,7 +166,7 @@ async def test_topics_that_were_taken_together_are_not_lost_with_the_connection(
 
     await all_change(w, names)
     with mock.patch.object(zk, "_turn", turn):
-        await w.told()
+        await w.propagated()
     assert left < 0
     as_they_should_be(w, names)
 
@@ -178,9 +178,9 @@ async def test_a_topic_that_vanished_is_forgotten_and_one_of_the_same_name_start
     await w.settle()
     assert w.term.cluster.topic("t") is None
     await w.topic("t", (2, 1), (3, 1), topic_id=bytes(15) + b"x")
-    await w.told()
-    assert w.led() == {("t", 0): (2, (2, 1)), ("t", 1): (3, (3, 1))}
-    [told] = [t for e in w.wires.heard(2, LEADER_AND_ISR) for t in e.topic_states if t.topic_name == "t"]
+    await w.propagated()
+    assert w.leaders() == {("t", 0): (2, (2, 1)), ("t", 1): (3, (3, 1))}
+    [told] = [t for e in w.wires.requests(2, LEADER_AND_ISR) for t in e.topic_states if t.topic_name == "t"]
     assert told.topic_id.bytes != old
     w.agreed()
 
@@ -191,8 +191,8 @@ async def test_a_topic_recreated_before_anybody_looked_is_a_new_one(w: World) ->
     await w.delete_topic("t")
     await w.topic("t", (2, 1), topic_id=bytes(15) + b"x")
     w.server.release_watches(w.active.zk.session_id)
-    await w.told()
-    assert w.led() == {("t", 0): (2, (2, 1))}
+    await w.propagated()
+    assert w.leaders() == {("t", 0): (2, (2, 1))}
     w.agreed()
 
 
@@ -210,8 +210,8 @@ async def test_a_topic_recreated_between_two_looks_is_a_new_one(w: World) -> Non
 
     w.term.controller.store.load_topics = gone_then_back  # type: ignore[method-assign,assignment]
     await w.expand("t", (2, 3))
-    await w.told()
-    assert w.led() == {("t", 0): (2, (2, 1))}
+    await w.propagated()
+    assert w.leaders() == {("t", 0): (2, (2, 1))}
     w.agreed()
 
 
@@ -222,7 +222,7 @@ async def test_state_znodes_created_while_no_daemon_ran_are_taken_as_they_are(w:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True, isr=(1, 2, 3), epoch=9)
     await w.serve(ibp)
     assert w.states["t", 0].leader_epoch == 9
-    assert w.wires.last_word(2, LEADER_AND_ISR)["t", 0] == (1, 9)
+    assert w.wires.last_sent(2, LEADER_AND_ISR)["t", 0] == (1, 9)
     w.agreed()
 
 
@@ -250,16 +250,16 @@ async def test_a_malformed_topic_waits_until_it_is_repaired(w: World, data: byte
     await w.settle()
     assert not w.term.gate.ended
     assert paths.topic("bad") in w.counters.malformed
-    assert w.led()["good", 0] == (2, (2, 3))
+    assert w.leaders()["good", 0] == (2, (2, 3))
     w.server.blip(w.active.zk.session_id)
     await w.settle()
     await w.operator.set(paths.topic("bad"), encode_topic({0: Assignment((3, 1))}, bytes(15) + b"b"), -1)
-    await w.told()
-    assert w.led()["bad", 0] == (3, (3, 1))
+    await w.propagated()
+    assert w.leaders()["bad", 0] == (3, (3, 1))
     assert paths.topic("bad") not in w.counters.malformed
     await w.operator.set(paths.topic("good"), b"broken", -1)
     await w.settle()
-    assert w.led()["good", 0] == (2, (2, 3)), "what ran goes on"
+    assert w.leaders()["good", 0] == (2, (2, 3)), "what ran goes on"
     assert not w.term.gate.ended
 
 
@@ -269,14 +269,14 @@ async def test_a_partition_with_a_malformed_state_is_left_alone_until_it_is_repa
     await w.operator.set(paths.state("t", 0), b"{}", 0)
     await w.serve()
     w.die(1)
-    await w.told()
-    assert w.led() == {("t", 1): (2, (2,))}
+    await w.propagated()
+    assert w.leaders() == {("t", 1): (2, (2,))}
     node = w.node(paths.state("t", 0))
     assert node is not None
     assert (node.data, node.stat.version) == (b"{}", 1)
     await w.operator.set(
         paths.state("t", 0), b'{"version":1,"leader":1,"leader_epoch":5,"controller_epoch":0,"isr":[1,2]}', 1
     )
-    await w.told()
-    assert w.led()["t", 0] == (2, (2,))
+    await w.propagated()
+    assert w.leaders()["t", 0] == (2, (2,))
     w.agreed()

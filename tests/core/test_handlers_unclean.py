@@ -35,11 +35,11 @@ async def without_leader(w: World) -> None:
     await behind(w)
     await w.begin_term()
     w.die(1)
-    await w.told()
+    await w.propagated()
 
 
 def led(w: World) -> dict[str, tuple[int, tuple[int, ...]]]:
-    return {topic: found for (topic, _), found in w.led().items()}
+    return {topic: found for (topic, _), found in w.leaders().items()}
 
 
 @pytest.mark.kafka(
@@ -64,7 +64,7 @@ async def test_a_topics_permission_comes_before_the_default_and_that_before_the_
             await allow(w, "t", own)
         await w.begin_term()
         w.die(1)
-        await w.told()
+        await w.propagated()
         by_default = setting if default is None else default == "true"
         allowed = by_default if own is None else own == "TRUE "
         assert led(w) == {"t": ELECTED if allowed else LOST, "u": ELECTED if by_default else LOST}
@@ -79,7 +79,7 @@ async def test_an_unclean_election_is_one_write_marked_as_recovering(w: World) -
     await allow(w, "t")
     await w.begin_term()
     w.die(1)
-    await w.told()
+    await w.propagated()
     assert (w.states["t", 0].leader_epoch, w.states["t", 0].recovering) == (4, True)
 
 
@@ -100,13 +100,13 @@ async def test_a_permission_at_run_time_elects_at_once(w: World) -> None:
     """UncleanLeaderElectionTest: by AlterConfigs on the topic, and on the brokers' default."""
     assert led(w) == {"t": LOST, "u": LOST}
     await allow(w, "t")
-    await w.told()
+    await w.propagated()
     assert led(w) == {"t": ELECTED, "u": LOST}
     await w.configure("clients", "somebody", producer_byte_rate="1")
-    await w.told()
+    await w.propagated()
     assert led(w) == {"t": ELECTED, "u": LOST}
     await allow_by_default(w)
-    await w.told()
+    await w.propagated()
     assert led(w) == {"t": ELECTED, "u": ELECTED}
     assert w.counters.unclean_elections == 2
 
@@ -117,14 +117,14 @@ async def test_a_permission_that_was_taken_back_is_not_remembered(w: World) -> N
     await allow(w, "t")
     await w.begin_term()
     w.die(1)
-    await w.told()
+    await w.propagated()
     assert led(w)["t"] == ELECTED
     w.server.hold_watches(w.active.zk.session_id)
     await allow(w, "t", "false")
     await w.boot(1)
     w.die(2)
     w.server.release_watches(w.active.zk.session_id)
-    await w.told()
+    await w.propagated()
     assert led(w)["t"] == (-1, (2,))
 
 
@@ -137,11 +137,11 @@ async def test_no_configuration_is_read_where_a_clean_election_is_possible(w: Wo
     with mock.patch.object(KafkaStore, "load_topic_configs", side_effect=AssertionError("asked")):
         await w.begin_term()
         w.die(1)
-        await w.told()
+        await w.propagated()
         await w.bounce(2)
-        await w.told()
+        await w.propagated()
     assert not w.term.gate.ended
-    assert w.led() == {("t", 0): ELECTED, ("t", 1): ELECTED, ("alone", 0): (-1, (1,))}
+    assert w.leaders() == {("t", 0): ELECTED, ("t", 1): ELECTED, ("alone", 0): (-1, (1,))}
 
 
 @pytest.mark.seed("S4-82")
@@ -150,11 +150,11 @@ async def test_a_malformed_configuration_allows_nothing_until_it_is_repaired(w: 
     await w.operator.set(paths.topic_config("t"), b"{", -1)
     await w.begin_term()
     w.die(1)
-    await w.told()
+    await w.propagated()
     assert led(w) == {"t": LOST, "u": ELECTED}
     assert list(w.counters.malformed) == [paths.topic_config("t")]
     await w.operator.set(paths.topic_config("t"), b'{"version":1,"config":{}}', -1)
-    await w.told()
+    await w.propagated()
     assert led(w)["t"] == ELECTED, "it is watched"
     assert not w.counters.malformed
 
@@ -175,7 +175,7 @@ async def test_an_election_waits_for_a_connection_that_is_lost_while_it_reads_a_
 
     with mock.patch.object(KafkaStore, "load_topic_configs", cut):
         w.die(1)
-        await w.told()
+        await w.propagated()
     assert asked == 3, "again as it was cut off, and once more because connections bring news"
     assert led(w) == {"t": ELECTED, "u": LOST}
     w.agreed()
@@ -189,5 +189,5 @@ async def test_a_permission_while_suspended_elects_afterwards(w: World) -> None:
     await asyncio.sleep(1.0)
     assert led(w)["t"] == LOST
     w.server.resume(w.active.zk.session_id)
-    await w.told()
+    await w.propagated()
     assert led(w) == {"t": ELECTED, "u": LOST}

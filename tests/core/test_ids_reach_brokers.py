@@ -18,7 +18,7 @@ from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import alter, caught_up
 from tests.core.test_lost_ids import Silence, upgraded
-from tests.core.test_topic_rewritten import OTHER_ID, ids_told, lost, rewrite
+from tests.core.test_topic_rewritten import OTHER_ID, ids_sent, lost, rewrite
 from tests.polling import eventually
 
 SLOW = pytest.mark.parametrize("slow", [LEADER_AND_ISR, UPDATE_METADATA])
@@ -27,7 +27,7 @@ TURN = 100
 
 def last_id(w: World, broker: int, api: int, name: str) -> bytes | None:
     """The id in the last request that names the topic; raises where none does."""
-    found = [t for request in w.wires.heard(broker, api) for t in request.topic_states if t.topic_name == name]
+    found = [t for request in w.wires.requests(broker, api) for t in request.topic_states if t.topic_name == name]
     return found[-1].topic_id.bytes if found[-1].topic_id else None
 
 
@@ -41,8 +41,8 @@ async def led_without_an_id(w: World) -> None:
 async def thaws(w: World, *brokers: int) -> None:
     await asyncio.sleep(3.0)
     await w.settle()
-    w.wires.speak(*brokers)
-    await w.told()
+    w.wires.respond(*brokers)
+    await w.propagated()
 
 
 @SLOW
@@ -144,7 +144,7 @@ async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_r
         assert last_id(w, broker, LEADER_AND_ISR, "t") == OTHER_ID
     w.wires.frames.clear()
     await w.bounce(1)
-    await w.told()
+    await w.propagated()
     assert last_id(w, 1, UPDATE_METADATA, "t") == OTHER_ID
 
 
@@ -152,14 +152,14 @@ async def test_an_id_that_a_conflict_showed_reaches_all_brokers_and_those_that_r
 async def test_an_id_written_while_a_deletion_waits_for_a_reassignment_lets_both_end(w: World) -> None:
     """Brokers name topics by their ids when they change an ISR: without it the new replica would never be in sync."""
     assert not await alter(w, {("t", 0): (2, 3, 4)})
-    await w.told()
+    await w.propagated()
     await w.operator.create(f"{paths.DELETE_TOPICS}/t", b"")
-    await w.told()
+    await w.propagated()
     w.wires.frames.clear()
     held = w.assignment("t")
     data = encode_topic(held.partitions, OTHER_ID, held.unknown)
     await w.operator.set(paths.topic("t"), data, held.version)
-    await w.told()
+    await w.propagated()
     assert last_id(w, 4, LEADER_AND_ISR, "t") == OTHER_ID
 
 
@@ -177,7 +177,7 @@ async def test_all_partitions_of_a_topic_whose_deletion_waits_are_sent_with_the_
     await w.serve()
     assert w.assignment("t").topic_id == id_of("t")
     for broker in (1, 2, 3, 4):
-        assert {("t", 0), ("t", 1)} <= w.wires.last_word(broker, UPDATE_METADATA).keys()
+        assert {("t", 0), ("t", 1)} <= w.wires.last_sent(broker, UPDATE_METADATA).keys()
         assert last_id(w, broker, UPDATE_METADATA, "t") == id_of("t")
 
 
@@ -212,8 +212,8 @@ async def test_a_frozen_broker_is_waited_for_to_the_end_of_the_last_try(w: World
     w.term.controller.queue.signal(EventKind.LOST_IDS)  # a busy queue, or a repeated event
     await asyncio.sleep(1.0)
     assert lost_ids.asking
-    assert not ids_told(w, "t", UPDATE_METADATA, (3,))
-    await eventually(lambda: ids_told(w, "t", UPDATE_METADATA, (3,)) == {None}, 60.0)
+    assert not ids_sent(w, "t", UPDATE_METADATA, (3,))
+    await eventually(lambda: ids_sent(w, "t", UPDATE_METADATA, (3,)) == {None}, 60.0)
 
 
 @in_world()

@@ -14,7 +14,7 @@ from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.reassignment import LAST_IN_SYNC
 from state_machines.model.types import Assignment
 from tests.core.controller_world import World, in_world, world
-from tests.core.reassignment_kit import alter, caught_up, told, written
+from tests.core.reassignment_kit import alter, caught_up, propagated, written
 from tests.core.virtual_time import in_virtual_time
 
 IBP = "2.7-IV1"
@@ -50,7 +50,7 @@ async def test_a_preferred_replica_that_rejoined_without_a_notification_leads(w:
     with rereads(w) as found:
         assert await w.elect(PREFERRED, ("t", 0), ("u", 0)) == {("t", 0): 0, ("u", 0): 0}
     assert found == [[("t", 0)]]
-    assert w.led() == {("t", 0): (1, (2, 3, 1)), ("u", 0): (1, (1, 2, 3))}
+    assert w.leaders() == {("t", 0): (1, (2, 3, 1)), ("u", 0): (1, (1, 2, 3))}
     assert [len(multi) for multi in w.active.script.writes] == [2, 2], "nobody waits for what is read again"
     w.agreed()
 
@@ -67,9 +67,9 @@ async def test_a_server_of_zookeeper_that_is_behind_catches_up_before_an_isr_is_
 @in_world(before=running)
 async def test_a_preferred_replica_that_rejoined_leads_after_a_request_by_znode(w: World) -> None:
     await w.leader_writes("t", 0, (2, 3, 1))
-    await w.ask_for_preferred(("t", 0))
-    await w.told()
-    assert w.led()["t", 0] == (1, (2, 3, 1))
+    await w.request_preferred(("t", 0))
+    await w.propagated()
+    assert w.leaders()["t", 0] == (1, (2, 3, 1))
 
 
 @pytest.mark.seed("S4-80")
@@ -93,7 +93,7 @@ async def test_nothing_is_read_again_where_the_controller_alone_writes_isrs(w: W
 @in_world(before=running)
 async def test_a_replica_that_is_down_is_refused_without_a_read(w: World) -> None:
     w.die(1)
-    await w.told()
+    await w.propagated()
     with rereads(w) as found:
         assert await w.elect(PREFERRED, ("t", 0)) == {("t", 0): 80}
     assert found == []
@@ -118,8 +118,8 @@ async def test_a_bounded_number_of_isrs_is_read_again(monkeypatch: pytest.Monkey
 async def test_the_automatic_balance_moves_what_has_caught_up(w: World) -> None:
     await w.leader_writes("t", 0, (2, 3, 1))
     await asyncio.sleep(6.0)
-    await w.told()
-    assert w.led() == {("t", 0): (1, (2, 3, 1)), ("u", 0): (1, (1, 2, 3))}
+    await w.propagated()
+    assert w.leaders() == {("t", 0): (1, (2, 3, 1)), ("u", 0): (1, (1, 2, 3))}
 
 
 @pytest.mark.seed("S4-72", "S4-80")
@@ -129,7 +129,7 @@ async def test_a_controlled_shutdown_finds_the_replica_that_has_caught_up(w: Wor
     await w.leader_writes("t", 0, (2, 3))
     reply = await w.controlled_shutdown(2)
     assert list(reply.remaining) == []
-    assert w.led()["t", 0] == (3, (3,))
+    assert w.leaders()["t", 0] == (3, (3,))
 
 
 @pytest.mark.seed("S4-44", "S4-80")
@@ -137,8 +137,8 @@ async def test_a_controlled_shutdown_finds_the_replica_that_has_caught_up(w: Wor
 async def test_a_follower_that_rejoined_and_died_leaves_the_isr(w: World) -> None:
     await w.leader_writes("t", 0, (2, 3, 1))
     w.die(1)
-    await w.told()
-    assert w.led() == {("t", 0): (2, (2, 3)), ("u", 0): (2, (2, 3))}
+    await w.propagated()
+    assert w.leaders() == {("t", 0): (2, (2, 3)), ("u", 0): (2, (2, 3))}
     assert w.wires.offline(3)["t", 0] == (1,)
     w.agreed()
 
@@ -149,14 +149,14 @@ async def test_a_cancel_that_only_the_known_isr_forbids_is_done(w: World) -> Non
     await w.topic("t", (1,), leaders=True)
     await w.begin_term(IBP)
     await alter(w, {("t", 0): (2, 3)})
-    await told(w)
+    await propagated(w)
     await w.leader_writes("t", 0, (1, 2))
-    await told(w)
+    await propagated(w)
     w.die(1)
-    await told(w)
-    assert w.led() == {("t", 0): (2, (2,))}
+    await propagated(w)
+    assert w.leaders() == {("t", 0): (2, (2,))}
     await w.boot(1)
-    await told(w)
+    await propagated(w)
     found = await alter(w, {("t", 0): None})
     assert [why.why for why in found.values()] == [LAST_IN_SYNC]
     w.server.hold_watches(w.active.zk.session_id)
@@ -164,4 +164,4 @@ async def test_a_cancel_that_only_the_known_isr_forbids_is_done(w: World) -> Non
     assert await alter(w, {("t", 0): None}) == {}
     w.server.release_watches(w.active.zk.session_id)
     await caught_up(w)
-    assert (written(w, "t"), w.led()) == (Assignment((1,)), {("t", 0): (1, (1,))})
+    assert (written(w, "t"), w.leaders()) == (Assignment((1,)), {("t", 0): (1, (1,))})

@@ -18,7 +18,7 @@ async def a_leader_dies(w: World) -> None:
 
 async def the_only_replica_returns(w: World) -> None:
     w.die(3)
-    await w.told()
+    await w.propagated()
     await w.boot(3)
 
 
@@ -56,7 +56,7 @@ async def a_preferred_leader_is_elected(w: World) -> None:
 
 async def an_unclean_election_is_allowed(w: World) -> None:
     w.die(2)
-    await w.told()
+    await w.propagated()
     await w.configure("topics", "behind", unclean_leader_election_enable="true")
 
 
@@ -95,7 +95,7 @@ async def test_a_row_has_the_reason_of_its_event(w: World, reason: Reason) -> No
     await w.serve()
     before = len(w.book.read())
     await EVENTS[reason](w)
-    await w.told()
+    await w.propagated()
     assert reason.value in {row.reason for row in w.book.read()[before:]}
 
 

@@ -13,7 +13,7 @@ from tests.core.virtual_time import in_virtual_time
 async def running(w: World) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
     await w.begin_term()
-    await w.told()
+    await w.propagated()
 
 
 def partitions(w: World) -> list[Row]:
@@ -60,7 +60,7 @@ async def test_a_refused_write_leaves_a_state_that_is_recorded() -> None:
 
         w.active.script.at("t/partitions/0/state", refuse)
         w.die(1)
-        await w.told()
+        await w.propagated()
         [row] = [row for row in partitions(w) if row.partition == 0]
         found = row.kind, row.reason, row.from_state, row.to_state
         assert found == (Kind.PARTITION_STATE, OBSERVED, "ONLINE", "OFFLINE")
@@ -73,7 +73,7 @@ async def test_a_write_with_a_lost_reply_is_recorded_once_as_observed() -> None:
         await running(w)
         w.server.lose_replies(w.active.zk.session_id)
         w.die(1)
-        await w.told()
+        await w.propagated()
         rows = partitions(w)
         assert [(row.partition, row.leader1, row.reason) for row in rows] == [(0, 2, OBSERVED), (1, 2, OBSERVED)]
 

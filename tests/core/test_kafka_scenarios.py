@@ -22,7 +22,7 @@ from tests.core.carried_kit import create, created, topic
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, in_world, world
 from tests.core.daemon_world import daemon, epoch, ruling
-from tests.core.reassignment_kit import alter, ask_by_znode, caught_up, told, written
+from tests.core.reassignment_kit import alter, caught_up, propagated, request_by_znode, written
 from tests.core.virtual_time import in_virtual_time
 
 OLD_IBP = "2.7-IV1"
@@ -53,7 +53,7 @@ async def delete_topic(w: World) -> None:
 
 
 async def elect_preferred(w: World) -> None:
-    await w.ask_for_preferred(("behind", 0))
+    await w.request_preferred(("behind", 0))
     w.term.queue.signal(EventKind.PREFERRED_ELECTION)
 
 
@@ -63,7 +63,7 @@ async def reassign(w: World) -> None:
 
 
 async def reassign_by_znode(w: World) -> None:
-    await ask_by_znode(w, {("t", 0): (3, 1)})
+    await request_by_znode(w, {("t", 0): (3, 1)})
     w.term.queue.signal(EventKind.REASSIGN_PARTITIONS)
 
 
@@ -92,13 +92,13 @@ async def test_a_controller_whose_epoch_was_raised_writes_and_sends_nothing(
     """The event is known to it, the other controller is not: the write itself is fenced."""
     await w.topic("behind", (1, 2), leaders=True, led_by=2)
     await running(w)
-    before, assigned = w.led(), w.assignments()
+    before, assigned = w.leaders(), w.assignments()
     w.server.hold_watches(w.active.zk.session_id)
     await w.operator.set(paths.CONTROLLER_EPOCH, b"99", -1)
     await asked(w)
     assert "/controller_epoch" in await w.active.ended()
     assert w.counters.fenced == 1
-    assert w.led() == before
+    assert w.leaders() == before
     assert {name: w.assignments()[name] for name in assigned} == assigned
     assert w.node(paths.state("new", 0)) is None
     assert w.wires.frames == []
@@ -118,7 +118,7 @@ async def test_an_error_in_a_handler_is_timed_and_ends_the_term_and_the_next_has
         assert d.daemon.counters.events["broker_change"].count == handled + 1
         assert await d.serving() is not term
         assert epoch(w) == claimed + 1
-        assert w.led()["t", 0] == (2, (2, 3))
+        assert w.leaders()["t", 0] == (2, (2, 3))
 
 
 # -- all brokers down, and what brokers show
@@ -143,14 +143,14 @@ async def test_a_broker_that_starts_after_the_controller_gets_offline_replicas_a
     await w.topic("gone", (1, 2), leaders=True)
     w.die(1, 2, 3)
     await w.begin_term()
-    leader, isr = w.led()["gone", 0]
+    leader, isr = w.leaders()["gone", 0]
     assert (leader, len(isr)) == (-1, 1), "no ISR is ever empty"
     await w.boot(3)
-    await w.told()
-    assert w.wires.last_word(3, UPDATE_METADATA)["gone", 0][0] == -1
+    await w.propagated()
+    assert w.wires.last_sent(3, UPDATE_METADATA)["gone", 0][0] == -1
     assert w.wires.offline(3) == {("gone", 0): (1, 2)}
     [found] = {
-        tuple(p.isr) for r in w.wires.heard(3, UPDATE_METADATA) for t in r.topic_states for p in t.partition_states
+        tuple(p.isr) for r in w.wires.requests(3, UPDATE_METADATA) for t in r.topic_states for p in t.partition_states
     }
     assert found == isr
 
@@ -163,8 +163,8 @@ async def test_a_topic_that_is_deleted_while_it_grows_goes_as_a_whole(w: World) 
     await w.expand("t", (3, 1))
     await w.mark("t")
     w.server.release_watches(w.active.zk.session_id)
-    await w.told()
-    await w.told()
+    await w.propagated()
+    await w.propagated()
     assert w.znodes_of("t") == []
     assert w.term.cluster.topic("t") is None
 
@@ -177,7 +177,7 @@ async def test_a_replica_moves_by_znode_in_three_leader_epochs(w: World) -> None
     await running(w)
     before = w.states["single", 0].leader_epoch
     timed = w.counters.events["reassign_partitions"].count
-    await ask_by_znode(w, {("single", 0): (2,)})
+    await request_by_znode(w, {("single", 0): (2,)})
     await caught_up(w)
     held = w.states["single", 0]
     assert (held.leader, held.isr, held.leader_epoch) == (2, (2,), before + 3)
@@ -229,7 +229,7 @@ async def test_an_isr_is_changed_by_topic_id_under_a_controller_at_an_older_ibp(
     for version, isr in ((2, (1, 2)), (3, (1, 2, 3))):
         found = await w.alter_partition(1, w.proposal("t", 0, isr), version=version)
         assert [p.error for p in found.partitions] == [0]
-        assert w.led()["t", 0] == (1, isr)
+        assert w.leaders()["t", 0] == (1, isr)
 
 
 @pytest.mark.kafka("ReassignPartitionsCommandTest.testReassignmentCompletionDuringPartialUpgrade")
@@ -237,15 +237,15 @@ async def test_an_isr_is_changed_by_topic_id_under_a_controller_at_an_older_ibp(
 @in_world(before=running)
 async def test_a_leader_of_an_older_ibp_completes_a_reassignment_by_its_notification(w: World) -> None:
     await w.topic("u", (1, 2), leaders=True)
-    await told(w)
+    await propagated(w)
     await alter(w, {("u", 0): (2, 3)})
-    await told(w)
+    await propagated(w)
     await w.leader_writes("u", 0, (1, 2, 3))
-    await told(w)
+    await propagated(w)
     assert written(w, "u").moving, "at this IBP state znodes have no watch"
     await w.notify(TopicPartition("u", 0))
-    await told(w)
-    assert (written(w, "u"), w.led()["u", 0]) == (Assignment((2, 3)), (2, (2, 3)))
+    await propagated(w)
+    assert (written(w, "u"), w.leaders()["u", 0]) == (Assignment((2, 3)), (2, (2, 3)))
 
 
 # -- topic ids
@@ -270,26 +270,26 @@ async def test_a_topic_id_is_given_once_and_outlives_all_but_its_topic(w: World)
     await w.serve()
     given = w.assignment("old").topic_id
     assert given is not None
-    [sent] = {t.topic_id.bytes for r in w.wires.heard(1, LEADER_AND_ISR)[-1:] for t in r.topic_states}
+    [sent] = {t.topic_id.bytes for r in w.wires.requests(1, LEADER_AND_ISR)[-1:] for t in r.topic_states}
     assert sent == given, "brokers that run it without an id get it"
     for ibp in (OLD_IBP, "3.9"):
         await w.active.crash()
         await w.begin_term(ibp)
         await w.expand("old", (2, 3))
-        await w.told()
+        await w.propagated()
         target = (1, 3) if ibp == OLD_IBP else (1, 2)
         await alter(w, {("old", 0): target})
         if ibp == OLD_IBP:
             await w.leader_writes("old", 0, (1, 2, 3))
         else:
             await w.alter_partition(1, w.proposal("old", 0, (1, 2, 3), topic=given))
-        await told(w)
+        await propagated(w)
         assert (written(w, "old"), w.assignment("old").topic_id) == (Assignment(target), given)
         known = w.term.cluster.topic("old")
         assert known is not None
         assert known.topic_id == given
     await w.mark("old")
-    await w.told()
+    await w.propagated()
     assert w.node(paths.topic("old")) is None
     assert given not in w.term.cluster.topic_ids
 
@@ -306,12 +306,12 @@ async def test_a_topic_gets_no_id_below_ibp_2_8(w: World) -> None:
     for _ in range(2):
         await w.begin_term(OLD_IBP)
         await w.expand("old", (2, 3))
-        await w.told()
+        await w.propagated()
         assert w.assignment("old").topic_id is None
         await w.active.crash()
     await w.begin_term(OLD_IBP)
     await w.mark("old")
-    await w.told()
+    await w.propagated()
     assert w.node(paths.topic("old")) is None
 
 
@@ -335,17 +335,17 @@ async def test_offline_partitions_are_counted_unless_they_are_being_deleted(w: W
     await running(w)
     counts = [offline_partitions(w)]
     w.die(1)
-    await w.told()
+    await w.propagated()
     counts.append(offline_partitions(w))
     await w.mark("single")
-    await w.told()
+    await w.propagated()
     counts.append(offline_partitions(w))
     assert w.node(paths.deletion("single")) is not None, "it waits for broker 1"
     w.die(2)
-    await w.told()
+    await w.propagated()
     counts.append(offline_partitions(w))
     await w.boot(1, 2)
-    await w.told()
+    await w.propagated()
     counts.append(offline_partitions(w))
     assert counts == [0, 2, 0, 0, 0]
     assert w.node(paths.topic("single")) is None
@@ -370,10 +370,10 @@ async def test_partitions_that_their_preferred_replica_does_not_lead_are_counted
 
     counts = [count()]
     w.die(1)
-    await w.told()
+    await w.propagated()
     counts.append(count())
     await w.boot(1)
-    await w.told()
+    await w.propagated()
     w.wires.silent.add(2)
     await w.mark("b")
     await asyncio.sleep(0.1)
@@ -383,8 +383,8 @@ async def test_partitions_that_their_preferred_replica_does_not_lead_are_counted
     await asyncio.sleep(0.1)
     await w.settle()
     counts.append(count())
-    w.wires.speak(2)
-    await w.told()
+    w.wires.respond(2)
+    await w.propagated()
     counts.append(count())
     assert counts == [1, 4, 3, 0, 0]
-    assert not w.led()
+    assert not w.leaders()

@@ -17,8 +17,8 @@ async def led_by_others(w: World) -> None:
     await w.topic("u", (3, 1), leaders=True)
 
 
-async def asked_by_znode(w: World) -> None:
-    await w.ask_for_preferred(("t", 0), ("u", 0), ("gone", 0), ("t", 1))
+async def requested_by_znode(w: World) -> None:
+    await w.request_preferred(("t", 0), ("u", 0), ("gone", 0), ("t", 1))
     await w.settle()
 
 
@@ -27,7 +27,7 @@ async def left_behind(w: World) -> None:
     await led_by_others(w)
     await w.topic("behind", (1, 2), leaders=True, isr=(9,), led_by=9)
     await w.configure("topics", "behind", unclean_leader_election_enable="true")
-    await w.ask_for_preferred(("t", 0), ("t", 1))
+    await w.request_preferred(("t", 0), ("t", 1))
     w.wires.lost[3] = {("u", 0)}
     await w.log_directory_fails(3)
 
@@ -56,8 +56,8 @@ async def allowed(w: World) -> None:
 async def directory_fails(w: World) -> None:
     w.wires.lost[3] = {("t", 0), ("u", 0)}
     await w.log_directory_fails(3)
-    await w.told()
-    await w.told()
+    await w.propagated()
+    await w.propagated()
 
 
 async def some_time_passes(w: World) -> None:
@@ -66,7 +66,7 @@ async def some_time_passes(w: World) -> None:
 
 
 SCENARIOS = [
-    Scenario("preferred election by znode", led_by_others, asked_by_znode),
+    Scenario("preferred election by znode", led_by_others, requested_by_znode),
     Scenario("failover with a request, a note and a permission", left_behind, failover=True),
     Scenario("ElectLeaders", led_by_others, asked_by_request, asked_by_request),
     Scenario("unclean election by request", nothing_in_sync, asked_uncleanly, asked_uncleanly),

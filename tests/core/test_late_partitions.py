@@ -39,7 +39,7 @@ async def test_a_topic_that_appears_with_states_gets_other_leader_epochs(w: Worl
     w.server.hold_watches(w.active.zk.session_id)
     await w.topic("late", (2, 3), (7, 1), leaders=True, epoch=epoch)
     w.server.release_watches(w.active.zk.session_id)
-    await w.told()
+    await w.propagated()
     assert {p: (s.leader, s.leader_epoch, s.isr) for (t, p), s in w.states.items() if t == "late"} == {
         0: (2, epoch + 1, (2, 3)),
         1: (1, epoch + 2, (1,)),
@@ -60,8 +60,8 @@ async def test_a_topic_znode_that_could_not_be_read_at_the_begin_of_the_term_is_
     await w.operator.set(paths.topic("late"), b"broken", -1)
     await running(w)
     await w.operator.set(paths.topic("late"), encode_topic({0: Assignment((1, 2))}, id_of("late")), -1)
-    await w.told()
-    assert w.led()["late", 0] == (1, (1, 2))
+    await w.propagated()
+    assert w.leaders()["late", 0] == (1, (1, 2))
     assert heard(w, 1, "late") == heard(w, 2, "late") == [(0, 4, False)]
     w.agreed()
 
@@ -77,7 +77,7 @@ async def test_a_repaired_state_gets_another_leader_epoch(w: World, known: bool)
     await w.operator.set(path, repaired, 1)
     if known:
         w.term.queue.signal(EventKind.REPAIRED_STATE, path)
-    await w.told()
+    await w.propagated()
     assert w.states["late", 0] == Leadership(1, 4, (1, 2), w.term.cluster.epoch, 3)
     assert heard(w, 1, "late")[-1] == (0, 4, False)
     w.agreed()
@@ -92,8 +92,8 @@ async def test_a_state_znode_that_another_client_creates_first_gets_another_lead
 
     w.active.script.at("late/partitions/0/state", foreign)
     await w.topic("late", (1, 3))
-    await w.told()
-    assert w.led()["late", 0] == (3, (3, 1))
+    await w.propagated()
+    assert w.leaders()["late", 0] == (3, (3, 1))
     assert heard(w, 1, "late") == heard(w, 3, "late") == [(0, 1, False)]
     w.agreed()
 
@@ -108,7 +108,7 @@ async def test_a_term_that_ends_before_it_took_a_partition_up_leaves_it_to_the_n
     assert heard(w, 2, "late") == [], "nothing is told before it is written"
     await w.active.crash()
     await w.serve()
-    assert w.led()["late", 0] == (2, (2, 3))
+    assert w.leaders()["late", 0] == (2, (2, 3))
     w.agreed()
 
 
@@ -120,7 +120,7 @@ async def test_partitions_that_come_late_while_others_are_taken_up_are_taken_up_
     w.server.hold_watches(w.active.zk.session_id)
     await w.topic("late", (2, 3), leaders=True)
     w.server.release_watches(w.active.zk.session_id)
-    await w.told()
+    await w.propagated()
     assert {name: state.leader_epoch for name, state in w.states.items()} == {("t", 0): 4, ("late", 0): 4}
     assert not controller.late
 
@@ -137,7 +137,7 @@ async def test_a_leader_whose_state_another_client_wrote_is_sent_another_leader_
     stale = w.proposal("t", 0, (1, 2), partition_epoch=held.version)
     [refused] = (await w.alter_partition(1, stale)).partitions
     assert refused.error == Error.INVALID_UPDATE_VERSION
-    await w.told()
+    await w.propagated()
     assert heard(w, 1, "t")[-1] == (0, held.leader_epoch + 1, False)
     [granted] = (await w.alter_partition(1, w.proposal("t", 0, (1, 2)))).partitions
     assert (granted.error, granted.isr) == (0, (1, 2))

@@ -33,7 +33,7 @@ async def test_bounces_leave_nothing_in_memory() -> None:
             left = await growth(Bouncing(w), 200, 500)
             assert flat(left, 500), left
             assert w.daemon.counters.terms == 1
-            assert {name: set(isr) for name, (_, isr) in w.led().items()} == {
+            assert {name: set(isr) for name, (_, isr) in w.leaders().items()} == {
                 ("t", number): set(replicas) for number, replicas in enumerate(PARTITIONS)
             }
 
@@ -99,7 +99,7 @@ async def test_topics_that_vanished_leave_nothing_in_memory_once_the_term_was_re
             assert (w.daemon.counters.terms, w.daemon.counters.resignations["renewed"]) == (7, 6)
             assert len(w.term.cluster.rows) == len(PARTITIONS)
             assert flat(left, 500), left
-            assert set(w.led()) == {("t", p) for p in range(len(PARTITIONS))}
+            assert set(w.leaders()) == {("t", p) for p in range(len(PARTITIONS))}
 
 
 @in_virtual_time

@@ -37,7 +37,7 @@ async def running(w: World) -> None:
     await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
     await w.topic("single", (2,), leaders=True)
     await w.begin_term()
-    await w.told()
+    await w.propagated()
 
 
 def gone(caplog: pytest.LogCaptureFixture, broker: int) -> tuple[str, str]:
@@ -51,16 +51,16 @@ async def test_the_end_of_a_brokers_session_is_a_warning_with_the_effects(
     w: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     w.die(1)
-    await w.told()
+    await w.propagated()
     text = "broker 1 is gone (session ended): 1 leader moved, 3 partitions lost an in-sync replica"
     assert gone(caplog, 1) == ("WARNING", text)
     w.die(2)
-    await w.told()
+    await w.propagated()
     level, line = gone(caplog, 2)
     assert level == "WARNING"
     assert line.endswith("; without a leader: 1 partition (regent list partitions --offline)")
     await w.boot(1)
-    await w.told()
+    await w.propagated()
     assert ("INFO", "broker 1 is registered and gets the metadata of all partitions") in lines(caplog)
 
 
@@ -73,12 +73,12 @@ async def test_a_clean_stop_of_a_broker_is_a_warning_only_where_producers_wait(
     if producers_wait:
         w.term.controller.min_isr = MinIsr(2, {"single": 1})
         w.die(1)
-        await w.told()
+        await w.propagated()
         assert waits not in gone(caplog, 1)[1], "two of three replicas are enough"
     await w.controlled_shutdown(3)
     assert ("INFO", "broker 3 is free to stop: every partition that others can lead has moved away") in lines(caplog)
     w.die(3)
-    await w.told()
+    await w.propagated()
     level, line = gone(caplog, 3)
     assert level == ("WARNING" if producers_wait else "INFO")
     assert "session ended after a controlled shutdown" in line
@@ -133,7 +133,7 @@ async def test_a_cancelled_reassignment_is_logged_with_its_principal_and_the_rep
 ) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()
-    await w.told()
+    await w.propagated()
     await alter(w, {("t", 0): (2, 3)})
     await alter(w, {("t", 0): None})
     found = [line for _, line in lines(caplog)]
@@ -157,7 +157,7 @@ async def test_a_new_target_of_a_reassignment_is_logged_as_an_override(
 ) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term()
-    await w.told()
+    await w.propagated()
     await alter(w, {("t", 0): (2, 3)})
     await alter(w, {("t", 0): (2, 4)})
     decided = [line for _, line in lines(caplog, "regent.state-change")]

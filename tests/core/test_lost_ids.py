@@ -20,7 +20,7 @@ from state_machines.model.types import Broker
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, in_world, world
-from tests.core.test_topic_rewritten import OTHER_ID, ids_told, lost, metadata_ids, rewrite
+from tests.core.test_topic_rewritten import OTHER_ID, ids_sent, lost, metadata_ids, rewrite
 from tests.core.virtual_time import in_virtual_time
 from tests.polling import eventually
 
@@ -68,7 +68,7 @@ def given(w: World, *names: str) -> set[bool]:
 
 
 async def tries_over(w: World) -> None:
-    await w.ids_asked()
+    await w.ids_queried()
     assert not w.term.controller.lost_ids.tries_left
 
 
@@ -81,7 +81,7 @@ async def test_after_an_upgrade_all_topics_get_ids_by_the_leader_epochs_that_bro
     assert given(w) == {True}
     assert {state.leader_epoch for state in w.states.values()} == {3}
     for name in OLD:
-        assert w.assignment(name).topic_id in ids_told(w, name)
+        assert w.assignment(name).topic_id in ids_sent(w, name)
         assert metadata_ids(w, name) == {w.assignment(name).topic_id}
     assert w.node(TOPIC_IDS_BEGIN) is None
     w.agreed()
@@ -100,7 +100,7 @@ async def test_a_broker_that_is_frozen_after_an_upgrade_is_waited_for_and_named(
     assert "broker 3 (no response within 5.0 s)" in caplog.text
     assert "partition.metadata" not in caplog.text
     silence.frozen.clear()
-    await w.told()
+    await w.propagated()
     assert given(w) == {True}
     assert silence.queries == [1, 2, 3, 3], "answers are remembered"
     assert metadata_ids(w, "a") >= {w.assignment("a").topic_id}
@@ -114,7 +114,7 @@ async def test_a_frozen_broker_whose_session_ends_is_waited_for_no_more(w: World
     await tries_over(w)
     assert given(w) == {False}
     w.die(3)
-    await w.told()
+    await w.propagated()
     assert given(w) == {True}
 
 
@@ -124,13 +124,13 @@ async def test_a_frozen_broker_that_knows_ids_after_all_is_believed(w: World) ->
     silence = Silence(w, 3)
     await w.begin_term()
     await asyncio.sleep(lost_ids.ANSWER_S_MAX + 0.5)
-    assert ids_told(w, "a", UPDATE_METADATA, (3,)) == set(), "it would forget what it knows"
-    assert ids_told(w, "a", UPDATE_METADATA, (1, 2)) == {None}, "the others are not held up"
-    assert ids_told(w, "a", LEADER_AND_ISR) == {None}, "brokers do not forget by that"
+    assert ids_sent(w, "a", UPDATE_METADATA, (3,)) == set(), "it would forget what it knows"
+    assert ids_sent(w, "a", UPDATE_METADATA, (1, 2)) == {None}, "the others are not held up"
+    assert ids_sent(w, "a", LEADER_AND_ISR) == {None}, "brokers do not forget by that"
     silence.frozen.clear()
-    await w.told()
+    await w.propagated()
     assert [w.assignment(name).topic_id for name in OLD] == [id_of(name) for name in OLD]
-    assert ids_told(w, "a", UPDATE_METADATA, (3,)) == {id_of("a")}
+    assert ids_sent(w, "a", UPDATE_METADATA, (3,)) == {id_of("a")}
     w.agreed()
 
 
@@ -145,14 +145,14 @@ async def test_a_broker_that_obeys_a_higher_epoch_is_not_believed(w: World, capl
     await eventually(lambda: 3 in w.term.cluster.outranked)
     silence.frozen.clear()
     await tries_over(w)
-    await w.told()
+    await w.propagated()
     assert w.assignment("t").topic_id is None
     assert f"broker 3 ({lost_ids.OUTRANKED})" in caplog.text
     w.wires.errors.clear()
     w.die(3)
     w.knows[3] = {"t": id_of("t")}
     await w.boot(3)
-    await w.told()
+    await w.propagated()
     assert w.assignment("t").topic_id == id_of("t")
 
 
@@ -162,19 +162,19 @@ async def test_a_response_after_metadata_without_an_id_is_no_proof(w: World) -> 
     await w.begin_term()
     await tries_over(w)
     assert silence.queries.count(3) == TRIES_MAX
-    await w.told()
-    assert ids_told(w, "a", UPDATE_METADATA, (3,)) == {None}, "it is not left without metadata for ever"
+    await w.propagated()
+    assert ids_sent(w, "a", UPDATE_METADATA, (3,)) == {None}, "it is not left without metadata for ever"
     silence.frozen.clear()
     await w.bounce(2)
-    await w.told()
+    await w.propagated()
     assert given(w) == {False}
     w.knows[3] = dict.fromkeys(OLD)
     await w.bounce(3)
-    await w.told()
+    await w.propagated()
     assert given(w) == {False}, "its session ended, its process goes on"
     w.knows[3] = {}
     await w.bounce(3)
-    await w.told()
+    await w.propagated()
     assert given(w) == {True}
     w.agreed()
 
@@ -190,7 +190,7 @@ async def test_brokers_that_all_restarted_prove_nothing_not_even_to_the_next_ter
     assert given(w) == {False}
     w.knows = {broker: dict.fromkeys(OLD) for broker in (1, 2, 3)}
     await w.bounce(2)
-    await w.told()
+    await w.propagated()
     await w.active.crash()
     await w.serve()
     assert given(w) == {False}, "this daemon told them none"
@@ -233,7 +233,7 @@ async def test_new_topics_and_elections_do_not_wait_for_the_question(w: World) -
     await upgraded(w, dead_leader=1)
     Silence(w, 3)
     await w.begin_term()
-    assert {w.led()[name, 0] for name in OLD} == {(2, (2, 3))}, "the take-over elects"
+    assert {w.leaders()[name, 0] for name in OLD} == {(2, (2, 3))}, "the take-over elects"
     await w.topic("new", (2, 3), topic_id=None)
     await w.settle()
     assert w.assignment("new").topic_id is not None
@@ -241,11 +241,11 @@ async def test_new_topics_and_elections_do_not_wait_for_the_question(w: World) -
     await w.settle()
     w.die(2)
     await w.settle()
-    assert {w.led()[name, 0] for name in OLD} == {(3, (3,))}
+    assert {w.leaders()[name, 0] for name in OLD} == {(3, (3,))}
     assert w.term.controller.lost_ids.asking
     assert given(w) == {False}
     epoch = w.states["a", 0].leader_epoch
-    await eventually(lambda: w.wires.last_word(3, LEADER_AND_ISR)["a", 0] == (3, epoch))
+    await eventually(lambda: w.wires.last_sent(3, LEADER_AND_ISR)["a", 0] == (3, epoch))
 
 
 @in_virtual_time
@@ -328,7 +328,7 @@ async def test_a_topic_that_is_another_one_meanwhile_keeps_what_it_has(w: World,
         await w.topic("t", (1, 2), topic_id=OTHER_ID)
     await w.settle()
     silence.frozen.clear()
-    await w.told()
+    await w.propagated()
     cluster = w.term.cluster
     assert cluster.topic_by_id(id_of("t")) is None
     assert not w.term.controller.lost_ids.topics
@@ -346,17 +346,17 @@ async def test_the_verdict_is_remembered_until_a_broker_registers(w: World) -> N
     await tries_over(w)
     queries = len(silence.queries)
     await w.expand("t", (2, 3))
-    await w.told()
+    await w.propagated()
     await asyncio.sleep(120.0)
     assert len(silence.queries) == queries
     silence.frozen.clear()
     w.knows[3] = {"t": id_of("t")}
     w.wires.frames.clear()
     await w.bounce(3)
-    await w.told()
+    await w.propagated()
     assert w.assignment("t").topic_id == id_of("t")
     assert silence.queries[queries:] == [3]
-    assert ids_told(w, "t", UPDATE_METADATA, (3,)) == {id_of("t")}, "it is asked before it is told"
+    assert ids_sent(w, "t", UPDATE_METADATA, (3,)) == {id_of("t")}, "it is asked before it is told"
     w.agreed()
 
 

@@ -15,7 +15,14 @@ from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
 from state_machines.model.types import Assignment
 from tests.core.controller_world import World
-from tests.core.reassignment_kit import ReassignmentRequest, alter, ask_by_znode, asked_by_znode, caught_up, written
+from tests.core.reassignment_kit import (
+    ReassignmentRequest,
+    alter,
+    caught_up,
+    request_by_znode,
+    requested_by_znode,
+    written,
+)
 from tests.core.test_controller_kills import Scenario, deaths, first_term, next_term, once_more
 from tests.core.virtual_time import in_virtual_time
 
@@ -73,7 +80,7 @@ async def overridden(w: World) -> None:
 
 
 async def asked_of_the_znode(w: World) -> None:
-    await ask_by_znode(w, {("m", 0): (2, 3), ("m", 1): (3, 1), ("m", 5): (1,)})
+    await request_by_znode(w, {("m", 0): (2, 3), ("m", 1): (3, 1), ("m", 5): (1,)})
     await caught_up(w)
 
 
@@ -103,7 +110,7 @@ def ended(w: World) -> dict[str, Any]:
     """What a reassignment leaves behind."""
     return {
         "assigned": [written(w, "m", p) for p in (0, 1)],
-        "znode": asked_by_znode(w),
+        "znode": requested_by_znode(w),
         "deleted": {b: found for b in w.brokers if (found := w.wires.stopped(b))},
         "under way": dict(w.term.cluster.reassigning),
     }

@@ -88,7 +88,7 @@ async def test_znodes_of_deleted_topics_that_may_not_go_are_tried_every_five_sec
         for name, fails in (("t", 3), ("u", 2)):
             with closed(w, paths.partition(name, 0)):
                 await w.mark(name)
-                await w.told()
+                await w.propagated()
                 first_s, failed = now_s(), w.counters.failures[NOT_DELETED]
                 assert failed
                 for count in range(1, fails + 1):
@@ -100,7 +100,7 @@ async def test_znodes_of_deleted_topics_that_may_not_go_are_tried_every_five_sec
                         await asyncio.sleep(0.4)
                         await w.settle()
             await asyncio.sleep(0.4)
-            await w.told()
+            await w.propagated()
             assert not w.znodes_of(name)
             assert not w.term.controller.deletion_queue.refused
         again = signals(w, EventKind.DELETION_PROGRESS)
@@ -114,18 +114,18 @@ async def test_reassignments_whose_last_rewrite_is_refused_are_tried_every_five_
         await running(w, "t")
         for target, fails in (((2, 3), 3), ((3, 1), 2)):
             await alter(w, {("t", 0): target})
-            await w.told()
+            await w.propagated()
             with closed(w, paths.topic("t")):
                 tries = signals(w, EventKind.FINISH_REASSIGNMENTS)
                 await join(w)
                 for _ in range(3):
-                    await w.told()
+                    await w.propagated()
                 first_s = now_s()
                 await asyncio.sleep(5.0 * fails - 2.0)
                 await w.settle()
                 assert written(w, "t").moving
             await asyncio.sleep(5.0)
-            await w.told()
+            await w.propagated()
             assert not written(w, "t").moving
             assert pauses(tries)[-fails:] == [pytest.approx(5.0, abs=ABOUT)] * fails
             assert tries[-1] - first_s == pytest.approx(5.0 * fails, abs=ABOUT)
@@ -142,19 +142,19 @@ async def test_reassignments_that_are_refused_are_decided_on_again_every_five_se
         for target, fails in (((2, 3), 3), ((3, 1), 2)):
             with closed(w, paths.state("t", 0)):
                 await alter(w, {("t", 0): target})
-                await w.told()
+                await w.propagated()
                 tries.clear()
                 first_s = now_s()
                 await asyncio.sleep(5.0 * fails - 2.0)
                 await w.settle()
             await asyncio.sleep(4.0)
-            await w.told()
+            await w.propagated()
             assert pauses([first_s, *tries]) == [pytest.approx(5.0, abs=ABOUT)] * fails
             queue = w.term.controller.reassignment_queue
             assert (queue.again, queue.timers) == (set(), set())
             for _ in range(3):
                 await join(w)
-                await w.told()
+                await w.propagated()
             assert not written(w, "t").moving
             tries.clear()
             await asyncio.sleep(60.0)
@@ -192,13 +192,13 @@ async def test_an_endpoint_that_goes_stays_listed_for_ten_seconds_each_time() ->
         await w.begin_term()
         for away_s in (9.0, None, 9.0, 9.0, None, None):
             zk = await endpoint(w)
-            await w.told()
+            await w.propagated()
             assert listed(w) == BOTH
             w.server.expire(zk.session_id)
-            await w.told()
+            await w.propagated()
             for wait_s in (9.0,) if away_s else (9.7, 0.5):
                 await asyncio.sleep(wait_s)
-                await w.told()
+                await w.propagated()
                 assert listed(w) == (INTERNAL if wait_s == 0.5 else BOTH)
         assert w.term.controller.endpoint_gone_s is None
 

@@ -41,13 +41,13 @@ async def test_what_was_missed_while_suspended_is_found_and_every_watch_is_armed
     await asyncio.sleep(3.0)
     assert (w.server.tree.zxid, len(w.wires.frames)) == (zxid, frames), "nothing is written or sent meanwhile"
     w.server.resume(session(w))
-    await w.told()
-    assert w.led() == {
+    await w.propagated()
+    assert w.leaders() == {
         ("t", 0): (2, (2, 3)), ("t", 1): (3, (3,)), ("t", 2): (3, (3, 2)), ("new", 0): (2, (2, 3)),
     }  # fmt: skip
     [port] = {
         e.port
-        for b in w.wires.heard(2, UPDATE_METADATA)[-1].live_brokers
+        for b in w.wires.requests(2, UPDATE_METADATA)[-1].live_brokers
         for e in b.endpoints
         if b.id_ == 3 and e.listener == "INTERNAL"
     }
@@ -59,10 +59,10 @@ async def test_what_was_missed_while_suspended_is_found_and_every_watch_is_armed
     await w.topic("newer", (3,))
     w.die(2)
     await w.leader_writes("t", 2, (3,), notify=True)
-    await w.told()
-    assert {leader for leader, _ in w.led().values()} == {3}
-    assert ("new", 1) in w.led()
-    assert ("newer", 0) in w.led()
+    await w.propagated()
+    assert {leader for leader, _ in w.leaders().values()} == {3}
+    assert ("new", 1) in w.leaders()
+    assert ("newer", 0) in w.leaders()
     w.agreed()
 
 
@@ -73,8 +73,8 @@ async def test_two_lost_connections_in_a_row_lose_no_event(w: World) -> None:
     w.server.resume(session(w))
     await w.term.controller.ready.wait()
     w.server.blip(session(w))
-    await eventually(lambda: ("t", 2) in w.led())
-    await w.told()
+    await eventually(lambda: ("t", 2) in w.leaders())
+    await w.propagated()
     w.agreed()
 
 
@@ -90,7 +90,7 @@ async def test_a_connection_that_comes_and_goes_is_compared_again_each_time(w: W
     assert not w.term.controller.ready.is_set()
     assert not w.term.gate.open()
     w.server.resume(session(w))
-    await w.told()
+    await w.propagated()
     await w.seize()
     assert "another controller" in await w.active.ended(), "our own watches are armed"
 
@@ -114,7 +114,7 @@ async def test_nothing_is_sent_between_reconnecting_and_comparing_the_claim(w: W
         assert not w.term.gate.open()
         assert len(w.wires.frames) == frames
         compared.set()
-        await w.told()
+        await w.propagated()
     assert len(w.wires.frames) > frames
     assert w.wires.sent_while_closed == 0
 
@@ -125,10 +125,10 @@ async def test_a_foreign_claim_meanwhile_ends_the_term(w: World) -> None:
     w.server.suspend(session(w))
     await w.seize()
     w.die(1)
-    before = w.led()
+    before = w.leaders()
     w.server.resume(session(w))
     assert "no longer ours" in await w.active.ended()
-    assert w.led() == before
+    assert w.leaders() == before
 
 
 @in_world(before=running)
@@ -144,8 +144,8 @@ async def test_waiting_for_the_connection_costs_nothing(w: World) -> None:
     assert loop.time() - began_s == pytest.approx(60.0, abs=0.1)
     assert loop.turns - turns < 60 * 300, "at most one look each 20 ms and wait, for the queue and for each channel"
     w.server.resume(session(w))
-    await w.told()
-    assert {leader for leader, _ in w.led().values()} == {2}
+    await w.propagated()
+    assert {leader for leader, _ in w.leaders().values()} == {2}
 
 
 @in_world(before=running)
@@ -157,7 +157,7 @@ async def test_a_lease_that_runs_out_while_suspended_ends_the_term_at_once(w: Wo
     with pytest.raises(NotController):
         await waiting
     w.server.resume(session(w))
-    assert w.led()["t", 0][0] == 1
+    assert w.leaders()["t", 0][0] == 1
 
 
 @pytest.mark.seed("S4-86")
@@ -181,6 +181,6 @@ async def test_without_a_lease_nothing_is_written_or_sent_though_connected(w: Wo
     assert len(w.wires.frames) == frames
     assert w.server.tree.zxid == zxid + 1, "only the broker's own end"
     w.active.renew()
-    await w.told()
-    assert w.led()["t", 0] == (2, (2, 3))
+    await w.propagated()
+    assert w.leaders()["t", 0] == (2, (2, 3))
     assert w.wires.sent_while_closed == 0

@@ -107,7 +107,7 @@ async def test_one_broker_that_saw_a_higher_epoch_is_named_and_the_others_are_co
         await asyncio.sleep(1.0)
     assert w.term.outranked.brokers == [2]
     w.die(1)
-    await eventually(lambda: w.led()["t", 0] == (3, (2, 3)))
+    await eventually(lambda: w.leaders()["t", 0] == (3, (2, 3)))
     await asyncio.sleep(60.0)
     assert not w.term.gate.ended, "one of two is not most of them"
     w.die(3)
@@ -248,7 +248,7 @@ async def test_a_term_leaves_nothing_behind(w: World) -> None:
     armed = []
     for _ in range(3):
         await seat.begin()
-        await w.told()
+        await w.propagated()
         w.server.suspend(seat.zk.session_id)
         w.term.gate.end("a test")
         await seat.ended()
@@ -268,9 +268,9 @@ async def test_the_model_of_a_former_term_is_not_kept_in_memory(w: World) -> Non
     gc.disable()
     try:
         await seat.begin()
-        await w.told()
+        await w.propagated()
         w.die(1)
-        await w.told()
+        await w.propagated()
         known = [weakref.ref(part) for part in (w.term, w.term.cluster, w.term.channels, w.term.controller)]
         w.term.gate.end("a test")
         await seat.ended()
@@ -311,7 +311,7 @@ async def test_what_was_frozen_in_a_term_before_is_thawed_in_the_next_one() -> N
                 gc.collect()
                 assert kept() is not None
                 await seat.begin()
-                await w.told()
+                await w.propagated()
             assert kept() is None
         finally:
             gc.unfreeze()

@@ -18,7 +18,7 @@ from state_machines.model.types import Assignment
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, in_world
-from tests.core.reassignment_kit import alter, caught_up, told, written
+from tests.core.reassignment_kit import alter, caught_up, propagated, written
 
 OTHER_ID = b"another topic id"
 
@@ -36,17 +36,17 @@ async def running(w: World, *replicas: tuple[int, ...]) -> None:
     await w.topic("other", (3, 1), leaders=True)
     await w.serve()
     w.wires.frames.clear()
-    w.questioned.clear()
+    w.queried.clear()
 
 
-def ids_told(
+def ids_sent(
     w: World, name: str = "t", api: int = LEADER_AND_ISR, brokers: Iterable[int] = (1, 2, 3)
 ) -> set[bytes | None]:
     """Every id that any of the brokers was told with LeaderAndIsr."""
     return {
         found.topic_id.bytes if found.topic_id else None
         for broker in brokers
-        for request in w.wires.heard(broker, api)
+        for request in w.wires.requests(broker, api)
         for found in request.topic_states
         if found.topic_name == name
     }
@@ -54,7 +54,7 @@ def ids_told(
 
 def metadata_ids(w: World, name: str = "t") -> set[bytes | None]:
     """Every id that any broker was told with UpdateMetadata."""
-    return ids_told(w, name, UPDATE_METADATA)
+    return ids_sent(w, name, UPDATE_METADATA)
 
 
 # -- while a term knows the topic
@@ -67,17 +67,17 @@ async def test_a_topic_rewritten_without_its_id_keeps_it(
     w: World, topic_id: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, topic_id)
-    await w.told()
+    await w.propagated()
     assert w.assignment("t").topic_id == id_of("t")
     assert "without its topic id" in caplog.text
     w.die(1)
-    await w.told()
-    assert w.led()["t", 0] == (2, (2, 3))
-    assert ids_told(w) == {id_of("t")}
-    assert w.questioned == []
+    await w.propagated()
+    assert w.leaders()["t", 0] == (2, (2, 3))
+    assert ids_sent(w) == {id_of("t")}
+    assert w.queried == []
     await w.active.crash()
     await w.serve()
-    assert ids_told(w) == {id_of("t")}
+    assert ids_sent(w) == {id_of("t")}
     w.agreed()
 
 
@@ -93,13 +93,13 @@ async def test_another_id_is_believed_where_brokers_refused_the_known_one(
     w.witness.receive(BrokerResponse(2, broker.epoch, Api.LEADER_AND_ISR, 0, failed, {row: False}))
     assert "put topic_id from partition.metadata" in caplog.text
     await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, OTHER_ID)
-    await w.told()
+    await w.propagated()
     assert w.assignment("t").topic_id == OTHER_ID
-    assert ids_told(w) == {OTHER_ID}
+    assert ids_sent(w) == {OTHER_ID}
     assert {w.states["t", p].leader_epoch for p in (0, 1)} == {4}, "brokers take no notice of an epoch they know"
     assert w.term.cluster.topic_by_id(id_of("t")) is None
     await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, id_of("t"))
-    await w.told()
+    await w.propagated()
     assert w.assignment("t").topic_id == OTHER_ID, "nobody refused that"
 
 
@@ -110,9 +110,9 @@ async def test_a_topic_that_was_never_propagated_takes_the_id_of_its_znode(w: Wo
     await rewrite(w, "t", {}, OTHER_ID)
     await w.begin_term()
     await rewrite(w, "t", {0: (1, 2)}, id_of("t"))
-    await w.told()
-    assert (w.assignment("t").topic_id, w.led()) == (id_of("t"), {("t", 0): (1, (1, 2))})
-    assert ids_told(w) == {id_of("t")}
+    await w.propagated()
+    assert (w.assignment("t").topic_id, w.leaders()) == (id_of("t"), {("t", 0): (1, (1, 2))})
+    assert ids_sent(w) == {id_of("t")}
 
 
 @in_world()
@@ -120,7 +120,7 @@ async def test_below_ibp_2_8_a_known_id_is_kept_too(w: World) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.begin_term("2.7-IV1")
     await rewrite(w, "t", {0: (1, 2)})
-    await w.told()
+    await w.propagated()
     assert w.assignment("t").topic_id == id_of("t")
 
 
@@ -128,11 +128,11 @@ async def test_below_ibp_2_8_a_known_id_is_kept_too(w: World) -> None:
 @in_world(before=running)
 async def test_partitions_that_were_cut_are_written_back_and_added_ones_start(w: World) -> None:
     """Somebody adds a partition to what was there before others were added."""
-    before = w.led()
+    before = w.leaders()
     await rewrite(w, "t", {0: (1, 2, 3), 2: (3, 2)})
-    await w.told()
+    await w.propagated()
     assert w.assignments()["t"] == {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 2)}
-    assert w.led() == before | {("t", 2): (3, (3, 2))}
+    assert w.leaders() == before | {("t", 2): (3, (3, 2))}
     w.agreed()
 
 
@@ -141,15 +141,15 @@ async def test_partitions_that_were_cut_are_written_back_and_added_ones_start(w:
 async def test_a_reassignment_that_was_cut_goes_on_to_its_target(w: World, caplog: pytest.LogCaptureFixture) -> None:
     await running(w, (1, 2))
     await alter(w, {("t", 0): (2, 3)})
-    await told(w)
+    await propagated(w)
     await rewrite(w, "t", {0: w.assignments()["t"][0]})
-    await told(w)
+    await propagated(w)
     assert written(w, "t") == Assignment((2, 3, 1), (3,), (1,))
     assert "the reassignment of 1 partitions" in caplog.text
     await w.active.crash()
     await w.begin_term()
     await caught_up(w)
-    assert (written(w, "t"), w.led()["t", 0]) == (Assignment((2, 3)), (2, (2, 3)))
+    assert (written(w, "t"), w.leaders()["t", 0]) == (Assignment((2, 3)), (2, (2, 3)))
     w.agreed()
 
 
@@ -157,11 +157,11 @@ async def test_a_reassignment_that_was_cut_goes_on_to_its_target(w: World, caplo
 async def test_a_reassignment_that_is_cut_right_before_its_last_rewrite_ends_at_its_target(w: World) -> None:
     await running(w, (1, 2))
     await alter(w, {("t", 0): (2, 3)})
-    await told(w)
+    await propagated(w)
     w.active.script.at(paths.topic("t"), lambda: rewrite(w, "t", {0: (2, 3, 1)}))
     await caught_up(w)
-    await told(w)
-    assert (written(w, "t"), w.led()["t", 0]) == (Assignment((2, 3)), (2, (2, 3)))
+    await propagated(w)
+    assert (written(w, "t"), w.leaders()["t", 0]) == (Assignment((2, 3)), (2, (2, 3)))
     assert w.assignment("t").topic_id == id_of("t")
     w.agreed()
 
@@ -171,9 +171,9 @@ async def test_other_replicas_in_the_znode_are_left_alone(w: World) -> None:
     """What runs is only changed by a reassignment; whoever writes it there means the next controller."""
     await running(w, (1, 2))
     await rewrite(w, "t", {0: (3, 2)}, id_of("t"))
-    await w.told()
+    await w.propagated()
     assert w.assignments()["t"] == {0: (3, 2)}
-    assert w.led()["t", 0] == (1, (1, 2))
+    assert w.leaders()["t", 0] == (1, (1, 2))
 
 
 # -- when a term begins
@@ -198,9 +198,9 @@ async def test_a_new_term_has_the_id_from_the_broker_that_knows_it(w: World, kno
     assert metadata_ids(w) == {id_of("t")}, "brokers would forget it"
     w.wires.frames.clear()
     w.die(1)
-    await w.told()
-    assert w.led()["t", 0] == (2, (2, 3))
-    assert ids_told(w) == {id_of("t")}
+    await w.propagated()
+    assert w.leaders()["t", 0] == (2, (2, 3))
+    assert ids_sent(w) == {id_of("t")}
     w.agreed()
 
 
@@ -210,14 +210,14 @@ async def test_an_id_that_no_broker_knows_is_not_made_up(w: World, caplog: pytes
     w.knows = {1: {}, 2: {"other": id_of("other"), "t": None}, 3: {}}
     await w.serve()
     assert w.assignment("t").topic_id is None
-    assert ids_told(w) == {None}
+    assert ids_sent(w) == {None}
     assert "put topic_id from partition.metadata" in caplog.text
     w.die(1)
-    await w.told()
-    assert w.led()["t", 0] == (2, (2, 3)), "it is led all the same"
+    await w.propagated()
+    assert w.leaders()["t", 0] == (2, (2, 3)), "it is led all the same"
     await rewrite(w, "t", {0: (1, 2, 3)}, id_of("t"))
-    await w.told()
-    assert ids_told(w) == {None, id_of("t")}
+    await w.propagated()
+    assert ids_sent(w) == {None, id_of("t")}
     assert w.states["t", 0].leader_epoch == 5, "a leader whose ISR change was refused hears a new epoch"
     assert (await w.alter_partition(2, w.proposal("t", 0, (2,)))).partitions[0].error == 0
     w.agreed()
@@ -247,8 +247,8 @@ async def test_no_broker_is_queried_where_no_id_is_lost(w: World) -> None:
     await running(w)
     await w.expand("t", (2, 3))
     await w.topic("new", (2, 3), topic_id=None)
-    await w.told()
-    assert w.questioned == []
+    await w.propagated()
+    assert w.queried == []
     assert None not in {w.assignment(name).topic_id for name in ("fresh", "new", "t")}
 
 
@@ -262,7 +262,7 @@ async def test_a_topic_that_appears_without_its_id_is_not_forgotten_with_the_con
     await w.topic("late", (1, 2), leaders=True)
     await rewrite(w, "late", {0: (1, 2)})
     w.server.release_watches(session)
-    await w.told()
+    await w.propagated()
     assert w.assignment("late").topic_id == id_of("late")
     assert metadata_ids(w, "late") == {id_of("late")}
     w.agreed()

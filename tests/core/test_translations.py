@@ -54,7 +54,7 @@ async def test_topics_are_deleted_by_name_and_by_id(w: World) -> None:
         (None, b"?" * 16, Error.UNKNOWN_TOPIC_ID),
         (None, ZERO_ID, Error.UNKNOWN_TOPIC_ID),
     ]
-    assert not w.led()
+    assert not w.leaders()
 
 
 @in_world(before=running)
@@ -62,7 +62,7 @@ async def test_a_deletion_by_name_and_id_is_an_invalid_request(w: World) -> None
     both = t.DeleteTopicsRequest(1_000, (), (t.TopicToDelete("t", id_of("t")),))
     response = await respond(w, Api.DELETE_TOPICS, both)
     assert [(d.error_code, d.error_message) for d in response.responses] == [(Error.INVALID_REQUEST, NAME_OR_ID)]
-    assert ("t", 0) in w.led()
+    assert ("t", 0) in w.leaders()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ async def test_an_election_has_a_response_by_topic(w: World) -> None:
         "u": [(0, 3)],
         "v": [(0, 84)],
     }
-    assert w.led()["t", 0][0] == 1
+    assert w.leaders()["t", 0][0] == 1
     everything = await respond(w, Api.ELECT_LEADERS, p.ElectLeadersRequest(None, 30_000))
     assert everything.replica_election_results == (p.ElectedTopic("t", (p.ElectedPartition(1),)),)
 
@@ -149,4 +149,4 @@ async def test_a_principal_without_permission_is_refused_by_every_call(w: World)
         codes = {response.error_code} if hasattr(response, "error_code") else {d.error_code for d in response.responses}
         assert codes <= {Error.TOPIC_AUTHORIZATION_FAILED, Error.CLUSTER_AUTHORIZATION_FAILED}
         assert codes
-    assert ("t", 0) in w.led()
+    assert ("t", 0) in w.leaders()
