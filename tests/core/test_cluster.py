@@ -12,7 +12,15 @@ from state_machines.decisions.topic_change import new_partitions
 from state_machines.machines.draft import Draft
 from state_machines.model.cluster import StaleChange, leadership_of
 from state_machines.model.decision import ReplicaMove
-from state_machines.model.types import NO_LEADER, Assignment, Leadership, PartitionState, ReplicaState, TopicAssignment
+from state_machines.model.types import (
+    NO_LEADER,
+    Assignment,
+    Leadership,
+    PartitionRow,
+    PartitionState,
+    ReplicaState,
+    TopicAssignment,
+)
 from tests.core.model import EPOCH, P, carried_out, come_back, decided, die, enter, make_cluster, topic, writes_of
 
 
@@ -265,3 +273,42 @@ def test_assignments_of_known_partitions_are_observed() -> None:
     assert cluster.rows[1].assignment == Assignment((1, 2)), "the row follows by a decision"
     assert cluster.observe_assignments("t", 5, {1: Assignment((1, 2))}) == [1]
     assert cluster.reassigning == {}
+
+
+@pytest.mark.seed("S4-64")
+def test_rows_whose_isr_has_brokers_outside_of_the_assignment_are_strays() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((1, 2), 1, (1, 3)), P((1, 2), 1, (1, 3)))
+    assert cluster.observe_strays([0, 1]) == [1]
+    assert cluster.observe_strays() == [2]
+    assert cluster.reassigning == dict.fromkeys((1, 2), Assignment((1, 2)))
+    assert (cluster.rows[1].assignment.replicas, cluster.hosted(3)) == ((1, 2, 3), [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("assignment", "leader", "isr", "preferred", "behind"),
+    [
+        (Assignment((1, 2)), 1, (1, 2), True, False),
+        (Assignment((1, 2)), 2, (2,), False, True),
+        (Assignment((3, 1, 2), (3,), (2,)), 1, (1, 2), True, False),
+        (Assignment((1, 2, 3), (3,), (2,)), 2, (2,), False, True),
+    ],
+)
+def test_a_replica_that_is_being_added_is_neither_preferred_nor_missing(
+    assignment: Assignment, leader: int, isr: tuple[int, ...], preferred: bool, behind: bool
+) -> None:
+    row = PartitionRow(0, 0, assignment, PartitionState.ONLINE, leader, 0, isr, EPOCH, 0)
+    assert (row.led_as_preferred, row.under_replicated) == (preferred, behind)
+
+
+def test_a_decision_without_rows_keeps_its_writes_and_the_other_rows() -> None:
+    cluster = make_cluster(*[P((1, 2), 1)] * 3)
+    draft = Draft(cluster)
+    draft.lead(2, 2, (2,), "a test")
+    for i in (0, 1):
+        draft.move_replica(ReplicaMove(i, 1, ReplicaState.OFFLINE, "a test"))
+        draft.refuse(i, "ONLINE", "a test")
+    draft.send_metadata([0, 1])
+    left = draft.finish().without([0])
+    assert [change.entity for change in left.writes] == [2]
+    assert ([move.entity for move in left.replica_moves], left.metadata) == ([1], [1])
+    assert [refusal.entity for refusal in left.refusals] == [1]
