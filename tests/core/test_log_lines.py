@@ -14,6 +14,7 @@ from controller.engine.min_isr import UNKNOWN, MinIsr, led_but_under
 from controller.journal.report import BROKERS_SHOWN, Report
 from controller.process.logs import logging_to
 from controller.process.stall_guard import stacks
+from controller.process.wording import NAMED_MAX, abbreviate, named
 from state_machines.decisions.alter_partition import ISR_CHANGED
 from state_machines.model.decision import Change
 from tests.core.carried_kit import create, created, topic
@@ -117,6 +118,15 @@ async def test_an_isr_line_names_the_brokers_that_joined_and_left(w: World, capl
     found = [line for _, line in lines(caplog, "regent.state-change")]
     assert "ISR changes of leaders: broker 2 left the ISR of 1 partition" in found
     assert "ISR changes of leaders: broker 2 joined the ISR of 1 partition" in found
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, ""), (1, "0"), (NAMED_MAX, "0, 1, 2, 3, 4"), (NAMED_MAX + 1, "0, 1, 2, 3, 4 and 1 more")]
+)
+def test_names_beyond_a_bound_are_counted(count: int, shown: str) -> None:
+    assert named(range(count)) == shown
+    names = [str(number) for number in range(count)]
+    assert abbreviate(names) == shown.replace("more", "more topics")
 
 
 def test_an_isr_line_names_a_bounded_number_of_brokers() -> None:

@@ -218,6 +218,19 @@ def test_a_state_written_by_hand_on_a_quiet_cluster_is_a_difference(
     assert not watcher.tracker.model.shutting_down, "one moved partition is no clean shutdown"
 
 
+def test_an_inferred_shutdown_is_withdrawn_once_its_wait_is_over() -> None:
+    w, watcher = watched(*MIXED)
+    watcher.now = 4_096.0
+    w.write(T0, 1, 1, (1, 2))
+    watcher.read(seconds=1.0)
+    watcher.read(seconds=1.0)
+    assert watcher.tracker.model.shutting_down == {3}
+    watcher.read(seconds=WAIT_S - 1.0)
+    assert watcher.tracker.model.shutting_down == {3}
+    watcher.read(seconds=1.0)
+    assert not watcher.tracker.model.shutting_down
+
+
 def test_after_a_planted_state_and_a_withdrawn_inference_the_next_events_agree() -> None:
     w, watcher = watched(*MIXED)
     w.write(T0, 1, 1, (1, 2))
