@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
 
+from brokers.wire.errors import Error, error_name
 from brokers.wire.primitives import Malformed
 from brokers.wire.responses import SMALL_RESPONSE_BYTES, Errors, Failure, parse_response
 from brokers.wire.versions import Api
@@ -112,3 +113,14 @@ def test_a_cut_response_is_malformed(cut: int) -> None:
     frame = leader_and_isr(7, 0, [0, 3])
     with pytest.raises(Malformed):
         parse_response(Api.LEADER_AND_ISR, 7, frame[:-cut], 7)
+
+
+@pytest.mark.parametrize("error", Error)
+def test_error_codes_are_kafkas_and_are_named_with_their_number(error: Error) -> None:
+    assert ErrorCode(error).name == error.name.lower()
+    assert error_name(error) == f"{error.name} ({int(error)})"
+
+
+def test_an_unknown_error_code_is_named_by_its_number() -> None:
+    assert len(Error.__members__) == len(Error), "no two names have one code"
+    assert error_name(9_999) == "error 9999"
