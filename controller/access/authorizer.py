@@ -24,6 +24,8 @@ log = logging.getLogger("regent.controller")
 
 AGAIN_S: Final = 30.0
 """Pause before lists that ZooKeeper refused are read again."""
+RETRY_S: Final = 2.0
+"""Pause before lists are read again whose reading failed: the connection may stand, and then no event follows."""
 MALFORMED_NAMED_MAX: Final = 100
 """Paths of malformed lists that were logged; further ones are not named."""
 
@@ -107,15 +109,17 @@ class Authorizer:
         self._served.set()
 
     async def follow(self, zk: ZooKeeper) -> None:
-        """Keeps the lists up to date until cancelled. While the connection is lost it waits for :meth:`look_again`.
+        """Keeps the lists up to date until cancelled.
 
-        A timer reads lists again that ZooKeeper refused: a repaired ACL of a znode fires no watch.
+        A timer reads lists again whose reading failed, or that ZooKeeper refused: neither a server in trouble nor a
+        repaired ACL of a znode fires a watch.
         """
         self._changed.set()
-        refused = ""
+        refused, failed = "", False
         while True:
+            pause_s = RETRY_S if failed else AGAIN_S if refused or self._closed else None
             with suppress(TimeoutError):
-                async with asyncio.timeout(AGAIN_S if refused or self._closed else None):
+                async with asyncio.timeout(pause_s):
                     await self._changed.wait()
             self._changed.clear()
             try:
@@ -124,7 +128,7 @@ class Authorizer:
                     log.info("access control lists are readable again, and hold")
                 refused = ""
             except (NotConnected, OutcomeUnknown):
-                self._all = True
+                self._all = failed = True
                 continue
             except ZkError as error:
                 if refused != str(error):
@@ -135,6 +139,7 @@ class Authorizer:
                         AGAIN_S,
                     )
                 self._acls, self._all, refused = unreadable(), True, str(error)
+            failed = False
             self._known.set()
 
     async def _read(self, zk: ZooKeeper) -> None:

@@ -16,7 +16,7 @@ from brokers.wire.messages import security as s
 from brokers.wire.messages import topics as t
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
-from controller.access.authorizer import AGAIN_S, Authorizer
+from controller.access.authorizer import AGAIN_S, RETRY_S, Authorizer
 from controller.access.principals import Principals
 from metadata_store.acl import ADMIN, Acl
 from metadata_store.errors import NotConnected
@@ -251,6 +251,26 @@ async def test_all_lists_are_read_again_after_a_connection_was_lost_at_any_step_
         await asyncio.sleep(1.0)
         assert next(zk.left) < 0, "the connection was lost"
         assert authorizer.may(ALICE, "10.0.0.7", Operation.CREATE, Resource.TOPIC, "x") is allowed
+    following.cancel()
+
+
+@pytest.mark.parametrize("failed_at", range(7))
+@in_virtual_time
+async def test_the_first_lists_are_read_again_without_an_event_after_any_step_failed(failed_at: int) -> None:
+    """A server in trouble refuses a request on a connection that stands: no reconnect follows."""
+    server = MemoryServer()
+    operator, zk = MemoryZooKeeper(server), LossyZooKeeper(server)
+    await operator.connect(1.0)
+    await zk.connect(1.0)
+    await authorizer_starts(operator)
+    await put(operator, on_topic("x", allow(ALICE, "Create")))
+    authorizer = Authorizer(Principals(), lists=True)
+    zk.left = count(failed_at, -1)
+    following = asyncio.ensure_future(authorizer.follow(zk))
+    async with asyncio.timeout(2 * RETRY_S):
+        await authorizer.ready()
+    assert next(zk.left) < 0, "a step failed"
+    assert authorizer.may(ALICE, "10.0.0.7", Operation.CREATE, Resource.TOPIC, "x")
     following.cancel()
 
 
