@@ -273,6 +273,9 @@ def test_assignments_of_known_partitions_are_observed() -> None:
     assert cluster.rows[1].assignment == Assignment((1, 2)), "the row follows by a decision"
     assert cluster.observe_assignments("t", 5, {1: Assignment((1, 2))}) == [1]
     assert cluster.reassigning == {}
+    cluster.observe_assignments("t", 6, {1: moving})
+    cluster.observe_topic_gone("t")
+    assert cluster.reassigning == {}
 
 
 @pytest.mark.seed("S4-64")

@@ -72,7 +72,10 @@ def test_a_repeated_request_is_sent_to_replicas_again_as_new() -> None:
     do(w.request({0: (2, 3)}))
     assert w.rewrites == [1, 0]
     assert w.row().leader_epoch == 2
-    assert w.propagation.pending[3].lead == {0: True}
+    assert w.propagation.pending[3].take_lead(1) == {0: True}
+    w.found(1, (1, 3))
+    do(w.request({0: (2, 3)}))
+    assert w.propagation.pending[3].lead == {0: False}, "in sync it has records, and keeps its log"
 
 
 @pytest.mark.seed("S4-84")

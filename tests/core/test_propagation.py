@@ -98,6 +98,7 @@ def test_leader_and_isr_for_one_broker_stays_new_and_needs_a_registration() -> N
     propagation = propagation_of(cluster)
     propagation.leader_and_isr_to(1, [0, 1])
     propagation.leader_and_isr_to(1, [1], is_new=True)
+    propagation.leader_and_isr_to(1, [1])
     propagation.leader_and_isr_to(77, [0])
     assert propagation.pending[1].lead == {0: False, 1: True}
     assert propagation.pending[2].lead == {}
