@@ -67,6 +67,19 @@ async def test_a_refused_growth_has_kafkas_error(w: World) -> None:
 
 
 @in_world(before=running)
+async def test_each_topic_of_a_request_grows_or_is_refused_on_its_own(w: World) -> None:
+    for name in ("u", "v"):
+        await w.topic(name, (1, 2), leaders=True)
+    await w.propagated()
+    wanted = [grow("t", 1), grow("u", 2), grow("never", 2), grow("v", 3)]
+    for validate_only in (True, False):
+        answer = await carried(w, type(wanted[0])(tuple(one.topics[0] for one in wanted), 5_000, validate_only))
+        assert [(r.name, int(r.error_code)) for r in answer.results] == [("t", 37), ("u", 0), ("never", 3), ("v", 0)]
+        grown = {"u": 1, "v": 1} if validate_only else {"u": 2, "v": 3}
+        assert {name: len(found) for name, found in w.assignments().items()} == {"t": 2} | grown
+
+
+@in_world(before=running)
 async def test_a_reassignment_under_way_holds_it_up(w: World) -> None:
     found = w.assignment("t")
     moving = {**found.partitions, 0: Assignment((1, 2, 3), (3,), (2,))}
