@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
 from unittest import mock
 
@@ -12,51 +11,15 @@ from controller.daemon.state import DaemonState
 from controller.engine.conflict_rounds import ConflictRounds
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
-from controller.handlers import controlled_shutdown, delete_topics, deletion, log_directories
-from controller.requests.calls import PendingShutdown
+from controller.handlers import deletion
 from controller.role.errors import PositionLost
 from controller.role.mode import Mode
 from controller.role.queue import QueuePosition
 from controller.role.queue_member import QueueMember
-from state_machines.model.types import Topic
 from tests.simulation.planting import mutation, put
 
 LONG_S = 100.0
 """Shorter than what healed clusters are given, longer than anything may be stuck."""
-
-
-@mutation
-def ignore_failed_log_directories(stack: ExitStack) -> None:
-    """Notifications of failed log directories are deleted, and no broker is queried for its replicas."""
-
-    def query(_c: Controller, _brokers: Iterable[int]) -> None: ...
-
-    put(stack, log_directories, "_ask", query)
-
-
-@mutation
-def no_response_to_a_broker_that_leads_nothing(stack: ExitStack) -> None:
-    """ControlledShutdown is answered once a leader moved."""
-    respond = controlled_shutdown._answer_when_told
-
-    async def when_moved(c: Controller, pending: PendingShutdown, rows: Sequence[int], *more: object) -> None:
-        if rows and any(c.cluster.rows[i].leader != pending.call.broker_id for i in rows):
-            await respond(c, pending, rows, *more)  # type: ignore[arg-type]
-        else:
-            await pending.reply
-
-    put(stack, controlled_shutdown, "_answer_when_told", when_moved)
-
-
-@mutation
-def wait_without_end_for_a_deletion(stack: ExitStack) -> None:
-    """DeleteTopics waits for topics whose brokers are away, whatever time-out the client gives."""
-    wait = delete_topics._wait
-
-    async def for_ever(c: Controller, waiting: Sequence[Topic], _timeout_s: float) -> set[str]:
-        return await wait(c, waiting, math.inf)
-
-    put(stack, delete_topics, "_wait", for_ever)
 
 
 @mutation
