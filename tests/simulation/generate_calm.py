@@ -11,7 +11,7 @@ from typing import Final
 
 from tests.simulation.plan import Action, Word
 
-SHARE: Final = 0.4
+SHARE: Final = 0.27
 """Share of seeds with a calm."""
 LENGTH_S: Final = (72.0, 78.0)
 """A minute, and the time until troubles that began before it are over."""
