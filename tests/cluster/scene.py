@@ -75,6 +75,17 @@ class Scene:
         await everything_read(self.load, self.reader)
         await agreed(self.daemon)
 
+    async def settled(self) -> None:
+        """Waits after an outage of ZooKeeper until every broker is registered, the daemon active and all is proven."""
+
+        async def all_registered() -> bool:
+            return await self.w.cluster.registered() == set(self.w.cluster.brokers)
+
+        await eventually(all_registered, 90.0)
+        await self.w.reconnected()
+        await self.active(90.0)
+        await self.proven()
+
     async def restored(self) -> None:
         """Boots processes that a failed test left down, so that one failure does not become many."""
         for broker in self.w.cluster.brokers:

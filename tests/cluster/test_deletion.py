@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -15,27 +14,11 @@ from tests.polling import eventually
 pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.seed("S4-77", "S4-78")]
 
 
-def logs(stage: Scene, topic: str) -> dict[int, set[str]]:
-    """Returns partition logs of a topic by broker; logs renamed for a later removal do not count."""
-    return {
-        broker: {log.name for log in _logs(process.folder, topic) if not log.name.endswith("-delete")}
-        for broker, process in stage.w.cluster.brokers.items()
-    }
-
-
-def _logs(folder: Path, topic: str) -> list[Path]:
-    return [*folder.glob(f"data-*/{topic}-*")]
-
-
 async def started(stage: Scene, topic: str, replicas: dict[int, list[int]]) -> None:
     """Creates a topic and waits until each replica has its log and is in sync."""
     await create_topic(stage.w.zk, topic, replicas, config={"retention.ms": "60000"})
-
-    def there() -> bool:
-        wanted = {b: {f"{topic}-{p}" for p, on in replicas.items() if b in on} for b in stage.w.cluster.brokers}
-        return logs(stage, topic) == wanted
-
-    await eventually(there, 30.0)
+    wanted = {(broker, partition) for partition, brokers in replicas.items() for broker in brokers}
+    await eventually(lambda: stage.w.hosting(topic) == wanted, 30.0)
     await stage.w.healed()
 
 
@@ -47,7 +30,7 @@ async def mark(stage: Scene, topic: str) -> None:
 async def gone(stage: Scene, topic: str) -> bool:
     """Returns whether nothing is left in ZooKeeper and on the brokers."""
     last = (paths.topic(topic), paths.topic_config(topic), paths.deletion(topic))
-    return not any([await stage.w.zk.exists(path) for path in last]) and not any(logs(stage, topic).values())
+    return not any([await stage.w.zk.exists(path) for path in last]) and not stage.w.hosting(topic)
 
 
 @pytest.mark.kafka(
@@ -72,12 +55,13 @@ async def test_a_deletion_waits_for_a_broker_and_survives_the_daemon(stage: Scen
     await started(stage, topic, {0: [1, 2, 3], 1: [3, 1, 2]})
     await stage.w.cluster.brokers[3].kill()
     await mark(stage, topic)
-    await eventually(lambda: not logs(stage, topic)[1] | logs(stage, topic)[2], 60.0)
+    left = {(3, 0), (3, 1)}
+    await eventually(lambda: stage.w.hosting(topic) == left, 60.0)
     await stage.daemon.kill()
     await stage.daemon.boot()
     await stage.active()
     assert await stage.w.zk.exists(paths.deletion(topic)) is not None
-    assert logs(stage, topic)[3] == {f"{topic}-0", f"{topic}-1"}
+    assert stage.w.hosting(topic) == left
     await stage.w.cluster.revive(3)
     await eventually(lambda: gone(stage, topic), 60.0)
     await stage.proven()

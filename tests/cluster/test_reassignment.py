@@ -49,9 +49,7 @@ async def moved(stage: Scene, topic: str, replicas: tuple[int, ...]) -> bool:
         return False
     assert set((await placed(stage, topic)).values()) == {Assignment(replicas)}
     assert await led(stage, topic, set(replicas))
-    brokers = stage.w.cluster.brokers.items()
-    hosting = {b for b, process in brokers if any(process.folder.glob(f"data-*/{topic}-[0-9]"))}
-    assert hosting == set(replicas)
+    assert stage.w.hosting(topic) == {(broker, p) for broker in replicas for p in range(PARTITIONS)}
     return True
 
 

@@ -140,6 +140,15 @@ class World:
         assert found is not None
         return found
 
+    def hosting(self, topic: str) -> set[tuple[int, int]]:
+        """Returns (broker, partition) of each log of the topic that is not about to be deleted."""
+        logs = [
+            (broker, path.name.removeprefix(f"{topic}-"))
+            for broker, process in self.cluster.brokers.items()
+            for path in process.folder.glob(f"data-*/{topic}-*")
+        ]
+        return {(broker, int(number)) for broker, number in logs if number.isdigit()}
+
     async def move_controller(self) -> None:
         """Deletes ``/controller``, as operators of Kafka's own controller do; waits for the next election."""
         epoch = await self.epoch()
@@ -149,6 +158,18 @@ class World:
             return await self.epoch() > epoch and await self.controller() in self.cluster.brokers
 
         await eventually(moved, 30.0)
+
+    async def active_of(self, daemons: Sequence[RegentProcess], within_s: float = 60.0) -> RegentProcess:
+        """Waits until exactly one daemon is active, and ``/controller`` names it."""
+
+        async def one() -> RegentProcess | None:
+            found = [daemon for daemon in daemons if daemon.running and await daemon.is_in("active")]
+            assert len(found) < 2, "two daemons are active"
+            return found[0] if found and await self.controller() == found[0].id else None
+
+        found = await eventually(one, within_s)
+        assert found is not None
+        return found
 
     async def daemons_gone(self, within_s: float = 30.0) -> None:
         """Waits until no daemon has a session: their places in the queue are ephemeral."""

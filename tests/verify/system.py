@@ -23,7 +23,6 @@ from testing.znodes import read_topic
 from tests.cluster.endpoint import EndpointProcess, endpoint
 from tests.cluster.scene import Scene
 from tests.cluster.world import World, world
-from tests.polling import eventually
 
 RESULTS: Final = Path("build", "system-times.json")
 RATE_PER_S: Final = 300
@@ -76,16 +75,8 @@ class System:
     tools: Tools
 
     async def active(self) -> RegentProcess:
-        """Waits until exactly one daemon says that it is active, and ``/controller`` names it."""
-
-        async def one() -> RegentProcess | None:
-            found = [daemon for daemon in self.daemons if daemon.running and await daemon.is_in("active")]
-            assert len(found) < 2, "two daemons are active"
-            return found[0] if found and await self.w.controller() == found[0].id else None
-
-        found = await eventually(one, 60.0)
-        assert found is not None
-        return found
+        """Waits until exactly one daemon is active."""
+        return await self.w.active_of(self.daemons)
 
     async def tool(self, name: str, *arguments: str) -> Finished:
         """Runs a tool that must succeed."""
@@ -110,16 +101,6 @@ class System:
         _, state = (await self.w.states())[topic, partition]
         assert state is not None
         return state.leader, set(state.isr)
-
-    def hosting(self, topic: str) -> set[tuple[int, int]]:
-        """Returns (broker, partition) of each log of the topic that is not about to be deleted."""
-        logs = [
-            (broker, path.name)
-            for broker, process in self.w.cluster.brokers.items()
-            for path in process.folder.glob(f"data-*/{topic}-*")
-        ]
-        parts = [(broker, name.removeprefix(f"{topic}-")) for broker, name in logs]
-        return {(broker, int(number)) for broker, number in parts if number.isdigit()}
 
     async def fill(self, topic: str, partitions: Sequence[int], mb: float) -> None:
         """Writes so many megabytes of records to each partition, with acks=all."""

@@ -13,7 +13,6 @@ from cli.demo.process import RegentProcess
 from controller.process.stall_guard import STALLED_EXIT
 from testing.znodes import create_topic
 from tests.cluster.scene import Scene, agreed, everything_read, scene
-from tests.polling import eventually
 
 ROUNDS = 8
 FREEZE_S_MAX = 9.0
@@ -32,31 +31,18 @@ async def test_no_acknowledged_record_is_lost_when_daemons_die_and_freeze_at_ran
         await daemons[1].boot("standby")
         epoch = await stage.w.epoch()
         for _ in range(ROUNDS):
-            active = await the_active(daemons)
+            active = await stage.w.active_of(daemons)
             await asyncio.gather(happening(stage, chance), fault(active, chance))
             for daemon in daemons:
                 if not daemon.running:
                     await daemon.boot(None)
-            active = await the_active(daemons)
+            active = await stage.w.active_of(daemons)
             await stage.flows(90.0)
             await stage.w.healed(90.0)
             await everything_read(stage.load, stage.reader)
             await agreed(active)
             assert await stage.w.epoch() >= epoch, "epochs never go back"
             epoch = await stage.w.epoch()
-
-
-async def the_active(daemons: list[RegentProcess]) -> RegentProcess:
-    """Waits until exactly one daemon says that it is active."""
-
-    async def one() -> RegentProcess | None:
-        found = [daemon for daemon in daemons if daemon.running and await daemon.is_in("active")]
-        assert len(found) < 2, "two daemons are active"
-        return found[0] if found else None
-
-    found = await eventually(one, 60.0)
-    assert found is not None
-    return found
 
 
 async def fault(daemon: RegentProcess, chance: random.Random) -> None:

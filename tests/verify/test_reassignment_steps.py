@@ -139,7 +139,7 @@ async def done(s: System, move: Move) -> bool:
     """Returns whether ZooKeeper has the table's last row, and request and old logs are gone."""
     assert await row(s) == move.table[-1]
     assert await s.w.zk.exists(paths.REASSIGN_PARTITIONS) is None
-    assert s.hosting(TOPIC) == {(broker, 0) for broker in move.target}
+    assert s.w.hosting(TOPIC) == {(broker, 0) for broker in move.target}
     return True
 
 

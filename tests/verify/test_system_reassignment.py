@@ -64,7 +64,7 @@ async def arrived(s: System, placement: Placement) -> None:
     """Waits until the topic znode and the brokers' disks have the placement."""
     assert await s.placed(TOPIC) == {p: Assignment(tuple(replicas)) for p, replicas in placement.items()}
     wanted = {(broker, p) for p, replicas in placement.items() for broker in replicas}
-    await eventually(lambda: s.hosting(TOPIC) == wanted, 60.0)
+    await eventually(lambda: s.w.hosting(TOPIC) == wanted, 60.0)
 
 
 async def first_halves_deleted(s: System, partitions: Sequence[int]) -> None:

@@ -44,7 +44,7 @@ async def gone(s: System) -> bool:
     asked = await s.w.zk.children(paths.DELETE_TOPICS)
     assert listed is not None
     assert asked is not None
-    return not {*listed[0], *asked[0]} & set(TOPICS) and not any(s.hosting(topic) for topic in TOPICS)
+    return not {*listed[0], *asked[0]} & set(TOPICS) and not any(s.w.hosting(topic) for topic in TOPICS)
 
 
 @pytest.mark.kafka("kafkatest.replica_scale_test")

@@ -40,7 +40,7 @@ async def bounce_leader(stage: Scene, broker: int) -> None:
 @pytest.mark.seed("S4-85", "S4-44", "S4-65")
 async def test_a_topic_that_loses_its_id_keeps_it_through_deaths_of_leaders_and_a_failover() -> None:
     """Daemons hold the role: Kafka's controller would give a topic without an id another one than its logs have."""
-    async with scene() as stage:
+    async with scene(request_s_max=120) as stage:
         await stage.restart_with(stage.w.hold())
         known = await topic_id(stage)
         assert known is not None

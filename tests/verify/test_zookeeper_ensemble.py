@@ -67,20 +67,6 @@ async def left_by_daemon(server: EmbeddedZooKeeper, stage: Scene, session: int) 
     await stage.flows()
 
 
-async def settled(stage: Scene) -> None:
-    """Waits until every ZooKeeper is in sync, every broker is registered and the scene is proven."""
-
-    async def whole() -> bool:
-        return await in_sync(stage.w.cluster.zookeepers) and await stage.w.cluster.registered() == set(
-            stage.w.cluster.brokers
-        )
-
-    await eventually(whole, 90.0)
-    await stage.w.reconnected()
-    await stage.active(90.0)
-    await stage.proven()
-
-
 @pytest.mark.timeout(420)
 @pytest.mark.parametrize("fault", [frozen, killed, restarted], ids=lambda fault: fault.__name__)
 async def test_the_epoch_is_kept_whichever_server_fails(fault: Fault) -> None:
@@ -101,7 +87,8 @@ async def test_the_epoch_is_kept_whichever_server_fails(fault: Fault) -> None:
             mode = (await server.query("srvr")).partition("Mode: ")[2].split("\n")[0]
             stage.load.take_stall()
             await fault(server, stage, session)
-            await settled(stage)
+            await eventually(lambda: in_sync(servers), 90.0)
+            await stage.settled()
             times.note(f"longest wait of a record, {place} ({mode})", round(stage.load.take_stall().seconds, 2))
             assert await stage.active() == epoch, f"a new term: {stage.daemon.log_tail()}"
             assert await session_of_daemon(stage) == session

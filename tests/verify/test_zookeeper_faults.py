@@ -6,22 +6,9 @@ import asyncio
 
 import pytest
 
-from tests.cluster.scene import Scene, scene
-from tests.polling import eventually
+from tests.cluster.scene import scene
 
 IBPS = ("3.9-IV0", "2.7-IV1")
-
-
-async def settled(stage: Scene) -> None:
-    """Waits until every broker is registered, the daemon is active and the scene is proven."""
-
-    async def all_registered() -> bool:
-        return await stage.w.cluster.registered() == set(stage.w.cluster.brokers)
-
-    await eventually(all_registered, 90.0)
-    await stage.w.reconnected()
-    await stage.active(90.0)
-    await stage.proven()
 
 
 @pytest.mark.kafka("kafkatest.round_trip_fault_test")
@@ -33,22 +20,22 @@ async def test_no_acknowledged_record_is_lost_when_zookeeper_freezes_and_restart
         zookeeper.pause()
         await asyncio.sleep(2.5)  # shorter than the session (6 s) and the lease (4.8 s)
         zookeeper.resume()
-        await settled(stage)
+        await stage.settled()
         assert await stage.active() == epoch, "a pause within the lease costs nothing"
 
         await zookeeper.stop()
         await zookeeper.boot()
-        await settled(stage)
+        await stage.settled()
 
         zookeeper.pause()
         await asyncio.sleep(10.0)  # longer than every session
         zookeeper.resume()
-        await settled(stage)
+        await stage.settled()
 
         await zookeeper.kill()
         await asyncio.sleep(8.0)  # sessions end at the earliest one time-out after the server is back
         await zookeeper.boot()
-        await settled(stage)
+        await stage.settled()
 
 
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-77")
@@ -63,4 +50,4 @@ async def test_the_death_of_a_broker_during_an_outage_of_zookeeper_is_found_afte
         await stage.w.leads_nothing(victim)
         await stage.flows()
         await stage.w.cluster.revive(victim)
-        await settled(stage)
+        await stage.settled()
