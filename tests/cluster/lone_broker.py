@@ -9,6 +9,7 @@ from pathlib import Path
 from brokers.client import BrokerClient
 from brokers.transport import Connection, TcpTransport
 from metadata_store import paths
+from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import ANY_VERSION
@@ -16,8 +17,6 @@ from testing.embedded.cluster import EmbeddedCluster
 from testing.embedded.kafka import EmbeddedBroker
 from tests.contracts.broker_support import Known
 from tests.polling import eventually
-
-CLAIM = b'{"version":2,"brokerid":%d,"timestamp":"1","kraftControllerEpoch":-1}'
 
 
 class LoneBroker:
@@ -97,7 +96,7 @@ async def lone_broker(zookeeper_claim: int, properties: Mapping[str, str]) -> As
         await zk.connect(20.0)
         try:
             await ensure_top_level_paths(zk)
-            await zk.create(paths.CONTROLLER, CLAIM % zookeeper_claim)
+            await zk.create(paths.CONTROLLER, encode_controller(ControllerZnode(zookeeper_claim)))
             await zk.create(paths.CONTROLLER_EPOCH, b"1")
             broker = LoneBroker(cluster.brokers[1], zk)
             await broker.start()

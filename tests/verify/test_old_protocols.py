@@ -1,4 +1,4 @@
-"""Supported inter-broker protocols: the newest, and the edges between versions of requests."""
+"""Supported inter-broker protocols at the edges between versions of requests; short tests have the newest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ PROTOCOLS = {
     "2.7-IV1": Protocol(topic_ids=False, requests_isr=False),
     "2.8-IV1": Protocol(topic_ids=True, requests_isr=True),
     "3.2-IV0": Protocol(topic_ids=True, requests_isr=True),
-    "3.9-IV0": Protocol(topic_ids=True, requests_isr=True),
 }
 """From 2.7-IV2 on leaders send AlterPartition; from 3.2 on LeaderAndIsr has the recovery state."""
 
