@@ -86,7 +86,9 @@ WRITES = [
 @pytest.mark.seed("S4-65", "S4-66", "S4-67", "S4-68", "S4-75", "S4-76", "S4-77", "S4-79", "S4-80", "S4-86", "S4-87")
 @pytest.mark.parametrize("fault", ["killed before", "killed after", "reply lost"])
 async def test_every_kind_of_write_survives_a_fault(fault: str) -> None:
+    """With ``hold`` no broker decides anything while the daemon is away, however long its restart takes."""
     async with proxied() as (stage, proxy):
+        await stage.restart_with({**stage.w.hold(), "zookeeper.connect": f"127.0.0.1:{proxy.port}"})
         await create_topic(stage.w.zk, "grows", {0: [1, 2, 3]})
         await stage.w.healed()
         epoch = await stage.active()
