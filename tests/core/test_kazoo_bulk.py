@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import struct
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -14,7 +17,15 @@ from metadata_store.kazoo_adapter.bulk import answers, by_size, watch_chunks
 from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.limits import CUT_BYTES
 from metadata_store.kazoo_adapter.listings import ENOUGH_BYTES, JAVA_ANSWER_BYTES_MAX, Listings
-from metadata_store.port import IN_FLIGHT_MAX, READ_PATHS_MAX, REQUEST_BYTES_MAX, WRITE_BYTES_MAX, SetData
+from metadata_store.port import (
+    IN_FLIGHT_MAX,
+    READ_PATHS_MAX,
+    REQUEST_BYTES_MAX,
+    WRITE_BYTES_MAX,
+    Node,
+    SetData,
+    Stat,
+)
 from tests.core.kazoo_kit import adapter, multi_read_reply, multi_reply, turns
 from tests.core.virtual_time import in_exact_time
 
@@ -73,22 +84,49 @@ async def test_requests_under_way_are_bounded_and_their_replies_in_order() -> No
     assert most == 3
 
 
-@pytest.mark.parametrize("how", ["cancelled", "failed"])
-async def test_replies_that_nobody_awaits_any_more_are_abandoned_without_a_complaint(how: str) -> None:
-    futures = [asyncio.get_running_loop().create_future() for _ in range(3)]
-    left = list(futures)
-    replies = answers(lambda _, __: left.pop(0), [(1, b"", 1)] * 3, 3)
-    futures[0].set_exception(ZkError(Code.SYSTEM_ERROR, "/"))
-    if how == "failed":
-        futures[1].set_exception(ZkError(Code.SYSTEM_ERROR, "/"))
+async def test_replies_behind_a_failed_one_are_abandoned_without_a_complaint() -> None:
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-    with pytest.raises(ZkError):
-        await anext(replies)
-    assert futures[2].cancelled()
-    futures.clear()
+
+    async def fail() -> bool:
+        futures: list[asyncio.Future[Reply]] = [asyncio.get_running_loop().create_future() for _ in range(3)]
+        left = list(futures)
+        for future in futures[:2]:
+            future.set_exception(ZkError(Code.SYSTEM_ERROR, "/"))
+        with suppress(ZkError):
+            await anext(answers(lambda _, __: left.pop(0), [(1, b"", 1)] * 3, 3))
+        return futures[2].cancelled()
+
+    assert await fail()
+    gc.collect()
     await turns()
     assert failures == []
+
+
+END = bytes.fromhex("ffffffff 01 ffffffff")
+"""Header that ends a multi or a MultiRead: type -1, done, error -1."""
+ODD_STAT = struct.pack("!qqqqiiiqiiq", 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+
+
+@pytest.mark.parametrize("chroot", ["", "/kafka"])
+@in_exact_time
+async def test_a_multi_read_holds_znodes_of_every_length_among_unreadable_ones(chroot: str) -> None:
+    datas: list[bytes | Code | None] = [b"x", Code.NO_NODE, None, b"", Code.NO_AUTH, b"y" * 300, b"z"]
+    reply = b"".join(
+        multi_read_reply(data) if isinstance(data, Code) else multi_reply(jute.GET_DATA, jute.blob(data) + ODD_STAT)
+        for data in datas
+    )
+    stat = Stat(1, 2, 5, 8, 10, 11, 7, 3)
+    async with adapter(f"a:1{chroot}") as (zk, wire, _):
+        paths = [f"/{number}" for number in range(len(datas))]
+        reading = await wire.begin(zk.read_many(paths))
+        assert wire.sent == [(jute.MULTI_READ, jute.multi_read([f"{chroot}{path}".encode() for path in paths]))]
+        assert wire.sent[0][1].endswith(END)
+        wire.reply(reply)
+        assert await reading == [data if isinstance(data, Code) else Node(data, stat) for data in datas]
+        decoding = await wire.begin(zk.read_decoded(paths, lambda data, version: (data, version)))
+        wire.reply(reply)
+        assert await decoding == [data if isinstance(data, Code) else (data, 5) for data in datas]
 
 
 # -- as they are sent
@@ -176,6 +214,8 @@ async def test_single_writes_up_to_the_bound_are_sent_and_larger_ones_refused() 
                 await make(WRITE_BYTES_MAX + 1)
             assert (refused.value.code, wire.sent) == (Code.TOO_BIG, [])
             asked: asyncio.Task[Any] = await wire.begin(make(WRITE_BYTES_MAX))
-            assert [len(body) for _, body in wire.sent] == [WRITE_BYTES_MAX]
+            [(opcode, body)] = wire.sent
+            assert len(body) == WRITE_BYTES_MAX
+            assert opcode == jute.SET_DATA or body.endswith(END)
             wire.reply(multi_reply(jute.SET_DATA))
             await asked

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+import asyncio
+from itertools import pairwise, permutations
 from random import Random
 
 import pytest
@@ -10,10 +11,12 @@ from msgspec.structs import replace
 
 from metadata_store import paths
 from metadata_store.codecs.state import encode_state
-from metadata_store.errors import Code, MultiFailed
+from metadata_store.errors import Code, MultiFailed, NotConnected
 from metadata_store.fencing.fenced import HEAD_BYTES, Batch, batches, judged
-from metadata_store.fencing.outcome import MultiOutcome
+from metadata_store.fencing.outcome import Fenced, MultiOutcome
 from metadata_store.fencing.sizes import write_bytes
+from metadata_store.fencing.window import Emit, Job, in_flight
+from metadata_store.hooks import Kill
 from metadata_store.port import WRITE_BYTES_MAX, Check, Op, SetData
 from state_machines.model.decision import Change
 from testing.memory import MemoryZooKeeper
@@ -160,3 +163,34 @@ def test_a_failure_is_judged_by_its_code_and_the_owner_of_its_operation(
 ) -> None:
     codes = [Code.OK] * index + [code] + [Code.RUNTIME_INCONSISTENCY] * (5 - index)
     assert judged(BATCH, MultiFailed(index, codes, "/a")) == outcome
+
+
+@pytest.mark.parametrize(
+    "kinds", [*permutations((NotConnected, Fenced, Kill)), (NotConnected, Fenced), (Fenced, NotConnected)]
+)
+async def test_of_several_failed_jobs_a_kill_is_raised_before_fenced_and_that_before_the_others(
+    kinds: tuple[type[BaseException], ...],
+) -> None:
+    begun: list[int] = []
+
+    def job(number: int, kind: type[BaseException] | None) -> Job[int]:
+        async def run(emit: Emit[int]) -> None:
+            begun.append(number)
+            await asyncio.sleep(0)
+            emit(number)
+            if kind is not None:
+                raise kind(f"job {number}")
+
+        return run
+
+    jobs = [job(number, kind) for number, kind in enumerate((*kinds, None, None, None))]
+    emitted: list[int] = []
+    worst = next(kind for kind in (Kill, Fenced, NotConnected) if kind in kinds)
+
+    async def collect() -> None:
+        async for number in in_flight(jobs, len(kinds)):
+            emitted.append(number)  # noqa: PERF401 - those before the error count
+
+    with pytest.raises(worst):
+        await collect()
+    assert emitted == begun == list(range(len(kinds))), "all results come first, and no further job begins"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -271,6 +271,28 @@ async def test_what_another_client_writes_meanwhile_is_never_overwritten(name: s
             assert operation.contested not in attempt.after or attempt.after == attempt.at_act
         elif wrote:
             assert attempt.after[operation.contested].data == FOREIGN
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+@pytest.mark.parametrize(
+    ("name", "parent"), [("deletions of topics", paths.TOPICS), ("notifications", paths.ISR_CHANGES)]
+)
+@in_exact_time
+async def test_a_deletion_leaves_nothing_though_another_client_changes_or_deletes_a_znode_meanwhile(
+    name: str, parent: str, deletes: bool
+) -> None:
+    operation = OPERATIONS[name]
+
+    async def write(_: MemoryBackend, __: World, other: Session) -> None:
+        with suppress(ZkError):
+            if deletes:
+                await other.zk.delete(operation.contested, ANY_VERSION)
+            else:
+                await other.zk.set(operation.contested, FOREIGN, ANY_VERSION)
+
+    async for attempt in attempts(operation, write):
+        assert not isinstance(attempt.result, Exception)
+        assert [path for path in attempt.after if path.startswith(f"{parent}/")] == []
 
 
 def lose_connection(backend: MemoryBackend, k: World, _: Session) -> None:
