@@ -87,7 +87,7 @@ WRITES = [
 @pytest.mark.parametrize("fault", ["killed before", "killed after", "reply lost"])
 async def test_every_kind_of_write_survives_a_fault(fault: str) -> None:
     """With ``hold`` no broker decides anything while the daemon is away, however long its restart takes."""
-    async with proxied() as (stage, proxy):
+    async with proxied(request_s_max=120) as (stage, proxy):
         await stage.restart_with({**stage.w.hold(), "zookeeper.connect": f"127.0.0.1:{proxy.port}"})
         await create_topic(stage.w.zk, "grows", {0: [1, 2, 3]})
         await stage.w.healed()
