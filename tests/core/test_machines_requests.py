@@ -76,19 +76,11 @@ def case(
     stop_replica: Requests,
     metadata: bool,
     *seeds: str,
-    kafka: tuple[str, ...] = (),
+    kafka: pytest.MarkDecorator | None = None,
 ) -> object:
     """Returns a case with the rows of the checklist and the tests of Kafka's that it states."""
-    marks = [pytest.mark.seed(*seeds), pytest.mark.kafka(*kafka)]
+    marks = [pytest.mark.seed(*seeds), *([kafka] if kafka is not None else [])]
     return pytest.param(step, written, leader_and_isr, stop_replica, metadata, id=name, marks=marks)
-
-
-def partition_test(*names: str) -> tuple[str, ...]:
-    return tuple(f"PartitionStateMachineTest.test{name}" for name in names)
-
-
-def replica_test(*names: str) -> tuple[str, ...]:
-    return tuple(f"ReplicaStateMachineTest.test{name}" for name in names)
 
 
 def led(replicas: tuple[int, ...], leader: int, isr: tuple[int, ...] = ()) -> P:
@@ -106,13 +98,13 @@ ELECTIONS = [
         "new: live replicas are new, brokers get the metadata",
         Step(P((1, 2, 5)), elected(selectors.initial)),
         (1, (1, 2), 0, 0), {1: True, 2: True}, {}, True, "S4-6", "S4-7", "S4-8", "S4-42",
-        kafka=partition_test("NewPartitionToOnlinePartitionTransition"),
+        kafka=pytest.mark.kafka("PartitionStateMachineTest.testNewPartitionToOnlinePartitionTransition"),
     ),
     case(
         "offline: each live replica, in the ISR or not",
         Step(led((5, 1, 2), 5, (5, 1)), elected(selectors.offline)),
         (1, (1,), 5, 10), {1: False, 2: False}, {}, True, "S4-9", "S4-12", "S4-22", "S4-23",
-        kafka=partition_test("OfflinePartitionToOnlinePartitionTransition"),
+        kafka=pytest.mark.kafka("PartitionStateMachineTest.testOfflinePartitionToOnlinePartitionTransition"),
     ),
     case(
         "reassigned: the targets, which are the assignment by then",
@@ -123,14 +115,14 @@ ELECTIONS = [
         "preferred: each assigned replica",
         Step(led((1, 2, 3), 2), elected(selectors.preferred)),
         (1, (1, 2, 3), 5, 10), {1: False, 2: False, 3: False}, {}, True, "S4-18", "S4-22", "S4-23", "S4-71",
-        kafka=partition_test("OnlinePartitionToOnlineTransition"),
+        kafka=pytest.mark.kafka("PartitionStateMachineTest.testOnlinePartitionToOnlineTransition"),
     ),
     case(
         "controlled shutdown: the broker that leaves follows until it ends (KAFKA-7482)",
         Step(led((1, 2, 5), 1, (1, 2)), elected(selectors.controlled_shutdown), leaving=(1,)),
         (2, (2,), 5, 10), {1: False, 2: False}, {}, True, "S4-21", "S4-22", "S4-23", "S4-72",
-        kafka=(
-            *partition_test("OnlinePartitionToOnlineTransitionForControlledShutdown"),
+        kafka=pytest.mark.kafka(
+            "PartitionStateMachineTest.testOnlinePartitionToOnlineTransitionForControlledShutdown",
             "ControllerChannelManagerTest.testLeaderAndIsrRequestSentToLiveOrShuttingDownBrokers",
         ),
     ),
@@ -141,7 +133,7 @@ REPLICAS = [
         "a new replica follows the present leader",
         Step(BEHIND, moved("create", 3), {3: ReplicaState.NON_EXISTENT}),
         None, {3: True}, {}, True, "S4-27", "S4-31",
-        kafka=replica_test("NonexistentReplicaToNewReplicaTransition"),
+        kafka=pytest.mark.kafka("ReplicaStateMachineTest.testNonexistentReplicaToNewReplicaTransition"),
     ),
     case(
         "a new replica of a partition that never started",
@@ -152,17 +144,22 @@ REPLICAS = [
         "new to online",
         Step(LED, moved("bring_online", 3), {3: NEW}),
         None, {}, {}, False, "S4-28", "S4-32",
-        kafka=replica_test("NewReplicaToOnlineReplicaTransition"),
+        kafka=pytest.mark.kafka("ReplicaStateMachineTest.testNewReplicaToOnlineReplicaTransition"),
     ),
     *(
         case(
             f"{state.name.lower()} to online: the present leadership",
             Step(BEHIND, moved("bring_online", 3), {3: state}),
             None, {3: False}, {}, True, "S4-28", "S4-33",
-            kafka=replica_test(f"{kafkas}ToOnlineReplicaTransition"),
+            kafka=kafka,
         )
-        for state, kafkas in [
-            (ONLINE, "OnlineReplica"), (OFFLINE, "OfflineReplica"), (INELIGIBLE, "ReplicaDeletionIneligible"),
+        for state, kafka in [
+            (ONLINE, pytest.mark.kafka("ReplicaStateMachineTest.testOnlineReplicaToOnlineReplicaTransition")),
+            (OFFLINE, pytest.mark.kafka("ReplicaStateMachineTest.testOfflineReplicaToOnlineReplicaTransition")),
+            (
+                INELIGIBLE,
+                pytest.mark.kafka("ReplicaStateMachineTest.testReplicaDeletionIneligibleToOnlineReplicaTransition"),
+            ),
         ]
     ),
     *(
@@ -170,7 +167,10 @@ REPLICAS = [
             f"{state.name.lower()} to offline: it stops and leaves the ISR",
             Step(LED, moved("take_offline", 3), {3: state}),
             SHRUNK, OTHERS, {3: False}, True, "S4-34", "S4-35", "S4-36",
-            kafka=replica_test("NewReplicaToOfflineReplicaTransition", "OnlineReplicaToOfflineReplicaTransition"),
+            kafka=pytest.mark.kafka(
+                "ReplicaStateMachineTest.testNewReplicaToOfflineReplicaTransition",
+                "ReplicaStateMachineTest.testOnlineReplicaToOfflineReplicaTransition",
+            ),
         )
         for state in (NEW, ONLINE, OFFLINE, INELIGIBLE)
     ),
@@ -183,7 +183,7 @@ REPLICAS = [
         "offline with its broker",
         Step(LED, moved("take_offline", 3), dead=(3,)),
         SHRUNK, OTHERS, {}, True, "S4-34", "S4-35",
-        kafka=("ControllerChannelManagerTest.testStopReplicaSentOnlyToLiveAndShuttingDownBrokers",),
+        kafka=pytest.mark.kafka("ControllerChannelManagerTest.testStopReplicaSentOnlyToLiveAndShuttingDownBrokers"),
     ),
     case(
         "offline with its broker, outside of the ISR",
@@ -194,7 +194,7 @@ REPLICAS = [
         "the leader goes offline: the partition is left without one",
         Step(LED, moved("take_offline", 1)),
         (NO_LEADER, (2, 3), 5, 10), {2: False, 3: False}, {1: False}, True, "S4-35",
-        kafka=replica_test("OnlineReplicaToOfflineReplicaTransition"),
+        kafka=pytest.mark.kafka("ReplicaStateMachineTest.testOnlineReplicaToOfflineReplicaTransition"),
     ),
     case(
         "the last member goes offline: it stays in the ISR (KAFKA-708)",
@@ -210,19 +210,19 @@ REPLICAS = [
         "deletion started",
         Step(LED, moved("start_deletion", 3), {3: OFFLINE}),
         None, {}, {3: True}, False, "S4-37",
-        kafka=replica_test("OfflineReplicaToReplicaDeletionStartedTransition"),
+        kafka=pytest.mark.kafka("ReplicaStateMachineTest.testOfflineReplicaToReplicaDeletionStartedTransition"),
     ),
     case(
         "deletion successful",
         Step(LED, moved("complete_deletion", 3), {3: ReplicaState.DELETION_STARTED}),
         None, {}, {}, False, "S4-37",
-        kafka=replica_test("ReplicaDeletionStartedToReplicaDeletionSuccessfulTransition"),
+        kafka=pytest.mark.kafka("ReplicaStateMachineTest.testReplicaDeletionStartedToReplicaDeletionSuccessfulTransition"),
     ),
     case(
         "deleted",
         Step(LED, moved("forget", 3), {3: ReplicaState.DELETION_SUCCESSFUL}),
         None, {}, {}, False, "S4-37",
-        kafka=replica_test("ReplicaDeletionSuccessfulToNonexistentReplicaTransition"),
+        kafka=pytest.mark.kafka("ReplicaStateMachineTest.testReplicaDeletionSuccessfulToNonexistentReplicaTransition"),
     ),
 ]  # fmt: skip
 
