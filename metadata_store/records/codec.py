@@ -49,7 +49,7 @@ def decode(pid: int, body: bytes, crc: int | None = None) -> Record:
 
 
 def _cause(body: bytes, error: Exception) -> str:
-    """Names a newer format before what is wrong with it for this one."""
+    """Returns why a body cannot be decoded: its newer format, or else the decoder's error."""
     try:
         version = _head.decode(body).version
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -66,7 +66,11 @@ class SqliteRecords:
         """Opens or creates the file, and takes it over from another daemon."""
         store = cls(path)
         store._thread.start()
-        await store._call(store._take_over)
+        try:
+            await store._call(store._take_over)
+        except BaseException:
+            await store.close()
+            raise
         return store
 
     async def load(self) -> Stored:
@@ -89,6 +93,7 @@ class SqliteRecords:
         self._closing = True
         self._arrived.set()
         await asyncio.to_thread(self._thread.join)
+        self._failed = self._failed or StoreFailed(f"{self._path} is closed")
 
     @property
     def epoch(self) -> int:
@@ -134,7 +139,7 @@ class SqliteRecords:
                         results = self._do(db, group)
                 except StoreFailed as error:
                     failed = error
-                except (sqlite3.Error, OSError) as error:
+                except Exception as error:  # the loop waits for this thread: whatever it meets ends the store
                     failed = StoreFailed(f"{self._path}: {error}: {_remedy(error)}")
                 with contextlib.suppress(RuntimeError):  # the loop has ended
                     self._loop.call_soon_threadsafe(self._settle, group, results, failed)

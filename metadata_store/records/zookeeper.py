@@ -3,7 +3,7 @@
 A record often belongs to a change of other znodes: :meth:`ZooKeeperRecords.ops` are then operations of that change's
 multi, and :meth:`ZooKeeperRecords.written` is called once it was applied. All other writes wait for those before them,
 and go together in fenced multis. A record has one writer, which has one write of it under way; so a write whose reply
-was lost is repeated, on what is there by then.
+was lost is repeated, after a read of the records that exist by then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError, ZooKeeperError
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, submit
 from metadata_store.fencing.outcome import Fence
 from metadata_store.fencing.outcome import Fenced as FencedWrite
@@ -71,13 +71,12 @@ class ZooKeeperRecords:
     async def reserve(self, count: int) -> int:
         """Reserves pids that were never given before; returns the first of them, durably."""
         first = self._last_pid + 1
-        last = self._last_pid + count
+        self._last_pid += count
 
-        async def send() -> None:
-            await self._submit([SetData(self._root, str(last).encode(), ANY_VERSION)])
+        async def send() -> None:  # the highest of all: a repeated write must not undo that of a later call
+            await self._submit([SetData(self._root, str(self._last_pid).encode(), ANY_VERSION)])
 
         await self._until_sent(send)
-        self._last_pid = last
         return first
 
     async def close(self) -> None:
@@ -135,7 +134,7 @@ class ZooKeeperRecords:
         records: list[Record] = []
         damaged: list[Damaged] = []
         for name, found in zip(names, await self._zk.read_many([f"{self._root}/{n}" for n in names]), strict=True):
-            pid = int(name) if name.isascii() and name.isdigit() else 0
+            pid = int(name) if name.isascii() and name.isdigit() and len(name) == NAME_DIGITS else 0
             try:
                 if not isinstance(found, Node):
                     raise codec.Unreadable(f"it cannot be read ({found.name}): check its ACL")
@@ -182,7 +181,10 @@ class ZooKeeperRecords:
         async def send() -> None:
             ops = self.ops(puts, deletes)
             if write_bytes(ops) + HEAD_BYTES > WRITE_BYTES_MAX:
-                raise StoreFailed(f"pid {puts[0].pid} has a record of more than {WRITE_BYTES_MAX} bytes")
+                pids = [*(record.pid for record in puts), *deletes]
+                raise StoreFailed(
+                    f"the write of pid {pids[0]} has more than {WRITE_BYTES_MAX} bytes: split the procedure"
+                )
             try:
                 await self._submit(ops)
             except OutcomeUnknown:
@@ -195,7 +197,9 @@ class ZooKeeperRecords:
             for one in (*group, *self._pending):
                 _settle(one, error)
             self._pending.clear()
-            raise
+            if not isinstance(error, Exception):
+                raise
+            return
         self.written(puts, deletes)
 
     async def _until_sent(self, send: Callable[[], Awaitable[None]]) -> None:
@@ -222,7 +226,7 @@ def _settle(one: _Pending, error: BaseException | None) -> None:
         return
     if error is None:
         one.future.set_result(None)
-    elif isinstance(error, StoreFailed | ZooKeeperError):
+    elif isinstance(error, Exception):
         one.future.set_exception(error)
     else:
         one.future.cancel()

@@ -55,8 +55,13 @@ class Procedures:
         self.children: dict[int, set[int]] = {}
         self._no_return = no_return
 
-    def apply(self, change: Change) -> None:
-        """Enters a change that is durable; raises ValueError where it makes a transition that the table lacks."""
+    def apply(self, change: Change) -> tuple[int, ...]:
+        """Enters a durable change; returns the procedures to run next, a parent whose last child ended among them.
+
+        The parent is found here and not in a decision, because several children may end in changes under way at once.
+        Raises ValueError where the change makes a transition that the table lacks.
+        """
+        woken: list[int] = []
         for record in change.puts:
             old = self.records.get(record.pid)
             if old is not None and old.state not in VALID_PREVIOUS[record.state]:
@@ -71,6 +76,8 @@ class Procedures:
                 siblings.discard(pid)
                 if not siblings:
                     del self.children[record.parent]
+                    woken.append(record.parent)
+        return (*change.ready, *(pid for pid in woken if pid not in change.ready))
 
     # -- decisions
 
@@ -184,15 +191,8 @@ class Procedures:
         return Change(puts=(again,), later=(record.pid,))
 
     def _ended(self, record: Record) -> Change:
-        """Keeps a root for its caller; removes a child, and wakes its parent with the last one."""
-        if not record.parent:
-            return Change(puts=(record,))
-        if len(self.children[record.parent]) > 1:
-            return Change(deletes=(record.pid,))
-        parent = self.records[record.parent]
-        woken = (replace(parent, state=State.RUNNABLE, updated_ms=record.updated_ms),)
-        puts = woken if parent.state is State.WAITING else ()
-        return Change(puts=puts, deletes=(record.pid,), ready=(parent.pid,))
+        """Keeps a root for its caller, and removes a child; :meth:`apply` wakes its parent."""
+        return Change(deletes=(record.pid,)) if record.parent else Change(puts=(record,))
 
 
 def _stepped(record: Record, step: int, data: bytes) -> Record:

@@ -44,7 +44,7 @@ class Done(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """The step failed for good: what was done is undone."""
+    """The step failed for good: the executed steps are undone."""
 
     error: str
 

@@ -39,7 +39,7 @@ _GOING_ON: Final = frozenset({State.RUNNABLE, State.WAITING, State.WAITING_TIMEO
 VALID_PREVIOUS: Final[Mapping[State, frozenset[State]]] = {
     State.RUNNABLE: _GOING_ON,
     State.WAITING: _GOING_ON,
-    State.WAITING_TIMEOUT: frozenset({State.RUNNABLE, State.WAITING_TIMEOUT}),
+    State.WAITING_TIMEOUT: _GOING_ON,
     State.FAILED: _GOING_ON | {State.FAILED},
     State.SUCCESS: _GOING_ON,
     State.ROLLEDBACK: _GOING_ON | {State.FAILED},

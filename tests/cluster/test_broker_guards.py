@@ -20,7 +20,7 @@ DISABLED = "Topic deletion is disabled."
 
 
 async def guards(w: World, tools: Tools) -> dict[str, object]:
-    """Returns what a user gets who creates and deletes a topic."""
+    """Returns the results of a client that creates and deletes a topic."""
     name = f"guarded-{uuid.uuid4().hex[:6]}"
     made = await tools.run("kafka-topics", "--create", "--topic", name)
     assert made.code == 0, made

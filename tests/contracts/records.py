@@ -56,8 +56,7 @@ class RecordsContract:
     async def test_pids_are_never_given_twice_also_after_their_records_are_gone(self, stores: Stores) -> None:
         async with stores() as s:
             await s.load()
-            assert await s.reserve(100) == 1
-            assert await s.reserve(2) == 101
+            assert tuple(await asyncio.gather(s.reserve(100), s.reserve(2))) == (1, 101)
             await s.write([record(102)])
             await s.write([], deletes=[102])
         async with stores() as s:

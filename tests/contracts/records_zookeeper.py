@@ -122,5 +122,5 @@ class ZooKeeperRecordsContract(RecordsContract):
         async with session(backend) as s:
             store = await opened(s)
             await store.load()
-            with pytest.raises(StoreFailed, match="pid 7 has a record of more than 1000000 bytes"):
+            with pytest.raises(StoreFailed, match="the write of pid 7 has more than 1000000 bytes"):
                 await store.write([record(7, data=bytes(1_000_000))])

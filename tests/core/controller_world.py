@@ -230,7 +230,7 @@ class World(Kafka):
         return term
 
     def forget(self) -> None:
-        """Drops what was sent, propagated and written so far."""
+        """Drops the recorded requests, propagated changes and writes."""
         for record in (self.wires.frames, self.witness.propagated, self.active.script.writes):
             record.clear()
 

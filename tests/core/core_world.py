@@ -1,6 +1,6 @@
 """The pure core under a controller that decides, commits, applies and sends without a wait, on a ZooKeeper of dicts.
 
-Stories and random histories play on it; both override what befalls a write, and what is noted of each step.
+Stories and random histories play on it; both override the fate of a write and the record of each step.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CoreWorld:
         """Whether the topic with that index allows unclean elections."""
         return self.cluster.topics[topic].name in self.unclean
 
-    # -- overridden: what befalls a write, and what is noted
+    # -- overridden: the fate of a write, and the record of each step
 
     def write(self, change: Change) -> str:
         """Writes a state znode; returns the outcome."""
@@ -258,7 +258,7 @@ class CoreWorld:
     def judge_targets(
         self, targets: Mapping[tuple[str, int], tuple[int, ...] | None], *, live_only: bool
     ) -> tuple[dict[int, Assignment], dict[tuple[str, int], NotReassigned]]:
-        """Judges a request; returns the assignments by row, and what is refused."""
+        """Judges a request; returns the assignments by row, and the refusals."""
         wanted: dict[int, Assignment] = {}
         refused: dict[tuple[str, int], NotReassigned] = {}
         for name, target in targets.items():

@@ -106,3 +106,20 @@ async def test_a_store_that_failed_once_takes_no_further_write(tmp_path: Path) -
         for _ in range(2):
             with pytest.raises(StoreFailed, match="no such table: record"):
                 await s.write([record(2)])
+
+
+async def test_a_store_that_was_closed_takes_no_write(tmp_path: Path) -> None:
+    async with store(tmp_path) as s:
+        await s.write([record(1)])
+    with pytest.raises(StoreFailed, match=r"records.db is closed"):
+        await s.write([record(2)])
+
+
+async def test_a_row_of_another_type_ends_the_load_and_no_caller_waits_for_ever(tmp_path: Path) -> None:
+    async with store(tmp_path) as s:
+        await s.write([record(1)])
+    with sqlite3.connect(tmp_path / "records.db") as db:
+        db.execute("UPDATE record SET body = 'text'")
+    async with store(tmp_path) as s:
+        with pytest.raises(StoreFailed, match="check the file, its folder and the disk"):
+            await s.load()
