@@ -157,7 +157,7 @@ def _judge(
         if not added:
             asked.grown.add(name)
         elif isinstance(topic, TopicAssignment):
-            changes.append(TopicChange(name, topic.version, added, None, GROWN, czxid=topic.czxid))
+            changes.append(TopicChange(name, topic.version, topic.czxid, added, None, GROWN))
     return changes
 
 

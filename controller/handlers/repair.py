@@ -200,7 +200,7 @@ def plan_repair(
     if topic.name in c.cluster.topic_index and (lost or topic.topic_id != topic_id):
         _say_rewritten(topic, lost, id_lost=topic.topic_id != topic_id)
     why = REPAIRED if phantoms else RESTORED if lost else ID_GIVEN
-    return TopicChange(topic.name, topic.version, {**partitions, **lost}, topic_id, why, czxid=topic.czxid)
+    return TopicChange(topic.name, topic.version, topic.czxid, {**partitions, **lost}, topic_id, why)
 
 
 def _say_rewritten(topic: TopicAssignment, lost: Mapping[int, Assignment], *, id_lost: bool) -> None:

@@ -1,27 +1,38 @@
 """Commits changes of topic znodes: fenced, conditional rewrites that keep unknown fields.
 
 Kafka's controller rewrites topic znodes with any version, so that a broker's CreatePartitions in between is lost. Here
-the version that the change was decided on must still hold.
+the version that the change was decided on must still hold. ZooKeeper cannot compare incarnations: a topic that another
+client deletes and creates again right before the write has the same version. Only the reply shows that.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from typing import Final
 
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, NotConnected
-from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, batches, write
+from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, batches, write_with_results
 from metadata_store.fencing.outcome import Fence, MultiOutcome
 from metadata_store.fencing.window import Emit, Job, in_flight
-from metadata_store.port import IN_FLIGHT_MAX, SetData, ZooKeeper
+from metadata_store.port import IN_FLIGHT_MAX, SetData, Stat, ZooKeeper
 from metadata_store.reads import read_topics
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import TopicAssignment
 
+log = logging.getLogger("regent.metadata_store")
+
 TopicOutcome = MultiOutcome[TopicChange, str]
+
+_OVERWRITTEN: Final = (
+    "%s: another client deleted the topic and created it again in the moment before regent's write, which therefore "
+    "gave the new topic the assignment and id of the deleted one (%s): compare it with what that client wanted, or "
+    "delete the topic with an admin client and create it again"
+)
 
 
 async def commit_topics(
@@ -49,7 +60,13 @@ def _jobs(
 
 
 async def _write(zk: ZooKeeper, fence: Fence, batch: Batch[TopicChange, str], emit: Emit[TopicOutcome]) -> None:
-    emit(await write(zk, fence, batch))
+    outcome, results = await write_with_results(zk, fence, batch)
+    for change, stat in zip(batch.changes, results, strict=False):  # no results where the batch failed
+        if isinstance(stat, Stat) and stat.czxid != change.czxid:
+            outcome.gone.append(change.topic)
+            log.error(_OVERWRITTEN, change.topic, paths.topic(change.topic))
+    outcome.applied = [change for change in outcome.applied if change.topic not in outcome.gone]
+    emit(outcome)
 
 
 def _writes(
@@ -57,7 +74,7 @@ def _writes(
 ) -> Iterator[Write[str, TopicChange]]:
     """Yields the writes of topics that did not change since the decision; the rest goes into ``total``."""
     for change, topic in zip(changes, found, strict=True):
-        if topic is None or (isinstance(topic, TopicAssignment) and change.czxid not in (None, topic.czxid)):
+        if topic is None or (isinstance(topic, TopicAssignment) and change.czxid != topic.czxid):
             total.gone.append(change.topic)
         elif isinstance(topic, Malformed):
             total.refused.append((change.topic, Code.DATA_INCONSISTENCY))

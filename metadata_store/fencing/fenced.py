@@ -6,7 +6,7 @@ share one, at about the price of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
@@ -15,10 +15,11 @@ from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.outcome import Fence, Fenced, MultiOutcome
 from metadata_store.fencing.sizes import OP_OVERHEAD, write_bytes
-from metadata_store.port import WRITE_BYTES_MAX, Check, Op, ZooKeeper
+from metadata_store.port import WRITE_BYTES_MAX, Check, Op, OpResult, ZooKeeper
 
 C = TypeVar("C")
 K = TypeVar("K")
+R = TypeVar("R")
 
 WRITES_MAX: Final = 500
 """Writes of one multi."""
@@ -83,9 +84,14 @@ async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed 
     ``index`` of the failure counts the check as operation 0. Raises :class:`Fenced`, ``OutcomeUnknown``,
     ``NotConnected``, and ``ZkError`` where the whole request was refused.
     """
+    found = await _submit(zk.apply, fence, ops)
+    return found if isinstance(found, MultiFailed) else None
+
+
+async def _submit(send: Callable[[Sequence[Op]], Awaitable[R]], fence: Fence, ops: Sequence[Op]) -> R | MultiFailed:
     require_open(fence)
     try:
-        await zk.apply([Check(paths.CONTROLLER_EPOCH, fence.epoch_version), *ops])
+        return await send([Check(paths.CONTROLLER_EPOCH, fence.epoch_version), *ops])
     except MultiFailed as failed:
         if failed.index:
             return failed
@@ -95,7 +101,6 @@ async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed 
                 f"{fence.epoch_version} ({failed.code.name})"
             ) from failed
         raise
-    return None
 
 
 async def confirm(zk: ZooKeeper, fence: Fence) -> None:
@@ -108,21 +113,35 @@ async def attempt(zk: ZooKeeper, fence: Fence, batch: Batch[C, K]) -> MultiOutco
 
     Raises :class:`Fenced` and ``NotConnected``.
     """
+    return (await _attempt(zk.apply, fence, batch))[0]
+
+
+async def _attempt(
+    send: Callable[[Sequence[Op]], Awaitable[R]], fence: Fence, batch: Batch[C, K]
+) -> tuple[MultiOutcome[C, K] | MultiFailed, R | None]:
     try:
-        failed = await submit(zk, fence, batch.ops)
+        found = await _submit(send, fence, batch.ops)
     except OutcomeUnknown:
-        return MultiOutcome(unknown=batch.keys)
+        return MultiOutcome(unknown=batch.keys), None
     except MultiFailed:
         raise
     except ZkError as error:
-        return MultiOutcome(refused=[(key, error.code) for key in batch.keys])
-    return failed or MultiOutcome(applied=batch.changes)
+        return MultiOutcome(refused=[(key, error.code) for key in batch.keys]), None
+    return (found, None) if isinstance(found, MultiFailed) else (MultiOutcome(applied=batch.changes), found)
 
 
 async def write(zk: ZooKeeper, fence: Fence, batch: Batch[C, K]) -> MultiOutcome[C, K]:
     """Writes a batch and judges its outcome; raises :class:`Fenced` and ``NotConnected``."""
     found = await attempt(zk, fence, batch)
     return judged(batch, found) if isinstance(found, MultiFailed) else found
+
+
+async def write_with_results(
+    zk: ZooKeeper, fence: Fence, batch: Batch[C, K]
+) -> tuple[MultiOutcome[C, K], Sequence[OpResult]]:
+    """Writes a batch as :func:`write`; returns the results of its operations, too, or none where it failed."""
+    found, results = await _attempt(zk.multi, fence, batch)
+    return (judged(batch, found) if isinstance(found, MultiFailed) else found), results[1:] if results else ()
 
 
 def judged(batch: Batch[C, K], failed: MultiFailed) -> MultiOutcome[C, K]:

@@ -179,4 +179,4 @@ def restored(cluster: Cluster, found: TopicAssignment) -> TopicChange | None:
     added = tuple(sorted(found.partitions.keys() - {cluster.rows[i].partition for i in topic.rows}))
     if not added:
         return None
-    return TopicChange(found.name, found.version, {}, None, RESTORED, dropped=added, czxid=found.czxid)
+    return TopicChange(found.name, found.version, found.czxid, {}, None, RESTORED, dropped=added)

@@ -156,7 +156,7 @@ def rewrites(cluster: Cluster, wanted: Mapping[int, Assignment], why: str = ASKE
         if cluster.reassigning.get(i, row.assignment) != assignment:
             partitions.setdefault(row.topic, {})[row.partition] = assignment
     topics = [(cluster.topics[t], found) for t, found in partitions.items()]
-    return [TopicChange(t.name, t.version, found, None, why, czxid=t.czxid) for t, found in topics]
+    return [TopicChange(t.name, t.version, t.czxid, found, None, why) for t, found in topics]
 
 
 def final_rewrites(cluster: Cluster, rows: Iterable[int]) -> list[TopicChange]:

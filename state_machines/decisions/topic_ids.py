@@ -122,7 +122,7 @@ def id_changes(cluster: Cluster, ids: Mapping[str, bytes]) -> Sequence[TopicChan
     """Returns rewrites of the topics that have no id yet."""
     known = [(topic, ids[name]) for name in ids if (topic := cluster.topic(name)) is not None]
     return [
-        TopicChange(topic.name, topic.version, {}, topic_id, GIVEN, czxid=topic.czxid)
+        TopicChange(topic.name, topic.version, topic.czxid, {}, topic_id, GIVEN)
         for topic, topic_id in known
         if topic.topic_id is None
     ]

@@ -68,17 +68,17 @@ class ReplicaMove(Struct, frozen=True, gc=False):
 class TopicChange(Struct, frozen=True, gc=False):
     """A conditional rewrite of a topic znode: new assignments by partition number and, if given, a topic id.
 
-    ``dropped``: partitions that are taken out. ``czxid``: of the incarnation that it is about, where it is known: the
-    next one of the same name may have the same version.
+    ``czxid`` is of the incarnation that it changes: the next one of the same name may have the same ``version``.
+    ``dropped``: partitions that are taken out.
     """
 
     topic: str
     version: int
+    czxid: int
     partitions: dict[int, Assignment]
     topic_id: bytes | None
     why: str
     dropped: tuple[int, ...] = ()
-    czxid: int | None = None
 
 
 class Transition(NamedTuple):

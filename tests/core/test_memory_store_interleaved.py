@@ -35,7 +35,7 @@ from metadata_store.port import ANY_VERSION, Node
 from state_machines.admin_rules.create_topics import NewTopic
 from state_machines.model.decision import Change, TopicChange
 from state_machines.model.types import TopicPartition
-from testing.znodes import create_topic
+from testing.znodes import create_topic, read_topic
 from tests.contracts.kafka_support import ASSIGNMENT, World, created, elected, kafka, merged
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.support import Session, session
@@ -69,7 +69,8 @@ async def starting(k: World) -> Run:
 async def rewriting(k: World) -> Run:
     for name in "ab":
         await create_topic(k.zk, name, {0: [1, 2]})
-    changes = [TopicChange(name, 0, {1: ASSIGNMENT}, None, "added") for name in "ab"]
+    found = [await read_topic(k.zk, name) for name in "ab"]
+    changes = [TopicChange(topic.name, 0, topic.czxid, {1: ASSIGNMENT}, None, "added") for topic in found]
     return lambda: k.store.commit_topics(changes, k.fence, writes_max=1)
 
 

@@ -52,6 +52,7 @@ class History:
     ``former`` those that ended; ``by_hand``: one of them ended without a word to the brokers. ``hosts``: who may still
     have a log of a life that ended, ``unaware`` those who may not have heard of its end, ``unfound`` those who said
     that it was deleted while it was on a log directory that failed, ``unstopped`` those who refused to delete it last.
+    ``overwritten``: topics that a daemon may have written over with what a former incarnation had.
     ``spoilt``: begun with what belongs to the former incarnation of the topic, by a controller that had yet to hear of
     the next one. ``incarnations``: what each of a topic's znodes, told apart by their czxid, held last. ``markers``: of
     deletion.
@@ -73,6 +74,7 @@ class History:
         self.unstopped: dict[Key, set[int]] = {}
         self.markers: set[str] = set()
         self.spoilt: set[Key] = set()
+        self.overwritten: set[str] = set()
         self.topics: dict[str, TopicAssignment] = {}
         self.incarnations: dict[tuple[str, int], TopicAssignment] = {}
         self.dropped: dict[Key, dict[int, Dropped]] = {}
@@ -219,6 +221,13 @@ class History:
         """Ids of the topics whose znodes do not have them any more."""
         lost = [topic for topic in self.topics.values() if topic.topic_id is None]
         return {t.name: self.topic_ids[t.name, t.czxid] for t in lost if (t.name, t.czxid) in self.topic_ids}
+
+    def may_continue_former(self, topic: TopicAssignment) -> bool:
+        """Whether a former incarnation ended at the version that a write replaced: ZooKeeper compares only that."""
+        return any(
+            name == topic.name and czxid < topic.czxid and former.version == topic.version - 1
+            for (name, czxid), former in self.incarnations.items()
+        )
 
     def ends(self, topic: TopicAssignment) -> bool:
         """Whether nothing but its znode is left of a topic that is being deleted."""

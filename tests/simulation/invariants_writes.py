@@ -140,7 +140,8 @@ class WriteInvariants(Checking):
         """I10: no replica twice in an assignment, nor added or removed without being there.
 
         I8: a daemon creates what was asked for. I17: it never gives a topic another id than the first, unless all logs
-        that had that are deleted, or brokers know the id of one of that name which was removed by hand.
+        that had that are deleted, or brokers know the id of one of that name which was removed by hand, or the write
+        was decided on a former incarnation.
         """
         before = self.history.incarnations.get((topic, stat.czxid))
         if before is None and session.client.by_daemon and topic not in self.history.to_be_created:
@@ -152,7 +153,11 @@ class WriteInvariants(Checking):
             self.world.happened(faults.OPERATOR_REWROTE)
         another = session.client.by_daemon and found.topic_id not in (None, first) and self.world.sends_ids
         removed_by_hand = any(name == topic for name, _ in self.history.by_hand)
-        if another and not removed_by_hand and not self.history.ends(found):
+        if session.client.by_daemon and self.history.may_continue_former(found):
+            self.history.overwritten.add(topic)
+            if another and found.topic_id is not None:
+                self.history.topic_ids[topic, stat.czxid] = found.topic_id
+        elif another and not removed_by_hand and not self.history.ends(found):
             self._fail("I17", f"{session.client.name} gives {topic} the id {found.topic_id!r}, it has {first!r}")
         for partition, assignment in found.partitions.items():
             added, removed = set(assignment.adding), set(assignment.removing)
