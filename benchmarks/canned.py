@@ -22,7 +22,7 @@ from metadata_store.kazoo_adapter.jute import Reply
 from metadata_store.kazoo_adapter.transport import Transport
 from metadata_store.port import ConnectionState, Create
 from state_machines.model.types import Broker, Endpoint
-from testing.znodes import PARENTS
+from testing.znodes import PERSISTENT_WITH_PARENTS
 
 BROKER_ZXID: Final = 100
 _INT: Final = Struct("!i")
@@ -38,7 +38,7 @@ class Table:
     def __init__(self, data: DataSet) -> None:
         self.topics = data.topics
         self.brokers = list(data.brokers)
-        self.nodes: dict[bytes, bytes | None] = {path.encode(): None for path in PARENTS}
+        self.nodes: dict[bytes, bytes | None] = {path.encode(): None for path in PERSISTENT_WITH_PARENTS}
         for op in creates(data):
             assert isinstance(op, Create)
             self.nodes[op.path.encode()] = op.data

@@ -14,7 +14,7 @@ from benchmarks.oracle import Oracle, State, initial
 from metadata_store import paths
 from metadata_store.codecs.topic import topic_id_text
 from metadata_store.port import ANY_VERSION, Create, Node, Op, SetData, ZooKeeper
-from testing.znodes import PARENTS
+from testing.znodes import PERSISTENT_WITH_PARENTS
 
 OPS_PER_MULTI = 1_000
 MULTIS_IN_FLIGHT = 4
@@ -34,7 +34,7 @@ _decode = msgspec.json.Decoder(_State).decode
 
 async def lay_out(zk: ZooKeeper) -> None:
     """Creates the parents that every cluster has."""
-    for path in PARENTS:
+    for path in PERSISTENT_WITH_PARENTS:
         await zk.create(path, None)
 
 

@@ -1,4 +1,4 @@
-"""Reads the files that the settings name, as the daemon and the admin endpoint do at their start."""
+"""Checks the files that the settings name: opens them as the daemon and the admin endpoint do at their start."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from configs.daemon_user import daemon_user
 from configs.settings import Settings, value_of
 
 MADE_AT_START: Final = ("admin.secret_file",)
-"""Files that the first process creates that needs them."""
+"""Keys of files that the first process in need of them creates."""
 
 
 def unusable(settings: Settings, names: Iterable[str]) -> list[str]:
-    """Returns a sentence with key, path and cause for each file of ``names`` that cannot be used by this user."""
+    """Returns a sentence for each file under the keys ``names`` that this user cannot read.
+
+    If all are readable, returns one for each of :data:`CHECKS` that fails.
+    """
     files = {name: value_of(settings, name) for name in names if name.endswith("_file")}
     causes = {name: _unreadable(name, path) for name, path in files.items() if path is not None}
     unreadable = [f"{name} = {files[name]}: {why}" for name, why in causes.items() if why]
@@ -32,40 +35,43 @@ def _unreadable(name: str, path: Path) -> str | None:
     return None
 
 
-def _between_brokers(settings: Settings) -> str | None:
+# imports stand inside the functions, so that `regent --help` stays quick
+
+
+def _check_brokers(settings: Settings) -> str | None:
     from brokers.security.access import access_of
 
-    return _refused("security", lambda: access_of(settings.security))
+    return _failure("security", lambda: access_of(settings.security))
 
 
-def _towards_clients(settings: Settings) -> str | None:
+def _check_endpoint_tls(settings: Settings) -> str | None:
     from admin.endpoint_tls import endpoint_tls
 
-    return _refused("admin", lambda: endpoint_tls(settings))
+    return _failure("admin", lambda: endpoint_tls(settings))
 
 
-def _towards_zookeeper(settings: Settings) -> str | None:
+def _check_zookeeper_tls(settings: Settings) -> str | None:
     from controller.process.zookeeper_tls import tls_of
 
     tls = tls_of(settings.zookeeper)
-    return None if tls is None else _refused("zookeeper", tls.context)
+    return None if tls is None else _failure("zookeeper", tls.context)
 
 
-def _over_tcp(settings: Settings) -> str | None:
+def _check_http(settings: Settings) -> str | None:
     from controller.http.tcp import credentials_of
 
     user = daemon_user(settings.state.directory)
-    return _refused("http", lambda: credentials_of(settings.http, user)) if settings.http.address else None
+    return _failure("http", lambda: credentials_of(settings.http, user)) if settings.http.address else None
 
 
-def _between_daemon_and_endpoint(settings: Settings) -> str | None:
+def _check_shared_secret(settings: Settings) -> str | None:
     from brokers.security.shared_secret import secret_trouble
 
     trouble = secret_trouble(settings.secret_file, daemon_user(settings.state.directory))
     return f"[admin]: {trouble}" if trouble else None
 
 
-def _refused(section: str, use: Callable[[], object]) -> str | None:
+def _failure(section: str, use: Callable[[], object]) -> str | None:
     from brokers.security.users import SecurityUnusable
 
     try:
@@ -75,4 +81,4 @@ def _refused(section: str, use: Callable[[], object]) -> str | None:
     return None
 
 
-CHECKS: Final = (_between_brokers, _between_daemon_and_endpoint, _towards_clients, _towards_zookeeper, _over_tcp)
+CHECKS: Final = (_check_brokers, _check_shared_secret, _check_endpoint_tls, _check_zookeeper_tls, _check_http)

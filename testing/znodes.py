@@ -1,6 +1,7 @@
 """Builds the znodes of a Kafka cluster as brokers, Kafka's controller and its tools write them.
 
-Pure functions return operations, which any store writes; coroutines write them with a session of the ZooKeeper port.
+Pure functions return operations, which any store writes; coroutines write them through
+:class:`metadata_store.port.ZooKeeper`.
 """
 
 from __future__ import annotations
@@ -16,18 +17,24 @@ from metadata_store.codecs.topic import decode_topic, encode_topic
 from metadata_store.port import Create, Node, Op, SetData, ZooKeeper
 from state_machines.model.types import Assignment, TopicAssignment
 
-PARENTS: Final = tuple(
+PERSISTENT_WITH_PARENTS: Final = tuple(
     dict.fromkeys(
         path[:end]
         for path in paths.PERSISTENT
-        for end in [at for at, sign in enumerate(path) if at and sign == "/"] + [len(path)]
+        for end in [at for at, character in enumerate(path) if at and character == "/"] + [len(path)]
     )
 )
-"""Znodes that brokers create at their start, parents first; all hold NULL."""
+"""The znodes of ``paths.PERSISTENT`` and their parents, parents first.
+
+Brokers create them with NULL data when they start.
+"""
 
 
 def election(broker_id: int, epoch: Node | None) -> list[Op]:
-    """Elects a broker controller in one multi, as brokers do; ``epoch`` is ``/controller_epoch`` as read before."""
+    """Returns the multi by which a broker becomes controller.
+
+    ``epoch``: ``/controller_epoch`` as read before, None without it.
+    """
     claim = Create(paths.CONTROLLER, encode_controller(ControllerZnode(broker_id)), ephemeral=True)
     if epoch is None:
         return [claim, Create(paths.CONTROLLER_EPOCH, encode_epoch(1))]
@@ -35,7 +42,7 @@ def election(broker_id: int, epoch: Node | None) -> list[Op]:
 
 
 def topic(name: str, replicas: Mapping[int, Sequence[int]], topic_id: bytes | None = None) -> Create:
-    """Creates a topic znode; its controller starts the partitions."""
+    """Returns the write of a topic znode; the cluster's controller then starts the partitions."""
     assignments = {partition: Assignment(tuple(brokers)) for partition, brokers in replicas.items()}
     return Create(paths.topic(name), encode_topic(assignments, topic_id))
 
@@ -49,7 +56,10 @@ def states(
     leader_epoch: int = 0,
     controller_epoch: int = 0,
 ) -> list[Op]:
-    """Creates the state znodes of a topic with their parents; first replicas lead and all are in sync by default."""
+    """Returns the writes of a topic's state znodes and their parents.
+
+    By default first replicas lead and all are in sync.
+    """
     ops: list[Op] = [Create(paths.partitions(name), None)]
     for partition, brokers in enumerate(replicas):
         chosen = brokers[0] if leader is None else leader
@@ -59,7 +69,7 @@ def states(
 
 
 def expansion(found: TopicAssignment, *replicas: tuple[int, ...]) -> SetData:
-    """Adds partitions to a topic."""
+    """Returns the write that adds partitions to a topic."""
     added = {len(found.partitions) + n: Assignment(brokers) for n, brokers in enumerate(replicas)}
     return SetData(paths.topic(found.name), encode_topic({**found.partitions, **added}, found.topic_id), found.version)
 
@@ -76,7 +86,7 @@ async def create_topic(
     Raises ``ZkError`` with NODE_EXISTS where the topic exists.
     """
     path, settings = paths.topic_config(name), encode_config(config or {})
-    stale = await zk.exists(path)
+    stale = await zk.exists(path)  # a deleted topic of this name may have left its configuration
     first: Op = Create(path, settings) if stale is None else SetData(path, settings, stale.version)
     await zk.multi([first, topic(name, replicas, topic_id)])
 
@@ -97,5 +107,5 @@ async def expand_topic(zk: ZooKeeper, name: str, *replicas: tuple[int, ...]) -> 
 
 
 async def elect(zk: ZooKeeper, broker_id: int) -> None:
-    """Elects a broker controller; raises ``MultiFailed`` where another holds the role or it is locked."""
+    """Elects a broker as controller; raises ``MultiFailed`` where another has the role or an ACL locks it."""
     await zk.multi(election(broker_id, await zk.get(paths.CONTROLLER_EPOCH)))

@@ -1,6 +1,6 @@
-"""Broker death and return (Kafka ``onBrokerFailure``, ``onBrokerStartup``).
+"""Decides what a broker's death and return change (Kafka ``onBrokerFailure``, ``onBrokerStartup``).
 
-Both are decided after the registrations were observed: liveness is the model's.
+The caller observes the registrations first: the model then knows the live brokers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ REPLICA_DIED = "a replica's broker died"
 
 
 class BrokerDelta(Struct, frozen=True):
-    """A snapshot of the registrations against the model. ``modified``: same incarnation, other data."""
+    """Lists the differences of the registrations from the model.
+
+    ``modified`` brokers keep their broker epoch, with other data.
+    """
 
     new: tuple[int, ...]
     dead: tuple[int, ...]
@@ -33,7 +36,7 @@ class BrokerDelta(Struct, frozen=True):
 
 
 def compare(known: Mapping[int, Broker], found: Mapping[int, Broker]) -> BrokerDelta:
-    """Returns the new, dead, bounced (other broker epoch, KIP-380) and modified brokers of one snapshot."""
+    """Returns the new, dead, bounced (other broker epoch, KIP-380) and modified brokers in ``found``."""
     both = sorted(known.keys() & found.keys())
     return BrokerDelta(
         tuple(sorted(found.keys() - known.keys())),
@@ -44,9 +47,10 @@ def compare(known: Mapping[int, Broker], found: Mapping[int, Broker]) -> BrokerD
 
 
 def broker_death(draft: Draft, dead: Collection[int], unclean: Unclean = never_unclean) -> None:
-    """Takes partitions led by ``dead`` offline, elects missing leaders, then takes the dead replicas offline.
+    """Takes the partitions that ``dead`` lead offline and elects leaders where none is left.
 
-    Checks the leader of every row: a znode written by hand may name a leader outside of the assignment.
+    Then takes all replicas on ``dead`` offline.
+    Reads the leader of every row, because a znode written by hand may name a leader outside of the assignment.
     """
     partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
     gone = PartitionState.NON_EXISTENT
@@ -59,7 +63,10 @@ def broker_death(draft: Draft, dead: Collection[int], unclean: Unclean = never_u
 
 
 def broker_return(draft: Draft, returned: Collection[int], unclean: Unclean = never_unclean) -> None:
-    """Elects leaders for leaderless partitions; replicas on ``returned`` are online by implication."""
+    """Sends metadata of the partitions on ``returned``, then elects leaders for leaderless ones.
+
+    The replicas on ``returned`` are online because their brokers are registered.
+    """
     for broker in sorted(returned):
         draft.send_metadata(draft.cluster.hosted(broker))
     PartitionStateMachine(draft).elect_leaderless(sorted(draft.cluster.leaderless), unclean)

@@ -114,7 +114,7 @@ class MemoryServer:
             found.connected = True
             found.connection.restored()
 
-    def blip(self, session: int) -> None:
+    def reconnect(self, session: int) -> None:
         """Ends the connection and restores it at once."""
         self.suspend(session)
         self.resume(session)
@@ -232,7 +232,7 @@ class MemoryServer:
         found = self._sessions[session]
         if found.requests_to_lose:
             found.requests_to_lose -= 1
-            self.blip(session)
+            self.reconnect(session)
             return None
         try:
             results, touched = self._carry_out(self.tree, found, session, ops, single)
@@ -267,7 +267,7 @@ class MemoryServer:
         if not found.replies_to_lose:
             return False
         found.replies_to_lose -= 1
-        self.blip(session)
+        self.reconnect(session)
         return True
 
     def arm(

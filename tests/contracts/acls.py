@@ -107,7 +107,7 @@ class AclContract:
     async def test_the_credentials_hold_after_a_blip(self, backend: Backend) -> None:
         async with session(backend, credentials=DAEMON) as daemon:
             await daemon.zk.create("/a", b"", acl=[OWN])
-            await daemon.blip(backend)
+            await daemon.reconnect(backend)
             await daemon.zk.set("/a", b"x", 0)
 
 

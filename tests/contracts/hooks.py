@@ -50,7 +50,7 @@ class HookContract:
             hooks = s.zk.hooks = NthWrite(at=0, before=gate.wait)
             write = asyncio.create_task(s.zk.create("/a", b""))
             await eventually(lambda: hooks.writes)
-            await s.blip(backend)
+            await s.reconnect(backend)
             gate.set()
             assert (await write).path == "/a"
             gate.clear()

@@ -84,7 +84,7 @@ class SessionContract:
         async with session(backend) as s:
             await s.zk.create("/e", b"", ephemeral=True)
             before = s.zk.session_id
-            await s.blip(backend)
+            await s.reconnect(backend)
             assert (s.zk.session_id, s.zk.state) == (before, CONNECTED)
             assert (await s.node("/e")).stat.ephemeral_owner == before
 

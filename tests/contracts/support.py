@@ -92,7 +92,7 @@ class Session:
         """Waits until these are the last states."""
         await eventually(lambda: self.states[-len(states) :] == list(states), within_s=20)
 
-    async def blip(self, backend: Backend) -> None:
+    async def reconnect(self, backend: Backend) -> None:
         """Loses the connection and gets it back."""
         backend.suspend(self.zk)
         backend.resume(self.zk)

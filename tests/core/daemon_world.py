@@ -59,7 +59,7 @@ class DaemonRun:
         assert self.daemon.term is not None
         return self.daemon.term
 
-    async def says(self, text: str) -> None:
+    async def reason_contains(self, text: str) -> None:
         """Waits until the reason of the mode contains a text."""
         try:
             await eventually(lambda: text in self.daemon.why)
@@ -130,7 +130,7 @@ def epoch(w: World) -> int:
     return int(node.data or b"0") if node is not None else 0
 
 
-async def ruling(w: World) -> None:
+async def regent_has_role(w: World) -> None:
     """Creates a topic and gives the role to regent."""
     await w.topic("t", (1, 2, 3), leaders=True)
     await w.give_role_to("regent")

@@ -110,7 +110,7 @@ class Wire:
         self.connection._xid = 0
         self.enter(KeeperState.CONNECTED)
 
-    async def blip(self, **granted: int) -> None:
+    async def reconnect(self, **granted: int) -> None:
         """Loses the connection and gets it back."""
         self.enter(KeeperState.CONNECTING)
         self.up(**granted)

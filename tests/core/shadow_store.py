@@ -20,7 +20,7 @@ from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, SetData, WatchEvent, Write
 from testing.memory import MemoryServer, MemoryZooKeeper
-from testing.znodes import PARENTS
+from testing.znodes import PERSISTENT_WITH_PARENTS
 from tests.core.shadow_kit import Name, World
 from tests.polling import eventually
 
@@ -45,7 +45,7 @@ class StoredWorld(World):
     ) -> None:
         self.server = server or MemoryServer()
         self.session = self.server.open(_NoEvents(), None)
-        self._do(*(Create(path, None) for path in (*PARENTS, paths.CONTROLLER_EPOCH)))
+        self._do(*(Create(path, None) for path in (*PERSISTENT_WITH_PARENTS, paths.CONTROLLER_EPOCH)))
         super().__init__(brokers, holder)
 
     def _ensure(self, path: str) -> None:

@@ -21,7 +21,7 @@ from testing.memory import MemoryZooKeeper
 from tests.core.carried_kit import create, grow, topic
 from tests.core.controller_parts import DAEMON, SECRET
 from tests.core.controller_world import World, world
-from tests.core.daemon_world import DaemonRun, daemon, ruling
+from tests.core.daemon_world import DaemonRun, daemon, regent_has_role
 from tests.core.virtual_time import in_virtual_time
 from tests.polling import eventually
 
@@ -69,7 +69,7 @@ def dies_at(run: DaemonRun, path: str, when: str) -> None:
 @in_virtual_time
 async def test_a_topic_is_created_once_though_its_daemon_dies(when: str, written: str) -> None:
     async with world() as w:
-        await ruling(w)
+        await regent_has_role(w)
         async with daemon(w) as first:
             await first.serving()
             async with daemon(w, DAEMON + 1) as second, carrier(w) as endpoint:
@@ -84,7 +84,7 @@ async def test_a_topic_is_created_once_though_its_daemon_dies(when: str, written
 @in_virtual_time
 async def test_a_topic_grows_once_though_its_daemon_dies(when: str) -> None:
     async with world() as w:
-        await ruling(w)
+        await regent_has_role(w)
         async with daemon(w) as first:
             await first.serving()
             async with daemon(w, DAEMON + 1) as second, carrier(w) as endpoint:

@@ -19,7 +19,7 @@ from state_machines.machines.draft import Draft
 from state_machines.machines.partition import Unclean
 from state_machines.model.cluster import Cluster
 from tests.core.controller_world import World, world
-from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, idle_turns, now_s, ruling
+from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, idle_turns, now_s, regent_has_role
 from tests.core.virtual_time import in_exact_time, in_virtual_time
 from tests.core.wire_kit import read_response, write_request
 from tests.polling import eventually
@@ -31,7 +31,7 @@ EPOCH = paths.CONTROLLER_EPOCH
 @in_virtual_time
 async def test_a_serving_daemon_responds_to_brokers_on_its_socket_until_its_session_ends() -> None:
     async with world() as w, daemon(w) as d:
-        await ruling(w)
+        await regent_has_role(w)
         await d.serving()
         w.die(1)
         await eventually(lambda: w.leaders()["t", 0] == (2, (2, 3)))
@@ -50,7 +50,7 @@ async def test_a_serving_daemon_responds_to_brokers_on_its_socket_until_its_sess
 async def test_a_standby_costs_nothing_while_the_flag_is_brokers_and_claims_once_it_changes() -> None:
     async with world() as w, daemon(w) as d:
         await w.give_role_to("brokers")
-        await d.says("is brokers: 'regent takeover' gives the role to regent")
+        await d.reason_contains("is brokers: 'regent takeover' gives the role to regent")
         assert d.daemon.mode is Mode.STANDBY
         turns_per_s = idle_turns()
         await asyncio.sleep(60.0)
@@ -65,13 +65,13 @@ async def test_a_standby_costs_nothing_while_the_flag_is_brokers_and_claims_once
 @in_exact_time
 async def test_a_standby_keeps_nothing_of_its_last_model() -> None:
     async with world() as w, daemon(w) as d:
-        await ruling(w)
+        await regent_has_role(w)
         model = weakref.ref((await d.serving()).cluster)
         gc.disable()
         try:
             await w.give_role_to("brokers")
             await w.seize()
-            await d.says("is brokers")
+            await d.reason_contains("is brokers")
             assert model() is None
         finally:
             gc.enable()
@@ -92,8 +92,8 @@ async def test_a_daemon_blocked_by_errors_keeps_nothing_of_its_last_model() -> N
                 mock.patch("controller.handlers.failover.failover", failing),
                 mock.patch("controller.term.term.log"),  # pytest keeps what is logged, with the frames of its error
             ):
-                await ruling(w)
-                await d.says("error 2 in a row")
+                await regent_has_role(w)
+                await d.reason_contains("error 2 in a row")
             assert [model() for model in models] == [None] * 2
         finally:
             gc.enable()
@@ -102,7 +102,7 @@ async def test_a_daemon_blocked_by_errors_keeps_nothing_of_its_last_model() -> N
 @in_exact_time
 async def test_a_lost_session_is_replaced_and_the_role_claimed_again() -> None:
     async with world() as w, daemon(w) as d:
-        await ruling(w)
+        await regent_has_role(w)
         first = await d.serving()
         for number in range(2, 5):
             w.server.expire(d.session)
@@ -118,9 +118,9 @@ async def test_a_lost_session_is_replaced_and_the_role_claimed_again() -> None:
 async def test_a_suspended_standby_claims_once_its_lease_is_valid() -> None:
     async with world() as w, daemon(w) as d:
         await w.give_role_to("brokers")
-        await d.says("is brokers")
+        await d.reason_contains("is brokers")
         w.server.suspend(d.session)
-        await d.says("suspended")
+        await d.reason_contains("suspended")
         await w.give_role_to("regent")
         turns_per_s = idle_turns()
         await asyncio.sleep(10.0)
@@ -145,12 +145,12 @@ async def test_an_outage_counts_from_the_last_answered_heartbeat(holds: bool, ca
     caplog.set_level(logging.INFO, "regent")
     async with world() as w, daemon(w) as d:
         await w.give_role_to("regent" if holds else "brokers")
-        await (d.serving() if holds else d.says("is brokers"))
+        await (d.serving() if holds else d.reason_contains("is brokers"))
         assert d.daemon.lease is not None
         with mock.patch.object(d.sessions[-1], "heartbeat", side_effect=NotConnected("no answer")):
             silent_s = d.daemon.lease.silent_s()
             await asyncio.sleep(2.0)
-            w.server.blip(d.session)
+            w.server.reconnect(d.session)
             await eventually(lambda: bool(outages(caplog)))
         [length] = outages(caplog)
         assert length.startswith(f"{silent_s + 2.0:.1f} s without an answered heartbeat, 0.0 s without a connection")
@@ -162,7 +162,7 @@ async def test_an_outage_counts_from_the_last_answered_heartbeat(holds: bool, ca
 async def test_the_length_of_an_outage_that_ended_a_term_is_logged(end: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "regent")
     async with world() as w, daemon(w) as d:
-        await ruling(w)
+        await regent_has_role(w)
         term = await d.serving()
         w.server.suspend(d.session)
         await asyncio.sleep(20.0)
@@ -199,7 +199,7 @@ async def started_with(fault: str, number: int) -> int:
     async with world() as w, daemon(w) as d:
         hooks = FaultAt(w, d, number, fault)
         d.script.before, d.script.after = hooks.before, hooks.after  # type: ignore[method-assign]
-        await ruling(w)
+        await regent_has_role(w)
         w.die(1)
         await eventually(lambda: w.leaders()["t", 0] == (2, (2, 3)), within_s=5.0)
         await d.serving()
@@ -227,7 +227,7 @@ async def test_a_fault_at_any_write_of_the_start_delays_the_term_only(fault: str
 async def test_a_removed_queue_position_is_replaced_with_a_new_session() -> None:
     async with world() as w, daemon(w) as d:
         await w.give_role_to("brokers")
-        await d.says("is brokers")
+        await d.reason_contains("is brokers")
         assert d.daemon.role is not None
         assert d.daemon.role.position_path is not None
         await w.operator.delete(d.daemon.role.position_path, -1)

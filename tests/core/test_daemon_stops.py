@@ -15,7 +15,7 @@ from metadata_store import paths
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, in_world, world
-from tests.core.daemon_world import DaemonRun, daemon, failing, holder, live_sessions, now_s, ruling
+from tests.core.daemon_world import DaemonRun, daemon, failing, holder, live_sessions, now_s, regent_has_role
 from tests.core.virtual_time import in_exact_time
 from tests.polling import eventually
 
@@ -39,17 +39,17 @@ async def before_connected(_: World, d: DaemonRun) -> None:
 
 async def in_standby(w: World, d: DaemonRun) -> None:
     await w.give_role_to("brokers")
-    await d.says("is brokers")
+    await d.reason_contains("is brokers")
 
 
 async def suspended_in_standby(w: World, d: DaemonRun) -> None:
     await in_standby(w, d)
     w.server.suspend(d.session)
-    await d.says("suspended")
+    await d.reason_contains("suspended")
 
 
 async def serving(w: World, d: DaemonRun) -> None:
-    await ruling(w)
+    await regent_has_role(w)
     await d.serving()
 
 
@@ -77,7 +77,7 @@ def at_write_of(path: str) -> Callable[[World, DaemonRun], Awaitable[None]]:
             await asyncio.sleep(1.0)
 
         d.script.at(path, wait)
-        await ruling(w)
+        await regent_has_role(w)
         await asyncio.wait_for(reached.wait(), 10.0)
 
     return until
@@ -85,8 +85,8 @@ def at_write_of(path: str) -> Callable[[World, DaemonRun], Awaitable[None]]:
 
 async def in_an_error_pause(w: World, d: DaemonRun) -> None:
     with failing(5):
-        await ruling(w)
-        await d.says("in a row")
+        await regent_has_role(w)
+        await d.reason_contains("in a row")
 
 
 PHASES = {
@@ -149,10 +149,10 @@ async def test_a_stop_while_zookeeper_does_not_respond_is_quick() -> None:
 @in_exact_time
 async def test_another_daemon_serves_at_once_after_a_stop() -> None:
     async with world() as w, daemon(w) as first:
-        await ruling(w)
+        await regent_has_role(w)
         await first.serving()
         async with daemon(w, DAEMON + 1) as second:
-            await second.says("another daemon is before us")
+            await second.reason_contains("another daemon is before us")
             begun_s = now_s()
             await first.stop()
             await second.serving()
@@ -162,7 +162,7 @@ async def test_another_daemon_serves_at_once_after_a_stop() -> None:
 @in_exact_time
 async def test_sigterm_stops_a_daemon_cleanly() -> None:
     async with world() as w, daemon(w) as d:
-        await ruling(w)
+        await regent_has_role(w)
         await d.serving()
         os.kill(os.getpid(), signal.SIGTERM)
         await asyncio.wait_for(d.task, 10.0)
@@ -172,7 +172,7 @@ async def test_sigterm_stops_a_daemon_cleanly() -> None:
 @in_exact_time
 async def test_twenty_terms_leave_nothing_behind() -> None:
     async with world() as w, daemon(w) as d:
-        await ruling(w)
+        await regent_has_role(w)
         tasks = armed = 0
         for number in range(20):
             term = await d.serving()

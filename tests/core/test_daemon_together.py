@@ -16,7 +16,7 @@ from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, in_world, world
-from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, now_s, ruling
+from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, now_s, regent_has_role
 from tests.core.virtual_time import in_exact_time
 from tests.polling import eventually
 
@@ -36,10 +36,10 @@ async def never_two(daemons: list[DaemonRun], until: Callable[[], bool]) -> None
 @in_exact_time
 async def test_a_standby_serves_after_the_session_of_the_other_daemon_and_never_beside_its_open_gate() -> None:
     async with world() as w, daemon(w) as first:
-        await ruling(w)
+        await regent_has_role(w)
         term = await first.serving()
         async with daemon(w, DAEMON + 1) as second:
-            await second.says("another daemon is before us in the queue")
+            await second.reason_contains("another daemon is before us in the queue")
             cut = first.session
             w.server.suspend(cut)
             w.die(1)
@@ -52,13 +52,13 @@ async def test_a_standby_serves_after_the_session_of_the_other_daemon_and_never_
             await eventually(lambda: w.leaders()["t", 0] == (2, (2, 3)))
             assert now_s() - cut_s < 8.0
             assert second.daemon.counters.interim_terms == 0
-            await first.says("another daemon is before us in the queue")
+            await first.reason_contains("another daemon is before us in the queue")
             await second.stop()
             await never_two([first], lambda: first.daemon.mode is Mode.ACTIVE)
             assert epoch(w) == 3
 
 
-@in_world(before=ruling)
+@in_world(before=regent_has_role)
 async def test_the_term_of_a_broker_between_two_daemons_is_ended_and_counted(w: World) -> None:
     async with daemon(w) as first:
         await first.serving()
@@ -76,7 +76,7 @@ def serves(d: DaemonRun, w: World) -> bool:
 
 
 @pytest.mark.seed("S4-86")
-@in_world(before=ruling)
+@in_world(before=regent_has_role)
 async def test_three_daemons_with_faults_serve_one_term_at_a_time_with_growing_epochs(w: World) -> None:
     """Ends sessions, and breaks connections for shorter and longer than a lease."""
     async with daemon(w) as a, daemon(w, DAEMON + 1) as b, daemon(w, DAEMON + 2) as c:
@@ -89,7 +89,7 @@ async def test_three_daemons_with_faults_serve_one_term_at_a_time_with_growing_e
                 case 0:
                     w.server.expire(unlucky)
                 case 1:
-                    w.server.blip(unlucky)
+                    w.server.reconnect(unlucky)
                 case 2:
                     w.server.suspend(unlucky)
                     loop.call_later(1.0, w.server.resume, unlucky)
@@ -117,10 +117,10 @@ async def lock_epoch(w: World) -> None:
 @in_world()
 async def test_a_daemon_without_permission_to_claim_takes_no_queue_position(w: World) -> None:
     await lock_epoch(w)
-    await ruling(w)
+    await regent_has_role(w)
     async with daemon(w) as wrong, daemon(w, DAEMON + 1) as other:
         for d in (wrong, other):
-            await d.says("no permission to write /controller_epoch")
+            await d.reason_contains("no permission to write /controller_epoch")
             assert d.daemon.mode is Mode.BLOCKED
         writes = len(wrong.script.writes)
         await asyncio.sleep(600.0)
@@ -132,14 +132,14 @@ async def test_a_daemon_without_permission_to_claim_takes_no_queue_position(w: W
         await eventually(lambda: Mode.ACTIVE in (wrong.daemon.mode, other.daemon.mode))
 
 
-@in_world(before=ruling)
+@in_world(before=regent_has_role)
 async def test_a_standby_that_loses_its_permission_leaves_the_queue(w: World) -> None:
     """The first claim in mode ``hold`` sets the lock while daemons with other credentials are queued already."""
     async with daemon(w, hold=True) as active:
         await active.serving()
         async with daemon(w, DAEMON + 1) as wrong, daemon(w, DAEMON + 2, hold=True) as healthy:
-            await wrong.says("no permission to write /controller_epoch")
-            await healthy.says("another daemon is before us")
+            await wrong.reason_contains("no permission to write /controller_epoch")
+            await healthy.reason_contains("another daemon is before us")
             await active.crash()
             died_s = now_s()
             await healthy.serving()
@@ -150,7 +150,7 @@ async def test_a_standby_that_loses_its_permission_leaves_the_queue(w: World) ->
 @in_world()
 async def test_refused_daemons_take_turns_in_the_queue_and_each_names_the_cause(w: World) -> None:
     await w.operator.create(paths.CONTROLLER_EPOCH, b"nonsense")
-    await ruling(w)
+    await regent_has_role(w)
     async with daemon(w) as first, daemon(w, DAEMON + 1) as second:
         blocked: dict[DaemonRun, int] = {first: 0, second: 0}
         for _ in range(600):
@@ -165,7 +165,7 @@ async def test_refused_daemons_take_turns_in_the_queue_and_each_names_the_cause(
         await eventually(lambda: Mode.ACTIVE in (first.daemon.mode, second.daemon.mode))
 
 
-@in_world(before=ruling)
+@in_world(before=regent_has_role)
 async def test_another_daemon_completes_a_hand_back_that_the_first_one_may_not_complete(w: World) -> None:
     """The daemon lost its credentials in a restart, between the flag and the last step of the hand-back."""
     async with daemon(w, hold=True) as active:
@@ -174,7 +174,7 @@ async def test_another_daemon_completes_a_hand_back_that_the_first_one_may_not_c
         await active.crash()
     assert holder(w) == 0, "persistent, so that no broker is elected"
     async with daemon(w, DAEMON + 1) as wrong:
-        await wrong.says("no permission to write /controller_epoch")
+        await wrong.reason_contains("no permission to write /controller_epoch")
         assert holder(w) == 0
         async with daemon(w, DAEMON + 2, hold=True):
             await eventually(lambda: holder(w) is None)
@@ -182,7 +182,7 @@ async def test_another_daemon_completes_a_hand_back_that_the_first_one_may_not_c
             assert acls == list(OPEN)
 
 
-@in_world(before=ruling)
+@in_world(before=regent_has_role)
 async def test_the_next_daemon_completes_a_hand_back_that_zookeeper_refuses_to_the_first(w: World) -> None:
     async with daemon(w) as active:
         await active.serving()
@@ -192,6 +192,6 @@ async def test_the_next_daemon_completes_a_hand_back_that_zookeeper_refuses_to_t
         await active.crash()
         await w.operator.create(paths.CONTROLLER, encode_controller(ControllerZnode(DAEMON)))
     async with daemon(w, DAEMON + 1) as wrong:
-        await wrong.says("this daemon cannot complete an interrupted hand-back")
+        await wrong.reason_contains("this daemon cannot complete an interrupted hand-back")
         async with daemon(w, DAEMON + 2, hold=True):
             await eventually(lambda: holder(w) is None)

@@ -24,7 +24,7 @@ from testing.memory import MemoryZooKeeper
 from tests.core.claim_kit import process
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, in_world, world
-from tests.core.daemon_world import daemon, epoch, failing, holder, now_s, ruling
+from tests.core.daemon_world import daemon, epoch, failing, holder, now_s, regent_has_role
 from tests.core.role_kit import settings_for
 from tests.core.virtual_time import in_exact_time
 from tests.polling import eventually
@@ -82,9 +82,9 @@ async def test_a_blocked_daemon_names_the_cause_and_serves_once_it_is_gone(
     async with world() as w:
         await bring(w)
         if not of_regent:
-            await ruling(w)
+            await regent_has_role(w)
         async with daemon(w) as d:
-            await d.says(text)
+            await d.reason_contains(text)
             assert d.daemon.mode is Mode.BLOCKED
             assert {r.levelname for r in caplog.records if r.getMessage().startswith("blocked: ")} == {"WARNING"}
             await asyncio.sleep(30.0)
@@ -92,11 +92,11 @@ async def test_a_blocked_daemon_names_the_cause_and_serves_once_it_is_gone(
             assert holder(w) is None
             await remove(w)
             if of_regent:
-                await ruling(w)
+                await regent_has_role(w)
             await d.serving()
 
 
-@in_world(before=ruling)
+@in_world(before=regent_has_role)
 async def test_a_term_follows_a_first_error_at_once_and_later_ones_after_growing_pauses(
     w: World,
 ) -> None:
@@ -110,7 +110,7 @@ async def test_a_term_follows_a_first_error_at_once_and_later_ones_after_growing
     with failing(7), mock.patch.object(Role, "claim", claim):
         async with daemon(w) as d:
             for number in range(2, 8):
-                await d.says(f"error {number} in a row")
+                await d.reason_contains(f"error {number} in a row")
                 assert holder(w) is None, "another daemon, or a broker, may have it"
                 assert "ValueError: a bug" in d.daemon.why
             await d.serving()
@@ -118,12 +118,12 @@ async def test_a_term_follows_a_first_error_at_once_and_later_ones_after_growing
     assert d.daemon.counters.resignations["error"] == 7
 
 
-@in_world(before=ruling)
+@in_world(before=regent_has_role)
 async def test_terms_that_never_serve_begin_ever_more_rarely_and_name_the_reason(w: World) -> None:
     """A server ends the connection at the same request each time: without pauses each try would cost an epoch."""
     with mock.patch("controller.term.term.fail_over", side_effect=NotConnected("hung up")):
         async with daemon(w) as d:
-            await d.says("error 2 in a row")
+            await d.reason_contains("error 2 in a row")
             assert "lost while taking office" in d.daemon.why
             assert (d.daemon.mode, holder(w)) == (Mode.BLOCKED, None)
             tried = epoch(w)
@@ -137,7 +137,7 @@ async def test_terms_that_never_serve_begin_ever_more_rarely_and_name_the_reason
 @in_exact_time
 async def test_an_error_counts_as_the_first_one_after_a_steady_term_only() -> None:
     async with world() as w, daemon(w) as d:
-        await ruling(w)
+        await regent_has_role(w)
         bug = mock.patch("controller.handlers.broker_change.compare", side_effect=ValueError("a bug"))
         for steady in (True, True, False):
             term = await d.serving()
@@ -151,11 +151,11 @@ async def test_an_error_counts_as_the_first_one_after_a_steady_term_only() -> No
             assert (now_s() - failed_s < 1.0) is steady
 
 
-@in_world(before=ruling)
+@in_world(before=regent_has_role)
 async def test_the_next_daemon_in_the_queue_serves_while_one_fails(w: World) -> None:
     with failing(2):
         async with daemon(w) as first:
-            await first.says("error 2 in a row")
+            await first.reason_contains("error 2 in a row")
             async with daemon(w, DAEMON + 1) as second:
                 await second.serving()
                 await asyncio.sleep(60.0)
@@ -177,7 +177,7 @@ async def started_with(code: Code, number: int) -> int:
             return code if requests == number else None
 
         with mock.patch.object(w.server, "code_of", code_of):
-            await ruling(w)
+            await regent_has_role(w)
             await d.serving()
             w.die(1)
             if code in TROUBLE:  # any other code is about the write itself, which is given up and counted
@@ -204,7 +204,7 @@ async def test_an_error_code_on_any_request_to_zookeeper_delays_the_daemon_only(
 @in_exact_time
 async def test_refused_heartbeats_close_the_gate_and_the_term_continues_after_them() -> None:
     async with world() as w, daemon(w) as d:
-        await ruling(w)
+        await regent_has_role(w)
         term, zk = await d.serving(), d.sessions[-1]
         lease = d.daemon.lease
         assert lease is not None
@@ -223,7 +223,7 @@ async def test_refused_heartbeats_close_the_gate_and_the_term_continues_after_th
 @in_exact_time
 async def test_the_lease_follows_a_renegotiated_session_timeout() -> None:
     async with world() as w, daemon(w) as d:
-        await ruling(w)
+        await regent_has_role(w)
         await d.serving()
         lease = d.daemon.lease
         assert lease is not None

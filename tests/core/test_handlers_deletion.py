@@ -540,7 +540,7 @@ async def test_a_lost_connection_only_delays_a_deletion(w: World, lost_at: int) 
         nonlocal left
         left -= 1
         if left == -1:
-            w.server.blip(zk.session_id)
+            w.server.reconnect(zk.session_id)
             raise NotConnected("lost")
         await really()
 

@@ -141,7 +141,7 @@ async def test_a_topic_recreated_while_it_is_repaired_is_taken_as_the_new_one(w:
     w.agreed()
 
 
-@pytest.mark.parametrize("fault", ["blip", "lose_replies", "lose_requests"])
+@pytest.mark.parametrize("fault", ["reconnect", "lose_replies", "lose_requests"])
 @in_world(before=running)
 async def test_a_connection_lost_while_mending_starts_every_topic_in_the_end(w: World, fault: str) -> None:
     session = w.active.zk.session_id

@@ -160,7 +160,7 @@ async def test_topics_that_were_taken_together_are_not_lost_with_the_connection(
         nonlocal left
         left -= 1
         if left == -1:
-            w.server.blip(zk.session_id)
+            w.server.reconnect(zk.session_id)
             raise NotConnected("lost")
         await really()
 
@@ -251,7 +251,7 @@ async def test_a_malformed_topic_waits_until_it_is_repaired(w: World, data: byte
     assert not w.term.gate.ended
     assert paths.topic("bad") in w.counters.malformed
     assert w.leaders()["good", 0] == (2, (2, 3))
-    w.server.blip(w.active.zk.session_id)
+    w.server.reconnect(w.active.zk.session_id)
     await w.settle()
     await w.operator.set(paths.topic("bad"), encode_topic({0: Assignment((3, 1))}, bytes(15) + b"b"), -1)
     await w.propagated()

@@ -170,7 +170,7 @@ async def test_an_election_waits_for_a_connection_that_is_lost_while_it_reads_a_
         nonlocal asked
         asked += 1
         if asked == 1:
-            w.server.blip(w.active.zk.session_id)
+            w.server.reconnect(w.active.zk.session_id)
         return await really(store, names)
 
     with mock.patch.object(KafkaStore, "load_topic_configs", cut):

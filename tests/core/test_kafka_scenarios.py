@@ -21,7 +21,7 @@ from state_machines.model.types import Assignment, TopicPartition
 from tests.core.carried_kit import create, created, topic
 from tests.core.controller_parts import LEADER_AND_ISR, UPDATE_METADATA
 from tests.core.controller_world import World, in_world, world
-from tests.core.daemon_world import daemon, epoch, ruling
+from tests.core.daemon_world import daemon, epoch, regent_has_role
 from tests.core.reassignment_kit import alter, caught_up, propagated, request_by_znode, written
 from tests.core.virtual_time import in_virtual_time
 
@@ -109,7 +109,7 @@ async def test_a_controller_whose_epoch_was_raised_writes_and_sends_nothing(
 @in_virtual_time
 async def test_an_error_in_a_handler_is_timed_and_ends_the_term_and_the_next_has_a_higher_epoch() -> None:
     async with world() as w, daemon(w) as d:
-        await ruling(w)
+        await regent_has_role(w)
         term, claimed = await d.serving(), epoch(w)
         handled = d.daemon.counters.events["broker_change"].count
         with mock.patch("controller.handlers.broker_change.compare", side_effect=ValueError("a bug")):

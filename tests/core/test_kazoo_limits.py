@@ -129,7 +129,7 @@ async def test_a_request_counts_by_its_size_once_it_was_sent(sent: bool, learned
     async with adapter() as (zk, wire, _):
         for _ in range(2):
             asked = await wire.begin(zk.set("/a", b"x" * 600_000, 0), sends=sent)
-            await wire.blip()
+            await wire.reconnect()
             await asyncio.gather(asked, return_exceptions=True)
             await turns()
         assert (zk.limits.write_bytes < 700_000) == learned

@@ -76,7 +76,7 @@ async def test_a_request_that_its_caller_cancelled_holds_no_state_up(replied: bo
             await turns()
             if replied:
                 wire.reply(STAT)
-            await wire.blip()
+            await wire.reconnect()
             assert recorded.states == [CONNECTED, *[SUSPENDED, CONNECTED] * blip]
 
 
@@ -231,5 +231,5 @@ async def test_each_connection_queries_its_server_once_for_multi_read(monkeypatc
                 assert await reading == [Code.NO_NODE]
             assert len(queried) <= before + 1
             version = release
-            await wire.blip()
+            await wire.reconnect()
         assert zk.peer == "10.0.0.1:2181"

@@ -65,7 +65,7 @@ async def test_a_callback_on_the_thread_that_fails_does_not_keep_the_state_from_
     async with adapter() as (zk, wire, recorded):
         zk.on_state_thread = fail if fails else None
         for _ in range(2):
-            await wire.blip()
+            await wire.reconnect()
         assert recorded.states == [CONNECTED, *[SUSPENDED, CONNECTED] * 2]
 
 
@@ -175,7 +175,7 @@ async def test_a_silent_server_is_left_after_a_third_of_the_session_that_it_gran
     async with adapter() as (zk, wire, _):
         for _ in range(3):
             caplog.clear()
-            await wire.blip(granted_ms=granted_ms)
+            await wire.reconnect(granted_ms=granted_ms)
             assert zk.session_timeout_ms == granted_ms
             wire.cuts.clear()
             begun_s = now_s()

@@ -33,7 +33,7 @@ async def test_held_watch_events_are_delivered_on_release_or_lost_with_the_conne
     await s.zk.create("/b", b"")
     await s.quiet()
     if blip:
-        server.blip(s.zk.session_id)
+        server.reconnect(s.zk.session_id)
         await s.reaches(SUSPENDED, CONNECTED)
     server.release_watches(s.zk.session_id)
     await s.zk.sync()
@@ -57,7 +57,7 @@ async def test_a_lost_request_is_as_unknown_as_a_lost_reply() -> None:
 async def test_a_connection_is_back_only_once_its_state_was_reported() -> None:
     server = MemoryServer()
     s = await connected(server)
-    server.blip(s.zk.session_id)
+    server.reconnect(s.zk.session_id)
     assert s.zk.state is SUSPENDED
     with pytest.raises(NotConnected):
         await s.zk.get("/")

@@ -40,7 +40,7 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_world import World, world
-from tests.core.daemon_world import daemon, epoch, now_s, ruling
+from tests.core.daemon_world import daemon, epoch, now_s, regent_has_role
 from tests.core.reassignment_kit import alter, join, written
 from tests.core.test_handlers_endpoint import BOTH, INTERNAL, endpoint, listed
 from tests.core.test_retries import BROKER, pauses
@@ -405,7 +405,7 @@ async def test_a_refused_claim_is_tried_again_after_growing_pauses_that_begin_an
     """2 s to 16 s; a minute without a refusal, or a claim, makes those before forgotten."""
     meets: Meets = [*refusals(6), None]
     async with world() as w, claims(meets) as times:
-        await ruling(w)
+        await regent_has_role(w)
         async with daemon(w) as d:
             for grown in ([2.0, 4.0, 8.0, 16.0, 16.0, 16.0], [0.0, 2.0, 4.0, 8.0]):
                 term = await d.serving()
@@ -424,7 +424,7 @@ async def test_a_refused_claim_is_tried_again_after_growing_pauses_that_begin_an
 async def test_refusals_that_lie_a_minute_apart_do_not_add_up() -> None:
     meets: Meets = [*refusals(2), 61.0, *refusals(1), 50.0, None]
     async with world() as w, claims(meets) as times:
-        await ruling(w)
+        await regent_has_role(w)
         async with daemon(w) as d:
             await d.serving()
     assert pauses(times) == [pytest.approx(s, abs=ABOUT) for s in (2.0, 4.0, 63.0, 4.0, 58.0)]
@@ -442,7 +442,7 @@ async def test_terms_that_end_early_follow_each_other_with_a_pause_and_are_forgo
         await really()
 
     async with world() as w:
-        await ruling(w)
+        await regent_has_role(w)
         meets: Meets = []
         from controller.handlers.failover import fail_over as failing_over
 
@@ -480,7 +480,7 @@ async def test_a_daemon_whose_id_another_one_has_looks_every_two_seconds_or_at_a
         return meets.pop(0) if meets else None
 
     async with world() as w:
-        await ruling(w)
+        await regent_has_role(w)
         with mock.patch("controller.daemon.queue_admission.twin_of", twin_of):
             async with daemon(w) as d:
                 await d.serving()
@@ -488,7 +488,7 @@ async def test_a_daemon_whose_id_another_one_has_looks_every_two_seconds_or_at_a
                     meets[:] = ["another daemon has controller.id 1"] * 3
                     looks.clear()
                     w.server.expire(d.session)
-                    await d.says("has controller.id 1")
+                    await d.reason_contains("has controller.id 1")
                     assert d.daemon.mode is Mode.BLOCKED
                     if cycle == 1:
                         await w.operator.create(f"{own.LOCKS}/lock-", b"", sequential=True)
@@ -500,16 +500,16 @@ async def test_a_daemon_whose_id_another_one_has_looks_every_two_seconds_or_at_a
 @in_exact_time
 async def test_a_daemon_that_brokers_outrank_claims_again_two_seconds_after_the_epoch_was_raised_each_time() -> None:
     async with world() as w, daemon(w) as d:
-        await ruling(w)
+        await regent_has_role(w)
         for cycle in range(1, 4):
             term = await d.serving()
             w.wires.errors |= {2: 11, 3: 11}
             term.channels.live_list_changed()
-            await d.says("brokers have seen a higher controller epoch")
+            await d.reason_contains("brokers have seen a higher controller epoch")
             claimed = epoch(w)
             for _ in range(cycle):
                 await asyncio.sleep(60.0)
-                w.server.blip(d.session)
+                w.server.reconnect(d.session)
             assert (epoch(w), d.daemon.mode) == (claimed, Mode.BLOCKED)
             w.wires.errors.clear()
             raised_s = now_s()
@@ -534,7 +534,7 @@ async def test_a_daemon_without_a_session_connects_again_every_second_each_time(
         await really(zk, timeout_s)
 
     async with world() as w:
-        await ruling(w)
+        await regent_has_role(w)
         with mock.patch.object(MemoryZooKeeper, "connect", connect):
             async with daemon(w) as d:
                 for failed, next_fails in ((3, 0), (0, 2), (2, 3), (3, 0)):

@@ -72,7 +72,7 @@ async def test_two_lost_connections_in_a_row_lose_no_event(w: World) -> None:
     await w.expand("t", (3, 2))
     w.server.resume(session(w))
     await w.term.controller.ready.wait()
-    w.server.blip(session(w))
+    w.server.reconnect(session(w))
     await eventually(lambda: ("t", 2) in w.leaders())
     await w.propagated()
     w.agreed()
@@ -82,7 +82,7 @@ async def test_two_lost_connections_in_a_row_lose_no_event(w: World) -> None:
 async def test_a_connection_that_comes_and_goes_is_compared_again_each_time(w: World) -> None:
     """Ready only if the claim was compared on the connection that stands."""
     for _ in range(40):
-        w.server.blip(session(w))
+        w.server.reconnect(session(w))
         for _ in range(3):
             await asyncio.sleep(0)
     w.server.suspend(session(w))

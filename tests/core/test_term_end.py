@@ -83,7 +83,7 @@ async def test_a_claim_lost_between_comparing_and_arming_is_seen(w: World) -> No
         return ours
 
     with mock.patch.object(w.active.role, "is_ours", just_before):
-        w.server.blip(session(w))
+        w.server.reconnect(session(w))
         assert "no longer ours" in await w.active.ended()
 
 
@@ -183,7 +183,7 @@ async def test_an_error_beside_the_queue_is_logged_and_ends_no_term(caplog: pyte
 @in_world(before=running)
 async def test_an_error_while_comparing_the_claim_ends_the_term_instead_of_waiting_for_ever(w: World) -> None:
     with mock.patch.object(w.active.role, "is_ours", side_effect=ValueError("a bug")):
-        w.server.blip(session(w))
+        w.server.reconnect(session(w))
         assert await w.active.ended() == "error: ValueError: a bug"
 
 

@@ -252,7 +252,7 @@ async def test_no_broker_is_queried_where_no_id_is_lost(w: World) -> None:
     assert None not in {w.assignment(name).topic_id for name in ("fresh", "new", "t")}
 
 
-@pytest.mark.parametrize("fault", ["blip", "lose_replies", "lose_requests"])
+@pytest.mark.parametrize("fault", ["reconnect", "lose_replies", "lose_requests"])
 @in_world(before=running)
 async def test_a_topic_that_appears_without_its_id_is_not_forgotten_with_the_connection(w: World, fault: str) -> None:
     w.knows = {2: {"late": id_of("late"), "t": id_of("t")}}
