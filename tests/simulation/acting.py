@@ -1,4 +1,4 @@
-"""What all actions of a script have in common: whom they act on, and for how long."""
+"""Shared base of a script's actions: finds the broker, the daemon or the session that an action acts on."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 ACTIVE = "active"
-"""The session of the daemon that is in office, whichever that is when it happens."""
+"""Stands for the session of the daemon that is active at the moment of the action."""
 
 
 def ids(word: object) -> tuple[int, ...]:
-    """``1,2,3``."""
+    """Returns the numbers of a word like ``1,2,3``."""
     return tuple(int(part) for part in str(word).split(","))
 
 
 class Acting:
-    """Actions are methods named ``do_<verb>``; one that finds nothing to act on does nothing."""
+    """Base of actions, which are methods named ``do_<verb>``. An action without a target does nothing."""
 
     def __init__(self, world: World) -> None:
         self.w = world
@@ -40,7 +40,7 @@ class Acting:
         return node if node.running else None
 
     def _client(self, who: str) -> SimZooKeeper | None:
-        """``d0``: a daemon's session; ``b3``: a broker's; ``active``: the controller's; only one that lives."""
+        """Returns a live session, or None: of a daemon (``d0``), a broker (``b3``) or the controller (``active``)."""
         if who == ACTIVE:
             daemon = self.w.serving_daemon()
             zk = daemon.zk if daemon is not None else None

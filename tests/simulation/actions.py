@@ -1,4 +1,4 @@
-"""What a script can do, by verb."""
+"""The actions that a script can name, by verb."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Actions(
     """Carries out the actions of a script. Durations end by themselves; :mod:`quiescence` ends them all."""
 
     def perform(self, verb: str, *words: object) -> None:
-        """One action."""
+        """Carries out one action."""
         act: Callable[..., None] = getattr(self, _method(verb))
         act(*words)
 
 
 def known(verb: str) -> bool:
-    """Whether a script may say it."""
+    """Returns whether a script may use a verb."""
     return hasattr(Actions, _method(verb))
 
 

@@ -1,7 +1,7 @@
 """Admin clients create, grow and delete topics by call, as the admin endpoint carries them to the active daemon.
 
-A call is tried again with the same id where the daemon goes before it has answered. What a client is told must be so:
-I8, nothing that was answered with success is lost, and nothing is done that nobody asked for.
+A client sends a call again with the same id where the daemon ends before its reply. I8: a successful reply is true and
+stays true, and a daemon does nothing that no client requested.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ VERSIONS: Final = {Api.CREATE_TOPICS: 7, Api.CREATE_PARTITIONS: 3, Api.DELETE_TO
 
 
 class CallActions(Acting):
-    """Success is looked into; a refusal, or no answer at all, says nothing about what there is."""
+    """Actions of admin clients. Only a successful reply is checked: a refusal, or no reply, shows nothing."""
 
     def do_call_create(self, name: str, partitions: int, factor: int) -> None:
-        """CreateTopics."""
+        """Sends CreateTopics."""
         self._begin(self._create_by_call(name, partitions, factor))
 
     async def _create_by_call(self, name: str, partitions: int, factor: int) -> None:
@@ -58,7 +58,7 @@ class CallActions(Acting):
         self._so(bool(made) and led, f"{name} with {partitions} partitions is created")
 
     def do_call_grow(self, name: str, added: int) -> None:
-        """CreatePartitions."""
+        """Sends CreatePartitions."""
         self._begin(self._grow_by_call(name, added))
 
     async def _grow_by_call(self, name: str, added: int) -> None:
@@ -75,7 +75,7 @@ class CallActions(Acting):
         self._so(grown and bool(history.ever((name, count - 1), 0)), f"{name} has {count} partitions")
 
     def do_call_delete(self, name: str) -> None:
-        """DeleteTopics."""
+        """Sends DeleteTopics."""
         self._begin(self._delete_by_call(name))
 
     async def _delete_by_call(self, name: str) -> None:
@@ -90,14 +90,14 @@ class CallActions(Acting):
         found = history.topics.get(name)
         if found is None or asked is None or found.czxid != asked.czxid:
             return
-        # The broker that has forgotten it may leave while others are waited for, as the controller's own may in Kafka.
+        # A broker that has forgotten the topic may leave while the controller waits for others, as in Kafka.
         shown = [self._shows(broker, found) for broker in live.union(history.registered)]
         self._so(not history.registered or not all(shown), f"{name} is deleted, or forgotten by a broker")
 
     def _shows(self, broker: int, topic: TopicAssignment) -> bool:
-        """Whether a broker shows a topic.
+        """Returns whether a broker shows a topic.
 
-        Of a partition that it had until it was removed by hand, no broker hears; nor of one whose state is garbage.
+        A broker receives nothing of a partition that was removed by hand, nor of one whose state is garbage.
         """
         history = self.w.invariants.history
         untold = history.untold(broker)
@@ -121,7 +121,7 @@ class CallActions(Acting):
             self.w.invariants.claimed(what)
 
     async def _carry(self, api: Api, body: Struct) -> Any:
-        """The answer; None where nobody answers in time."""
+        """Returns the reply, or None where no daemon replies in time."""
         call_id, attempt = self.w.chance.randbytes(16), 0
         until_s = self.w.loop.now_s + AGAIN_S_MAX
         while self.w.loop.now_s < until_s:
@@ -136,7 +136,7 @@ class CallActions(Acting):
         return None
 
     async def _asked(self, term: Term, call: CarriedCall) -> Any:
-        """Given up when the daemon goes, or another daemon's term serves."""
+        """Returns a daemon's reply; gives up when the daemon ends, or another daemon's term serves."""
         asking, daemon = (
             asyncio.ensure_future(Calls(term.queue, term.authorizer, term.topic_name).carried(call)),
             self.w.serving_daemon(),

@@ -1,4 +1,4 @@
-"""Topics, producer ids, and what an operator sets."""
+"""Actions on topics, on producer ids, and on an operator's settings."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tests.simulation.zookeeper import SimZooKeeper
 
 
 class ClusterActions(Acting):
-    """Nothing here is a fault but the clock's step."""
+    """Actions on the cluster. Only the clock's step is a fault."""
 
     def do_topic(self, name: str, *replicas: object) -> None:
-        """An operator creates a topic; half of them have an id."""
+        """Creates a topic as an operator; half of such topics have an id."""
         placed = dict(enumerate(map(ids, replicas)))
         self.w.operate(self._create(self.w.operator, name, placed, with_id=self.w.chance.random() < 0.5))
 
     def do_auto_topic(self, broker: int, name: str, partitions: int, factor: int) -> None:
-        """A broker creates a topic by itself: it takes the controller for a broker."""
+        """Creates a topic as a broker does for a client: it sends the request to the controller."""
         node = self._broker(broker)
         if node is None or node.process is None or node.zk is None:
             return
@@ -40,7 +40,7 @@ class ClusterActions(Acting):
             await create_topic(zk, name, placed, topic_id)
 
     def do_expand(self, name: str, *replicas: object) -> None:
-        """An operator adds partitions."""
+        """Adds partitions as an operator."""
         self.w.operate(self._expand(name, [ids(word) for word in replicas]))
 
     async def _expand(self, name: str, added: list[tuple[int, ...]]) -> None:
@@ -53,23 +53,23 @@ class ClusterActions(Acting):
             await self.w.operator.set(op.path, op.data, op.version)
 
     def do_producer_ids(self, broker: int) -> None:
-        """A producer asks the broker for an id."""
+        """Makes a broker request producer ids, as for a producer."""
         node = self._broker(broker)
         if node is not None and node.process is not None and self.w.ibp.producer_ids:
             node.process.start(node.producer_ids())
 
     def do_step_clock(self, seconds: float) -> None:
-        """The wall clock of every machine jumps."""
+        """Steps the wall clock of every machine."""
         self.w.wall_offset_s += seconds
         self.w.happened(faults.DAEMON_CLOCK)
 
     def do_give_role(self, holder: str) -> None:
-        """The operator sets the role flag."""
+        """Sets the role flag as an operator."""
         self.w.handed_over += holder != "regent"
         self.w.operate(self.give_role(holder))
 
     async def give_role(self, holder: str) -> None:
-        """The flag says ``holder``."""
+        """Writes ``holder`` into the role flag."""
         node = await self.w.operator.get(own.ROLE)
         if node is not None:
             data = own.encode(RoleFlag(holder, reason="a script"))
@@ -77,11 +77,11 @@ class ClusterActions(Acting):
                 await self.w.operator.set(own.ROLE, data, node.stat.version)
 
     def do_raise_epoch(self) -> None:
-        """The operator raises the controller epoch."""
+        """Raises the controller epoch as an operator."""
         self.w.operate(self.raise_epoch())
 
     async def raise_epoch(self) -> None:
-        """By one."""
+        """Raises the controller epoch by one."""
         node = await self.w.operator.get(paths.CONTROLLER_EPOCH)
         if node is not None:
             data = b"%d" % (int(node.data or b"0") + 1)
@@ -89,7 +89,7 @@ class ClusterActions(Acting):
                 await self.w.operator.multi([SetData(paths.CONTROLLER_EPOCH, data, node.stat.version)])
 
     def do_delete_controller(self) -> None:
-        """Somebody deletes ``/controller``: whoever may be elected is, beside a daemon that does not know yet."""
+        """Deletes ``/controller``: a broker may be elected while the daemon in office does not know yet."""
         self.w.operate(self._delete_controller())
 
     async def _delete_controller(self) -> None:

@@ -1,4 +1,4 @@
-"""Daemons are killed, stopped, frozen, and asked to hand the role back."""
+"""Actions on daemons: they are killed, stopped, frozen, and requested to hand the role back."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tests.simulation.loop import Life
 
 
 class DaemonActions(Acting):
-    """A process that went down is started again later."""
+    """Actions on daemons. A stopped process is started again later."""
 
     def do_kill_daemon(self, number: int, seconds: float) -> None:
-        """kill -9."""
+        """Kills a daemon with kill -9."""
         node = self._daemon(number)
         if node is not None:
             node.kill()
@@ -19,33 +19,33 @@ class DaemonActions(Acting):
             self.w.happened(faults.DAEMON_KILLED)
 
     def do_kill_daemon_at_write(self, number: int, write: int, when: str, seconds: float) -> None:
-        """kill -9 before or after one of its next writes."""
+        """Kills a daemon with kill -9 before or after one of its next writes."""
         node = self._daemon(number)
         if node is not None:
             node.hooks.arm(write, when, seconds)
 
     def do_stop_daemon(self, number: int, seconds: float) -> None:
-        """SIGTERM; it is started again ``seconds`` after it went down."""
+        """Sends SIGTERM to a daemon; it is started again ``seconds`` after its end."""
         node = self._daemon(number)
         if node is not None:
             node.terminate(seconds)
             self.w.happened(faults.DAEMON_STOPPED)
 
     def do_stop_daemon_at_write(self, number: int, write: int, seconds: float) -> None:
-        """SIGTERM while one of its next writes is under way."""
+        """Sends SIGTERM to a daemon while one of its next writes is under way."""
         node = self._daemon(number)
         if node is not None:
             node.hooks.arm(write, "stop", seconds)
 
     def do_freeze_daemon(self, number: int, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after a while: nothing of it runs meanwhile, not even its pings."""
+        """Sends SIGSTOP to a daemon, and SIGCONT later: none of its threads run meanwhile, so it sends no pings."""
         node = self._daemon(number)
         if node is not None and node.process is not None and node.process.life is Life.RUNNING:
             node.freeze()
             self._later(seconds, node.resume, node.lives)
 
     def do_stall_daemon(self, number: int, seconds: float, guarded: int) -> None:
-        """Its loop does not turn while its session is kept; the guard, if there is one, ends it in time."""
+        """Stalls a daemon's loop while its session is kept; its stall guard, if it has one, ends it in time."""
         node = self._daemon(number)
         if node is None or node.process is None or node.process.life is not Life.RUNNING:
             return
@@ -59,7 +59,7 @@ class DaemonActions(Acting):
             self._later(seconds, node.resume, node.lives)
 
     def do_hand_back(self, seconds: float) -> None:
-        """The active daemon is asked to hand the role back; ``seconds`` later the role is regent's again."""
+        """Requests the hand-back from the active daemon; ``seconds`` later the role is regent's again."""
         node = self.w.serving_daemon()
         if node is not None:
             node.hand_back()

@@ -1,4 +1,4 @@
-"""Elections that people ask for, and what they allow."""
+"""Elections that operators request, and permissions for unclean ones."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ ANSWER_S_MAX: Final = 10.0
 
 
 class ElectionActions(Acting):
-    """None of it is a fault; what is carried out is judged by I3, I4 and I5."""
+    """Actions on elections, none of them a fault. I3, I4 and I5 judge the elections."""
 
     def do_ask_preferred(self, name: str) -> None:
-        """An old tool writes the znode for all partitions of a topic, unless one is there."""
+        """Writes the znode of an old tool for all partitions of a topic, unless the znode exists."""
         self.w.operate(self._ask_preferred(name))
 
     async def _ask_preferred(self, name: str) -> None:
@@ -40,7 +40,7 @@ class ElectionActions(Acting):
             self.w.happened(faults.ELECTION_BY_ZNODE)
 
     def do_elect(self, kind: str, name: str) -> None:
-        """An administrator asks the active daemon, for a topic or (``all``) for everything."""
+        """Requests an election from the active daemon, for one topic or (``all``) for every topic."""
         self.w.operate(self._elect(ElectionType[kind.upper()], name))
 
     async def _elect(self, kind: ElectionType, name: str) -> None:
@@ -63,7 +63,7 @@ class ElectionActions(Acting):
         return {key: states[-1] for key, states in self.w.invariants.history.states.items() if states}
 
     def _judge(self, reply: ElectLeadersReply, before: Mapping[Key, Leadership]) -> None:
-        """I8: who is refused because the preferred replica is behind finds it so in ZooKeeper.
+        """Checks I8: a preferred replica that a reply calls behind is behind in ZooKeeper.
 
         While a reassignment cannot begin, the preferred replica is that of the former order, which brokers show.
         """
@@ -77,7 +77,7 @@ class ElectionActions(Acting):
                 self.w.invariants.claimed(f"broker {replicas[0]} is not in the ISR of {key}")
 
     def do_allow_unclean(self, name: str) -> None:
-        """A topic's configuration allows unclean elections from now on; it never goes back."""
+        """Allows unclean elections in a topic's configuration; no action forbids them again."""
         self.w.operate(self._allow_unclean(name))
 
     async def _allow_unclean(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""Tools and people write znodes of running topics as no controller would: without what they do not know, or garbage."""
+"""Tools and people write znodes of running topics as no controller would: without unknown fields, or with garbage."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ UNSENT: Final = (ConnectFailed, NotConnected, OutcomeUnknown)
 
 
 class ForeignActions(Acting):
-    """What is written is conditional on what was read, as far as the weather lets it."""
+    """Actions of other writers. Each write is conditional on its read, as far as the faults allow."""
 
     def do_rewrite_topic(self, name: str) -> None:
-        """A tool from before topic ids writes the znode of a topic that runs."""
+        """Rewrites the znode of a running topic as a tool from before topic ids does."""
         self.w.operate(self._rewrite(name))
 
     def do_scribble_state(self, name: str, partition: int, for_s: float) -> None:
-        """The state znode of a partition is garbage for a while, then what it was."""
+        """Writes garbage into the state znode of a partition, and its former content some time later."""
         if self.w.ibp.alter_partition:
             self.w.operate(self._scribble((name, partition), for_s))
 
@@ -36,7 +36,7 @@ class ForeignActions(Acting):
             await self._put(topic, None)
 
     async def give_back(self, name: str, topic_id: bytes) -> None:
-        """An operator writes the id that a log has, as the daemon's log says."""
+        """Writes a topic id back as an operator does, from the daemon's log."""
         topic = await self._read(name)
         if topic is not None and topic.topic_id is None:
             await self._put(topic, topic_id)
@@ -65,7 +65,10 @@ class ForeignActions(Acting):
             self.w.scribbling -= 1
 
     async def _mend(self, path: str, data: bytes | None) -> None:
-        """Tries until it is what it was, or somebody else's: that of a topic that was recreated meanwhile, say."""
+        """Retries until the znode has its former content, or that of another writer.
+
+        The znode may belong to a recreated topic by then.
+        """
         zk = self.w.operator
         while True:
             try:

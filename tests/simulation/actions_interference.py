@@ -1,4 +1,4 @@
-"""Others write below the daemons' feet: at a given request of a handler, to their queue, to the parents they watch."""
+"""Other clients write during a handler's work: at one of its requests, to the queue of daemons, to watched parents."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ PARENTS: Final = (paths.DELETE_TOPICS, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS, 
 
 
 class InterferenceActions(Acting):
-    """What is written is nobody's request; the daemons go on, or begin another term."""
+    """Actions that interfere with daemons, which go on or begin another term."""
 
     def do_at_request(self, number: int, verb: str, *words: object) -> None:
-        """Acts when a daemon that serves has sent its ``number``-th request from now on while it handles an event."""
+        """Performs an action at the ``number``-th request that a serving daemon sends while it handles an event."""
         self.w.interposed.append((number, verb, words))
 
     def requested(self, zk: SimZooKeeper) -> None:
@@ -46,7 +46,7 @@ class InterferenceActions(Acting):
                 self._later(0.0, self.w.act, verb, words)
 
     def do_leave_queue(self, number: int) -> None:
-        """Somebody deletes a daemon's position in the queue of daemons."""
+        """Deletes a daemon's position in the queue of daemons."""
         daemon = self._daemon(number)
         if daemon is not None and daemon.zk is not None:
             owned = self.w.ensemble.leader.tree.ephemerals(daemon.zk.session_id)
@@ -54,7 +54,7 @@ class InterferenceActions(Acting):
                 self.w.operate(self._delete(path, faults.OPERATOR_UNQUEUED))
 
     def do_drop_parent(self, number: int) -> None:
-        """Somebody deletes an empty parent of what the controller watches: its term ends, the next creates it again."""
+        """Deletes an empty parent that the controller watches: the term ends, and the next creates the parent again."""
         self.w.operate(self._delete(PARENTS[number], faults.OPERATOR_DROPPED))
 
     async def _delete(self, path: str, fault: str) -> None:
@@ -64,7 +64,7 @@ class InterferenceActions(Acting):
             self.w.happened(fault)
 
     def do_litter(self, what: str, for_s: float) -> None:
-        """A notification, or a request by znode, that cannot be understood; who made a request deletes it later."""
+        """Creates a malformed notification, or a malformed request by znode, which its writer deletes later."""
         self.w.operate(self._notify(NOTIFICATIONS[what]) if what in NOTIFICATIONS else self._ask(REQUESTS[what], for_s))
 
     async def _notify(self, prefix: str) -> None:

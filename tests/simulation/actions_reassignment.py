@@ -1,4 +1,4 @@
-"""Operators ask for reassignments: by call, as an admin endpoint would, and by znode, as old tools do."""
+"""Operators request reassignments: by call, as an admin endpoint does, and by znode, as old tools do."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ CANCEL: Final = "-"
 
 
 class ReassignmentActions(Acting):
-    """Each word is ``topic/partition/replicas``; ``-`` for replicas cancels what is under way."""
+    """Actions on reassignments. Each word is ``topic/partition/replicas``; ``-`` as replicas cancels."""
 
     def do_reassign(self, *words: object) -> None:
-        """A call to the daemon that is in office."""
+        """Calls the active daemon."""
         daemon = self.w.serving_daemon()
         if daemon is not None and daemon.term is not None:
             self.w.operate(self._call(daemon, Calls(daemon.term.queue), dict(map(_target, words))))
@@ -45,7 +45,7 @@ class ReassignmentActions(Acting):
                 await calls.list_reassignments(ListReassignments())
 
     def do_reassign_by_znode(self, *words: object) -> None:
-        """The znode is created, unless there is one."""
+        """Creates the znode, unless it exists."""
         targets = {name: target for name, target in map(_target, words) if target is not None}
         self.w.operate(self._create_request(encode_reassignments(targets)))
 

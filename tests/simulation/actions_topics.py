@@ -1,4 +1,4 @@
-"""Topics are removed by hand, and created anew under the same name: raw operations on znodes, which tell no broker."""
+"""Topics are removed by hand, and created anew under the same name. These operations on znodes send brokers nothing."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ AGAIN_S: Final = 0.2
 
 
 class TopicActions(Acting):
-    """An operator, or a tool older than the controller, marks topics, or deletes znodes until they are gone.
+    """Actions of an operator, or of an old tool, that marks topics or deletes their znodes.
 
-    Where they are deleted by hand, logs and what brokers were told stay: who hosted the former topic refuses the next.
+    Brokers keep logs and metadata of a topic that is deleted by hand. A broker with a replica of it refuses the next
+    topic of that name.
     """
 
     def do_delete_topic(self, name: str) -> None:
-        """The znodes of a topic go, children first."""
+        """Deletes the znodes of a topic, children first."""
         self.w.operate(self._replace(name, 0.0, {}))
 
     def do_recreate_topic(self, name: str, gap_s: float, *replicas: object) -> None:
-        """The same, and ``gap_s`` later there is a topic of that name again; 0: in the multi that ends the old one."""
+        """Deletes a topic and creates it again ``gap_s`` later; 0: in the multi that ends the old topic."""
         self.w.operate(self._replace(name, gap_s, dict(enumerate(map(ids, replicas)))))
 
     def do_mark_topic(self, name: str) -> None:
-        """An operator asks for a topic to be deleted, whether there is one of that name or not."""
+        """Creates a topic's deletion marker as an operator, whether the topic exists or not."""
         self.w.operate(self._mark(name))
 
     async def _mark(self, name: str) -> None:
@@ -55,7 +56,7 @@ class TopicActions(Acting):
             self.w.removing -= 1
 
     async def _removed(self, name: str, placed: dict[int, tuple[int, ...]], topic_id: bytes | None) -> None:
-        """Tries until it is done: half a topic would be nobody's work."""
+        """Retries until the topic is deleted: no controller would complete half a removal."""
         zk, path = self.w.operator, paths.topic(name)
         last: list[Op] = [Delete(path, ANY_VERSION)]
         if placed:

@@ -1,7 +1,7 @@
-"""Brokers: the simulated broker's core with a session, and with stops and troubles of every kind.
+"""Brokers: the simulated broker's core with a session, with stops and faults of every kind.
 
-What a broker does as a leader is in :mod:`tests.simulation.leading`, what it does when it wins ``/controller`` in
-:mod:`tests.simulation.interim`.
+:mod:`tests.simulation.leading` has a broker's work as a leader, :mod:`tests.simulation.interim` its work as the elected
+controller.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ Waiting = tuple[SimConnection, Request, int, Callable[[bytes], None]]
 
 
 class BrokerNode(LeadingBroker):
-    """Its lives: registration, requests one after the other, and the end.
+    """Lives of one broker: registration, requests one after the other, and its end.
 
-    ``fresh``: this process has yet to register for the first time. ``retired``: it is not started again. ``foreign``:
-    it may say that it has seen a higher controller epoch, although nobody else was elected.
+    ``fresh``: this process has not registered yet. ``retired``: it is not started again. ``foreign``: it may report a
+    higher controller epoch, although no controller was elected.
     """
 
     def __init__(self, world: World, broker_id: int, rack: str | None) -> None:
@@ -66,7 +66,7 @@ class BrokerNode(LeadingBroker):
     # -- life
 
     def start(self) -> None:
-        """A new process, unless one lives."""
+        """Starts a new process, unless one lives."""
         if self.process is None and not self.retired:
             self.lives += 1
             self.fresh = True
@@ -91,7 +91,7 @@ class BrokerNode(LeadingBroker):
             await self._changed.wait()
 
     async def _register(self, zk: SimZooKeeper) -> None:
-        """Until it is registered: a former session of its own may have to expire first."""
+        """Retries until the broker is registered: a former session of its own may have to expire first."""
         while True:
             try:
                 await zk.connect(10.0)
@@ -108,7 +108,7 @@ class BrokerNode(LeadingBroker):
                 return
 
     async def _owned(self, zk: SimZooKeeper) -> bool:
-        """Whether the registration is there already: it was created, and the answer was lost."""
+        """Returns whether the registration exists already: it was created, and the reply was lost."""
         with suppress(NotConnected):
             stat = await zk.exists(paths.broker(self.id))
             if stat is not None and stat.ephemeral_owner == zk.session_id:
@@ -129,7 +129,7 @@ class BrokerNode(LeadingBroker):
         return Broker(self.id, 0, (Endpoint(LISTENER, host, port),), self.rack)
 
     def crash(self) -> None:
-        """kill -9, or the power."""
+        """Kills the broker: kill -9, or the power."""
         if self.process is not None:
             self._gone()
 
@@ -148,26 +148,26 @@ class BrokerNode(LeadingBroker):
             self.zk = None
 
     def freeze(self) -> None:
-        """SIGSTOP."""
+        """Sends SIGSTOP."""
         if self.process is not None:
             self.process.halt(Life.FROZEN)
             if self.zk is not None and self.zk.session is not None:
                 self.world.ensemble.silent(self.zk.session)
 
     def resume(self, life: int) -> None:
-        """SIGCONT, if it is still the same process."""
+        """Sends SIGCONT, if it is still the same process."""
         if self.process is not None and self.lives == life:
             self.process.resume()
             if self.zk is not None:
                 self.zk.awoken()
 
     def expire(self) -> None:
-        """Its session ends although it runs: it registers again, with a new epoch and what it knows."""
+        """Expires the session of the running broker, which registers again with a new epoch and its memory."""
         if self.zk is not None and self.zk.session_id in self.world.ensemble.sessions:
             self.world.ensemble.expire(self.world.ensemble.sessions[self.zk.session_id], forced=True)
 
     def move(self) -> None:
-        """Its listener gets another port, as by a change of its dynamic configuration."""
+        """Moves the listener to another port, as a change of the dynamic configuration does."""
         if self.process is None or not self.listening:
             return
         self.world.network.brokers.pop(self.address, None)
@@ -190,7 +190,7 @@ class BrokerNode(LeadingBroker):
                 return
 
     def stop(self, away_s: float) -> None:
-        """A clean stop: leadership is moved first. It is started again ``away_s`` after it went down."""
+        """Stops the broker cleanly, leadership moved first; starts it again ``away_s`` after its end."""
         if self.process is not None and not self.stopping:
             self.stopping = True
             self.process.start(self._stop(self.process, away_s), "stop")
@@ -224,7 +224,7 @@ class BrokerNode(LeadingBroker):
     # -- requests of controllers
 
     def arrived(self, connection: SimConnection, request: Request, size: int, reply: Callable[[bytes], None]) -> None:
-        """One request handler: whatever arrives is taken in order."""
+        """Queues a request: the broker's one request handler takes them in order."""
         if self.process is None:
             return
         self._queue.append((connection, request, size, reply))
@@ -261,7 +261,7 @@ class BrokerNode(LeadingBroker):
         return encode_response(request, error, {(e.topic, e.partition): int(error) for e in request.entries})
 
     def _heard(self, heard: Received) -> None:
-        """A request was answered."""
+        """Traces and counts a request that the broker responded to."""
         if heard.error:
             self.world.trace(f"{self} answers {heard.api.name} with {heard.error}")
             if heard.error in _COUNTED:
@@ -272,7 +272,7 @@ class BrokerNode(LeadingBroker):
         self.world.event()
 
     def _made_up(self, request: Request) -> Error:
-        """The error that a script asked for."""
+        """Returns the error that a script requested."""
         if self.wire.stale_epoch >= request.head.broker_epoch:
             return Error.STALE_BROKER_EPOCH
         return self.wire.errors.popleft() if self.wire.errors else Error.NONE

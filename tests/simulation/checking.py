@@ -1,4 +1,4 @@
-"""What all checks have in common: the history of ZooKeeper, and whom to tell of what does not hold."""
+"""Shared base of all checks: the history of ZooKeeper, and the report of a violation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ERROR: Final = "error"
 
 @dataclass(frozen=True)
 class Violation:
-    """An invariant does not hold: which one, and the values."""
+    """A violated invariant and the values that violate it."""
 
     invariant: str
     what: str
@@ -30,7 +30,7 @@ class Violation:
 
 
 class Checking:
-    """Checks of one run. ``world.violated`` is told of what does not hold."""
+    """Base of the checks of one run. ``world.violated`` receives each violation."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -32,7 +32,7 @@ PORT: Final = 9095
 
 
 def settings_of(number: int, *, ibp: str, hold: bool, odd: str = "-") -> Settings:
-    """Settings of daemon ``number``.
+    """Returns the settings of daemon ``number``.
 
     ``odd``: ``stranger`` has another digest than the others, ``bare`` none, ``other`` another ``on_absence``.
     """
@@ -86,23 +86,23 @@ class DaemonNode:
 
     @property
     def running(self) -> bool:
-        """Whether a process lives, frozen or not."""
+        """Returns whether a process lives, frozen or not."""
         return self.process is not None
 
     @property
     def term(self) -> Term | None:
-        """The term that it serves now."""
+        """Returns the term that the daemon serves now."""
         return self.daemon.term if self.daemon is not None else None
 
     @property
     def zk(self) -> SimZooKeeper | None:
-        """Its present session."""
+        """Returns the present session."""
         return self.sessions[-1] if self.sessions else None
 
     # -- life
 
     def start(self) -> None:
-        """A new process, unless one lives."""
+        """Starts a new process, unless one lives."""
         if self.process is not None:
             return
         self.lives += 1
@@ -137,7 +137,7 @@ class DaemonNode:
 
     @property
     def pid(self) -> int:
-        """Of the present process."""
+        """Returns the pid of the present process."""
         return 1_000 * (self.number + 1) + self.lives
 
     def _connect(self, process: Process) -> SimZooKeeper:
@@ -158,13 +158,13 @@ class DaemonNode:
         return Lease(session_timeout_s, self.world.loop.time, fraction)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills the process with kill -9."""
         if self.process is not None:
             self.world.trace(f"{self} is killed")
             self._gone(self.process)
 
     def _gone(self, process: Process) -> None:
-        """Nothing of the process runs any more; its connections end."""
+        """Ends everything of a process: its tasks, its listener, its connections."""
         if process is not self.process:
             return
         process.kill()
@@ -177,13 +177,13 @@ class DaemonNode:
         self.sessions, self.process, self.daemon, self._listener = [], None, None, None
 
     def terminate(self, away_s: float) -> None:
-        """SIGTERM; started again ``away_s`` after it went down."""
+        """Sends SIGTERM; the daemon is started again ``away_s`` after its end."""
         if self.process is not None:
             self._away_s = away_s
             self.process.signal(signal.SIGTERM)
 
     def hand_back(self) -> None:
-        """As the operator's command does."""
+        """Hands the role back, as the operator's command does."""
         if self.process is not None and self.daemon is not None:
             self.process.start(self._hand_back(self.daemon), "hand-back")
 
@@ -192,7 +192,7 @@ class DaemonNode:
             await hand_back(daemon, self.world.dial, "a script", lambda step: self.world.trace(f"{self}: {step}"))
 
     def freeze(self) -> None:
-        """SIGSTOP: nothing is heard of it any more."""
+        """Sends SIGSTOP: the ensemble receives no more pings."""
         if self.process is not None:
             self.process.halt(Life.FROZEN)
             for zk in self.sessions:
@@ -203,12 +203,12 @@ class DaemonNode:
         return self.zk is not None and self.zk.session_id not in self.world.ensemble.sessions
 
     def stall(self) -> None:
-        """Its loop stands still, its ZooKeeper thread keeps the session."""
+        """Stalls the loop; the ZooKeeper thread keeps the session."""
         if self.process is not None and self.process.life is Life.RUNNING:
             self.process.halt(Life.STALLED)
 
     def resume(self, life: int) -> None:
-        """It goes on, if it is still the same process."""
+        """Resumes the process, if it is still the same one."""
         if self.process is not None and self.lives == life:
             if self.process.life is Life.FROZEN and self._expired():
                 self.world.happened(faults.DAEMON_FROZEN)

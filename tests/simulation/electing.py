@@ -1,4 +1,4 @@
-"""Whom a term elected while brokers obeyed a higher controller epoch, from the rows of its journal."""
+"""Checks the leaders that a term elected while brokers obeyed a higher controller epoch, from its journal's rows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ AT_LAST: Final = ("initial", "offline", "controlled_shutdown")
 
 
 class Electing:
-    """I20: such a broker is elected last, and by no election that could be left alone.
+    """Checks I20: an election picks such a broker last, and never in an election that is not necessary.
 
-    A row is judged by the moment of its decision: ``since`` says from when on the model knew of the broker.
+    A row is judged by the moment of its decision: ``since`` is the time from which the model knew of the broker.
     """
 
     def __init__(self, world: World) -> None:
@@ -26,7 +26,7 @@ class Electing:
         self._since: dict[tuple[int, int], float] = {}
 
     def model(self, term: Term) -> None:
-        """The model after an event."""
+        """Reads the model after an event."""
         epoch, known = term.claim.epoch, term.cluster.outranked
         for key in [key for key in self._since if key[0] == epoch and key[1] not in known]:
             del self._since[key]
@@ -34,7 +34,7 @@ class Electing:
             self._since.setdefault((epoch, broker), self._world.loop.now_s)
 
     def wrong(self, row: Row) -> str | None:
-        """What a row shows that must not be."""
+        """Returns the fault that a row shows, or None."""
         since_s = self._since.get((row.ctl_epoch, row.leader1 if row.leader1 is not None else -1))
         if since_s is None or row.t_decide is None or row.t_decide <= since_s * 1e6 or row.leader1 == row.leader0:
             return None

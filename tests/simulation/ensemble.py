@@ -1,7 +1,8 @@
 """A ZooKeeper ensemble in memory: a leader that orders writes, and followers that apply them later.
 
-Whoever is connected to a follower reads what it has applied so far: reads may be out of date, watches fire late, only
-``sync`` and the answer to a write tell the truth. Followers repeat the leader's transactions on trees of their own.
+A follower's clients read the writes that it has applied so far: reads may be out of date, and watches fire late. Only
+``sync`` and the reply to a write show the present state. Followers repeat the leader's transactions on trees of their
+own.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from tests.simulation.zookeeper import SimZooKeeper
 
 LAG_S_MAX: Final = 0.004
-"""How far a healthy follower is behind."""
+"""Longest delay of a healthy follower."""
 PINGS_PER_SESSION: Final = 3
 SESSION_MS_MAX: Final = 60_000
 """Longest session that the servers grant; an action may lower it."""
@@ -34,7 +35,8 @@ SESSION_MS_MAX: Final = 60_000
 class Session:
     """A session as the ensemble's leader knows it.
 
-    ``silent``: nothing is heard of its client at present. ``writes_before``: so many go well before one is lost.
+    ``silent``: the leader receives nothing from its client at present. ``writes_before``: writes that succeed before
+    one is lost.
     """
 
     def __init__(self, number: int, client: SimLink, identity: Identity, now_s: float) -> None:
@@ -54,7 +56,7 @@ class Session:
         self.requests_before = 0
 
     def next_code(self) -> Code | None:
-        """With which code the next request is answered, None for its real answer."""
+        """Returns the error code of the next reply, or None where the request is carried out."""
         if not self.codes:
             return None
         if self.requests_before:
@@ -64,11 +66,11 @@ class Session:
 
 
 Transaction = Callable[["Member"], None]
-"""What a member does to its tree and its watches."""
+"""Changes a member's tree and its watches."""
 
 
 class Member(MemoryServer):
-    """One server of the ensemble: the leader's tree, or a follower's with what it has applied so far."""
+    """One server of the ensemble: the leader's tree, or a follower's with the writes that it has applied so far."""
 
     def __init__(self, ensemble: Ensemble, name: str) -> None:
         super().__init__()
@@ -83,7 +85,7 @@ class Member(MemoryServer):
         self._until: list[tuple[int, Callable[[], None]]] = []
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay, nothing is answered, nothing is applied."""
+        """Sends SIGSTOP: connections stay, the server replies to nothing and applies nothing."""
         self.frozen = True
         self.freezes += 1
         for session in self._sessions:
@@ -91,7 +93,7 @@ class Member(MemoryServer):
                 self._ensemble.silent(self._ensemble.sessions[session])
 
     def thaw(self) -> None:
-        """SIGCONT: what came meanwhile is handled, in order."""
+        """Sends SIGCONT: the server handles everything that arrived meanwhile, in order."""
         self.frozen = False
         for session in self._sessions:
             client = self._ensemble.sessions_client(session)
@@ -102,17 +104,17 @@ class Member(MemoryServer):
             go_on()
 
     def held_up(self, go_on: Callable[[], None]) -> bool:
-        """Whether the server is frozen; then it goes on later."""
+        """Returns whether the server is frozen; then it goes on later."""
         if self.frozen:
             self._held.append(go_on)
         return self.frozen
 
     def attach(self, session: Session) -> None:
-        """A client connected here."""
+        """Attaches a session whose client connected here."""
         self._sessions[session.id] = _Session(session.client, session.identity)
 
     def detach(self, session: int) -> None:
-        """Its connection ended: its watches go with it, as with kazoo."""
+        """Detaches a session whose connection ended: its watches end too, as with kazoo."""
         if self._sessions.pop(session, None) is not None:
             self._unwatch(session)
 
@@ -130,7 +132,7 @@ class Member(MemoryServer):
         self.caught_up()
 
     def caught_up(self) -> None:
-        """Lets go on who waited for what is applied now."""
+        """Calls back every waiter whose transaction is applied now."""
         if self._until:
             due = [go_on for zxid, go_on in self._until if zxid <= self.tree.zxid]
             self._until = [(zxid, go_on) for zxid, go_on in self._until if zxid > self.tree.zxid]
@@ -148,16 +150,16 @@ class Member(MemoryServer):
         self._ensemble.sessions_client(session).fired(self, event)
 
     def fire(self, touched: Sequence[Touched]) -> None:
-        """Fires the watches of what was touched."""
+        """Fires the watches of touched znodes."""
         self._fire(touched)
 
 
 Committed = Callable[[Session, Sequence[Write], Sequence[OpResult]], None]
-"""Hears of each write that was applied: whose, what, and what came of it."""
+"""Receives the session, the writes and the results of each applied request."""
 
 
 class Ensemble:
-    """The servers, the sessions, and when sessions expire."""
+    """The servers, the sessions, and the moments when sessions expire."""
 
     def __init__(self, loop: SimLoop, chance: random.Random, members: int) -> None:
         self.loop = loop
@@ -170,11 +172,11 @@ class Ensemble:
         self.ended: Callable[[Session, Sequence[Touched]], None] = lambda *_: None
         self.happened: Callable[[str], None] = lambda _: None
         self.requested: Callable[[SimZooKeeper], None] = lambda _: None
-        """Hears of each request when its client sends it."""
+        """Receives each request when its client sends it."""
         self.late_s = 0.0
-        """How much later than at its time-out a session may end."""
+        """Longest time between a session's timeout and its end."""
         self.refused_until_s: dict[str, float] = {}
-        """Clients, by name, that no server lets connect."""
+        """Clients, by name, that no server accepts until then."""
         self.available = True
         self.write_s = 0.0
         self.session_ms_max = SESSION_MS_MAX
@@ -185,7 +187,7 @@ class Ensemble:
     # -- sessions
 
     def open(self, client: SimLink, credentials: str | None) -> Session:
-        """A new session."""
+        """Opens a session."""
         identity = {("world", "anyone")}
         if credentials is not None:
             user, _, password = credentials.partition(":")
@@ -197,15 +199,15 @@ class Ensemble:
         return session
 
     def sessions_client(self, session: int) -> SimLink:
-        """Whose session it is, or was."""
+        """Returns the client of a session, also of an ended one."""
         return self._clients[session]
 
     def touch(self, session: Session) -> None:
-        """A request of the session arrived."""
+        """Renews a session whose request arrived."""
         session.heard_s = self.loop.now_s
 
     def silent(self, session: Session) -> None:
-        """Nothing is heard of the client from now on; its last ping was up to a third of the timeout ago."""
+        """Marks a client as silent from now on; its last ping was up to a third of the timeout ago."""
         if not session.silent:
             session.silent = True
             ping_s = self.loop.now_s - self.chance.random() * session.timeout_s / PINGS_PER_SESSION
@@ -213,7 +215,7 @@ class Ensemble:
             self._watch(session)
 
     def heard(self, session: Session) -> None:
-        """The client is back."""
+        """Marks a client as present again."""
         session.silent = False
         session.heard_s = self.loop.now_s
 
@@ -233,13 +235,13 @@ class Ensemble:
             self._watch(session)
 
     def expire(self, session: Session, *, forced: bool = False) -> None:
-        """Ends a session; its client learns of it when it connects again. ``forced``: before its time."""
+        """Ends a session; its client learns of it when it connects again. ``forced``: before its timeout."""
         session.forced = forced
         self.end(session)
         session.client.hung_up()
 
     def end(self, session: Session) -> None:
-        """A session ends, with its ephemeral znodes."""
+        """Ends a session, and deletes its ephemeral znodes."""
         if self.sessions.pop(session.id, None) is None:
             return
         for member in self.members:
@@ -262,7 +264,7 @@ class Ensemble:
         self.loop.call_at(self._busy_s, go_on, context=self.context)
 
     def write(self, session: Session, ops: Sequence[Write], *, single: bool) -> list[OpResult]:
-        """The leader orders a write and carries it out; raises ``ZkError``."""
+        """Orders a write as the leader and carries it out; raises ``ZkError``."""
         tree = self.leader.tree
         try:
             results, touched = self._carry_out(self.leader, session, ops, single)
@@ -291,7 +293,7 @@ class Ensemble:
     # -- connections
 
     def choose(self, client: SimLink) -> Member | None:
-        """A server that a client can connect to: none that is behind what it has seen."""
+        """Returns a server for a client to connect to, which is not behind the client's last zxid."""
         if not self.available or client.cut_off or client.process.life is Life.FROZEN:
             return None
         if self.loop.now_s < self.refused_until_s.get(client.name, 0.0):
@@ -301,18 +303,18 @@ class Ensemble:
         return self.chance.choice(fit) if fit else None
 
     def down(self) -> None:
-        """No server serves: restarted, or without a quorum (then they are read-only, which no client here accepts)."""
+        """Stops every server: restarted, or read-only without a quorum, which no client here accepts."""
         self.available = False
         for session in list(self.sessions.values()):
             session.client.hung_up()
 
     def up(self) -> None:
-        """A quorum again: every session gets its whole timeout anew."""
+        """Starts the servers with a quorum: every session gets its whole timeout anew."""
         self.available = True
         for session in self.sessions.values():
             session.heard_s = self.loop.now_s
 
 
 def _skip(member: Member) -> None:
-    """A write that failed takes its number all the same."""
+    """Counts a failed write: it takes its zxid all the same."""
     member.tree.zxid += 1

@@ -88,4 +88,4 @@ REQUIRED: Final = tuple(
     for name, value in sorted(globals().items())
     if name.startswith(("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "CALL_", "SIZE_", "ELECTION_"))
 )
-"""Each of these must come in at least one seed of a hundred."""
+"""Faults that each must occur in at least one seed of a hundred."""

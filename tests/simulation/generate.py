@@ -1,4 +1,4 @@
-"""A script from a seed: the cluster, and a skewed mix of what may happen to it."""
+"""A script from a seed: the cluster, and a skewed mix of actions on it."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class Generator:
         self.at_s = BEGIN_S
 
     def plan(self) -> Plan:
-        """The plan of the seed."""
+        """Returns the plan of the seed."""
         r = self.r
         while self.partitions < PARTITIONS_MIN:
             self._add("topic", *self._topic(), at_s=r.uniform(0.5, BEGIN_S))
@@ -168,7 +168,7 @@ class Generator:
         )
 
     def _weights(self) -> dict[str, float]:
-        """Skewed: some seeds never see a kind of fault, others see little else."""
+        """Draws skewed weights: some seeds never meet a kind of fault, others meet little else."""
         weights: dict[str, float] = {}
         for verbs in FAMILIES.values():
             family = self.r.choice(SKEWS)
@@ -180,7 +180,7 @@ class Generator:
         self.actions.append(Action(round(self.at_s if at_s is None else at_s, 3), verb, rounded))
 
     def _swizzle(self) -> None:
-        """One broker after the other, in any order, with little time between them."""
+        """Adds the same fault for one broker after the other, in any order, with little time between them."""
         verb, gap_s = self.r.choice(SWIZZLED), self.r.choice((0.005, 0.05, 0.3))
         for broker in self.r.sample(self.brokers, self.r.randint(2, len(self.brokers))):
             self.at_s += self.r.uniform(0.0, gap_s)
@@ -188,7 +188,7 @@ class Generator:
             self._add(verb, broker, *words)
 
     def _oust(self, at_s: float) -> None:
-        """The role is taken from a daemon that is busy writing and hears everything late, so also of its fall."""
+        """Takes the role from a daemon that is busy writing and receives everything late, its own fall included."""
         r = self.r
         delay_s, for_s = r.uniform(0.1, 0.8), r.uniform(2.0, 4.0)
         self._add("zk-slow-answers", ACTIVE, for_s, delay_s, at_s=at_s)
@@ -199,7 +199,7 @@ class Generator:
         self._add(r.choice(("delete-controller", "raise-epoch")), at_s=at_s + for_s / 2)
 
     def _purge(self, at_s: float) -> None:
-        """Most partitions that the model has are of topics that are no more."""
+        """Removes most topics: most partitions of the model then belong to topics that do not exist."""
         for name in self.r.sample(self.topics, round(0.9 * len(self.topics))):
             self._add("delete-topic", name, at_s=at_s + self.r.uniform(0.0, 1.0))
 
@@ -309,7 +309,7 @@ class Generator:
         return name, gap_s, *self._replicas(r.choice((1, 2, 6)), r.randint(1, min(3, len(self.brokers))), 0)
 
     def _reassigned(self) -> tuple[Word, ...]:
-        """Often what was asked for before: overridden, or cancelled."""
+        """Draws a reassignment, which often overrides or cancels an earlier one."""
         r = self.r
         if self.moved and r.random() < 0.35:
             name = r.choice(self.moved[-4:])
@@ -335,5 +335,5 @@ _TIMED: Final = (
 
 
 def generate(seed: int) -> Plan:
-    """The script of a seed."""
+    """Returns the script of a seed."""
     return Generator(seed).plan()

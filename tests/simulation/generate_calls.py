@@ -1,4 +1,4 @@
-"""What admin clients ask for in a run, drawn apart from everything else."""
+"""Calls of admin clients in a run, drawn apart from everything else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CALLS: Final = (2, 12)
 
 
 def calls(seed: int, topics: Sequence[str], brokers: int, begin_s: float, end_s: float) -> list[Action]:
-    """Topics that are created, grown and deleted by call; ``topics``: those that a script makes otherwise."""
+    """Draws topics that clients create, grow and delete by call; ``topics``: those that a script makes otherwise."""
     r = Random(f"{seed} calls")
     if r.random() >= SHARE:
         return []

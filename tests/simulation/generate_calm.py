@@ -1,6 +1,6 @@
-"""A calm in the midst of a run: hardly anything happens for more than a minute, and what is down stays down.
+"""A calm in the midst of a run: hardly any actions for more than a minute, and stopped processes stay stopped.
 
-What gets stuck has no later event that would help it along.
+Work that is stuck has no later event that would make it go on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def with_calm(seed: int, actions: Sequence[Action], brokers: Sequence[int], daem
 
 
 def _trouble(r: Random, begin_s: float, length_s: float, brokers: Sequence[int], daemons: int) -> Action:
-    """Something that is down during the whole calm."""
+    """Draws a fault that lasts for the whole calm."""
     verb, at_s = r.choice(TROUBLED), max(0.5, begin_s - r.uniform(0.0, 3.0))
     words: tuple[Word, ...] = r.choice(brokers) if verb != "kill-daemon" else r.randrange(daemons), round(length_s, 3)
     return Action(round(at_s, 3), verb, words)

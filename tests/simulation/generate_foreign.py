@@ -1,4 +1,4 @@
-"""What tools and people write as no controller would, and the IBP of a run, drawn apart from everything else."""
+"""Writes of tools and people as no controller makes them, and the IBP of a run, drawn apart from everything else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WRITES: Final = (2, 8)
 SUCCEEDED: Final = 0.5
 """Share of the writes shortly before or after which a daemon is killed: the next term has no model yet."""
 ALL: Final = 0.15
-"""Share of the rewrites of all topics: it looks as if none ever had an id."""
+"""Share of the rewrites of all topics: then no topic seems to have had an id."""
 SILENCED: Final = 0.5
 """Share of the killed daemons whose successor finds a broker frozen or cut off."""
 ANY_IBP: Final = 0.5
@@ -23,7 +23,7 @@ ANY_IBP: Final = 0.5
 
 
 def ibp_of(seed: int, extreme: str) -> str:
-    """The IBP of a seed."""
+    """Returns the IBP of a seed."""
     r = Random(f"{seed} ibp")
     return r.choice(accepted()) if r.random() < ANY_IBP else extreme
 
@@ -31,7 +31,7 @@ def ibp_of(seed: int, extreme: str) -> str:
 def foreign(
     seed: int, topics: Sequence[str], brokers: Sequence[int], daemons: int, begin_s: float, end_s: float
 ) -> list[Action]:
-    """Topics that are rewritten without their ids while brokers fall silent, states that are garbage for a while."""
+    """Draws topics rewritten without their ids while brokers fall silent, and states that are garbage for a while."""
     r = Random(f"{seed} foreign")
     if r.random() >= SHARE:
         return []

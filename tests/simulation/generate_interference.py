@@ -1,4 +1,4 @@
-"""Others that write between any two requests of a handler, drawn apart from everything else."""
+"""Writes of other clients between any two requests of a handler, drawn apart from everything else."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LITTERED: Final = 0.25
 UNSEATED: Final = 0.25
 """Shares of seeds."""
 REQUESTS_MAX: Final = 12
-"""At which request of a handler others write at the latest."""
+"""Last request of a handler at which another client writes."""
 
 
 def interference(
     seed: int, topics: Sequence[str], brokers: Sequence[int], daemons: int, begin_s: float, end_s: float
 ) -> list[Action]:
-    """Writes at requests of handlers, garbage, deleted queue positions and parents."""
+    """Draws writes at requests of handlers, garbage, deleted queue positions and parents."""
     r = Random(f"{seed} interference")
     actions: list[Action] = []
 
@@ -43,7 +43,7 @@ def interference(
 
 
 def _interposed(r: Random, topics: Sequence[str], brokers: Sequence[int]) -> tuple[Word, ...]:
-    """Something that others do to what the handler may have just read."""
+    """Draws another client's action on znodes that the handler may have just read."""
     name, broker, replicas = r.choice(topics), r.choice(brokers), ",".join(map(str, r.sample(brokers, 2)))
     return r.choice(
         (

@@ -1,4 +1,4 @@
-"""What goes wrong with ZooKeeper's servers and around them, drawn apart from everything else."""
+"""Faults of ZooKeeper's servers and around them, drawn apart from everything else."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SESSIONS_MS: Final = (4_500, 5_000, 6_000)
 
 
 def troubles(seed: int, daemons: int, servers: int, brokers: int, begin_s: float, end_s: float) -> list[Action]:
-    """Errors instead of answers, frozen servers, sessions of other lengths or that end late, refused connections."""
+    """Draws errors as replies, frozen servers, other session lengths, late ends of sessions, refused connections."""
     r = Random(f"{seed} zookeeper")
     actions: list[Action] = []
 
@@ -54,12 +54,12 @@ def troubles(seed: int, daemons: int, servers: int, brokers: int, begin_s: float
 
 
 def _seconds(r: Random, long_s: float, longest_s: float) -> float:
-    """A short while, or a long one."""
+    """Draws a short time, or a long one."""
     return round(r.choice((r.uniform(0.5, long_s), r.uniform(long_s, longest_s))), 3)
 
 
 def odd_daemons(seed: int, daemons: int) -> tuple[str, ...]:
-    """What each daemon is like: in some seeds one of them is configured differently from the rest."""
+    """Returns each daemon's kind: in some seeds one of them is configured differently from the rest."""
     r = Random(f"{seed} odd")
     if r.random() >= ODD:
         return ()

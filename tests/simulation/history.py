@@ -1,4 +1,4 @@
-"""What ZooKeeper held, version by version, as far as invariants need it."""
+"""The content of ZooKeeper, version by version, as far as invariants need it."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ Key = tuple[str, int]
 
 @lru_cache(4_096)
 def key_of(path: str) -> Key | None:
-    """The partition whose state znode a path names."""
+    """Returns the partition whose state znode a path names."""
     found = paths.partition_of_state(path)
     return (found[0], found[1]) if found is not None else None
 
 
 @lru_cache(4_096)
 def topic_of(path: str) -> str | None:
-    """The topic whose znode a path names."""
+    """Returns the topic whose znode a path names."""
     parent, _, name = path.rpartition("/")
     return name if parent == paths.TOPICS else None
 
 
 class Dropped(NamedTuple):
-    """A replica that an assignment names no more, and the epoch by which its broker was known then."""
+    """A replica that an assignment names no more, and its broker's epoch in the controller's model at that time."""
 
     broker_epoch: int | None
 
 
 class Joined(NamedTuple):
-    """When all of a reassignment's target was in the ISR first, and the brokers that the controller knew of then.
+    """The moment when all of a reassignment's target was in the ISR first, and the brokers known to the controller.
 
-    Of one that has registered, and of which the controller has yet to hear, it waits for nothing.
+    The controller does not wait for a registered broker that it does not know of yet.
     """
 
     target: tuple[int, ...]
@@ -48,20 +48,26 @@ class Joined(NamedTuple):
 class History:
     """Leaderships of every partition by partition epoch, assignments, registrations, controller epochs.
 
-    A *life* of a partition is from the creation of its state znode to its deletion: ``states`` has the present ones,
-    ``former`` those that ended; ``by_hand``: one of them ended without a word to the brokers. ``hosts``: who may still
-    have a log of a life that ended, ``unaware`` those who may not have heard of its end, ``unfound`` those who said
-    that it was deleted while it was on a log directory that failed, ``unstopped`` those who refused to delete it last.
-    ``overwritten``: topics that a daemon may have written over with what a former incarnation had.
-    ``spoilt``: begun with what belongs to the former incarnation of the topic, by a controller that had yet to hear of
-    the next one. ``incarnations``: what each of a topic's znodes, told apart by their czxid, held last. ``markers``: of
-    deletion.
-    ``dropped``: replicas that reassignments removed, of present incarnations. ``request``: what their znode names.
-    ``joined``: of what is reassigned, once its target was in sync. ``unclean``: topics of which an unclean election was
-    asked for, or was allowed, at some time. ``topic_ids``: the first id of an incarnation.
-    ``scribbled``: partitions whose state znode was written last by somebody who is neither controller nor leader, and
-    the epoch of the last term that served by then. ``to_be_created`` and ``to_be_deleted``: topics that admin
-    clients named. ``holder``: whose role the flag says it is. ``changed_s``: when paths were written or deleted last.
+    A *life* of a partition is from the creation of its state znode to its deletion. ``states`` has the present lives,
+    ``former`` the ended ones; ``by_hand``: partitions of which one life ended without a request to the brokers.
+
+    ``hosts``: brokers that may still have a log of an ended life. ``unaware``: brokers that may not have received its
+    end. ``unfound``: brokers that reported its log as deleted while it was on a failed log directory. ``unstopped``:
+    brokers that refused to delete it last.
+
+    ``overwritten``: topics that a daemon may have overwritten with the content of a former incarnation. ``spoilt``:
+    partitions that began with content of the topic's former incarnation, by a controller that did not know the next one
+    yet. ``incarnations``: the last content of each of a topic's znodes, told apart by their czxid.
+
+    ``markers``: topics marked for deletion. ``dropped``: replicas that reassignments removed, of present incarnations.
+    ``request``: targets in the znode of reassignments. ``joined``: reassigned partitions whose target was in sync.
+
+    ``unclean``: topics for which an unclean election was requested, or allowed, at some time. ``topic_ids``: the first
+    id of an incarnation. ``scribbled``: partitions whose state znode was last written by another client than controller
+    and leader, with the epoch of the last term by then.
+
+    ``to_be_created`` and ``to_be_deleted``: topics that admin clients named. ``holder``: the content of the role flag.
+    ``changed_s``: the time of a path's last write or deletion.
     """
 
     def __init__(self) -> None:
@@ -93,20 +99,20 @@ class History:
         self._decoder = TopicDecoder()
 
     def partitions(self) -> set[Key]:
-        """Every partition that there is or was."""
+        """Returns every partition that exists or existed."""
         assigned = {(topic.name, partition) for topic in self.topics.values() for partition in topic.partitions}
         return assigned | self.states.keys() | self.former.keys()
 
     def assignment(self, key: Key) -> tuple[int, ...]:
-        """Replicas of a partition; none where it is not assigned."""
+        """Returns the replicas of a partition; none where it is not assigned."""
         topic = self.topics.get(key[0])
         found = topic.partitions.get(key[1]) if topic is not None else None
         return found.replicas if found is not None else ()
 
     def kept(self, key: Key) -> frozenset[int]:
-        """Replicas that no reassignment removes, or does as yet; what it adds counts from when it is in sync.
+        """Returns replicas that no reassignment removes, or not yet; added replicas count once they are in sync.
 
-        Until then a log that was there before may still be deleted: the broker is told to stop first, then of the new.
+        Until then a broker may still delete a former log: it receives StopReplica first, LeaderAndIsr afterwards.
         """
         topic, state = self.topics.get(key[0]), self.current(key)
         found = topic.partitions.get(key[1]) if topic is not None else None
@@ -116,7 +122,7 @@ class History:
         return frozenset(found.replicas).difference(removing, set(found.adding).difference(state.isr))
 
     def look_for_target(self, key: Key, now_s: float, known_epochs: Callable[[], dict[int, int]]) -> None:
-        """The state znode of a partition, or what its topic's says of it, was written."""
+        """Notes whether a reassignment's target is in sync, after a write of the state znode or of the topic znode."""
         topic, state = self.topics.get(key[0]), self.current(key)
         found = topic.partitions.get(key[1]) if topic is not None else None
         known = self.joined.get(key)
@@ -128,15 +134,15 @@ class History:
             self.joined[key] = Joined(found.target, now_s, known_epochs())
 
     def current(self, key: Key) -> Leadership | None:
-        """What the state znode holds."""
+        """Returns the content of the state znode."""
         states = self.states.get(key)
         return states[-1] if states else None
 
     def ended(self, key: Key, strays: Collection[int], *, by_hand: bool) -> None:
-        """The state znode was deleted; ``strays``: brokers that keep a log of it."""
+        """Ends a life whose state znode was deleted; ``strays``: brokers that keep a log of it."""
         states = self.states.pop(key, None)
         if self.scribbled.pop(key, None) is not None:
-            self.unaware.setdefault(key, set()).update(self.registered)  # garbage is no partition, nor its end one
+            self.unaware.setdefault(key, set()).update(self.registered)  # garbage starts no partition, nor ends one
         if states:
             self.former.setdefault(key, []).append(states)
             if by_hand:
@@ -148,31 +154,31 @@ class History:
             self.hosts.setdefault(key, set()).update(strays)
 
     def untold(self, broker: int) -> set[Key]:
-        """Partitions of which a broker may not have heard that they ended, or what they began with."""
+        """Returns partitions whose end, or whose first content, a broker may not have received."""
         return self.by_hand | self.spoilt | {key for key, brokers in self.unaware.items() if broker in brokers}
 
     def hosted_by(self, broker: int) -> set[Key]:
-        """Partitions of which a broker may have a log of a life that ended: it refuses what comes after it."""
+        """Returns partitions of which a broker may have a log of an ended life: it refuses the next life."""
         return {key for key, brokers in self.hosts.items() if broker in brokers}
 
     def life(self, key: Key) -> int:
-        """Number of the present life, or of the next one."""
+        """Returns the number of the present life, or of the next one."""
         return len(self.former.get(key, ()))
 
     def at(self, key: Key, version: int) -> Leadership | None:
-        """What the state znode of the present life held at a version."""
+        """Returns the content of the present life's state znode at a version."""
         states = self.states.get(key, ())
         return states[version] if 0 <= version < len(states) else None
 
     def ever(self, key: Key, version: int) -> list[tuple[int, Leadership]]:
-        """What it held at a version in each of its lives, with their numbers."""
+        """Returns its content at a version in each of its lives, with their numbers."""
         lives = (
             [*self.former.get(key, ()), self.states.get(key, ())] if key in self.former else [self.states.get(key, ())]
         )
         return [(life, states[version]) for life, states in enumerate(lives) if 0 <= version < len(states)]
 
     def lives(self, key: Key, version: int, leader: int, leader_epoch: int, isr: tuple[int, ...]) -> list[int]:
-        """In which lives it held this at a version."""
+        """Returns the lives in which the state znode had this content at a version."""
         wanted = leader, leader_epoch, isr
         found = self.ever(key, version)
         return [life for life, held in found if (held.leader, held.leader_epoch, held.isr) == wanted]
@@ -180,7 +186,7 @@ class History:
     def topic_written(
         self, name: str, data: bytes | None, version: int, czxid: int, known: Mapping[int, int]
     ) -> TopicAssignment:
-        """A topic znode was written. ``known``: broker epochs in the model of the daemon that did it."""
+        """Notes a write of a topic znode. ``known``: broker epochs in the model of the daemon that wrote it."""
         found = self._decoder.decode(paths.topic(name), name, data, version, czxid)
         assert isinstance(found, TopicAssignment), found
         if found.topic_id is not None:
@@ -205,10 +211,10 @@ class History:
                 dropped[broker] = Dropped(known.get(broker))
 
     def strays(self, broker: int) -> set[Key]:
-        """Partitions of which a broker may still have a replica that was dropped.
+        """Returns partitions of which a broker may still have a dropped replica.
 
-        It was away when that was to be stopped (it may still be so: two absences are no agreement), or had just
-        registered anew.
+        The broker was away when the controller would have stopped it, or had just registered anew. It may still be
+        away: two absences are no agreement.
         """
         epoch = self.registered.get(broker)
         return {
@@ -218,33 +224,36 @@ class History:
         }
 
     def lost_ids(self) -> dict[str, bytes]:
-        """Ids of the topics whose znodes do not have them any more."""
+        """Returns ids of the topics whose znodes do not have them any more."""
         lost = [topic for topic in self.topics.values() if topic.topic_id is None]
         return {t.name: self.topic_ids[t.name, t.czxid] for t in lost if (t.name, t.czxid) in self.topic_ids}
 
     def may_continue_former(self, topic: TopicAssignment) -> bool:
-        """Whether a former incarnation ended at the version that a write replaced: ZooKeeper compares only that."""
+        """Returns whether a former incarnation ended at the version that a write replaced.
+
+        ZooKeeper compares versions only.
+        """
         return any(
             name == topic.name and czxid < topic.czxid and former.version == topic.version - 1
             for (name, czxid), former in self.incarnations.items()
         )
 
     def ends(self, topic: TopicAssignment) -> bool:
-        """Whether nothing but its znode is left of a topic that is being deleted."""
+        """Returns whether only its znode is left of a topic that is being deleted."""
         return topic.name in self.markers and not any(self.current((topic.name, p)) for p in topic.partitions)
 
     def moving(self) -> dict[Key, Assignment]:
-        """What is being reassigned."""
+        """Returns the reassignments that are under way."""
         return {(t.name, p): a for t in self.topics.values() for p, a in t.partitions.items() if a.moving}
 
     def spoil(self, key: Key, czxid: int) -> None:
-        """The state znode was created for the incarnation that is gone: its replicas hear of it."""
+        """Notes a state znode created for the ended incarnation: brokers receive the replicas of that one."""
         self.spoilt.add(key)
         self.hosts.setdefault(key, set()).update(self.incarnations[key[0], czxid].partitions[key[1]].replicas)
 
     @staticmethod
     def leadership(data: bytes | None, version: int) -> Leadership:
-        """Content of a state znode."""
+        """Decodes a state znode."""
         found = decode_state(data, version)
         assert isinstance(found, Leadership), found
         return found

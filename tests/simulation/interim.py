@@ -1,8 +1,8 @@
-"""What brokers do about ``/controller``: all of them race for it when it vanishes, and the one that wins is controller.
+"""The brokers' election: all of them race for ``/controller`` when it vanishes, and the winner is controller.
 
-Its term is a short form of Kafka's controller: after a while it elects leaders for partitions whose leader is not
-registered, with fenced writes, and tells some of the brokers, not all; it starts no topics, serves no calls, and ends
-with the first thing that goes wrong. So a daemon that takes over finds commits that nobody was told of.
+Its term is a short form of Kafka's controller. After a while it elects leaders, with fenced writes, for partitions
+whose leader is not registered, and sends them to some of the brokers. It starts no topics, serves no calls, and ends
+with the first error. So a daemon that takes over finds commits that no broker has received.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 ROUNDS_MAX: Final = 3
 PAUSE_S: Final = (0.2, 1.5)
 TOLD: Final = 0.6
-"""How many of the brokers it tells."""
+"""Share of the brokers that receive a change."""
 
 
 async def follow_controller(node: BrokerNode) -> None:
-    """Looks who is controller, takes the role where nobody has it, and waits for the next change."""
+    """Reads the present controller, takes a free role, and waits for the next change."""
     zk = node.zk
     assert zk is not None
     since = zk.last_zxid
@@ -48,7 +48,7 @@ async def follow_controller(node: BrokerNode) -> None:
 
 
 async def _elect(node: BrokerNode, zk: SimZooKeeper) -> None:
-    """Kafka's election: one multi that creates ``/controller`` and raises the epoch."""
+    """Runs Kafka's election: one multi that creates ``/controller`` and raises the epoch."""
     found = await zk.get(paths.CONTROLLER_EPOCH)
     if found is None:
         return
@@ -73,7 +73,7 @@ class Interim:
         self._chance = node.world.chance
 
     async def run(self) -> None:
-        """Some rounds of elections, until somebody else has the role."""
+        """Runs some rounds of elections, until another process has the role."""
         low, high = PAUSE_S
         try:
             for _ in range(ROUNDS_MAX):

@@ -1,30 +1,30 @@
-"""What must hold after every event. Each check says in its docstring which invariant it is and what that demands.
+"""Invariants that hold after every event. Each check names its invariant and the demand in its docstring.
 
-The checks are incremental: they look at what a ZooKeeper write (:mod:`tests.simulation.invariants_writes`), a request
-(:mod:`tests.simulation.invariants_requests`) or a changed row says, never at everything. They know ZooKeeper's content
-from the writes themselves (:mod:`tests.simulation.history`), and the lease from the heartbeats that were answered,
-not from the daemon's own lease.
+The checks are incremental: they look at one ZooKeeper write, one request or one changed row, never at everything.
+(:mod:`tests.simulation.invariants_writes` has the writes, :mod:`tests.simulation.invariants_requests` the requests.)
+They know ZooKeeper's content from the writes themselves (:mod:`tests.simulation.history`). They know the lease from the
+heartbeats with a reply, not from the daemon's own lease.
 
 | | |
 |---|---|
 | I1 | one controller writes under an epoch; the epoch grows; a write under an old epoch fails |
-| I2 | one leader is told per partition and leader epoch; leader epochs never go down |
+| I2 | one leader is sent per partition and leader epoch; leader epochs never go down |
 | I3 | the leader is in the ISR or there is none; the ISR is assigned, and never empty |
-| I4 | a new leader was in the last committed ISR, unless an unclean election was allowed or asked for |
-| I5 | at quiescence partitions are led, and brokers know what ZooKeeper holds (:mod:`tests.simulation.quiescence`) |
+| I4 | a new leader was in the last committed ISR, unless an unclean election was allowed or requested |
+| I5 | at quiescence partitions are led, and brokers have ZooKeeper's content (:mod:`tests.simulation.quiescence`) |
 | I6 | only transitions of the tables; Online exactly while the leader is registered |
-| I7 | nobody's change of an ISR is overwritten |
-| I8 | what an admin client was answered is so, and nothing is created or deleted that nobody asked for |
-| I10 | nothing is assigned twice |
+| I7 | no change of an ISR is overwritten |
+| I8 | replies to admin clients are true, and only requested topics are created or deleted |
+| I10 | no replica is assigned twice |
 | I11 | requests go in order, one in flight, to the present incarnation |
-| I12 | logs and znodes are deleted that are to be, and znodes only once the logs are |
-| I14 | nothing is written or sent without a connection, or after the lease |
+| I12 | logs and znodes of deleted topics are deleted, the znodes only after the logs |
+| I14 | a daemon writes and sends nothing without a connection, or after the lease |
 | I15 | queues, windows and retries keep their bounds |
-| I17 | a topic keeps its first id, and what a term has not begun it does not tell as new |
+| I17 | a topic keeps its first id, and a term marks only partitions as new that it has begun |
 | A1 to A11 | every row of every journal is sound by itself (:mod:`tests.simulation.journals`) |
-| I17 | a daemon leaves a frozen ZooKeeper server; a daemon that may not claim keeps nobody out (I5) |
-| I18 | no answer of ZooKeeper ends a daemon, or a term by an error |
-| I19 | a term ends for a higher epoch that brokers saw only where most of them say so |
+| I17 | a daemon leaves a frozen ZooKeeper server; a daemon that may not claim keeps no other out (I5) |
+| I18 | no reply of ZooKeeper ends a daemon, or a term by an error |
+| I19 | a term ends for a higher epoch that brokers saw only where most of them report it |
 | I20 | a broker that obeys a higher epoch is elected last, or not at all (:mod:`tests.simulation.electing`) |
 | I16 | equal seeds have equal digests (``test_simulation.py``) |
 """
@@ -53,7 +53,7 @@ LEAVES_SESSIONS: Final = 0.65
 
 
 class Invariants(RequestInvariants):
-    """All of them."""
+    """All invariants of one run."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -62,23 +62,23 @@ class Invariants(RequestInvariants):
         self._settled: dict[int, tuple[object, object]] = {}
 
     def spun(self, times: int) -> None:
-        """I15: nothing turns the loop for ever without waiting for anything."""
+        """Reports a violation of I15: a task turns the loop for ever without waiting for anything."""
         self._fail("I15", f"{times} turns of the loop, or refused requests, without any time passing")
 
     def claimed(self, what: str) -> None:
-        """I8: an admin client was answered what is not so."""
+        """Reports a violation of I8: a reply to an admin client is not true."""
         self._fail("I8", f"an admin client was told that {what}, and it is not so")
 
     def outranked(self) -> bool:
-        """Whether so many brokers say that they saw a higher epoch that a term must end; one more may be unknown."""
+        """Returns whether so many brokers report a higher epoch that a term must end; one more may be unknown."""
         live = self.history.registered
         return 2 * sum(self.world.brokers[b].foreign for b in live) > len(live) - 2
 
     def must_leave(self, node: DaemonNode, member: Member) -> None:
-        """I17: a server freezes; a daemon that runs is soon connected to another one. Each freeze is judged apart.
+        """Checks I17: a running daemon leaves a server that freezes. Each freeze is judged apart.
 
-        One whose new session is not confirmed yet sends no heartbeats: the time-out of connecting holds for it. Answers
-        that are under way, and slow, come after the freeze: so much later the silence begins.
+        A daemon whose new session is not confirmed yet sends no heartbeats: its timeout for connecting applies. Slow
+        replies under way arrive after the freeze: the silence begins so much later.
         """
         zk, process, connecting = node.zk, node.process, node.daemon is None or node.daemon.lease is None
         if zk is None or process is None or zk.server_of_connection is not member or connecting:
@@ -98,11 +98,13 @@ class Invariants(RequestInvariants):
             self._fail("I17", f"{node} is still connected to {member.name}, which is frozen")
 
     def model(self, term: Term) -> None:
-        """The model of a term after an event.
+        """Checks the model of a term after an event.
 
-        I6: a partition is Online exactly while its leader is registered in the model (looked at between handlers);
-        of one whose state znode somebody else wrote, another leader may not have been written.
-        I15: the queue is bounded. Besides, a row is what ZooKeeper held at its partition epoch, never ahead of it.
+        I6: a partition is Online exactly while its leader is registered in the model (checked between handlers). Its
+        state znode may not have another leader yet where another client wrote the znode.
+
+        I15: the queue is bounded. Besides, a row equals ZooKeeper's content at its partition epoch, and is never ahead
+        of it.
         """
         if len(term.queue) > EVENTS_MAX:
             self._fail("I15", f"{len(term.queue)} events wait")

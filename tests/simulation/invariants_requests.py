@@ -1,4 +1,4 @@
-"""Invariants of what brokers are told and granted: I2, I7, I10, I11, I12, I14, I15."""
+"""Invariants of requests to brokers, and of responses to their calls: I2, I7, I10, I11, I12, I14, I15."""
 
 from __future__ import annotations
 
@@ -34,17 +34,19 @@ class RequestInvariants(WriteInvariants):
         self._connects: dict[tuple[object, str, int], int] = {}
 
     def connecting(self, process: object, host: str) -> None:
-        """I15: retries are bounded."""
+        """Checks I15: retries are bounded."""
         second = process, host, int(self.world.loop.now_s)
         self._connects[second] = self._connects.get(second, 0) + 1
         if self._connects[second] > CONNECTS_PER_S_MAX:
             self._fail("I15", f"{self._connects[second]} connections to {host} within a second")
 
     def sent(self, connection: SimConnection, request: Request) -> None:
-        """A daemon sends a request.
+        """Checks a request that a daemon sends.
 
         I11: one request in flight per broker, with the broker epoch known now, in the term's name.
-        I14: nothing is sent while the session is not connected, or after the lease could have run out.
+
+        I14: a daemon sends nothing while the session is not connected, or after the lease could have run out.
+
         I15: a request has a bounded number of partitions.
         """
         if len(request.entries) > self._rows_max:
@@ -66,12 +68,13 @@ class RequestInvariants(WriteInvariants):
         self.told(broker.id, request)
 
     def told(self, broker: int, request: Request) -> None:
-        """What a request tells a broker.
+        """Checks the content of a request to a broker.
 
         I2: one leader per partition and leader epoch; neither epoch goes down from one request of a term to the next.
         I10: no replica twice.
-        Besides, nothing is told that ZooKeeper did not hold, no former life of a partition after a later one, and new
-        replicas are told that they are new.
+
+        Besides, a request contains nothing that ZooKeeper did not hold, and no former life of a partition after a later
+        one. New replicas are marked as new.
         """
         if isinstance(request, StopReplica):
             self._stopped(broker, request)
@@ -105,15 +108,16 @@ class RequestInvariants(WriteInvariants):
                 self._fail("I10", f"{key} is told with the replicas {entry.replicas}")
 
     def _forgotten(self, head: Head, key: Key, before: tuple[int, int, int] | None) -> None:
-        """I12: nobody is told to forget what goes on."""
+        """Checks I12: no request makes a broker forget a partition that goes on."""
         goes_on = key[0] not in self.history.markers and self.history.current(key) is not None
         if goes_on and before is not None and before[0] == self.history.life(key):
             self._fail("I12", f"{head.api.name} tells to forget {key}, which is not to be deleted")
 
     def _stopped(self, broker: int, request: StopReplica) -> None:
-        """I12: no log is deleted of a topic that goes on, but for what is being removed.
+        """Checks I12: no broker deletes a log of a topic that goes on, except replicas that are being removed.
 
-        What a former controller says is refused. Who has yet to hear of a recreated topic has logs of the former alone.
+        Brokers refuse requests of a former controller. A broker without the recreated topic has logs of the former one
+        alone.
         """
         if request.head.controller_epoch != self.history.epoch:
             return
@@ -127,10 +131,10 @@ class RequestInvariants(WriteInvariants):
                 self._fail("I12", f"broker {broker} is told to delete {key}, which is not to be deleted")
 
     def _new(self, broker: int, head: Head, key: Key, lives: list[int], *, is_new: bool) -> None:
-        """A partition that this term created with the broker in its ISR: the first word of it says new.
+        """Checks that the first request for a partition, created by this term with the broker in its ISR, marks it new.
 
-        Where two lives began alike it cannot be said which of them is told, and what began with the replicas of the
-        former topic gives those to whoever is added later.
+        Two lives may begin alike: then a request may be for either. A partition that began with the replicas of the
+        former topic gives those to a broker that is added later.
         """
         life, first = self.history.life(key), self.history.at(key, 0)
         told = head.broker_epoch, key, life
@@ -144,7 +148,7 @@ class RequestInvariants(WriteInvariants):
             self._fail("S4-31", f"{key} is told as an old one to broker {broker} with epoch {head.broker_epoch}")
 
     def _begun_here(self, head: Head, key: Key, partition_epoch: int) -> None:
-        """I17: what is told as new this term created, or wrote when it gave the partition another replica."""
+        """Checks I17: this term created a partition that is marked as new, or wrote it when it got another replica."""
         first, held = self.history.at(key, 0), self.history.at(key, partition_epoch)
         if first is None or held is None or key in self.history.spoilt:
             return
@@ -152,7 +156,7 @@ class RequestInvariants(WriteInvariants):
             self._fail("I17", f"{key} is told as new under epoch {head.controller_epoch}, it holds {held}")
 
     def stopped(self, node: LeadingBroker, heard: Received) -> None:
-        """A broker answered StopReplica: of logs that it says are deleted some may be where it cannot look."""
+        """Notes a response to StopReplica; a log that the broker reports as deleted may be on a failed directory."""
         for entry in heard.request.entries:
             key = entry.topic, entry.partition
             if not isinstance(entry, StopEntry) or not entry.delete:
@@ -169,7 +173,7 @@ class RequestInvariants(WriteInvariants):
     # -- calls of brokers
 
     def granted(self, node: LeadingBroker, keys: Sequence[Key]) -> None:
-        """I7: an ISR change that was granted is what ZooKeeper holds at that partition epoch."""
+        """Checks I7: ZooKeeper holds a granted ISR change at that partition epoch."""
         for key in keys:
             replica = node.core.replicas.get(key)
             if replica is None or replica.leader != node.id:
@@ -179,7 +183,7 @@ class RequestInvariants(WriteInvariants):
                 self._fail("I7", f"{node} was granted {replica.isr} for {key}, ZooKeeper held {held}")
 
     def producer_ids(self, broker: int, start: int) -> None:
-        """I7: no block of producer ids is handed out twice."""
+        """Checks I7: no block of producer ids is handed out twice."""
         if start in self._producer_ids:
             self._fail("I7", f"brokers {self._producer_ids[start]} and {broker} have the producer ids from {start} on")
         self._producer_ids[start] = broker

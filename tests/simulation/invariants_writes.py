@@ -1,4 +1,4 @@
-"""Invariants of what is written to ZooKeeper: I1, I2, I3, I4, I7, I10, I12, I14, I15."""
+"""Invariants of writes to ZooKeeper: I1, I2, I3, I4, I7, I10, I12, I14, I15."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SPOILT: Final = "partition begun as that of a former topic"
 
 
 class WriteInvariants(Checking):
-    """Looks at every write as it is sent by a daemon, and at every write as it is applied."""
+    """Looks at every write as a daemon sends it, and at every write as it is applied."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -51,11 +51,12 @@ class WriteInvariants(Checking):
         self._created: dict[tuple[Key, int], dict[int, int]] = {}
 
     def submitted(self, zk: SimLink, ops: Sequence[Write]) -> None:
-        """A daemon sends a write.
+        """Checks a write that a daemon sends.
 
-        I14: no write of a term while the session is not connected, after the lease could have run out, or after the
-        term asked to give its role up. That itself may come late: the epoch fences it, and it writes nothing of the
-        cluster's.
+        I14: a term writes nothing while the session is not connected, after the lease could have run out, or after it
+        began to give the role up. That write itself may come late: the epoch fences it, and it writes none of the
+        cluster's znodes.
+
         I15: no more writes in flight than the window.
         """
         if zk.writes_in_flight > IN_FLIGHT_MAX:
@@ -74,7 +75,7 @@ class WriteInvariants(Checking):
             self._fail("I14", f"{zk.name} writes {ops[-1].path} after it asked to give its role up")
 
     def committed(self, session: Session, ops: Sequence[Write], results: Sequence[OpResult]) -> None:
-        """A write was applied."""
+        """Checks an applied write."""
         by_daemon = session.client.by_daemon
         if by_daemon:
             self._fenced(session, ops)
@@ -91,7 +92,7 @@ class WriteInvariants(Checking):
                 self._deleted(session, op.path)
 
     def _fenced(self, session: Session, ops: Sequence[Write]) -> None:
-        """I1: a daemon writes the cluster's znodes only with a check of the epoch, and only under its own epoch."""
+        """Checks I1: a daemon writes the cluster's znodes only with a check of the epoch, and under its own epoch."""
         first = ops[0]
         if isinstance(first, Check) and first.path == paths.CONTROLLER_EPOCH:
             if self._owner.get(first.version) is not session.client.process:
@@ -128,7 +129,7 @@ class WriteInvariants(Checking):
             self.world.registered(broker, stat.czxid)
 
     def _epoch_written(self, session: Session, epoch: int, version: int) -> None:
-        """I1: the controller epoch grows strictly, and each version of it has one owner."""
+        """Checks I1: the controller epoch grows strictly, and each version of it has one owner."""
         if self.history.epoch and epoch <= self.history.epoch:
             self._fail("I1", f"{session.client.name} sets the epoch to {epoch} after {self.history.epoch}")
         self.history.epoch, self.history.epoch_version = epoch, version
@@ -137,11 +138,11 @@ class WriteInvariants(Checking):
             self.world.happened(faults.DAEMON_TWO)
 
     def _topic_written(self, session: Session, topic: str, data: bytes | None, stat: Stat) -> None:
-        """I10: no replica twice in an assignment, nor added or removed without being there.
+        """Checks I10: no replica is twice in an assignment, nor added to it or removed from it without being in it.
 
-        I8: a daemon creates what was asked for. I17: it never gives a topic another id than the first, unless all logs
-        that had that are deleted, or brokers know the id of one of that name which was removed by hand, or the write
-        was decided on a former incarnation.
+        I8: a daemon creates only requested topics. I17: it never gives a topic another id than the first. There are
+        three exceptions. All logs with that id are deleted. Brokers know the id of a topic of that name that was
+        removed by hand. Or the write was decided on a former incarnation.
         """
         before = self.history.incarnations.get((topic, stat.czxid))
         if before is None and session.client.by_daemon and topic not in self.history.to_be_created:
@@ -173,7 +174,10 @@ class WriteInvariants(Checking):
                 self._fail("I10", f"{topic}-{partition} is assigned to {assignment.replicas}")
 
     def _marked(self, session: Session, topic: str) -> None:
-        """I8: a daemon marks what a client asked it to delete. A marker counts where brokers allow a deletion."""
+        """Checks I8: a daemon marks only topics that a client deletes.
+
+        A marker counts where brokers allow a deletion.
+        """
         if session.client.by_daemon and topic not in self.history.to_be_deleted:
             self._fail("I8", f"{session.client.name} marks {topic}, which nobody asked for")
         if session.client.by_daemon and self.world.plan.keeps:
@@ -185,9 +189,10 @@ class WriteInvariants(Checking):
         self.history.look_for_target(key, self.world.loop.now_s, self.world.registrations_known_to_the_active)
 
     def _reassigned(self, session: Session, key: Key, old: Assignment) -> None:
-        """I12: a reassignment ends once its target was in sync, and brokers have stopped what it removes.
+        """Checks I12: a reassignment ends once its target was in sync, and brokers have stopped its removed replicas.
 
-        A broker is not waited for when it is gone, nor for ever, nor asked again when it has refused.
+        The controller does not wait for a broker that is gone, nor for ever. It does not repeat a request that a broker
+        has refused.
         """
         joined = self.history.joined.get(key)
         if joined is None:
@@ -206,7 +211,7 @@ class WriteInvariants(Checking):
                 self._fail("I12", f"{session.client.name} ends the reassignment {old} of {key} before {broker} stopped")
 
     def _scribbled(self, key: Key, version: int) -> None:
-        """Somebody wrote garbage, or again what was there before.
+        """Notes garbage in a state znode, or its former content again.
 
         A term that has claimed its epoch and does not serve yet reads states afterwards, and may meet no garbage.
         """
@@ -231,7 +236,10 @@ class WriteInvariants(Checking):
         self._look_for_target(key)
 
     def _begun(self, session: Session, key: Key) -> None:
-        """Nothing can tell a controller that has yet to hear of a topic's next incarnation whose znodes it creates."""
+        """Notes a partition that a controller begins before it knows the topic's next incarnation.
+
+        The controller cannot find out which incarnation's znodes it creates.
+        """
         self.history.spoilt.discard(key)
         known = self._known.pop((session.client.process, key), None)
         present = self.history.topics[key[0]]
@@ -240,7 +248,7 @@ class WriteInvariants(Checking):
             self.history.spoil(key, known)
 
     def _sound(self, key: Key, new: Leadership) -> None:
-        """I3: the leader is in the ISR or there is none; the ISR is assigned, never empty, each member once.
+        """Checks I3: the leader is in the ISR or there is none; the ISR is assigned, never empty, each member once.
 
         A replica that a cancel or an override drops leaves the assignment before it leaves the ISR.
         """
@@ -253,13 +261,15 @@ class WriteInvariants(Checking):
             self._fail("I10", f"{key} has the ISR {new.isr}")
 
     def _follows(self, session: Session, key: Key, old: Leadership, new: Leadership) -> None:
-        """What may follow a leadership.
+        """Checks a leadership against the one before it.
 
-        I2: the leader epoch never goes down, and is another one for another leader.
-        I4: a new leader was in the last committed ISR, or an unclean election was asked for or allowed there: then it
-        leads alone.
-        I7: nobody overwrites an ISR that another wrote: a controller only takes members out, at a new leader epoch,
-        or writes what the leader asked for; a broker writes what it leads.
+        I2: the leader epoch never goes down, and another leader has another one.
+
+        I4: a new leader was in the last committed ISR. An exception is an unclean election that was requested or
+        allowed there: its leader leads alone.
+
+        I7: no write overwrites another writer's ISR. A controller only removes members, at a new leader epoch, or
+        writes the leader's request. A broker writes partitions that it leads.
         """
         who = session.client.name
         if new.leader_epoch < old.leader_epoch or (new.leader_epoch == old.leader_epoch and new.leader != old.leader):
@@ -296,10 +306,10 @@ class WriteInvariants(Checking):
             self.world.happened(faults.OPERATOR_REFUSED)
 
     def _deletion_ends(self, session: Session, key: Key) -> list[int]:
-        """I12: a topic is deleted that is marked, once every replica has deleted its log.
+        """Checks I12: a topic is deleted that is marked, once every replica has deleted its log.
 
         Returns brokers whose log is, or was then, on a directory that failed. A broker that starts without a directory
-        knows of none of its logs, and answers that they are deleted; once it is mended they are there again.
+        knows none of its logs, and reports them as deleted. Once it is repaired the logs are there again.
         """
         if key[0] not in self.history.markers:
             self._fail("I12", f"{session.client.name} deletes {key}, which nobody asked for")
@@ -314,7 +324,7 @@ class WriteInvariants(Checking):
         return [b for b in replicas if b in unfound or key in brokers[b].core.hosting.failed]
 
     def deregistered(self, path: str) -> None:
-        """A registration vanished."""
+        """Notes a registration that vanished."""
         self._changed(path)
         if path.startswith(paths.BROKER_IDS + "/"):
             self.history.registered.pop(int(path.rpartition("/")[2]), None)
@@ -323,11 +333,11 @@ class WriteInvariants(Checking):
         self.history.changed_s[path] = self.world.loop.now_s
 
     def asks(self, changes: Sequence[IsrChange]) -> None:
-        """A leader asks for ISRs."""
+        """Notes the ISRs that a leader requests."""
         for change in changes:
             self._asked.add((change.key, change.leader_epoch, change.partition_epoch, change.isr))
 
 
 def _is_given_up(path: str) -> bool:
-    """Whether a term deletes this when it gives its role up."""
+    """Returns whether a term deletes this znode when it gives its role up."""
     return path.startswith(OWN_ROOTS) and path != own.TOPIC_IDS_BEGIN

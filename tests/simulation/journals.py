@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class JudgedJournal:
     """A daemon's journal, on the simulation's clock.
 
-    What began as a partition of a topic that was removed by hand is not judged: the journal tells of it as it is.
+    Rows of partitions that began with content of a topic removed by hand are not judged: the journal records them as
+    they are.
     """
 
     def __init__(self, world: World) -> None:

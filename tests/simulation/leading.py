@@ -1,6 +1,7 @@
-"""A broker as a leader and as a caller: who fetches from it, which ISR it asks for, what it asks the controller.
+"""A broker as a leader and as a caller: its followers, the ISR that it requests, and its calls to the controller.
 
-From IBP 2.7-IV2 on it asks the controller for ISR changes; below it writes them to ZooKeeper and leaves a notification.
+From IBP 2.7-IV2 on it requests ISR changes from the controller. Below it writes them to ZooKeeper and leaves a
+notification.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ PORT: Final = 9092
 CALL_S_MAX: Final = 5.0
 ISR_POLL_S: Final = (0.3, 1.2)
 LAG_S_MAX: Final = 2.5
+"""Time without a fetch after which a follower leaves the ISR."""
 NOTIFY_S_MIN: Final = 2.5
-"""Time between two notifications of ISRs that a leader wrote, as of a real broker."""
-"""A follower that did not fetch for so long leaves the ISR."""
+"""Shortest time between two notifications of ISRs that a leader wrote, as with a real broker."""
 
 
 class Wire:
-    """What is wrong with one broker.
+    """Faults of one broker.
 
-    ``errors``: answers to its next requests, which do nothing. ``stale_epoch``: it knows that this broker epoch and
-    older ones are over, although its new registration is still to come.
+    ``errors``: errors in the replies to its next requests, which change nothing. ``stale_epoch``: the last broker epoch
+    that it knows as ended, although its new registration is still to come.
     """
 
     def __init__(self) -> None:
@@ -79,28 +80,28 @@ class LeadingBroker:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """Returns the address of the listener."""
         return f"broker-{self.id}", self.port
 
     @property
     def running(self) -> bool:
-        """Whether a process lives, frozen or not."""
+        """Returns whether a process lives, frozen or not."""
         return self.process is not None
 
     @property
     def awake(self) -> bool:
-        """Whether its process runs now."""
+        """Returns whether the process runs now."""
         return self.process is not None and self.process.life is Life.RUNNING
 
     @property
     def fetching(self) -> bool:
-        """Whether it keeps up with the leaders that it follows."""
+        """Returns whether the broker keeps up with the leaders that it follows."""
         return self.listening and not self.lagging and not self.wire.cut and self.awake
 
     # -- calls to the controller
 
     async def call(self, frame: bytes) -> bytes | None:
-        """Asks the controller that it knows; None where nobody answers in time."""
+        """Sends a request to the controller that the broker knows; returns None without a reply in time."""
         endpoint = self.core.controller(LISTENER)
         if endpoint is None or self.process is None:
             return None
@@ -113,7 +114,7 @@ class LeadingBroker:
             return None
 
     async def producer_ids(self) -> None:
-        """Asks for a block of producer ids."""
+        """Requests a block of producer ids."""
         self._correlation += 1
         answer = await self.call(producers.allocate(self._correlation, self.id, self.core.epoch))
         start = producers.block(answer) if answer is not None else None
@@ -123,7 +124,7 @@ class LeadingBroker:
     # -- ISR
 
     async def _keep_isr(self) -> None:
-        """Looks now and then who fetches, and asks for the ISR that follows."""
+        """Finds the fetching followers now and then, and requests the resulting ISR."""
         low, high = ISR_POLL_S
         while True:
             await asyncio.sleep(low + (high - low) * self.world.chance.random())
@@ -135,7 +136,7 @@ class LeadingBroker:
                 await self._write_isrs()
 
     def _in_sync(self, key: Key) -> set[int]:
-        """Who fetches this partition from us, or did so lately."""
+        """Returns the brokers that fetch this partition from this leader, or fetched it lately."""
         replica = self.core.replicas[key]
         now_s, fetched_s, found = self.world.loop.now_s, self._fetched_s, set()
         for other in replica.replicas:
@@ -179,14 +180,14 @@ class LeadingBroker:
                 return
             except (NotConnected, OutcomeUnknown):
                 await asyncio.sleep(0.3)
-            except ZkError:  # somebody deleted the parent
+            except ZkError:  # another client deleted the parent
                 return
 
     def _lives(self, change: IsrChange) -> bool:
-        """False where a topic was removed by hand while it was led: what leaders write into its successor is theirs.
+        """Returns False where a topic was removed by hand while it was led.
 
-        Brokers that lead what is no more do such things to each other; no controller can keep them from it. Below IBP
-        2.8 they ask by name for the ISR of the successor, which has a lower leader epoch: NOT_CONTROLLER, for ever.
+        Only its leaders write into its successor then; no controller can keep them from it. Below IBP 2.8 they request
+        the ISR of the successor by name. It has a lower leader epoch: NOT_CONTROLLER, for ever.
         """
         history = self.world.invariants.history
         if change.key not in history.former:
@@ -196,12 +197,12 @@ class LeadingBroker:
         return mine and set(change.isr) <= set(history.assignment(change.key))
 
     def of_former_lives(self, ops: Sequence[Write]) -> bool:
-        """Whether the topic was removed by hand, and created anew, while a leader's write was under way."""
+        """Returns whether the topic was removed by hand, and created anew, while a leader's write was under way."""
         change = self._writing.get(ops[0].path)
         return change is not None and not self._lives(change)
 
     async def _written(self, zk: SimZooKeeper, write: IsrWrite) -> Leadership | None:
-        """What the znode holds after a write, which a client sends again until it has an answer."""
+        """Returns the znode's content after a write, which the leader sends again until it has a reply."""
         op = write.op
         self._writing[op.path] = write.change
         while zk is self.zk and self._lives(write.change):
@@ -223,7 +224,7 @@ class LeadingBroker:
         return None
 
     async def create(self, op: Create) -> None:
-        """Writes a znode of its own, and tries again where the connection is lost."""
+        """Creates a znode, and retries where the connection is lost."""
         while self.zk is not None:
             try:
                 await self.zk.create(op.path, op.data, sequential=op.sequential)

@@ -1,7 +1,7 @@
 """Limits of the product that a run makes small, so that a cluster of some fifty partitions meets all of them.
 
-With their real values no decision here would be spread over several multis, no request cut and no snapshot told in
-several turns: a million partitions are what they are made for.
+They are made for a million partitions. With their real values no decision here would take several multis, no request
+would be cut, and no snapshot would take several turns.
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ SMALL: Final = 2 / 3
 
 @dataclass(frozen=True)
 class Limits:
-    """``writes`` of a multi (a chain's multi creates a third of that many), partitions of a request (``rows``) and of a
-    snapshot's ``turn``; encoded turns (``bytes``) and ``heads`` that are kept; partitions of vanished topics that a
-    term carries along, and ISRs that no partition has (``ended``); topics read ``first`` at a failover, partitions
-    ``loaded`` in one go, and ``topics`` started together.
+    """The limits of one run.
+
+    ``writes`` of a multi (a chain's multi creates a third of that many). ``rows``: partitions of a request. ``turn``:
+    partitions of a snapshot's turn. ``bytes`` and ``heads``: encoded turns, and heads, that are kept.
+
+    ``ended``: partitions of vanished topics that a term keeps, and ISRs without a partition. ``first``: topics read
+    first at a failover. ``loaded``: partitions loaded at once. ``topics``: topics started together.
     """
 
     writes: int
@@ -47,7 +50,7 @@ class Limits:
 
 
 def draw(r: Random) -> Limits | None:
-    """Those of a seed; None: the product's own."""
+    """Draws the limits of a seed; None: the product's own."""
     if r.random() >= SMALL:
         return None
     rows = r.randint(6, 16)
@@ -65,18 +68,18 @@ def draw(r: Random) -> Limits | None:
 
 
 def parsed(words: Sequence[str]) -> Limits:
-    """Reads what ``str`` gives."""
+    """Parses the text that ``str`` gives."""
     return Limits(**{name: int(value) for name, value in zip(words[::2], words[1::2], strict=True)})
 
 
 def rows_max(limits: Limits | None) -> int:
-    """Most partitions in one request."""
+    """Returns the most partitions in one request."""
     return limits.rows if limits is not None else REQUEST_ROWS_MAX
 
 
 @contextmanager
 def limited(limits: Limits | None) -> Iterator[None]:
-    """For the time of a run."""
+    """Sets the limits for the time of a run."""
     with ExitStack() as stack:
         if limits is not None:
             for target, value in _targets(limits).items():

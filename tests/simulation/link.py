@@ -1,7 +1,7 @@
-"""A client's connection with the simulated ensemble: how it begins, breaks and comes back, and what it brings.
+"""A client's connection with the simulated ensemble: its begin, its breaks, its returns, and its traffic.
 
-As with the real adapter answers, watch events and states reach the client in the order of the wire; what was sent on a
-connection that broke before its answer is unknown (writes) or was not carried out (reads).
+As with the real adapter, replies, watch events and states reach the client in the order of the wire. A write whose
+connection broke before its reply has an unknown outcome; such a read was not carried out.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tests.simulation.loop import Process
 LATENCY_S_MAX: Final = 0.002
 RECONNECT_S_MAX: Final = 0.3
 ATTEMPT_S: Final = 0.5
-"""What an attempt at a frozen server takes; one is made at each before another server is tried."""
+"""Time of an attempt at a frozen server; the client makes one at each before it tries another server."""
 CLOSE_S_MAX: Final = 2.0
 
 
 class Request:
-    """One request on its way. ``ops`` is None for reads; ``syncs``: the server catches up before it answers."""
+    """One request on its way. ``ops`` is None for reads; ``syncs``: the server catches up before it replies."""
 
     __slots__ = ("code", "future", "ops", "single", "syncs", "work")
 
@@ -65,15 +65,15 @@ class SimLink(MemoryZooKeeper):
         self.session: Session | None = None
         self.by_daemon = False
         self.heartbeat_s = 0.0
-        """When the last heartbeat was sent that was answered."""
+        """Time at which the last heartbeat with a reply was sent."""
         self.submitted: Callable[[SimLink, Sequence[Write]], None] = lambda *_: None
         self.void: Callable[[Sequence[Write]], bool] = lambda _: False
-        """Writes that are lost on their way."""
+        """Returns whether writes are lost on their way."""
         self._member: Member | None = None
         self._connection = 0
         self._severed = -1
         self._muted = -1
-        """The connection on which nothing comes back any more, because something before it was lost."""
+        """Connection without further replies, because an earlier packet of it was lost."""
         self._pending: dict[Request, None] = {}
         self._tries = 0
         self._inbox: deque[Request] = deque()
@@ -87,7 +87,7 @@ class SimLink(MemoryZooKeeper):
     # -- session
 
     async def connect(self, timeout_s: float) -> None:
-        """A new session; raises ``ConnectFailed``."""
+        """Opens a session; raises ``ConnectFailed``."""
         if self._link is not ConnectionState.LOST:
             return
         self._loop = self.ensemble.loop
@@ -112,7 +112,7 @@ class SimLink(MemoryZooKeeper):
             raise
 
     async def close(self) -> None:
-        """Ends the session; where nobody answers it ends by itself."""
+        """Ends the session; without a reply it ends by itself."""
         session, connected = self.session, self._link is ConnectionState.CONNECTED
         if session is None or self._closed:
             self._closed = True
@@ -128,7 +128,7 @@ class SimLink(MemoryZooKeeper):
         self.ensemble.silent(session)
 
     def abandon(self) -> None:
-        """Its process died: the connection ends, the session lives for its timeout."""
+        """Drops the connection of a dead process; the session lives for its timeout."""
         self._closed = True
         if self.session is not None:
             self._detach()
@@ -136,17 +136,17 @@ class SimLink(MemoryZooKeeper):
 
     @property
     def writes_in_flight(self) -> int:
-        """Fenced writes that somebody waits for: not those of a term that ended meanwhile, nor an operator's."""
+        """Counts the fenced writes with a waiting task: not those of an ended term, nor an operator's."""
         return sum(r.ops is not None and isinstance(r.ops[0], Check) and not r.future.done() for r in self._pending)
 
     @property
     def server_of_connection(self) -> Member | None:
-        """Where the connection ends, None without one."""
+        """Returns the server of the connection, None without one."""
         return self._member
 
     @property
     def connection(self) -> int:
-        """Number of the present connection."""
+        """Returns the number of the present connection."""
         return self._connection
 
     def _attach(self, member: Member) -> None:
@@ -165,7 +165,7 @@ class SimLink(MemoryZooKeeper):
             self._member = None
 
     def _break(self, why: str) -> None:
-        """The connection is gone: what waits for an answer will never have one."""
+        """Fails every request that waits for a reply: the connection is gone."""
         self._detach()
         pending, self._pending = self._pending, {}
         for request in pending:
@@ -174,7 +174,7 @@ class SimLink(MemoryZooKeeper):
     # -- what goes wrong
 
     def hung_up(self, within_s: float = LATENCY_S_MAX) -> None:
-        """The server closed the connection; the client notices soon, if it is connected."""
+        """Closes the connection as the server; a connected client notices soon."""
         if self._member is None or self._closed:
             return
         self._member.detach(self.session_id)
@@ -184,24 +184,24 @@ class SimLink(MemoryZooKeeper):
         self._at(self._time() + within_s * self._chance.random(), self._notice, self._connection, context=self._outside)
 
     def cut(self, notices_s: float) -> None:
-        """A partition from the ensemble; the client notices after ``notices_s``."""
+        """Cuts the client off from the ensemble; the client notices after ``notices_s``."""
         self.cut_off = True
         if self.session is not None:
             self.ensemble.silent(self.session)
         self._at(self._time() + notices_s, self._notice, self._connection, context=self._outside)
 
     def repair(self) -> None:
-        """The end of a partition: a connection that still seemed to stand is reset."""
+        """Ends a cut: a connection that still seemed to stand is reset."""
         self.cut_off = False
         self._notice(self._connection)
 
     def awoken(self) -> None:
-        """Its process runs again: pings go out, unless the session is over."""
+        """Sends pings again for a process that runs again, unless the session is over."""
         if self.session is not None and self._member is not None and not self.cut_off and not self._member.frozen:
             self.ensemble.heard(self.session)
 
     def leave(self, silent_s: float) -> bool:
-        """The client gives a silent server up, where there is another one."""
+        """Leaves a silent server, where there is another one."""
         if len(self.ensemble.members) == 1:
             return False
         if self._member is not None and self._member.frozen:
@@ -245,7 +245,7 @@ class SimLink(MemoryZooKeeper):
     # -- what comes back
 
     def _hand_over(self, item: Callable[[], None]) -> None:
-        """In the order of the wire; nothing overtakes what came before."""
+        """Delivers an item in the order of the wire, after everything before it."""
         self._answers_s = max(self._answers_s, self._time())
         self._at(self._answers_s, item, context=self.process.context)
 
@@ -257,7 +257,7 @@ class SimLink(MemoryZooKeeper):
         self._at(self._answers_s, item, context=self.process.context)
 
     def fired(self, member: Member, event: WatchEvent) -> None:
-        """A watch fired on a server."""
+        """Sends the event of a watch that fired on a server."""
         session = self.session
         if member is not self._member or session is None:
             return

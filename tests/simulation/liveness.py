@@ -1,8 +1,8 @@
-"""Liveness at every moment of a run: nothing stays stuck for a minute while nothing stands in its way.
+"""Liveness at every moment of a run: no work stays stuck for a minute without an obstacle.
 
-What may be stuck is looked at once a second, each together with its *circumstances*: whatever else must stay the same
-for the minute. A lost connection, a restart or a new term begins the minute anew; trouble that lasts keeps it from
-beginning.
+Work that may be stuck is looked at once a second, together with its *circumstances*: everything that must stay the same
+for the minute. A lost connection, a restart or a new term begins the minute anew. A fault that lasts keeps the minute
+from beginning.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 STUCK_S: Final = 60.0
 POLL_S: Final = 1.0
 PATIENCE_S: Final = 1.5 * STUCK_S
-"""How long clients wait for responses: longer than a daemon may leave them unanswered."""
+"""Time that clients wait for responses: longer than a daemon may take."""
 VIEWS_EVERY: Final = 8
-"""What a broker knows is compared at one look of so many."""
+"""Looks per comparison of a broker's metadata and replicas with ZooKeeper."""
 NAME: Final = "liveness"
 
 Circumstances = Hashable | None
-"""None: something stands in the way."""
+"""The state that must stay the same; None: there is an obstacle."""
 Perhaps = tuple[Unfinished, Circumstances]
 
 
 class Liveness:
-    """Looks at daemons, their queues and calls, the controller's work, and what brokers know."""
+    """Looks at daemons, their queues and calls, the controller's work, and the brokers' metadata."""
 
     def __init__(self, world: World) -> None:
         self.w = world
@@ -51,12 +51,12 @@ class Liveness:
         self._before: dict[Hashable, tuple[Hashable, float]] = {}
 
     def begin(self) -> None:
-        """Looks from now on."""
+        """Begins to look."""
         self.w.network.later(POLL_S, self._look)
 
     @contextmanager
     def call(self, what: str, node: DaemonNode) -> Iterator[None]:
-        """A call that the daemon has to answer."""
+        """Holds a call for which the daemon owes a response."""
         number = next(self._numbers)
         self._calls[number] = what, node, node.process
         try:
@@ -75,7 +75,7 @@ class Liveness:
         self.w.network.later(POLL_S, self._look)
 
     def _for_s(self, what: Hashable, circumstances: Hashable) -> float:
-        """How long this has been so, without a look that found it otherwise."""
+        """Returns the time that the circumstances have lasted, without a look that found others."""
         now_s, before = self.w.loop.now_s, self._before.get(what)
         since_s = before[1] if before is not None and before[0] == circumstances else now_s
         self._since[what] = circumstances, since_s
@@ -100,7 +100,7 @@ class Liveness:
     # -- circumstances
 
     def _session(self, zk: SimZooKeeper | None) -> Circumstances:
-        """A connection that stands and is answered at once."""
+        """Returns the circumstances of a connection without faults, None otherwise."""
         if zk is None or zk.session is None or zk.session_id not in self.w.ensemble.sessions:
             return None
         ensemble, member, session = self.w.ensemble, zk.server_of_connection, zk.session
@@ -110,14 +110,14 @@ class Liveness:
         return zk.session_id, zk.connection
 
     def _daemon(self, node: DaemonNode) -> Circumstances:
-        """A process that runs, with a session."""
+        """Returns the circumstances of a process that runs, with a session."""
         session = self._session(node.zk)
         if session is None or node.process is None or node.process.life is not Life.RUNNING:
             return None
         return node.lives, node.process.halts, session
 
     def _connecting(self, node: DaemonNode) -> Circumstances:
-        """A process that runs without a session, although servers would give it one."""
+        """Returns the circumstances of a process that runs without a session, although servers would open one."""
         zk, ensemble = node.zk, self.w.ensemble
         if node.process is None or node.process.life is not Life.RUNNING or zk is None:
             return None
@@ -127,12 +127,12 @@ class Liveness:
         return node.lives, node.process.halts
 
     def _term(self, node: DaemonNode) -> Circumstances:
-        """A term that nobody ended."""
+        """Returns the circumstances of a term that has not ended."""
         daemon = self._daemon(node)
         return None if daemon is None or node.term is None else (node.term.claim.epoch, daemon)
 
     def _broker(self, broker: int) -> Circumstances:
-        """A broker that fetches, and answers every request at once."""
+        """Returns the circumstances of a broker that fetches, and responds to every request at once."""
         node, wire = self.w.brokers[broker], self.w.brokers[broker].wire
         session, troubled = self._session(node.zk), wire.refuses or wire.slow_s or wire.errors or node.foreign
         if session is None or troubled or not node.fetching or node.stopping or node.process is None:
@@ -142,14 +142,17 @@ class Liveness:
         return node.lives, node.process.halts, node.core.epoch, node.address, session
 
     def _role(self) -> Circumstances:
-        """The role is regent's, and a daemon that may claim runs; one that waits for an operator stands in the way."""
+        """Returns the circumstances of all daemons, if the role is regent's and one of them may claim.
+
+        A daemon that waits for an operator is an obstacle.
+        """
         daemons = tuple(self._daemon(node) for node in self.w.daemons)
         able = any(c is not None and not self._may_be_refused(n) for c, n in zip(daemons, self.w.daemons, strict=True))
         waits = any(node.daemon is not None and node.daemon.why == OUTRANKED for node in self.w.daemons)
         return daemons if able and not waits and self.w.invariants.history.holder == "regent" else None
 
     def _may_be_refused(self, node: DaemonNode) -> bool:
-        """Whether daemons have different credentials, and this one is blocked."""
+        """Returns whether daemons have different credentials, and this one is blocked."""
         return bool(self.w.plan.odd) and node.daemon is not None and node.daemon.mode is Mode.BLOCKED
 
     # -- what may be stuck
@@ -177,7 +180,7 @@ class Liveness:
         return any(path.startswith(own.LOCKS) for path in owned)
 
     def _queue(self, node: DaemonNode) -> Iterator[Perhaps]:
-        """Yields a queue that does not drain, and one that is never idle although nothing happens."""
+        """Yields a queue that does not drain, and one that is never idle although the script does nothing."""
         daemon, term = node.daemon, self._term(node)
         if daemon is None or node.term is None or term is None:
             return
@@ -189,7 +192,7 @@ class Liveness:
             yield Unfinished(f"{node} is never idle"), (term, self.w.acted)
 
     def _views(self) -> None:
-        """Compares what brokers know that could be sent everything for a minute."""
+        """Compares each broker without obstacles for a minute with ZooKeeper."""
         serving, history = self.w.serving_daemon(), self.w.invariants.history
         term = self._term(serving) if serving is not None else None
         if term is None or self.w.removing or self.w.scribbling or history.lost_ids():
@@ -205,7 +208,7 @@ class Liveness:
                     self.w.violated(Violation(NAME, f"for {STUCK_S:g} s {'; '.join(wrong)}"))
 
     def _recent(self) -> frozenset[Key]:
-        """Partitions of which something was written lately, or a broker came or went; or whose log failed somewhere."""
+        """Returns partitions with a recent write, with a broker that came or went, or with a failed log."""
         history, found = self.w.invariants.history, set[Key]()
         for key in history.partitions():
             name, brokers = key[0], map(paths.broker, history.assignment(key))

@@ -1,10 +1,10 @@
 """An event loop on virtual time for several processes in one: no selector, no thread, no real clock.
 
-What runs next depends on what was asked for before and on nothing else: timers of one instant run in the order in which
-they were set, and tasks and cancel scopes have numbers as their hashes, because sets of them are iterated.
+The order of handles depends on earlier calls alone. Timers of one instant run in the order in which they were set.
+Tasks and cancel scopes have numbers as their hashes, because sets of them are iterated.
 
-A process is a value in the context that every handle carries. Freezing one parks its handles, killing one drops them:
-not even its ``finally`` blocks run, as with ``kill -9``.
+A process is a value in the context that every handle carries. To freeze a process parks its handles. To kill it drops
+them: not even its ``finally`` blocks run, as with ``kill -9``.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from anyio._backends import _asyncio as anyio_backend
 Ts = TypeVarTuple("Ts")
 
 HANDLES_PER_INSTANT_MAX = 20_000
-"""Handles without any time passing: more of them means that something spins without end."""
+"""Handles at one instant; more of them mean that a task spins without end."""
 
 REFUSALS_PER_TURN_MAX = 1_000
 
 
 class Spinning(BaseException):
-    """Ends a task that would not let go by itself; the run is over."""
+    """Ends a task that would not yield by itself; the run is over."""
 
 
 class Life(Enum):
-    """STALLED: the loop stands still, the other threads do not (a long computation). FROZEN: SIGSTOP."""
+    """States of a process. STALLED: only the loop stands still (a long computation). FROZEN: SIGSTOP."""
 
     RUNNING = 0
     STALLED = 1
@@ -59,23 +59,23 @@ class Process:
 
     @property
     def alive(self) -> bool:
-        """Whether it may go on some day."""
+        """Returns whether the process may run again."""
         return self.life is not Life.DEAD
 
     def start(self, work: Coroutine[Any, Any, None], name: str | None = None) -> None:
-        """A task of this process."""
+        """Starts a task of this process."""
         self._loop.kept.append(self._loop.create_task(work, name=name, context=self.context.copy()))
 
     def call_soon(self, call: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
-        """A callback on its loop."""
+        """Calls back on the process's loop."""
         self._loop.call_soon(call, *args, context=self.context)
 
     def call_at(self, when: float, call: Callable[[Unpack[Ts]], object], *args: *Ts) -> asyncio.TimerHandle:
-        """A callback on its loop at a time."""
+        """Calls back on the process's loop at a time."""
         return self._loop.call_at(when, call, *args, context=self.context)
 
     def on_thread(self, call: Callable[[], object]) -> None:
-        """What a thread of the process does at once, also while its loop is stalled; later if it is frozen."""
+        """Runs a call as a thread of the process: at once, also while its loop is stalled; later if it is frozen."""
         if self.life in (Life.RUNNING, Life.STALLED):
             self.context.copy().run(call)
         elif self.alive:
@@ -87,13 +87,13 @@ class Process:
             self.call_soon(self.signals[number])
 
     def halt(self, life: Life) -> None:
-        """SIGSTOP, or a loop that does not turn."""
+        """Stops the loop: SIGSTOP, or a stall."""
         if self.alive:
             self.life = life
             self.halts += 1
 
     def resume(self) -> None:
-        """SIGCONT: the loop goes on with what it has missed, then the threads (which might come first as well)."""
+        """Resumes the loop with everything that it has missed, then the threads, which might come first as well."""
         if self.life in (Life.FROZEN, Life.STALLED):
             self.life = Life.RUNNING
             parked, self._parked = self._parked, []
@@ -103,13 +103,13 @@ class Process:
                 self._loop.call_soon(self.on_thread, call)
 
     def kill(self) -> None:
-        """kill -9."""
+        """Kills the process with kill -9."""
         self.life = Life.DEAD
         self._parked.clear()
         self._thread.clear()
 
     def park(self, handle: asyncio.Handle) -> None:
-        """Keeps what cannot run now."""
+        """Keeps a handle that cannot run now."""
         if self.alive:
             self._parked.append(handle)
 
@@ -117,7 +117,7 @@ class Process:
 PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("process", default=None)
 
 _numbers = itertools.count(1)
-"""Hashes of one run; begun anew by each loop."""
+"""Hashes of one run; each loop begins them anew."""
 
 
 class SimTask(asyncio.Task[Any]):
@@ -132,7 +132,7 @@ class SimTask(asyncio.Task[Any]):
 
 
 class SimScope(anyio_backend.CancelScope):
-    """The same for cancel scopes."""
+    """A cancel scope whose place in a set does not depend on its address."""
 
     __slots__ = ("_number",)
 
@@ -153,7 +153,7 @@ async def _closed(agen: AsyncGenerator[Any, Any]) -> None:
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """Runs until :meth:`stop` or until there is nothing left to do."""
+    """Runs until :meth:`stop`, or until no handle and no timer is left."""
 
     def __init__(self) -> None:
         global _numbers  # noqa: PLW0603  # of the loop that runs: there is one at a time
@@ -162,7 +162,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.now_s = 0.0
         self.handled = 0
         self.spun: Callable[[int], None] = lambda _: None
-        """Called where something spins."""
+        """Receives the number of handles of a task that spins."""
         self._at_instant = 0
         self._turned_away = 0, 0
         self.ready: deque[asyncio.Handle] = deque()
@@ -178,7 +178,7 @@ class SimLoop(asyncio.BaseEventLoop):
     # -- what asyncio asks for
 
     def time(self) -> float:
-        """Virtual seconds since the run began."""
+        """Returns the virtual seconds since the run began."""
         return self.now_s
 
     def call_soon(
@@ -187,7 +187,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        """Appends to what is ready."""
+        """Appends a handle to the ready ones."""
         handle = asyncio.Handle(callback, args, self, context)
         if getattr(callback, "__func__", None) is _SPINS:
             self._spinning.append(handle)
@@ -204,7 +204,7 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """A timer; those of one instant run in the order in which they were set."""
+        """Sets a timer; those of one instant run in the order in which they were set."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, next(self._sequence), timer))
         return timer
@@ -216,28 +216,28 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: *Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """A timer."""
+        """Sets a timer after a delay."""
         return self.call_at(self.now_s + delay, callback, *args, context=context)
 
     def add_signal_handler(self, sig: int, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> None:
-        """Of the process that runs now."""
+        """Sets a signal handler of the process that runs now."""
         process = PROCESS.get()
         assert process is not None
         process.signals[sig] = lambda: callback(*args)
 
     def remove_signal_handler(self, sig: int) -> bool:
-        """Of the process that runs now."""
+        """Removes a signal handler of the process that runs now."""
         process = PROCESS.get()
         return process is not None and process.signals.pop(sig, None) is not None
 
     def _asyncgen_finalizer_hook(self, agen: AsyncGenerator[Any, Any]) -> None:
-        """Who leaves a generator half-way may be killed before the task runs that closes it."""
+        """Closes an abandoned generator in a task; its process may be killed before that task runs."""
         self.call_soon(lambda: self.kept.append(self.create_task(_closed(agen))))
 
     # -- running
 
     def turned_away(self) -> None:
-        """A request was refused at once; who asks again and again in one turn never lets the loop turn."""
+        """Counts a request that was refused at once: a task that repeats it in one turn never yields to the loop."""
         turn, times = self._turned_away
         self._turned_away = self.handled, times + 1 if turn == self.handled else 1
         if self._turned_away[1] > REFUSALS_PER_TURN_MAX:
@@ -249,7 +249,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._halted = True
 
     def _run_once(self) -> None:
-        """Everything until the run ends: ready handles, then those that spin, then the next timer."""
+        """Runs everything until the run ends: ready handles, then those that spin, then the next timer."""
         ready, timers, fresh = self.ready, self._timers, False
         while not self._halted:
             if ready:
@@ -289,6 +289,6 @@ _SPINS = anyio_backend.CancelScope._deliver_cancellation
 
 @contextmanager
 def deterministic_scopes() -> Iterator[None]:
-    """anyio makes cancel scopes with numbers."""
+    """Makes anyio's cancel scopes with numbers."""
     with mock.patch.object(anyio_backend, "CancelScope", SimScope):
         yield

@@ -1,4 +1,4 @@
-"""Bugs in what admin clients are answered."""
+"""Bugs in the responses to admin clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.simulation.planting import mutation
 
 @mutation
 def answer_before_it_is_deleted(stack: ExitStack) -> None:
-    """DeleteTopics is answered once the topics are marked."""
+    """Responds to DeleteTopics once the topics are marked."""
 
     async def wait(_c: Controller, _waiting: Sequence[Topic], _timeout_s: float) -> set[str]:
         return set()
@@ -23,7 +23,7 @@ def answer_before_it_is_deleted(stack: ExitStack) -> None:
 
 @mutation
 def answer_before_it_is_started(stack: ExitStack) -> None:
-    """CreateTopics is answered once the topics are written; their leaders come with the next event."""
+    """Responds to CreateTopics once the topics are written; their leaders come with the next event."""
 
     async def start(_c: Controller, _names: list[str]) -> None: ...
 

@@ -15,7 +15,7 @@ from tests.simulation.planting import mutation, mutation_in_a_story, put
 
 @mutation
 def delete_znodes_before_the_answers(stack: ExitStack) -> None:
-    """A topic ends as soon as its brokers were told."""
+    """Ends a topic as soon as its brokers were sent StopReplica."""
 
     def nobody_waits(_cluster: Cluster, _topics: Iterable[int]) -> list[int]:
         return []
@@ -29,7 +29,7 @@ def delete_znodes_before_the_answers(stack: ExitStack) -> None:
 
 @mutation
 def guards_of_brokers_are_ignored(stack: ExitStack) -> None:
-    """What brokers say of their settings is not looked at: Kafka's defaults hold."""
+    """Ignores the settings that brokers report: Kafka's defaults hold."""
 
     def defaults(
         chosen: Mapping[str, Value], _told: Mapping[int, Reported], _live: Iterable[int] | None = None
@@ -41,7 +41,7 @@ def guards_of_brokers_are_ignored(stack: ExitStack) -> None:
 
 @mutation_in_a_story
 def defaults_hold_until_brokers_have_spoken(stack: ExitStack) -> None:
-    """A term that begins before brokers have said anything takes everything for allowed."""
+    """Allows everything in a term that begins before brokers have reported their settings."""
 
     def guessed(
         chosen: Mapping[str, Value], told: Mapping[int, Reported], live: Iterable[int] | None = None
@@ -53,5 +53,5 @@ def defaults_hold_until_brokers_have_spoken(stack: ExitStack) -> None:
 
 @mutation
 def no_deletion_after_a_return(stack: ExitStack) -> None:
-    """A broker that comes back is not told which logs it has to delete."""
+    """Sends a broker that comes back no request to delete its logs."""
     put(stack, broker_change, "resume_deletions", lambda c, gone, back: None)

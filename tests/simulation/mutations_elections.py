@@ -20,13 +20,13 @@ Replicas = tuple[int, ...]
 
 @mutation
 def unclean_without_permission(stack: ExitStack) -> None:
-    """Topics whose configuration was not read count as allowing it."""
+    """Allows unclean elections to topics whose configuration was not read."""
     put(stack, UncleanElectionPolicy, "__call__", lambda self, topic: True)
 
 
 @mutation
 def prefer_replicas_behind(stack: ExitStack) -> None:
-    """A preferred replica leads as soon as it is live."""
+    """Elects a preferred replica as soon as it is live."""
 
     def preferred(
         replicas: Replicas, isr: Replicas, down: Collection[int] = (), *, live: Collection[int]
@@ -40,7 +40,7 @@ def prefer_replicas_behind(stack: ExitStack) -> None:
 
 @mutation
 def elect_on_failed_directories(stack: ExitStack) -> None:
-    """A replica whose broker is live is taken for one that is live."""
+    """Takes every replica of a live broker as live, its log directory failed or not."""
     offline = selectors.offline
 
     def not_down(
@@ -53,19 +53,19 @@ def elect_on_failed_directories(stack: ExitStack) -> None:
 
 @mutation
 def trust_the_known_isr(stack: ExitStack) -> None:
-    """What the ISR in memory stands in the way of is refused, although leaders write ISRs to ZooKeeper themselves."""
+    """Refuses every transition that the ISR in memory forbids, although leaders write ISRs to ZooKeeper themselves."""
     put(stack, Controller, "_doubted", lambda self, decision, report: frozenset())
 
 
 @mutation
 def forget_outranked_brokers(stack: ExitStack) -> None:
-    """A broker that obeys a higher controller epoch is named in the log, and elected as any other."""
+    """Logs a broker that obeys a higher controller epoch, and elects it as any other."""
     put(stack, selectors, "last", lambda select, outranked: select)
 
 
 @mutation
 def balance_to_outranked_brokers(stack: ExitStack) -> None:
-    """A preferred replica leads whatever its broker answers."""
+    """Elects a preferred replica although its broker refuses every request."""
 
     def loads(cluster: Cluster, percentage_max: int, *more: Any, **how: Any) -> list[int]:
         outranked, cluster.outranked = cluster.outranked, frozenset()

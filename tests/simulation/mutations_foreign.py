@@ -1,4 +1,4 @@
-"""Bugs in what is done about znodes that tools and people wrote, and about partitions that a term meets late."""
+"""Bugs around znodes that tools and people wrote, and around partitions that a term meets late."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.simulation.planting import mutation, mutation_in_a_story, put
 
 @mutation
 def new_id_for_a_known_topic(stack: ExitStack) -> None:
-    """A topic that lost its id while a term knows it gets another one (KAFKA-14190)."""
+    """Gives another id to a topic that lost its id while a term knows it (KAFKA-14190)."""
 
     def id_of(c: Controller, topic: TopicAssignment, states: States) -> bytes | None:
         return topic.topic_id or (uuid.uuid4().bytes if c.ibp.topic_ids else None)
@@ -33,7 +33,7 @@ def new_id_for_a_known_topic(stack: ExitStack) -> None:
 
 @mutation
 def new_id_at_failover(stack: ExitStack) -> None:
-    """A term gives every topic without an id a new one and asks nobody."""
+    """Gives every topic without an id a new one at a failover, without a request to brokers."""
 
     def judged(
         lost: Iterable[str], evidence: Evidence, *, complete: bool, none_had_one: bool
@@ -45,20 +45,20 @@ def new_id_at_failover(stack: ExitStack) -> None:
 
 @mutation
 def topics_are_sent_without_their_ids(stack: ExitStack) -> None:
-    """Brokers hear of topics by name alone, whatever their znodes say."""
+    """Sends brokers the topics by name alone, although their znodes have ids."""
     encoded = PartitionEncoder.topic
     put(stack, PartitionEncoder, "topic", lambda self, topic: encoded(self, replace(topic, topic_id=None)))
 
 
 @mutation_in_a_story
 def metadata_before_the_answer(stack: ExitStack) -> None:
-    """Brokers are sent topics without ids before they are asked: they forget what they know, and none had one."""
+    """Sends brokers topics without ids before their replies: they forget the ids, so no topic seems to have one."""
     put(stack, Propagation, "withheld_from", lambda self, pending: ())
 
 
 @mutation_in_a_story
 def silent_brokers_know_nothing(stack: ExitStack) -> None:
-    """A broker that does not answer, or that restarted, is taken for one that was told of no id."""
+    """Takes a broker without a reply, or a restarted one, for one that was sent no id."""
 
     def complete(self: Evidence, live: Mapping[int, Broker]) -> bool:
         self.sent_none = True
@@ -69,7 +69,7 @@ def silent_brokers_know_nothing(stack: ExitStack) -> None:
 
 @mutation
 def late_partitions_as_new(stack: ExitStack) -> None:
-    """A partition with a history that a term meets late is told as new, with the leader epoch that was read."""
+    """Sends a late partition with a history as new, with the leader epoch that was read."""
 
     def created(self: Cluster, row: PartitionRow) -> bool:
         return True
@@ -79,6 +79,6 @@ def late_partitions_as_new(stack: ExitStack) -> None:
 
 @mutation
 def late_partitions_keep_their_epoch(stack: ExitStack) -> None:
-    """Such a partition is told as it was read: brokers take no notice of a leader epoch that they know."""
+    """Sends a late partition as it was read: brokers take no notice of a leader epoch that they know."""
     put(stack, Change, "is_late", property(lambda self: False))
     put(stack, Controller, "take_up", lambda self, rows: None)

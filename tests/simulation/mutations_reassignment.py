@@ -1,4 +1,4 @@
-"""Bugs in reassigning."""
+"""Bugs in reassignments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.simulation.planting import mutation, put
 
 @mutation
 def never_look_again(stack: ExitStack) -> None:
-    """Changes of ISRs complete no reassignment."""
+    """Completes no reassignment at changes of ISRs."""
     for handler in ("alter_partition", "isr_notification", "reassignment"):
         stack.enter_context(mock.patch(f"controller.handlers.{handler}.isrs_changed"))
     put(stack, Controller, "_wake_reassignments", lambda self, changes: None)
@@ -23,7 +23,7 @@ def never_look_again(stack: ExitStack) -> None:
 
 @mutation
 def complete_before_in_sync(stack: ExitStack) -> None:
-    """One replica of the target in the ISR is taken for all of them."""
+    """Takes one replica of the target in the ISR for all of them."""
     stack.enter_context(
         mock.patch(
             "state_machines.decisions.reassignment._caught_up",
@@ -34,7 +34,7 @@ def complete_before_in_sync(stack: ExitStack) -> None:
 
 @mutation
 def finish_before_stopped(stack: ExitStack) -> None:
-    """The topic znode names the target alone while brokers have still to be told to stop."""
+    """Writes the target alone into the topic znode before brokers were sent StopReplica."""
 
     async def stopped(self: Channels, _rows: Collection[int], _timeout_s: float) -> bool:
         return True
@@ -44,7 +44,7 @@ def finish_before_stopped(stack: ExitStack) -> None:
 
 @mutation
 def leave_removed_replicas(stack: ExitStack) -> None:
-    """Replicas that a reassignment removes are not told to go."""
+    """Sends no StopReplica for replicas that a reassignment removes."""
     propagate = Channels.propagate
 
     def told(self: Channels, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
@@ -55,7 +55,7 @@ def leave_removed_replicas(stack: ExitStack) -> None:
 
 @mutation
 def leave_the_znode(stack: ExitStack) -> None:
-    """``/admin/reassign_partitions`` keeps what is done."""
+    """Leaves completed reassignments in ``/admin/reassign_partitions``."""
 
     async def shrink(c: Controller) -> None: ...
 

@@ -17,7 +17,7 @@ from tests.simulation.planting import mutation, put
 
 @mutation
 def keep_the_place_when_refused(stack: ExitStack) -> None:
-    """A daemon whose claim is refused stays where it is in the queue, and tries again."""
+    """Leaves a daemon whose claim is refused in its queue position; it tries again."""
 
     async def require(self: PermissionProbe) -> None: ...
 
@@ -31,13 +31,13 @@ def keep_the_place_when_refused(stack: ExitStack) -> None:
 
 @mutation
 def one_broker_ends_the_term(stack: ExitStack) -> None:
-    """Whichever broker says that it has seen a higher epoch is believed."""
+    """Ends a term for any single broker that reports a higher epoch."""
     put(stack, Outranked, "most", property(lambda self: bool(self.brokers)))
 
 
 @mutation
 def trouble_is_an_error_of_the_request(stack: ExitStack) -> None:
-    """An answer that says how the server is counts as one that says how the request is."""
+    """Takes an error of the server for an error of the request."""
 
     def trouble(code: Code, request: object, *, writes: bool) -> ZkError:
         return ZkError(code, str(request))
@@ -47,5 +47,5 @@ def trouble_is_an_error_of_the_request(stack: ExitStack) -> None:
 
 @mutation
 def wait_long_for_a_frozen_server(stack: ExitStack) -> None:
-    """As Kafka's own client does, whose session has no lease."""
+    """Waits as long as Kafka's own client, whose session has no lease."""
     put(stack, silence, "SILENT_SESSIONS", 2 / 3)

@@ -1,4 +1,4 @@
-"""Bugs by which something never goes on, or never ends, until an unrelated event helps it along."""
+"""Bugs by which work never goes on, or never ends, until an unrelated event makes it go on."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from controller.role.queue_member import QueueMember
 from tests.simulation.planting import mutation, put
 
 LONG_S = 100.0
-"""Shorter than what healed clusters are given, longer than anything may be stuck."""
+"""Seconds: shorter than the time of healed clusters, longer than any work may be stuck."""
 
 
 @mutation
 def poll_a_deletion_that_waits(stack: ExitStack) -> None:
-    """Markers are read again and again while a topic waits for a broker."""
+    """Reads markers again and again while a topic waits for a broker."""
     delete = deletion._delete_znodes
 
     async def and_again(c: Controller) -> None:
@@ -37,7 +37,7 @@ def poll_a_deletion_that_waits(stack: ExitStack) -> None:
 
 @mutation
 def pause_longer_at_each_refused_connection(stack: ExitStack) -> None:
-    """A daemon without a session tries again after pauses that grow without a bound."""
+    """Tries again without a session after pauses that grow without a bound."""
     pause, refusals = DaemonState.pause, dict[DaemonState, int]()
 
     async def growing(self: DaemonState, seconds: float) -> None:
@@ -51,7 +51,7 @@ def pause_longer_at_each_refused_connection(stack: ExitStack) -> None:
 
 @mutation
 def pause_longer_at_each_lost_request(stack: ExitStack) -> None:
-    """A broker that did not respond for some time is tried again after a time that grows without a bound."""
+    """Tries a broker without a response again after a time that grows without a bound."""
     failed: Callable[[Link, str], None] = Link._failed
 
     def growing(self: Link, why: str) -> None:
@@ -64,7 +64,7 @@ def pause_longer_at_each_lost_request(stack: ExitStack) -> None:
 
 @mutation
 def decide_once(stack: ExitStack) -> None:
-    """A partition that another writer changed meanwhile is not decided on again."""
+    """Decides once on a partition that another writer changed meanwhile."""
     put(stack, ConflictRounds, "__next__", _once(ConflictRounds.__next__))
 
 
@@ -79,7 +79,7 @@ def _once(following: Callable[[ConflictRounds], int]) -> Callable[[ConflictRound
 
 @mutation
 def wait_without_a_queue_position(stack: ExitStack) -> None:
-    """A daemon whose lock node is gone takes itself for the last in the queue of daemons."""
+    """Takes a daemon whose queue position is gone for the last in the queue of daemons."""
     predecessor = QueueMember.predecessor
 
     async def or_last(self: QueueMember) -> QueuePosition | None:
@@ -93,5 +93,5 @@ def wait_without_a_queue_position(stack: ExitStack) -> None:
 
 @mutation
 def parents_may_go(stack: ExitStack) -> None:
-    """A deleted parent of what the controller watches ends no term, so nothing creates it again."""
+    """Ends no term for a deleted parent that the controller watches, so no term creates it again."""
     stack.enter_context(mock.patch("controller.term.term.PARENTS", ()))

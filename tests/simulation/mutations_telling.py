@@ -1,4 +1,4 @@
-"""Bugs in telling and in holding the role."""
+"""Bugs in sending and in holding the role."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.simulation.planting import mutation, put
 
 @mutation
 def snapshot_tells_new_as_old(stack: ExitStack) -> None:
-    """A turn of a snapshot goes ahead of the word that a replica is new."""
+    """Sends a turn of a snapshot before the request that marks a replica as new."""
     put(stack, PendingRequests, "take_new", lambda self, limit: {})
 
 
 @mutation
 def drop_is_new(stack: ExitStack) -> None:
-    """New replicas are told as if they were old."""
+    """Sends new replicas as if they were old."""
 
     def add_lead(self: PendingRequests, i: int, *, is_new: bool) -> None:
         (self.after if i in self.stop else self.lead)[i] = False
@@ -42,13 +42,13 @@ def drop_is_new(stack: ExitStack) -> None:
 
 @mutation
 def no_snapshot(stack: ExitStack) -> None:
-    """A new controller does not tell everything, nor does a returned broker hear it."""
+    """Sends no snapshot, neither as a new controller nor to a returned broker."""
     put(stack, Channels, "snapshot", lambda self, broker_ids=None, came_up=False: None)
 
 
 @mutation
 def stale_broker_epoch(stack: ExitStack) -> None:
-    """Requests carry the epoch of the first registration that was ever seen of a broker."""
+    """Sends requests with the epoch of a broker's first registration."""
     first: dict[int, int] = {}
     deliver = Link.deliver
 
@@ -61,7 +61,7 @@ def stale_broker_epoch(stack: ExitStack) -> None:
 
 @mutation
 def resend_old_rows(stack: ExitStack) -> None:
-    """What was encoded of a row once is sent again when the row has changed."""
+    """Sends a row's first encoding again when the row has changed."""
 
     encode_now = Batcher._encode
     put(stack, Batcher, "_encode", lambda self, i, row: self._kept.get(i) or encode_now(self, i, row))
@@ -69,7 +69,7 @@ def resend_old_rows(stack: ExitStack) -> None:
 
 @mutation
 def keep_old_turns(stack: ExitStack) -> None:
-    """A turn of a snapshot is sent as it was encoded, whatever changed since."""
+    """Sends a turn of a snapshot as it was encoded, although rows have changed since."""
 
     def current(self: Snapshots, turn: Turn) -> bool:
         return True
@@ -79,7 +79,7 @@ def keep_old_turns(stack: ExitStack) -> None:
 
 @mutation
 def live_list_last(stack: ExitStack) -> None:
-    """LeaderAndIsr goes out before the live list that it needs, and to followers when to leaders."""
+    """Sends LeaderAndIsr before the live list that it needs, and to followers and leaders at once."""
     stack.enter_context(mock.patch("brokers.outbound.channel.LEADER_FIRST_S_MAX", -1.0))
     batch = Channel._batch
 
@@ -97,7 +97,7 @@ async def _nothing() -> None:
 
 @mutation
 def forget_the_feed(stack: ExitStack) -> None:
-    """Metadata is dropped as soon as one broker has it."""
+    """Drops metadata as soon as one broker has it."""
 
     def prune(self: Propagation) -> None:
         self.feed.forget(max((pending.position for pending in self.pending.values()), default=0))
@@ -110,20 +110,20 @@ def forget_the_feed(stack: ExitStack) -> None:
 
 @mutation
 def act_after_the_lease(stack: ExitStack) -> None:
-    """The lease never runs out."""
+    """Keeps the lease valid for ever."""
     put(stack, Lease, "valid", lambda self: True)
     put(stack, Lease, "remaining_s", lambda self: self.session_timeout_s)
 
 
 @mutation
 def act_while_suspended(stack: ExitStack) -> None:
-    """A lost connection is nobody's business."""
+    """Ignores a lost connection."""
     put(stack, ClaimMonitor, "connected", lambda self: True)
 
 
 @mutation
 def no_watches_after_a_blip(stack: ExitStack) -> None:
-    """After a reconnect everything is read again, and the watches of topics are not armed."""
+    """Reads everything again after a reconnect, and does not arm the watches of topics."""
 
     async def rearm(self: Term) -> None:
         for kind in (EventKind.BROKER_CHANGE, EventKind.TOPIC_CHANGE, EventKind.ISR_NOTIFICATION):
@@ -134,7 +134,7 @@ def no_watches_after_a_blip(stack: ExitStack) -> None:
 
 @mutation
 def adopt_a_claim(stack: ExitStack) -> None:
-    """A daemon that finds its own id in ``/controller`` goes on with the epoch that it finds."""
+    """Goes on with any epoch whose ``/controller`` has the daemon's own id."""
     claim = Role.claim
 
     async def adopting(self: Role) -> Claim:

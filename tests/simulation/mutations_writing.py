@@ -38,7 +38,7 @@ SUBMITTING = (
 
 @mutation
 def skip_the_fence(stack: ExitStack) -> None:
-    """Writes go out without a check of the controller epoch."""
+    """Writes without a check of the controller epoch."""
 
     async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed | None:
         fenced.require_open(fence)
@@ -55,7 +55,7 @@ def skip_the_fence(stack: ExitStack) -> None:
 
 @mutation
 def fence_with_the_latest_epoch(stack: ExitStack) -> None:
-    """The fence is whatever epoch ZooKeeper holds now, not the one that was claimed."""
+    """Fences with the epoch that ZooKeeper holds now, not with the claimed one."""
     submit = fenced.submit
 
     async def follow(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed | None:
@@ -68,13 +68,13 @@ def fence_with_the_latest_epoch(stack: ExitStack) -> None:
 
 @mutation
 def tell_before_commit(stack: ExitStack) -> None:
-    """Changes enter the model and are told before they are written."""
+    """Enters changes into the model and sends them before they are written."""
     _commit_after(stack, told=True)
 
 
 @mutation
 def apply_before_commit(stack: ExitStack) -> None:
-    """Changes enter the model before they are written, and are told after."""
+    """Enters changes into the model before they are written, and sends them after."""
     _commit_after(stack, told=False)
 
 
@@ -102,7 +102,7 @@ def _commit_after(stack: ExitStack, *, told: bool) -> None:
 
 @mutation
 def ignore_badversion(stack: ExitStack) -> None:
-    """A conflict is taken for a success."""
+    """Takes a conflict for a success."""
 
     def judged(batch: Batch[Any, Any], failed: MultiFailed) -> MultiOutcome[Any, Any]:
         return MultiOutcome(applied=batch.changes)
@@ -112,7 +112,7 @@ def ignore_badversion(stack: ExitStack) -> None:
 
 @mutation
 def forget_unknown_outcomes(stack: ExitStack) -> None:
-    """What is read again after a lost reply enters the model and is told to nobody."""
+    """Enters a state that was read after a lost reply into the model, and sends it to no broker."""
 
     def observed(self: Controller, changes: Iterable[Change | None]) -> list[Change]:
         return [change for change in changes if change is not None]
@@ -122,7 +122,7 @@ def forget_unknown_outcomes(stack: ExitStack) -> None:
 
 @mutation
 def write_with_any_version(stack: ExitStack) -> None:
-    """State znodes are written whatever they hold."""
+    """Writes state znodes at any version."""
 
     def updates(changes: Sequence[Change], names: Any, *_: Any) -> Any:
         for change in changes:
@@ -137,7 +137,7 @@ def write_with_any_version(stack: ExitStack) -> None:
 
 @mutation
 def keep_the_leader_epoch(stack: ExitStack) -> None:
-    """A new leader has the leader epoch of the old one."""
+    """Gives a new leader the leader epoch of the old one."""
     lead = Draft.lead
 
     def same_epoch(self: Draft, i: int, leader: int, isr: tuple[int, ...], why: str, **more: Any) -> None:
@@ -155,7 +155,7 @@ def _with(row: PartitionRow, **changes: Any) -> PartitionRow:
 
 @mutation
 def elect_outside_of_the_isr(stack: ExitStack) -> None:
-    """The first live replica leads, in sync or not."""
+    """Elects the first live replica, in sync or not."""
 
     def offline(
         replicas: tuple[int, ...], isr: tuple[int, ...], _down: object, *, live: Collection[int], unclean: bool = False
@@ -170,7 +170,7 @@ def elect_outside_of_the_isr(stack: ExitStack) -> None:
 
 @mutation
 def empty_the_isr(stack: ExitStack) -> None:
-    """The last member leaves the ISR like every other."""
+    """Removes the last member from the ISR like every other."""
     take_offline = ReplicaStateMachine.take_offline
 
     def emptied(self: ReplicaStateMachine, broker: int, rows: Iterable[int], why: str) -> None:
@@ -186,7 +186,7 @@ def empty_the_isr(stack: ExitStack) -> None:
 
 @mutation
 def forget_a_bounced_broker(stack: ExitStack) -> None:
-    """A registration with another epoch is no news."""
+    """Ignores a registration with another epoch."""
 
     def compare(known: dict[int, Broker], found: dict[int, Broker]) -> BrokerDelta:
         delta = broker_change.compare(known, found)
@@ -197,7 +197,7 @@ def forget_a_bounced_broker(stack: ExitStack) -> None:
 
 @mutation
 def elect_nobody_on_return(stack: ExitStack) -> None:
-    """A broker that comes back gives no leaderless partition a leader."""
+    """Elects no leader for a leaderless partition when its broker comes back."""
 
     def broker_return(draft: Draft, returned: Collection[int], **_: Any) -> None:
         for broker in sorted(returned):

@@ -30,11 +30,11 @@ BODIES_MAX: Final = 500
 
 Address = tuple[str, int]
 Pending = Callable[[str], AbstractContextManager[None]]
-"""What is entered while a call with this name is not answered."""
+"""Returns a context that holds while a call with this name has no reply."""
 
 
 class Network:
-    """Who listens where. ``sent`` and ``connecting`` hear what daemons do, when they do it."""
+    """The listeners by address. ``sent`` and ``connecting`` receive the daemons' requests and dials at once."""
 
     def __init__(self, loop: SimLoop, chance: random.Random) -> None:
         self.loop = loop
@@ -46,15 +46,15 @@ class Network:
         self._bodies: dict[tuple[int, int, bytes], Request] = {}
 
     def latency_s(self) -> float:
-        """Of one packet."""
+        """Draws the latency of one packet."""
         return LATENCY_S_MAX * self.chance.random()
 
     def later(self, delay_s: float, call: Callable[..., object], *args: object) -> None:
-        """Outside of every process."""
+        """Calls back outside of every process."""
         self.loop.call_at(self.loop.now_s + delay_s, call, *args, context=self.loop.root)
 
     def decoded(self, frame: bytes) -> Request:
-        """A request as the broker reads it."""
+        """Decodes a request as the broker does."""
         reader = Reader(frame)
         head = read_head(reader)
         body = head.api, head.version, frame[reader.position :]
@@ -67,7 +67,7 @@ class Network:
         return request
 
     async def call(self, process: Process, address: Address, frame: bytes) -> bytes:
-        """A broker's call to whoever listens at ``address``; raises OSError, and never returns where nobody answers."""
+        """Carries a broker's call to the listener at ``address``; raises OSError, and never returns without a reply."""
         answer: asyncio.Future[bytes] = self.loop.create_future()
         self.later(self.latency_s(), self._called, process, address, frame, answer)
         return await answer
@@ -92,33 +92,33 @@ class SimListener(ControllerListener):
         self._calls: dict[asyncio.Future[bytes], Process] = {}
 
     async def start(self) -> None:
-        """Listens."""
+        """Begins to listen."""
         self._network.listeners[self._at] = self
 
     @property
     def port(self) -> int:
-        """The port."""
+        """Returns the port."""
         return self._at[1]
 
     async def stop(self) -> None:
-        """As the real one."""
+        """Stops to listen, as the real one does."""
         self.vanish()
         await super().stop()
 
     def vanish(self) -> None:
-        """Nobody listens any more; whoever waits for an answer notices."""
+        """Stops to listen; the connections of waiting callers break."""
         if self._network.listeners.get(self._at) is self:
             del self._network.listeners[self._at]
         self.close_connections()
 
     def close_connections(self) -> None:
-        """Everybody who waits for an answer looks for the controller again."""
+        """Breaks all connections: each waiting caller looks for the controller again."""
         calls, self._calls = self._calls, {}
         for answer, process in calls.items():
             process.call_soon(_lose, answer, "closed by the controller")
 
     def called(self, process: Process, frame: bytes, answer: asyncio.Future[bytes]) -> None:
-        """A broker's call arrives."""
+        """Receives a broker's call."""
         self._calls[answer] = process
         self._process.start(self._serve(process, frame, answer))
 
@@ -134,7 +134,7 @@ class SimListener(ControllerListener):
 
 
 class SimTransport:
-    """How one daemon process reaches brokers."""
+    """Transport of one daemon process to the brokers."""
 
     def __init__(self, network: Network, daemon: DaemonNode, process: Process) -> None:
         self._network = network
@@ -142,7 +142,7 @@ class SimTransport:
         self._process = process
 
     async def connect(self, host: str, port: int, on_lost: Callable[[], None]) -> SimConnection:
-        """See :class:`brokers.transport.Transport`."""
+        """Connects; see :class:`brokers.transport.Transport`."""
         await asyncio.sleep(self._network.latency_s())
         broker = self._network.brokers.get((host, port))
         self._network.connecting(self._process, host)
@@ -156,7 +156,7 @@ class SimTransport:
 
 
 class SimConnection:
-    """One connection of a daemon to a broker. ``half_open``: nothing passes any more, and nobody is told."""
+    """One connection of a daemon to a broker. ``half_open``: no packet passes any more, and neither end knows."""
 
     def __init__(
         self,
@@ -177,11 +177,11 @@ class SimConnection:
 
     @property
     def busy(self) -> bool:
-        """Whether a request is in flight."""
+        """Returns whether a request is in flight."""
         return self._answer is not None
 
     async def exchange(self, parts: Sequence[bytes]) -> bytes:
-        """One request and its answer."""
+        """Sends one request and returns its response."""
         if self.closed:
             raise ConnectionLost("not connected")
         frame = b"".join(parts)[4:]
@@ -207,7 +207,7 @@ class SimConnection:
             self._network.later(self._network.latency_s(), self.process.call_soon, _answer, answer, reply)
 
     def reset(self, why: str) -> None:
-        """The broker's side ended it."""
+        """Closes the connection as the broker."""
         self.broker.connections.pop(self, None)
         if not self.half_open:
             self.process.call_soon(self._lost, why)
@@ -221,7 +221,7 @@ class SimConnection:
         self._on_lost()
 
     def close(self) -> None:
-        """Ends it; what is on the wire arrives all the same."""
+        """Closes the connection; packets on the wire arrive all the same."""
         if not self.closed:
             self.closed = True
             if self._answer is not None:

@@ -1,4 +1,4 @@
-"""A run as a script: what the cluster is, and what happens when. Text and values are the same thing.
+"""A run as a script: its cluster, and its actions with their times. Text and values are the same thing.
 
 ::
 
@@ -24,19 +24,19 @@ from tests.simulation.limits import Limits, parsed
 
 Word = str | int | float
 GIVEN = ("seed", "brokers", "daemons", "ibp", "absence", "servers")
-"""What every script says of its cluster."""
+"""Settings of its cluster that every script has."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """``words`` are the arguments of the verb; times are virtual seconds."""
+    """One action. ``words`` are the arguments of the verb; times are virtual seconds."""
 
     at_s: float
     verb: str
     words: tuple[Word, ...] = ()
 
     def later(self, seconds: float) -> Action:
-        """The same, later."""
+        """Returns the same action, later."""
         return replace(self, at_s=round(self.at_s + seconds, 3))
 
     def __str__(self) -> str:
@@ -47,9 +47,9 @@ class Action:
 class Plan:
     """A whole run.
 
-    ``odd``: what each daemon is like, ``-`` for one that is as ``absence`` says (:func:`daemons.settings_of`).
-    ``dead``: brokers that are not started again when everything else is healed. ``limits``: None are the product's
-    own. ``catches``: the planted bug that a story is known to catch. ``keeps``: no broker allows topics to be deleted.
+    ``odd``: the kind of each daemon, ``-`` for one that follows ``absence`` (:func:`daemons.settings_of`). ``dead``:
+    brokers that are not started again when everything else is healed. ``limits``: None are the product's own.
+    ``catches``: the planted bug that a story is known to catch. ``keeps``: no broker allows topics to be deleted.
     """
 
     seed: int
@@ -67,7 +67,7 @@ class Plan:
     actions: tuple[Action, ...] = field(default=())
 
     def with_actions(self, actions: Iterable[Action]) -> Plan:
-        """The same cluster, with another script."""
+        """Returns the same cluster, with another script."""
         return replace(self, actions=tuple(actions))
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ class Plan:
 
 
 def parse(text: str) -> Plan:
-    """Reads what ``str`` of a plan gives; empty lines and what follows a ``#`` are left out. Raises ValueError."""
+    """Parses the text that ``str`` of a plan gives, without empty lines and comments (``#``); raises ValueError."""
     lines = [line.partition("#")[0].split() for line in text.splitlines()]
     settings: dict[str, Sequence[str]] = {}
     actions: list[Action] = []

@@ -1,4 +1,4 @@
-"""How bugs are planted: patches of the product, by name."""
+"""Planting of bugs: patches of the product, by name."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from unittest import mock
 Plant = Callable[[ExitStack], None]
 MUTATIONS: dict[str, Plant] = {}
 IN_STORIES: set[str] = set()
-"""Those that a story catches, because seeds meet the like too rarely: not in the table of all."""
+"""Bugs that a story catches, because seeds meet them too rarely: not in the table of all."""
 
 
 def mutation(plant: Plant) -> Plant:
-    """Registers one under its name."""
+    """Registers a bug under its name."""
     MUTATIONS[plant.__name__.replace("_", "-")] = plant
     return plant
 
 
 def mutation_in_a_story(plant: Plant) -> Plant:
-    """Registers one that a story catches."""
+    """Registers a bug that a story catches."""
     IN_STORIES.add(plant.__name__.replace("_", "-"))
     return mutation(plant)
 

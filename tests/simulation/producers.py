@@ -10,13 +10,13 @@ from brokers.wire.versions import Api
 
 
 def allocate(correlation: int, broker: int, epoch: int) -> bytes:
-    """The request, without its length."""
+    """Encodes the request, without its length."""
     head = request_header(Api.ALLOCATE_PRODUCER_IDS, 0, correlation, legacy_string(str(broker)))
     return head + pack(">iq", broker, epoch) + NO_TAGS
 
 
 def block(answer: bytes) -> int | None:
-    """First id of the block; None where it was refused."""
+    """Returns the first id of the block; None where the controller refused it."""
     reader = Reader(answer)
     reader.i32()
     reader.skip_tags()

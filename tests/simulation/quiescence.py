@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 HEAL_S: Final = 120.0
-"""After this time everything must be right: sessions, time-outs of calls and pauses of daemons are shorter."""
+"""Time after which everything must be right: sessions, timeouts of calls and pauses of daemons are shorter."""
 POLL_S: Final = 0.25
 STEADY_S: Final = 1.5
 SHOWN_MAX: Final = 5
@@ -37,7 +37,7 @@ class Quiescence:
         self._since_s: float | None = None
 
     def begin(self) -> None:
-        """Everything is healed at once."""
+        """Heals everything at once."""
         self.w.trace("---- heal")
         self._heal_zookeeper()
         for node in self.w.brokers.values():
@@ -81,7 +81,7 @@ class Quiescence:
             node.retired = True
             node.crash()
             return
-        if node.foreign:  # an operator restarts it, as the log says
+        if node.foreign:  # an operator restarts it, as the log recommends
             node.crash()
         if node.core.hosting.failed or node.core.hosting.offline:
             node.core.recover()
@@ -89,9 +89,9 @@ class Quiescence:
         node.start()
 
     def _operate(self) -> None:
-        """What an operator does: starts what is down, and takes back what a script did.
+        """Acts as an operator: starts stopped processes, and reverts actions of the script.
 
-        The role, where it was given away; and the epoch is raised where epochs of others blocked a daemon.
+        The operator takes the role back, and raises the epoch where epochs of other controllers blocked a daemon.
         """
         for start in [node.start for node in self.w.daemons] + [node.start for node in self.w.brokers.values()]:
             start()
@@ -124,7 +124,7 @@ class Quiescence:
         self.w.network.later(POLL_S, self._poll)
 
     def _end(self) -> None:
-        """All is well; merged and unmerged telling must have come to the same."""
+        """Ends the run; merged and unmerged requests must have led to the same state."""
         history, unmerged = self.w.invariants.history, self.w.unmerged
         if unmerged is not None:
             leaderless = {key for key, known in self.views.truth().items() if known.leader == NO_LEADER}
@@ -138,7 +138,7 @@ class Quiescence:
     # -- what is wrong
 
     def wrong(self) -> list[str]:
-        """What keeps the cluster from being quiet and right; the cheapest checks first."""
+        """Returns all that keeps the cluster from being quiet and right; the cheapest checks first."""
         return self._role() or [work.what for work in unfinished(self.w)] or self._views()
 
     def _views(self) -> list[str]:
@@ -174,7 +174,7 @@ class Quiescence:
         return epoch is not None and self.w.brokers[broker].core.epoch == epoch
 
     def digest(self) -> str:
-        """Digest of what every broker knows at the end."""
+        """Returns the digest of all brokers' replicas and metadata at the end."""
         hashed = hashlib.blake2b(digest_size=16)
         for broker in sorted(self.w.invariants.history.registered):
             hashed.update(f"{broker} {view(self.w.brokers[broker].core).digest()}\n".encode())

@@ -18,7 +18,7 @@ from tests.simulation.world import play
 
 
 def main() -> None:
-    """Ends badly where a seed violates an invariant."""
+    """Records the seeds; raises where a seed violates an invariant."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.recording", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=10)
@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def record(seed: int, folder: Path) -> None:
-    """One seed; call it in a child."""
+    """Records one seed; call it in a child."""
     rows: list[Row] = []
     violation = play(generate(seed), recorded=rows).violation
     if violation is not None:
@@ -40,7 +40,7 @@ def record(seed: int, folder: Path) -> None:
 
 
 def write(folder: Path, rows: Sequence[Row]) -> None:
-    """One file."""
+    """Writes one file."""
     folder.mkdir(parents=True)
     file = folder / f"{rows[0].ctl_epoch:010d}-{rows[0].seq:012d}.jsonl"
     file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in rows))

@@ -1,4 +1,4 @@
-"""Many seeds on all cores. Each child plays some and is thrown away, because nothing of a run is ever collected."""
+"""Many seeds on all cores. Each child plays some and ends, because nothing of a run is ever collected."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ T = TypeVar("T")
 
 SEEDS_PER_CHILD: Final = 5
 COMPARED_EVERY: Final = 4
-"""Merged and unmerged telling are compared in one seed of so many."""
+"""Merged and unmerged requests are compared in one seed of so many."""
 
 
 def compares(seed: int) -> bool:
-    """Whether a seed compares merged with unmerged telling."""
+    """Returns whether a seed compares merged with unmerged requests."""
     return seed % COMPARED_EVERY == 0
 
 
@@ -61,7 +61,7 @@ def _run_one(seed: int) -> tuple[Outcome, int, float]:
 
 
 def in_child(call: Callable[..., T], *args: object) -> T:
-    """The result of a call in a process of its own."""
+    """Returns the result of a call in a process of its own."""
     with _pool(1) as pool:
         return pool.apply(call, args)
 
@@ -73,7 +73,7 @@ def play_planted(plan: Plan, mutation: str | None = None, keep: bool = False) ->
 
 
 def shrunk(plan: Plan, invariant: str, mutation: str | None = None) -> Plan:
-    """The shortest plan that still violates the invariant."""
+    """Returns the shortest plan that still violates the invariant."""
     return in_child(_shrunk, plan, invariant, mutation)
 
 
@@ -86,7 +86,7 @@ def _shrunk(plan: Plan, invariant: str, mutation: str | None) -> Plan:
 
 
 def planted(mutation: str | None) -> ExitStack:
-    """The product with a bug, or as it is."""
+    """Plants a bug, if one is named."""
     from tests.simulation.mutations import MUTATIONS
 
     stack = ExitStack()
@@ -96,7 +96,7 @@ def planted(mutation: str | None) -> ExitStack:
 
 
 class Caught(NamedTuple):
-    """A planted bug that was caught: how many seeds it took, the last of them, and what did not hold there."""
+    """A planted bug that was caught: the number of seeds until then, the last of them, and its violation."""
 
     seeds: int
     seed: int
@@ -104,13 +104,16 @@ class Caught(NamedTuple):
 
 
 def catch_each(names: Sequence[str], seeds: int, jobs: int | None = None) -> Iterator[tuple[str, Caught | None]]:
-    """Planted bugs, each with how many seeds it took until it was caught; None where it was not."""
+    """Yields planted bugs with the seeds until each was caught; None where it was not."""
     with _pool(jobs) as pool:
         yield from pool.imap_unordered(_catch, [(name, seeds) for name in names])
 
 
 def _catch(wanted: tuple[str, int]) -> tuple[str, Caught | None]:
-    """A seed that fails without the bug as well shows nothing, nor does an error: the bug may not fit any more."""
+    """Plays seeds until one fails by the bug alone.
+
+    A seed that also fails without the bug shows nothing. An error shows nothing either: the bug may not fit any more.
+    """
     name, seeds = wanted
     for seed in range(seeds):
         violation = play_planted(generate(seed), name).violation

@@ -22,7 +22,7 @@ class Shrinker:
         self.tries_left = tries_max
 
     def shrink(self, plan: Plan) -> Plan:
-        """A plan that still fails, as short as the bound allows."""
+        """Returns a plan that still fails, as short as the bound allows."""
         plan = self._actions(plan)
         plan = self._cluster(plan)
         return self._actions(plan)
@@ -34,7 +34,7 @@ class Shrinker:
         return self._fails(plan)
 
     def _actions(self, plan: Plan) -> Plan:
-        """Parts are left out: halves first, then ever smaller ones."""
+        """Takes parts out: halves first, then ever smaller ones."""
         size = (len(plan.actions) + 1) // 2
         while size and self.tries_left:
             shorter = self._without(plan, size)
@@ -46,7 +46,7 @@ class Shrinker:
         return plan
 
     def _without(self, plan: Plan, size: int) -> Plan | None:
-        """The plan without one part of ``size`` actions; the last part is tried first."""
+        """Returns the plan without one part of ``size`` actions; the last part is tried first."""
         for start in range(max(0, len(plan.actions) - size), -size, -size):
             kept: Sequence[Action] = [*plan.actions[: max(0, start)], *plan.actions[max(0, start) + size :]]
             if len(kept) < len(plan.actions) and self._still(candidate := plan.with_actions(kept)):
@@ -54,7 +54,7 @@ class Shrinker:
         return None
 
     def _cluster(self, plan: Plan) -> Plan:
-        """A simpler cluster, where that still fails."""
+        """Returns a simpler cluster, where that still fails."""
         simpler = [
             {"racks": ()},
             {"servers": 1},
@@ -72,7 +72,7 @@ class Shrinker:
 
 
 def _fits(plan: Plan) -> bool:
-    """Whether the script names no daemon that the cluster does not have."""
+    """Returns whether the script names only daemons of the cluster."""
     named = {
         int(str(action.words[0]).removeprefix("d"))
         for action in plan.actions

@@ -1,4 +1,4 @@
-"""Where size makes a difference: what a run must come through is counted, so that it cannot go missing unnoticed."""
+"""Events that need many partitions: they are counted, so that a run without them is noticed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def sent(world: World, limits: Limits | None, request: Request) -> None:
-    """A turn of a snapshot is smaller than what one request may hold; a request that is full was cut."""
+    """Counts turns of a snapshot, which are smaller than a full request, and full requests, which were cut."""
     full = limits is not None and len(request.entries) == limits.rows > limits.turn
     if full and request.head.api is Api.LEADER_AND_ISR:
         world.happened(faults.SIZE_CUT)
@@ -34,7 +34,7 @@ def sent(world: World, limits: Limits | None, request: Request) -> None:
 
 @contextmanager
 def counted(world: World) -> Iterator[None]:
-    """For the time of a run; around whatever else replaces the same things."""
+    """Counts for the time of a run; around all other patches of the same functions."""
     commit_states, turn = state_commit.commit_states, Snapshots.turn
 
     async def commit(

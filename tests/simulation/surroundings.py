@@ -1,4 +1,4 @@
-"""What a daemon takes from the machine it runs on, replaced for one run: ids, clocks, the collector, logs."""
+"""Replacements, for one run, of everything that a daemon takes from its machine: ids, clocks, the collector, logs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _UNREACHED: Final = (
-    faults.INTERIM,  # its controller tells some of the brokers only
+    faults.INTERIM,  # its controller sends changes to some of the brokers only
     faults.BROKER_CRASH,
     faults.BROKER_CUT,
     faults.BROKER_FROZEN,
@@ -54,7 +54,7 @@ _UNWRITTEN: Final = (
 
 
 def explained(world: World, text: str) -> bool:
-    """Whether something that happened in this run explains an error that operators are told of."""
+    """Returns whether an event of this run explains a logged error."""
     counts = world.counts
     if "has seen a controller epoch above ours" in text:
         successors = counts[faults.INTERIM] or counts[faults.DAEMON_TWO]
@@ -78,12 +78,12 @@ def explained(world: World, text: str) -> bool:
 
 @contextmanager
 def surroundings(world: World) -> Iterator[None]:
-    """For the time of a run."""
+    """Replaces the daemons' surroundings for the time of a run."""
 
     class WatchedDraft(Draft):
-        """I6: every transition that a decision makes is held against a table of its own.
+        """Checks every transition of a decision against a table of its own (I6).
 
-        I4: nobody is elected whose log directory is known to have failed.
+        I4: no replica is elected whose log directory is known to have failed.
         """
 
         def __init__(self, *args: Any) -> None:
@@ -141,7 +141,7 @@ def _uuid(world: World) -> uuid.UUID:
 
 @contextmanager
 def _logs(world: World) -> Iterator[None]:
-    """Errors with a traceback, and terms that end by an error, are violations; the rest is for the trace."""
+    """Makes violations of errors with a traceback and of terms that end by an error; traces all other lines."""
     handler = _Handler(world)
     level = logging.DEBUG if world.lines is not None else logging.WARNING
     loggers = [logging.getLogger(name) for name in ("regent", "asyncio")]
@@ -165,7 +165,7 @@ class _Handler(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        """One record."""
+        """Judges one record."""
         text = record.getMessage()
         if self._world.lines is not None:
             self._world.lines.append(f"{self._world.loop.now_s:.6f} . {record.name} {text}")

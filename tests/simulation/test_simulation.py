@@ -1,4 +1,4 @@
-"""Whole clusters in virtual time: some hundred seeds hold every invariant, and a seed is a run, exactly."""
+"""Whole clusters in virtual time: some hundred seeds hold every invariant, and equal seeds are equal runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STORIES = sorted((Path(__file__).parent / "stories").glob("*.txt"))
 SEEDS = 300
 EVENTS_MIN = 300
 SMALL = 13
-"""A seed with small limits that does not compare merged and unmerged telling."""
+"""A seed with small limits that does not compare merged and unmerged requests."""
 QUICKLY_CAUGHT = "skip-the-fence"
 
 
@@ -36,7 +36,7 @@ def test_seeds_hold_every_invariant_and_meet_every_fault() -> None:
 
 
 def test_a_seed_is_the_same_run_whatever_the_hashes_of_strings() -> None:
-    """I16."""
+    """Checks I16."""
     script = (
         "from tests.simulation.generate import generate\n"
         "from tests.simulation.world import play\n"
@@ -83,7 +83,7 @@ def test_a_bug_that_seeds_meet_too_rarely_has_its_story() -> None:
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: str(path.stem))
 def test_a_story_is_clean_and_catches_its_bug(path: Path) -> None:
-    """The planted bug that it names fails it; a story of a bug that cannot be planted names none."""
+    """Plays a story with and without the planted bug that it names; some bugs cannot be planted."""
     plan = parse(path.read_text(encoding="utf-8"))
     assert in_child(play, plan).violation is None
     if plan.catches is not None:

@@ -1,4 +1,4 @@
-"""What many runs came to, as text and as JSON."""
+"""Totals of many runs, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulation.faults import REQUIRED
 from tests.simulation.world import Outcome
 
 SHARE_MIN: Final = 0.01
-"""Every fault must come in so many of the seeds."""
+"""Share of the seeds in which each fault must occur."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Totals:
     failed: dict[int, str] = field(default_factory=dict)
 
     def add(self, outcome: Outcome, actions: int, cpu_s: float, *, compared: bool) -> None:
-        """One run."""
+        """Adds one run."""
         self.fewest_events = min(self.fewest_events or outcome.events, outcome.events)
         self.seeds += 1
         self.actions += actions
@@ -50,11 +50,11 @@ class Totals:
 
     @property
     def rare(self) -> list[str]:
-        """Faults that came in too few seeds."""
+        """Returns faults that occurred in too few seeds."""
         return [fault for fault in REQUIRED if self.seeds_with[fault] < SHARE_MIN * self.seeds]
 
     def as_json(self) -> str:
-        """Everything."""
+        """Returns all figures as JSON."""
         seeds = max(1, self.seeds)
         faults = {
             fault: {"times": times, "share_of_seeds": round(self.seeds_with[fault] / seeds, 4)}
@@ -78,7 +78,7 @@ class Totals:
         return json.dumps(figures, indent=2)
 
     def as_text(self) -> str:
-        """For people."""
+        """Returns the figures for people."""
         seeds = max(1, self.seeds)
         a_seed = f"{self.events // seeds} a seed, {self.fewest_events} at least"
         slowest = f"slowest {self.slowest[1]} with {self.slowest[0]:.1f} s"

@@ -40,7 +40,7 @@ REPLICA: Final = frozenset(
 
 
 def illegal(made: Iterable[Transition]) -> Transition | None:
-    """The first transition that neither table has."""
+    """Returns the first transition that neither table has."""
     for transition in made:
         table = PARTITION if transition.broker is None else REPLICA
         if (transition.state, transition.target) not in table:

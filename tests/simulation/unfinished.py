@@ -1,4 +1,4 @@
-"""What the controller has still to do, as ZooKeeper shows it: partitions without leaders, deletions, reassignments."""
+"""Work that the controller has still to do, as ZooKeeper shows it: missing leaders, deletions, reassignments."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 
 class Unfinished(NamedTuple):
-    """Work in words, which change with every step of it.
+    """One piece of work; its words change with every step of it.
 
-    ``brokers`` must be well for the controller to do it; ``patience_s``: what it may take longer than other work.
+    ``brokers`` must be well for the controller to do it. ``patience_s``: the time that it may take longer than other
+    work.
     """
 
     what: str
@@ -25,7 +26,7 @@ class Unfinished(NamedTuple):
 
 
 def unfinished(world: World) -> Iterator[Unfinished]:
-    """Yields all of it (I5, I12)."""
+    """Yields all unfinished work (I5, I12)."""
     yield from _deletions(world)
     yield from _leaders(world)
     yield from _reassignments(world)
@@ -99,7 +100,7 @@ def _can_lead(world: World, broker: int, key: Key) -> bool:
 
 
 def _reassignments(world: World) -> Iterator[Unfinished]:
-    """Yields reassignments that can end, ISRs with dropped members, and requests for what is not under way."""
+    """Yields reassignments that can end, ISRs with dropped members, and requests without a reassignment under way."""
     history = world.invariants.history
     moving = history.moving()
     for key, moved in moving.items():

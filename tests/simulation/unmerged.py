@@ -1,7 +1,7 @@
-"""The same tells without channels: every change is a request of its own, taken by a second set of brokers at once.
+"""The same requests without channels: each change is one request, applied by a second set of brokers at once.
 
-Channels merge: what changed twice is told once, metadata of many changes is one body, a snapshot goes in turns. A
-broker must end where it would have ended had it heard every change alone and in order.
+Channels merge: two changes of a row are sent once, metadata of many changes is one body, a snapshot goes in turns. A
+broker must end as if it had received every change alone and in order.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Unmerged:
-    """The second set of brokers. They restart when the first ones do, and are told by :class:`Witness`."""
+    """The second set of brokers. They restart when the first ones do; :class:`Witness` sends them requests."""
 
     def __init__(self, world: World) -> None:
         self.cores = {b: SimulatedBroker(b, ibp=world.ibp) for b in world.brokers}
@@ -42,7 +42,7 @@ class Unmerged:
         self.requests = 0
 
     def registered(self, broker: int, epoch: int, *, fresh: bool) -> None:
-        """A broker has a new epoch; a fresh one was restarted."""
+        """Registers a broker with a new epoch; a fresh broker was restarted."""
         core = self.cores[broker]
         if fresh:
             core.restart(epoch)
@@ -50,22 +50,22 @@ class Unmerged:
             core.epoch = epoch
 
     def take(self, broker: Broker, request: Request) -> None:
-        """One request, if it is for the present incarnation."""
+        """Applies one request, if it is for the present incarnation."""
         core = self.cores[broker.id]
         if core.epoch == broker.epoch:
             self.requests += 1
             core.apply(request)
 
     def compared(self, broker: int, merged: SimulatedBroker, leaderless: set[Key], ended: Collection[Key]) -> list[str]:
-        """What the broker that heard merged requests knows otherwise, in words."""
+        """Returns the differences of a broker that received merged requests, in words."""
         mine, theirs = (_reduced(view(core), leaderless, ended) for core in (merged, self.cores[broker]))
         return differences(mine, theirs, 3) if mine.digest() != theirs.digest() else []
 
 
 def _reduced(found: View, leaderless: set[Key], ended: Collection[Key]) -> View:
-    """Without the ISR that leaders know from their own changes, and what is said of partitions without a leader.
+    """Leaves out the ISR that leaders know from their own changes, and all data of partitions without a leader.
 
-    Nor with what was ``ended`` by hand: what was not told yet then is never told.
+    Partitions that ``ended`` by hand are left out too: their last changes are never sent.
     """
     led: dict[Key, Led] = {
         key: (epoch, (), 0, replicas) for key, (epoch, _, _, replicas) in found.led.items() if key not in ended
@@ -76,7 +76,7 @@ def _reduced(found: View, leaderless: set[Key], ended: Collection[Key]) -> View:
 
 
 class Witness(Channels):
-    """The channels of a term, and beside them every change told alone."""
+    """The channels of a term, which also send every change alone to the second set of brokers."""
 
     def __init__(self, unmerged: Unmerged, cluster: ClusterView, *more: Any, **options: Any) -> None:
         super().__init__(cluster, *more, **options)
@@ -87,22 +87,22 @@ class Witness(Channels):
     # -- what the controller says
 
     def add(self, broker: Broker) -> None:
-        """See the base."""
+        """Adds a broker; see the base."""
         super().add(broker)
         self._to_all()
 
     def remove(self, broker_id: int) -> None:
-        """See the base."""
+        """Removes a broker; see the base."""
         super().remove(broker_id)
         self._to_all()
 
     def live_list_changed(self) -> None:
-        """See the base."""
+        """Sends the live list; see the base."""
         super().live_list_changed()
         self._to_all()
 
     def propagate(self, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
-        """See the base."""
+        """Sends changes and moves; see the base."""
         super().propagate(changes, moves)
         for change in changes:
             if is_sent(change.after):
@@ -120,21 +120,21 @@ class Witness(Channels):
                 self._to_all(move.entity)
 
     def metadata_changed(self, rows: Iterable[int]) -> None:
-        """See the base."""
+        """Sends metadata; see the base."""
         rows = list(rows)
         super().metadata_changed(rows)
         for i in rows:
             self._to_all(i)
 
     def leader_and_isr_to(self, broker_id: int, rows: Iterable[int], is_new: bool = False) -> None:
-        """See the base."""
+        """Sends LeaderAndIsr to one broker; see the base."""
         rows = list(rows)
         super().leader_and_isr_to(broker_id, rows, is_new)
         for i in rows:
             self._lead(broker_id, i, is_new=is_new)
 
     def snapshot(self, broker_ids: Iterable[int] | None = None, *, came_up: bool = False) -> None:
-        """See the base."""
+        """Sends snapshots; see the base."""
         wanted = list(self._channels) if broker_ids is None else list(broker_ids)
         super().snapshot(wanted, came_up=came_up)
         for broker in wanted:

@@ -1,4 +1,4 @@
-"""What every broker must know: ZooKeeper's content, as far as a controller can bring it to a broker (I5)."""
+"""State that every broker must have: ZooKeeper's content, as far as a controller can bring it to a broker (I5)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ SHOWN_MAX: Final = 3
 
 
 class Views:
-    """Compares what brokers know with ZooKeeper."""
+    """Compares the brokers' replicas and metadata with ZooKeeper."""
 
     def __init__(self, world: World) -> None:
         self.w = world
 
     def wrong(self, broker: int, recent: Collection[Key] = (), *, live_list: bool = True) -> list[str]:
-        """Returns what a broker knows otherwise, in words.
+        """Returns the differences of a broker, in words.
 
-        ``recent``: partitions that it need not know yet; ``live_list``: whether it must know who is registered.
+        ``recent``: partitions that it need not know yet; ``live_list``: whether it must know the registered brokers.
         """
         history, node = self.w.invariants.history, self.w.brokers[broker]
         truth, live = self.truth(), sorted(history.registered)
@@ -58,7 +58,7 @@ class Views:
         }
 
     def _topic_ids(self, broker: int, truth: dict[Key, Truth], unheeded: Collection[Key]) -> list[str]:
-        """Returns topics, of those that a broker was sent, of which it does not know the id that the znode has."""
+        """Returns the sent topics whose id in the broker differs from the znode's id."""
         if not self.w.sends_ids:
             return []
         core, history = self.w.brokers[broker].core, self.w.invariants.history
@@ -70,11 +70,12 @@ class Views:
         ][:SHOWN_MAX]
 
     def _comparable(self, broker: int, found: View, truth: dict[Key, Truth], unheeded: Collection[Key]) -> View:
-        """Returns what a broker must know.
+        """Leaves out everything that a broker need not know.
 
-        Followers take no notice of partitions without a leader. Brokers do not hear of what was removed by hand; where
-        they hosted it, they refuse another topic id, and lower leader epochs, of what comes after it. The order of
-        replicas in LeaderAndIsr is left out: a controller that dies between writing another one and the new leader
+        Followers take no notice of partitions without a leader. Brokers receive nothing of topics that were removed by
+        hand. Where they hosted one, they refuse another topic id, and lower leader epochs, of its successor.
+
+        The order of replicas in LeaderAndIsr is left out. A controller that dies between a new order and the new leader
         epoch leaves it to UpdateMetadata.
         """
         history = self.w.invariants.history
@@ -97,7 +98,7 @@ class Views:
         return View(found.live, metadata, led, followed)
 
     def _unnoticed(self) -> frozenset[Key]:
-        """Returns scribbled state znodes that are what they were, and that this term has not met late."""
+        """Returns scribbled state znodes that have their former content, and that this term has not met late."""
         history, term = self.w.invariants.history, self.w.serving_term()
         return frozenset(
             key

@@ -44,20 +44,20 @@ from tests.simulation.unmerged import Unmerged
 from tests.simulation.zookeeper import SimZooKeeper
 
 ANSWER_S_MAX: Final = 0.3
-"""How long a broker takes to answer a question; what it hears before goes into the answer."""
+"""Longest time of a broker's response; requests that it receives before count in the response."""
 START_S: Final = 2.0
 """Daemons and brokers are started within this time."""
 
 
 class AskedBroker:
-    """A broker that answers an operator's questions."""
+    """A broker that responds to an operator's requests."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
         self.api_versions: Mapping[int, tuple[int, int]] = {}
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
-        """Whom it takes for the controller, and the ids of topics."""
+        """Returns the controller that the broker knows, and the ids of topics."""
         await self._node.world.on_its_way(self._node)
         cache, wanted = self._node.core.cache, frozenset(topics or ())
         known = sorted({topic for topic, _ in cache.partitions} & wanted)
@@ -65,25 +65,25 @@ class AskedBroker:
         return ClusterMetadata(None, self._node.core.controller_id, (), found)
 
     async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
-        """Nothing."""
+        """Returns nothing."""
         return {}
 
     async def broker_settings(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, Setting]:
-        """Nothing."""
+        """Returns nothing."""
         return {}
 
     async def static_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
-        """What the plan says of it."""
+        """Returns the plan's settings of the broker."""
         return {"delete.topic.enable": "false"} if self._node.world.plan.keeps else {}
 
     async def log_dirs(self) -> dict[str, int]:
-        """Nothing."""
+        """Returns nothing."""
         return {}
 
 
 @dataclass
 class Outcome:
-    """What a run came to. ``digest`` is of everything that happened, with its time."""
+    """The result of a run. ``digest`` covers every traced event with its time."""
 
     seed: int
     violation: Violation | None
@@ -97,7 +97,7 @@ class Outcome:
 
 
 class World:
-    """Everything of a run. ``keep``: the trace is kept as text; ``compare``: other brokers are told without merging.
+    """Everything of a run. ``keep``: the trace is kept as text; ``compare``: other brokers are sent each change alone.
 
     ``recorded`` takes the rows of all daemons' journals, in the order in which they are made.
     """
@@ -123,7 +123,7 @@ class World:
         self.calling = 0
         self.acted = 0
         self.interfered: set[str] = set()
-        """Paths at which somebody writes what cannot be understood, or deletes what the controller needs."""
+        """Paths at which an action writes garbage, or deletes a znode that the controller needs."""
         self.interposed: list[tuple[int, str, tuple[object, ...]]] = []
         self.one_removes = asyncio.Lock()
         self.invariants = Invariants(self)
@@ -194,14 +194,14 @@ class World:
         self.network.later(max(START_S, last_s) + 1.0, self.quiescence.begin)
 
     def act(self, verb: str, words: Sequence[object]) -> None:
-        """An action of the script."""
+        """Performs an action of the script."""
         self.acted += 1
         self.trace(" ".join(["----", verb, *map(str, words)]))
         self.actions.perform(verb, *words)
         self.event()
 
     def operate(self, work: Coroutine[None, None, None]) -> None:
-        """An operator does something; what the weather spoils is not tried again."""
+        """Runs an operator's work; work that a fault spoils is not tried again."""
         self.operators.start(self._operated(work))
 
     async def _operated(self, work: Coroutine[None, None, None]) -> None:
@@ -214,37 +214,37 @@ class World:
     # -- what happens
 
     def trace(self, line: str) -> None:
-        """One line of what happened: hashed, and kept if asked for."""
+        """Hashes one line of the trace, and keeps it if the run keeps its trace."""
         line = f"{self.loop.now_s:.6f} {line}"
         self._hash.update(line.encode())
         if self.lines is not None:
             self.lines.append(line)
 
     def event(self) -> None:
-        """Something happened: every model is looked at."""
+        """Counts an event, and checks every model."""
         self.events += 1
         for node in self.daemons:
             if (term := node.term) is not None:
                 self.invariants.model(term)
 
     def happened(self, fault: str) -> None:
-        """A fault took effect."""
+        """Counts a fault that took effect."""
         self.counts[fault] += 1
 
     def violated(self, violation: Violation) -> None:
-        """The first one ends the run."""
+        """Ends the run at the first violation."""
         if self.violation is None:
             self.violation = violation
             self.trace(f"VIOLATED {violation}")
             self.loop.halt()
 
     def unexpected(self, what: str, error: BaseException | None) -> None:
-        """An error of the product that no fault explains. I18: none of them is an answer of ZooKeeper."""
+        """Reports an error of the product that no fault explains. I18: no reply of ZooKeeper is such an error."""
         of_zookeeper = isinstance(innermost(error), ZooKeeperError)
         self.violated(Violation("I18" if of_zookeeper else ERROR, f"{what}: {error!r}"))
 
     def started_ticks(self, pid: int) -> int | None:
-        """Start time of a daemon's process, None where it is gone."""
+        """Returns the start time of a daemon's process, None where it is gone."""
         for node in self.daemons:
             if node.process is not None and node.pid == pid:
                 return node.lives
@@ -252,7 +252,7 @@ class World:
 
     @asynccontextmanager
     async def dial(self, broker: Broker) -> AsyncIterator[BrokerQueries]:
-        """Asks a broker what an operator wants to know."""
+        """Connects to a broker as an operator's command does."""
         node = self.brokers[broker.id]
         if not node.listening or node.wire.refuses:
             raise BrokerCallFailed(f"{node} refuses")
@@ -260,7 +260,7 @@ class World:
         yield AskedBroker(node)
 
     async def on_its_way(self, node: BrokerNode) -> None:
-        """A question takes its time; the broker may be silent by then."""
+        """Waits for the time of a request; the broker may be silent by then."""
         await asyncio.sleep(ANSWER_S_MAX * self.queries.random())
         await self._if_it_answers(node)
 
@@ -272,52 +272,52 @@ class World:
 
     @property
     def sends_ids(self) -> bool:
-        """Whether brokers are told topic ids."""
+        """Returns whether brokers are sent topic ids."""
         return self.ibp >= TOPIC_IDS_SENT
 
     def rules_besides(self, process: Process) -> bool:
-        """Whether another daemon still takes itself for the controller."""
+        """Returns whether another daemon still acts as the controller."""
         return any(
             node.process is not process and node.term is not None and not node.term.gate.ended for node in self.daemons
         )
 
     def registered(self, broker: int, epoch: int) -> None:
-        """ZooKeeper has a registration; its broker is about to hear of that."""
+        """Notes a registration; its broker is about to learn of it."""
         if self.unmerged is not None:
             self.unmerged.registered(broker, epoch, fresh=self.brokers[broker].fresh)
 
     def registrations_known_to(self, process: Process) -> dict[int, int]:
-        """Broker epochs in the model of a daemon."""
+        """Returns the broker epochs in the model of a daemon."""
         terms = [node.term for node in self.daemons if node.process is process and node.term is not None]
         return {b: known.epoch for term in terms for b, known in term.cluster.brokers.items()}
 
     def registrations_known_to_the_active(self) -> dict[int, int]:
-        """Those of the active daemon; none where no daemon is."""
+        """Returns the broker epochs in the model of the active daemon; none without one."""
         term = self.serving_term()
         return {b: known.epoch for b, known in term.cluster.brokers.items()} if term is not None else {}
 
     def serving_daemon(self) -> DaemonNode | None:
-        """The first daemon whose term serves."""
+        """Returns the first daemon whose term serves."""
         return next((d for d in self.daemons if d.term is not None and d.term.serving.is_set()), None)
 
     def serving_term(self) -> Term | None:
-        """The term of that daemon."""
+        """Returns the term of the first daemon whose term serves."""
         daemon = self.serving_daemon()
         return daemon.term if daemon is not None else None
 
     def serves(self, epoch: int) -> bool:
-        """Whether a daemon's term of this epoch serves."""
+        """Returns whether a daemon's term of this epoch serves."""
         terms = (daemon.term for daemon in self.daemons)
         return any(t is not None and t.claim.epoch == epoch and t.serving.is_set() for t in terms)
 
     def topic_known_to(self, process: Process, topic: str) -> int | None:
-        """The incarnation (czxid) of a topic in the model of a daemon."""
+        """Returns the incarnation (czxid) of a topic in the model of a daemon."""
         models = [node.term.cluster for node in self.daemons if node.process is process and node.term is not None]
         found = [known.czxid for model in models if (known := model.topic(topic)) is not None]
         return found[0] if found else None
 
     def daemon_gone(self, node: DaemonNode) -> None:
-        """A daemon's process ended."""
+        """Counts the end of a daemon's process."""
         self.event()
 
     def _committed(self, session: Session, ops: Sequence[Write], results: Sequence[OpResult]) -> None:
@@ -343,7 +343,7 @@ class World:
 
 
 def innermost(error: BaseException | None) -> BaseException | None:
-    """The first error inside of nested groups."""
+    """Returns the first error inside of nested groups."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -22,15 +22,15 @@ class WriteFaults:
         self._away_s = 0.0
 
     def arm(self, number: int, when: str, away_s: float) -> None:
-        """At the ``number``-th write from now on; ``when`` is ``before``, ``after`` or ``stop``."""
+        """Arms a fault at the ``number``-th write from now on; ``when`` is ``before``, ``after`` or ``stop``."""
         self._left, self._when, self._away_s = number, when, away_s
 
     def disarm(self) -> None:
-        """The process is gone."""
+        """Disarms the fault: the process is gone."""
         self._left = 0
 
     async def before(self, ops: Sequence[Write]) -> None:
-        """Before a write is sent."""
+        """Strikes before a write is sent."""
         if self._left <= 0:
             return
         self._left -= 1
@@ -45,13 +45,13 @@ class WriteFaults:
             self._node.world.happened(faults.DAEMON_STOPPED_IN_BATCH)
 
     async def after(self, ops: Sequence[Write]) -> None:
-        """After it was answered, before anybody knows."""
+        """Strikes after the reply, before the daemon knows it."""
         if self._left == -1:
             self._left = 0
             await self._die()
 
     async def _die(self) -> None:
-        """Nothing of the process runs after this."""
+        """Kills the process: none of it runs after this."""
         world = self._node.world
         world.happened(faults.DAEMON_KILLED_AT_WRITE)
         self._node.kill()

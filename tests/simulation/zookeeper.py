@@ -1,4 +1,4 @@
-"""A client's session with the simulated ensemble: requests and answers, each of which takes time."""
+"""A client's session with the simulated ensemble: requests and replies, each of which takes time."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.simulation.link import LATENCY_S_MAX, Request, SimLink
 T = TypeVar("T")
 
 APPLIED_ALL_THE_SAME: Final = 0.5
-"""Share of the writes that are carried out although their answer is an error of the server."""
+"""Share of the writes that are carried out although their reply is an error of the server."""
 
 
 class SimZooKeeper(SimLink):
-    """The port, for one process."""
+    """The ZooKeeper port of one process."""
 
     # -- requests
 
@@ -42,12 +42,12 @@ class SimZooKeeper(SimLink):
         return found
 
     async def sync(self, path: str = "/") -> None:
-        """The server that answers has everything that the leader had."""
+        """Waits until the connected server has everything that the leader had."""
         self._admit()
         await self._send(Request(None))
 
     async def heartbeat(self) -> None:
-        """A round trip through the leader."""
+        """Makes a round trip through the leader."""
         sent_s = self._time()
         self._admit()
         await silence.answered_or_left(self, self._send(Request(None)), self.session_timeout_ms / 1000)
@@ -98,7 +98,7 @@ class SimZooKeeper(SimLink):
             self._begin(request)
 
     def _begin(self, request: Request) -> None:
-        """Requests of a session are carried out in order, one after the other."""
+        """Carries out the requests of a session in order, one after the other."""
         if request.code is not None and (request.ops is None or request.code is Code.THROTTLED_OP):
             self._done(self._connection, request, None, ZkError(request.code, "/"))
         elif request.ops is not None:
@@ -114,12 +114,12 @@ class SimZooKeeper(SimLink):
 
     @property
     def server_now(self) -> Member:
-        """The server that the connection ends at."""
+        """Returns the server of the connection."""
         assert self._member is not None
         return self._member
 
     def _stands(self, connection: int) -> bool:
-        """Whether the server still serves a connection."""
+        """Returns whether the server still serves a connection."""
         return connection == self._connection and connection != self._severed
 
     def _commit(self, connection: int, request: Request) -> None:
