@@ -37,7 +37,7 @@ STORIES = "tests/simulation/stories"
 
 
 def main() -> int:
-    """Exit code 1 where something is wrong."""
+    """Plays the requested runs; returns exit code 1 where one fails."""
     given = parsed()
     if given.mutations is not None:
         names = given.mutations or [name for name in MUTATIONS if name not in IN_STORIES]
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line; what cannot be played ends with exit code 2 and says why."""
+    """Parses the command line; unplayable arguments end with exit code 2 and the reason."""
     summary, _, usage = (__doc__ or "").partition("::")
     parser = argparse.ArgumentParser(
         prog="python -m tests.simulation",
@@ -79,7 +79,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _some(text: str) -> int:
-    """A number from 1 up."""
+    """Parses a number from 1 up."""
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text} is not a number from 1 up")
     return int(text)
@@ -98,15 +98,15 @@ def _story(name: str) -> Plan:
 
 
 def _many(first: int, count: int, jobs: int | None, file: Path) -> int:
-    said_s, said = time.monotonic(), set[int]()
+    printed_s, printed = time.monotonic(), set[int]()
 
     def progress(totals: Totals) -> None:
-        nonlocal said_s
-        for seed in totals.failed.keys() - said:
-            said.add(seed)
+        nonlocal printed_s
+        for seed in totals.failed.keys() - printed:
+            printed.add(seed)
             print(f"seed {seed} failed: {totals.failed[seed]}", file=sys.stderr, flush=True)
-        if time.monotonic() - said_s >= 60.0:
-            said_s = time.monotonic()
+        if time.monotonic() - printed_s >= 60.0:
+            printed_s = time.monotonic()
             print(f"{totals.seeds} seeds, {len(totals.failed)} failed", file=sys.stderr, flush=True)
 
     totals = run_seeds(first, count, jobs, progress)

@@ -39,11 +39,11 @@ class Acting:
         node = self.w.daemons[number]
         return node if node.running else None
 
-    def _client(self, who: str) -> SimZooKeeper | None:
+    def _client(self, client: str) -> SimZooKeeper | None:
         """Returns a live session, or None: of a daemon (``d0``), a broker (``b3``) or the controller (``active``)."""
-        if who == ACTIVE:
+        if client == ACTIVE:
             daemon = self.w.serving_daemon()
             zk = daemon.zk if daemon is not None else None
         else:
-            zk = self.w.daemons[int(who[1:])].zk if who[0] == "d" else self.w.brokers[int(who[1:])].zk
+            zk = self.w.daemons[int(client[1:])].zk if client[0] == "d" else self.w.brokers[int(client[1:])].zk
         return zk if zk is not None and zk.session_id in self.w.ensemble.sessions else None

@@ -80,7 +80,7 @@ class CallActions(Acting):
 
     async def _delete_by_call(self, name: str) -> None:
         history = self.w.invariants.history
-        asked = history.topics.get(name)
+        requested = history.topics.get(name)
         history.to_be_deleted.add(name)
         live = set(history.registered)
         reply = await self._carry(Api.DELETE_TOPICS, DeleteTopicsRequest(TIMEOUT_MS, (name,)))
@@ -88,7 +88,7 @@ class CallActions(Acting):
             return
         self.w.happened(faults.CALL_DELETED)
         found = history.topics.get(name)
-        if found is None or asked is None or found.czxid != asked.czxid:
+        if found is None or requested is None or found.czxid != requested.czxid:
             return
         # A broker that has forgotten the topic may leave while the controller waits for others, as in Kafka.
         shown = [self._shows(broker, found) for broker in live.union(history.registered)]
@@ -100,9 +100,9 @@ class CallActions(Acting):
         A broker receives nothing of a partition that was removed by hand, nor of one whose state is garbage.
         """
         history = self.w.invariants.history
-        untold = history.untold(broker)
+        unsent = history.unsent(broker)
         return any(
-            key[0] == topic.name and key not in history.scribbled and (key[1] in topic.partitions or key not in untold)
+            key[0] == topic.name and key not in history.scribbled and (key[1] in topic.partitions or key not in unsent)
             for key in self.w.brokers[broker].core.metadata
         )
 
@@ -129,25 +129,25 @@ class CallActions(Acting):
                 call = CarriedCall(api, VERSIONS[api], body, "User:ANONYMOUS", "admin", "", call_id, attempt)
                 attempt += 1
                 try:
-                    return await self._asked(term, call)
+                    return await self._reply(term, call)
                 except NotController:
                     self.w.trace(f"{api.name} is to be tried again, {attempt} tries")
             await asyncio.sleep(PAUSE_S)
         return None
 
-    async def _asked(self, term: Term, call: CarriedCall) -> Any:
+    async def _reply(self, term: Term, call: CarriedCall) -> Any:
         """Returns a daemon's reply; gives up when the daemon ends, or another daemon's term serves."""
-        asking, daemon = (
+        carried, daemon = (
             asyncio.ensure_future(Calls(term.queue, term.authorizer, term.topic_name).carried(call)),
             self.w.serving_daemon(),
         )
         assert daemon is not None
         with self.w.liveness.call(call.api.name, daemon):
-            while not asking.done() and self.w.serving_term() is term:
-                await asyncio.wait({asking}, timeout=PAUSE_S)
-        if not asking.done():
-            asking.cancel()
+            while not carried.done() and self.w.serving_term() is term:
+                await asyncio.wait({carried}, timeout=PAUSE_S)
+        if not carried.done():
+            carried.cancel()
             raise NotController
-        reply = asking.result()
+        reply = carried.result()
         self.w.trace(f"{call.api.name} is answered: {reply}")
         return reply

@@ -23,7 +23,7 @@ from tests.simulation.acting import Acting
 from tests.simulation.history import Key
 from tests.simulation.liveness import PATIENCE_S
 
-ANSWER_S_MAX: Final = 10.0
+REPLY_S_MAX: Final = 10.0
 
 
 class ElectionActions(Acting):
@@ -31,9 +31,9 @@ class ElectionActions(Acting):
 
     def do_ask_preferred(self, name: str) -> None:
         """Writes the znode of an old tool for all partitions of a topic, unless the znode exists."""
-        self.w.operate(self._ask_preferred(name))
+        self.w.operate(self._request_preferred(name))
 
-    async def _ask_preferred(self, name: str) -> None:
+    async def _request_preferred(self, name: str) -> None:
         data = encode_partitions(self._partitions(name))
         with suppress(ZkError, NotConnected, OutcomeUnknown):
             await self.w.operator.create(paths.PREFERRED_ELECTION, data)
@@ -54,7 +54,7 @@ class ElectionActions(Acting):
         before = self._states()
         with suppress(NotController, TimeoutError), self.w.liveness.call("elect", daemon):
             async with asyncio.timeout(PATIENCE_S):
-                reply = await Calls(daemon.term.queue).elect_leaders(ElectLeadersCall(kind, wanted, ANSWER_S_MAX))
+                reply = await Calls(daemon.term.queue).elect_leaders(ElectLeadersCall(kind, wanted, REPLY_S_MAX))
             self.w.trace(f"elected {kind.name} {name}: {[one.error for one in reply.results]}")
             self.w.happened(faults.ELECTION_BY_REQUEST)
             self._judge(reply, before)

@@ -16,59 +16,59 @@ READ_TIMEOUT: Final = 2 / 3
 class EnsembleActions(Acting):
     """Actions on the ensemble and its sessions. A fault of one session is counted where it takes effect."""
 
-    def do_zk_blip(self, who: str) -> None:
+    def do_zk_blip(self, client: str) -> None:
         """Breaks a connection; the session lives."""
-        zk = self._client(who)
+        zk = self._client(client)
         if zk is not None:
             zk.hung_up()
 
-    def do_zk_expire(self, who: str) -> None:
+    def do_zk_expire(self, client: str) -> None:
         """Ends a session before its timeout."""
-        session = self._session(who)
+        session = self._session(client)
         if session is not None:
             self.w.ensemble.expire(session, forced=True)
 
-    def _session(self, who: str) -> Session | None:
-        zk = self._client(who)
+    def _session(self, client: str) -> Session | None:
+        zk = self._client(client)
         return zk.session if zk is not None else None
 
-    def do_zk_cut(self, who: str, seconds: float, notices: float) -> None:
+    def do_zk_cut(self, client: str, seconds: float, notices: float) -> None:
         """Cuts a client off from the ensemble; the session lives if the cut ends in time."""
-        zk = self._client(who)
+        zk = self._client(client)
         if zk is not None:
             zk.cut(notices * READ_TIMEOUT * zk.session_timeout_ms / 1000)
             self._later(seconds, zk.repair)
 
-    def do_zk_lose_replies(self, who: str, times: int, before: int = 0) -> None:
+    def do_zk_lose_replies(self, client: str, times: int, before: int = 0) -> None:
         """Applies writes and breaks the connection before their replies, after ``before`` undisturbed writes."""
-        session = self._session(who)
+        session = self._session(client)
         if session is not None:
             session.replies_to_lose, session.writes_before = times, before
 
-    def do_zk_lose_requests(self, who: str, times: int, before: int = 0) -> None:
+    def do_zk_lose_requests(self, client: str, times: int, before: int = 0) -> None:
         """Breaks the connection before writes reach the server, after ``before`` undisturbed writes."""
-        session = self._session(who)
+        session = self._session(client)
         if session is not None:
             session.requests_to_lose, session.writes_before = times, before
 
-    def do_zk_lose_watches(self, who: str, times: int) -> None:
+    def do_zk_lose_watches(self, client: str, times: int) -> None:
         """Breaks the connection instead of a watch event."""
-        session = self._session(who)
+        session = self._session(client)
         if session is not None:
             session.watches_to_lose = times
 
-    def do_zk_double_watches(self, who: str, times: int) -> None:
+    def do_zk_double_watches(self, client: str, times: int) -> None:
         """Delivers watch events twice."""
-        session = self._session(who)
+        session = self._session(client)
         if session is not None:
             session.watches_to_double = times
 
-    def do_zk_slow_answers(self, who: str, seconds: float, delay_s: float) -> None:
+    def do_zk_slow_answers(self, client: str, seconds: float, delay_s: float) -> None:
         """Delays replies and watch events."""
-        zk = self._client(who)
+        zk = self._client(client)
         if zk is not None:
-            zk.answer_delay_s = delay_s
-            self._later(seconds, setattr, zk, "answer_delay_s", 0.0)
+            zk.reply_delay_s = delay_s
+            self._later(seconds, setattr, zk, "reply_delay_s", 0.0)
 
     def do_zk_lag(self, server: int, seconds: float, lag_s: float) -> None:
         """Makes a follower lag: its clients read old data."""
@@ -77,18 +77,18 @@ class EnsembleActions(Acting):
             member.lag_s = lag_s
             self._later(seconds, setattr, member, "lag_s", 0.0)
 
-    def do_zk_code(self, who: str, code: str, times: int, before: int) -> None:
+    def do_zk_code(self, client: str, code: str, times: int, before: int) -> None:
         """Replies to requests with an error of the server, after ``before`` undisturbed requests."""
-        session = self._session(who)
+        session = self._session(client)
         if session is not None:
             session.codes, session.requests_before = [Code[code]] * times, before
 
-    def do_zk_refuse(self, who: str, seconds: float) -> None:
+    def do_zk_refuse(self, client: str, seconds: float) -> None:
         """Refuses a client's connections at every server, as a server does at its limit per address."""
-        client = self._client(who)
-        if client is not None:
-            self.w.ensemble.refused_until_s[client.name] = self.w.loop.now_s + seconds
-            client.hung_up()
+        found = self._client(client)
+        if found is not None:
+            self.w.ensemble.refused_until_s[found.name] = self.w.loop.now_s + seconds
+            found.hung_up()
 
     def do_zk_late(self, seconds: float, late_s: float) -> None:
         """Ends sessions later than their timeouts, as servers do that check in turns or have a new leader."""

@@ -65,7 +65,9 @@ class InterferenceActions(Acting):
 
     def do_litter(self, what: str, for_s: float) -> None:
         """Creates a malformed notification, or a malformed request by znode, which its writer deletes later."""
-        self.w.operate(self._notify(NOTIFICATIONS[what]) if what in NOTIFICATIONS else self._ask(REQUESTS[what], for_s))
+        self.w.operate(
+            self._notify(NOTIFICATIONS[what]) if what in NOTIFICATIONS else self._request(REQUESTS[what], for_s)
+        )
 
     async def _notify(self, prefix: str) -> None:
         self.w.interfered.add(prefix)
@@ -73,7 +75,7 @@ class InterferenceActions(Acting):
             await self.w.operator.create(prefix, GARBAGE, sequential=True)
             self.w.happened(faults.OPERATOR_LITTERED)
 
-    async def _ask(self, path: str, for_s: float) -> None:
+    async def _request(self, path: str, for_s: float) -> None:
         self.w.interfered.add(path)
         with suppress(ZkError):
             created = await self.w.operator.create(path, GARBAGE)

@@ -53,7 +53,7 @@ class BrokerNode(LeadingBroker):
 
     def __init__(self, world: World, broker_id: int, rack: str | None) -> None:
         super().__init__(world, broker_id, rack)
-        self.core.recorded = self._heard
+        self.core.recorded = self._responded
         self.connections: dict[SimConnection, None] = {}
         self.stopping = False
         self.retired = False
@@ -198,9 +198,9 @@ class BrokerNode(LeadingBroker):
     async def _stop(self, process: Process, away_s: float) -> None:
         for _ in range(SHUTDOWN_TRIES):
             self._correlation += 1
-            answer = await self.call(controlled_shutdown(self._correlation, self.id, self.core.epoch))
-            if answer is not None:
-                found = shutdown_response(answer)
+            response = await self.call(controlled_shutdown(self._correlation, self.id, self.core.epoch))
+            if response is not None:
+                found = shutdown_response(response)
                 self.world.trace(f"{self} may stop: {found.error}, {len(found.remaining)} left")
                 if not found.error and not found.remaining:
                     break
@@ -243,35 +243,35 @@ class BrokerNode(LeadingBroker):
             self.world.happened(faults.BROKER_REQUEST_LOST)
             connection.reset("dropped before it was read")
             return
-        answer = self._answer(request, size)
+        response = self._response(request, size)
         if self.wire.replies_to_lose:
             self.wire.replies_to_lose -= 1
             self.world.happened(faults.BROKER_REPLY_LOST)
-            connection.reset("lost before it was answered")
+            connection.reset("lost before its response")
         else:
-            reply(answer)
+            reply(response)
 
-    def _answer(self, request: Request, size: int) -> bytes:
-        error = self._made_up(request)
+    def _response(self, request: Request, size: int) -> bytes:
+        error = self._injected(request)
         if not error:
             return self.core.take(request, size)
-        self._heard(Received(self.id, request, size, error, {}))
+        self._responded(Received(self.id, request, size, error, {}))
         if isinstance(request, StopReplica):
             return bare_response(request.head, error)
         return encode_response(request, error, {(e.topic, e.partition): int(error) for e in request.entries})
 
-    def _heard(self, heard: Received) -> None:
+    def _responded(self, received: Received) -> None:
         """Traces and counts a request that the broker responded to."""
-        if heard.error:
-            self.world.trace(f"{self} answers {heard.api.name} with {heard.error}")
-            if heard.error in _COUNTED:
-                self.world.happened(_COUNTED[heard.error])
-        if Error.KAFKA_STORAGE_ERROR in heard.errors.values():
+        if received.error:
+            self.world.trace(f"{self} answers {received.api.name} with {received.error}")
+            if received.error in _COUNTED:
+                self.world.happened(_COUNTED[received.error])
+        if Error.KAFKA_STORAGE_ERROR in received.errors.values():
             self.world.happened(faults.BROKER_STORAGE)
-        self.world.invariants.stopped(self, heard)
+        self.world.invariants.stopped(self, received)
         self.world.event()
 
-    def _made_up(self, request: Request) -> Error:
+    def _injected(self, request: Request) -> Error:
         """Returns the error that a script requested."""
         if self.wire.stale_epoch >= request.head.broker_epoch:
             return Error.STALE_BROKER_EPOCH

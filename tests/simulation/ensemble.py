@@ -44,7 +44,7 @@ class Session:
         self.client = client
         self.identity = identity
         self.timeout_s = client.session_timeout_ms / 1000
-        self.heard_s = now_s
+        self.seen_s = now_s
         self.silent = False
         self.forced = False
         self.replies_to_lose = 0
@@ -204,34 +204,34 @@ class Ensemble:
 
     def touch(self, session: Session) -> None:
         """Renews a session whose request arrived."""
-        session.heard_s = self.loop.now_s
+        session.seen_s = self.loop.now_s
 
     def silent(self, session: Session) -> None:
         """Marks a client as silent from now on; its last ping was up to a third of the timeout ago."""
         if not session.silent:
             session.silent = True
             ping_s = self.loop.now_s - self.chance.random() * session.timeout_s / PINGS_PER_SESSION
-            session.heard_s = max(session.heard_s, ping_s)
+            session.seen_s = max(session.seen_s, ping_s)
             self._watch(session)
 
-    def heard(self, session: Session) -> None:
+    def present(self, session: Session) -> None:
         """Marks a client as present again."""
         session.silent = False
-        session.heard_s = self.loop.now_s
+        session.seen_s = self.loop.now_s
 
     def _watch(self, session: Session) -> None:
         late_s = self.late_s * self.chance.random() if self.late_s else 0.0
         self.loop.call_at(
-            session.heard_s + session.timeout_s + late_s, self._perhaps_expire, session, context=self.context
+            session.seen_s + session.timeout_s + late_s, self._perhaps_expire, session, context=self.context
         )
 
     def _perhaps_expire(self, session: Session) -> None:
         if session.id not in self.sessions or not session.silent:
             return
-        if self.available and self.loop.now_s >= session.heard_s + session.timeout_s:
+        if self.available and self.loop.now_s >= session.seen_s + session.timeout_s:
             self.expire(session)
         else:
-            session.heard_s = session.heard_s if self.available else self.loop.now_s
+            session.seen_s = session.seen_s if self.available else self.loop.now_s
             self._watch(session)
 
     def expire(self, session: Session, *, forced: bool = False) -> None:
@@ -312,7 +312,7 @@ class Ensemble:
         """Starts the servers with a quorum: every session gets its whole timeout anew."""
         self.available = True
         for session in self.sessions.values():
-            session.heard_s = self.loop.now_s
+            session.seen_s = self.loop.now_s
 
 
 def _skip(member: Member) -> None:

@@ -231,7 +231,7 @@ class Generator:
         if verb in draw:
             self._add(verb, *draw[verb]())
         elif verb.startswith("zk-"):
-            self._add(verb, self._who(), *self._of_session(verb))
+            self._add(verb, self._client(), *self._of_session(verb))
         elif "-daemon" in verb:
             self._add(verb, self.r.randrange(self.daemons), *self._of_daemon(verb))
         else:
@@ -241,7 +241,7 @@ class Generator:
         if verb == "stale-controller-epoch":
             self._add("raise-epoch", at_s=self.at_s + self.r.uniform(1.0, 6.0))
 
-    def _who(self) -> str:
+    def _client(self) -> str:
         if self.r.random() < 0.65:
             return f"d{self.r.randrange(self.daemons)}"
         return f"b{self.r.choice(self.brokers)}"

@@ -39,8 +39,8 @@ def troubles(seed: int, daemons: int, servers: int, brokers: int, begin_s: float
     def daemon() -> str:
         return f"d{r.randrange(daemons)}"
 
-    def code(who: str, times: int, before: int) -> tuple[Word, ...]:
-        return "zk-code", who, r.choice(sorted(TROUBLE)).name, times, before
+    def code(client: str, times: int, before: int) -> tuple[Word, ...]:
+        return "zk-code", client, r.choice(sorted(TROUBLE)).name, times, before
 
     some(CODES, 6, lambda: code(daemon(), r.choice((1, 1, 2, 5, 20)), r.choice((0, 0, 1, 3, 10))))
     some(ACTIVE_CODES, 8, lambda: code(ACTIVE, 1, r.randint(0, 30)))

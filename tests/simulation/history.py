@@ -153,7 +153,7 @@ class History:
                 strays = {*strays, *(b for b in self.dropped.get(key, ()) if key in self.strays(b))}
             self.hosts.setdefault(key, set()).update(strays)
 
-    def untold(self, broker: int) -> set[Key]:
+    def unsent(self, broker: int) -> set[Key]:
         """Returns partitions whose end, or whose first content, a broker may not have received."""
         return self.by_hand | self.spoilt | {key for key, brokers in self.unaware.items() if broker in brokers}
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROUNDS_MAX: Final = 3
 PAUSE_S: Final = (0.2, 1.5)
-TOLD: Final = 0.6
+SENT: Final = 0.6
 """Share of the brokers that receive a change."""
 
 
@@ -92,7 +92,7 @@ class Interim:
                     chosen = await self._perhaps_elect(store, topic.name, partition, assignment, registered)
                     if chosen is not None:
                         elected[topic.name, partition] = topic, chosen
-        self._tell(elected, registered)
+        self._send(elected, registered)
 
     async def _perhaps_elect(
         self, store: KafkaStore, topic: str, partition: int, assignment: Assignment, live: dict[int, Broker]
@@ -111,10 +111,10 @@ class Interim:
         )
         return chosen
 
-    def _tell(self, elected: dict[Key, tuple[TopicAssignment, Leadership]], live: dict[int, Broker]) -> None:
+    def _send(self, elected: dict[Key, tuple[TopicAssignment, Leadership]], live: dict[int, Broker]) -> None:
         for broker in live.values():
             node = self._node.world.brokers[broker.id]
-            if node.listening and not node.wire.cut and self._chance.random() < TOLD:
+            if node.listening and not node.wire.cut and self._chance.random() < SENT:
                 entries = [
                     _entry(key, topic, chosen)
                     for key, (topic, chosen) in elected.items()
@@ -125,7 +125,7 @@ class Interim:
                 )
                 if entries:
                     request = LeaderAndIsr(self._head(Api.LEADER_AND_ISR, broker), 0, entries)
-                    self._node.world.invariants.told(broker.id, request)
+                    self._node.world.invariants.received(broker.id, request)
                     node.core.apply(request)
         self._node.world.trace(f"{self._node} as controller {self._epoch} elected {sorted(elected)}")
 

@@ -67,7 +67,7 @@ class Invariants(RequestInvariants):
 
     def claimed(self, what: str) -> None:
         """Reports a violation of I8: a reply to an admin client is not true."""
-        self._fail("I8", f"an admin client was told that {what}, and it is not so")
+        self._fail("I8", f"a reply to an admin client is not true: {what}")
 
     def outranked(self) -> bool:
         """Returns whether so many brokers report a higher epoch that a term must end; one more may be unknown."""
@@ -86,7 +86,7 @@ class Invariants(RequestInvariants):
         if process.life is not Life.RUNNING:
             return
         at = zk, zk.connection, process.halts, member.freezes
-        within_s = LEAVES_SESSIONS * zk.session_timeout_ms / 1000 + zk.answer_delay_s
+        within_s = LEAVES_SESSIONS * zk.session_timeout_ms / 1000 + zk.reply_delay_s
         self.world.network.later(within_s, self._must_have_left, node, member, process, at)
 
     def _must_have_left(self, node: DaemonNode, member: Member, process: Process, at: tuple[object, ...]) -> None:

@@ -29,7 +29,7 @@ class RequestInvariants(WriteInvariants):
         self._rows_max = rows_max(world.plan.limits)
         self._leaders: dict[tuple[Key, int, int], int] = {}
         self._sent: dict[tuple[int, int, int, int], dict[Key, tuple[int, int, int]]] = {}
-        self._told_new: set[tuple[int, Key, int]] = set()
+        self._sent_as_new: set[tuple[int, Key, int]] = set()
         self._producer_ids: dict[int, int] = {}
         self._connects: dict[tuple[object, str, int], int] = {}
 
@@ -65,9 +65,9 @@ class RequestInvariants(WriteInvariants):
             self._fail("I11", f"{node} has two requests to {broker} in flight")
         assert node.zk is not None
         self._may_act(node.zk, f"sends {head.api.name} to {broker}")
-        self.told(broker.id, request)
+        self.received(broker.id, request)
 
-    def told(self, broker: int, request: Request) -> None:
+    def received(self, broker: int, request: Request) -> None:
         """Checks the content of a request to a broker.
 
         I2: one leader per partition and leader epoch; neither epoch goes down from one request of a term to the next.
@@ -90,7 +90,7 @@ class RequestInvariants(WriteInvariants):
             lives = self.history.lives(key, entry.partition_epoch, entry.leader, entry.leader_epoch, entry.isr)
             if not lives:
                 held = self.history.ever(key, entry.partition_epoch)
-                self._fail("I2", f"{head.api.name} tells {key} {entry}, ZooKeeper held {held}")
+                self._fail("I2", f"{head.api.name} sends {key} {entry}, ZooKeeper held {held}")
                 return
             epochs = entry.leader_epoch, entry.partition_epoch
             life = next((life for life in lives if before is None or (life, *epochs) >= before), lives[-1])
@@ -98,20 +98,20 @@ class RequestInvariants(WriteInvariants):
                 first = self._leaders[key, life, entry.leader_epoch]
                 self._fail("I2", f"{key} is led by {entry.leader} and by {first} in leader epoch {entry.leader_epoch}")
             if before is not None and before > (life, *epochs):
-                self._fail("I2", f"{head.api.name} tells {key} {(life, *epochs)} after {before}")
+                self._fail("I2", f"{head.api.name} sends {key} {(life, *epochs)} after {before}")
             sent[key] = life, *epochs
             if isinstance(entry, LeaderAndIsrEntry):
                 self._new(broker, head, key, lives, is_new=entry.is_new)
                 if entry.is_new:
                     self._begun_here(head, key, entry.partition_epoch)
             if len(set(entry.replicas)) != len(entry.replicas):
-                self._fail("I10", f"{key} is told with the replicas {entry.replicas}")
+                self._fail("I10", f"{key} is sent with the replicas {entry.replicas}")
 
     def _forgotten(self, head: Head, key: Key, before: tuple[int, int, int] | None) -> None:
         """Checks I12: no request makes a broker forget a partition that goes on."""
         goes_on = key[0] not in self.history.markers and self.history.current(key) is not None
         if goes_on and before is not None and before[0] == self.history.life(key):
-            self._fail("I12", f"{head.api.name} tells to forget {key}, which is not to be deleted")
+            self._fail("I12", f"{head.api.name} makes brokers forget {key}, which is not to be deleted")
 
     def _stopped(self, broker: int, request: StopReplica) -> None:
         """Checks I12: no broker deletes a log of a topic that goes on, except replicas that are being removed.
@@ -126,9 +126,9 @@ class RequestInvariants(WriteInvariants):
             goes_on = entry.topic not in self.history.markers and self.history.current(key) is not None
             if entry.delete and goes_on and broker in self.history.kept(key):
                 life = self.history.life(key)
-                if life and (request.head.broker_epoch, key, life) not in self._told_new:
+                if life and (request.head.broker_epoch, key, life) not in self._sent_as_new:
                     continue
-                self._fail("I12", f"broker {broker} is told to delete {key}, which is not to be deleted")
+                self._fail("I12", f"broker {broker} is sent StopReplica to delete {key}, which is not to be deleted")
 
     def _new(self, broker: int, head: Head, key: Key, lives: list[int], *, is_new: bool) -> None:
         """Checks that the first request for a partition, created by this term with the broker in its ISR, marks it new.
@@ -137,15 +137,15 @@ class RequestInvariants(WriteInvariants):
         former topic gives those to a broker that is added later.
         """
         life, first = self.history.life(key), self.history.at(key, 0)
-        told = head.broker_epoch, key, life
-        if first is None or life not in lives or told in self._told_new:
+        incarnation = head.broker_epoch, key, life
+        if first is None or life not in lives or incarnation in self._sent_as_new:
             return
-        self._told_new.add(told)
+        self._sent_as_new.add(incarnation)
         if len(lives) > 1 or key in self.history.spoilt:
             return
         known = self._created[key, life].get(broker) == head.broker_epoch
         if known and first.controller_epoch == head.controller_epoch and broker in first.isr and not is_new:
-            self._fail("S4-31", f"{key} is told as an old one to broker {broker} with epoch {head.broker_epoch}")
+            self._fail("S4-31", f"{key} is sent as an old one to broker {broker} with epoch {head.broker_epoch}")
 
     def _begun_here(self, head: Head, key: Key, partition_epoch: int) -> None:
         """Checks I17: this term created a partition that is marked as new, or wrote it when it got another replica."""
@@ -153,18 +153,18 @@ class RequestInvariants(WriteInvariants):
         if first is None or held is None or key in self.history.spoilt:
             return
         if head.controller_epoch not in (first.controller_epoch, held.controller_epoch):
-            self._fail("I17", f"{key} is told as new under epoch {head.controller_epoch}, it holds {held}")
+            self._fail("I17", f"{key} is sent as new under epoch {head.controller_epoch}, it holds {held}")
 
-    def stopped(self, node: LeadingBroker, heard: Received) -> None:
+    def stopped(self, node: LeadingBroker, response: Received) -> None:
         """Notes a response to StopReplica; a log that the broker reports as deleted may be on a failed directory."""
-        for entry in heard.request.entries:
+        for entry in response.request.entries:
             key = entry.topic, entry.partition
             if not isinstance(entry, StopEntry) or not entry.delete:
                 continue
             unfound, unstopped = (
                 kept.setdefault(key, set()) for kept in (self.history.unfound, self.history.unstopped)
             )
-            if heard.error or heard.errors.get(key, Error.NONE):
+            if response.error or response.errors.get(key, Error.NONE):
                 unstopped.add(node.id)
             else:
                 unstopped.discard(node.id)

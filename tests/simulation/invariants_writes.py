@@ -47,7 +47,7 @@ class WriteInvariants(Checking):
         self._owner: dict[int, object] = {}
         self._given_up: set[int] = set()
         self._known: dict[tuple[object, Key], int | None] = {}
-        self._asked: set[tuple[Key, int, int, tuple[int, ...]]] = set()
+        self._requested: set[tuple[Key, int, int, tuple[int, ...]]] = set()
         self._created: dict[tuple[Key, int], dict[int, int]] = {}
 
     def submitted(self, zk: SimLink, ops: Sequence[Write]) -> None:
@@ -72,7 +72,7 @@ class WriteInvariants(Checking):
             if isinstance(op, Create) and (key := key_of(op.path)) is not None:
                 self._known[zk.process, key] = self.world.topic_known_to(zk.process, key[0])
         if first.version in self._given_up:
-            self._fail("I14", f"{zk.name} writes {ops[-1].path} after it asked to give its role up")
+            self._fail("I14", f"{zk.name} writes {ops[-1].path} after it began to give its role up")
 
     def committed(self, session: Session, ops: Sequence[Write], results: Sequence[OpResult]) -> None:
         """Checks an applied write."""
@@ -119,8 +119,8 @@ class WriteInvariants(Checking):
         elif (topic := topic_of(path)) is not None:
             self._topic_written(session, topic, data, stat)
         elif path == paths.REASSIGN_PARTITIONS:
-            asked = decode_reassignments(path, data)
-            self.history.request = asked.targets if isinstance(asked, Reassignments) else {}
+            request = decode_reassignments(path, data)
+            self.history.request = request.targets if isinstance(request, Reassignments) else {}
         elif path.startswith(paths.DELETE_TOPICS + "/"):
             self._marked(session, path.rpartition("/")[2])
         elif path.startswith(paths.BROKER_IDS + "/"):
@@ -146,7 +146,7 @@ class WriteInvariants(Checking):
         """
         before = self.history.incarnations.get((topic, stat.czxid))
         if before is None and session.client.by_daemon and topic not in self.history.to_be_created:
-            self._fail("I8", f"{session.client.name} creates {topic}, which nobody asked for")
+            self._fail("I8", f"{session.client.name} creates {topic}, which no client requested")
         known = self.world.registrations_known_to(session.client.process)
         found = self.history.topic_written(topic, data, stat.version, stat.czxid, known)
         first = self.history.topic_ids.get((topic, stat.czxid))
@@ -179,7 +179,7 @@ class WriteInvariants(Checking):
         A marker counts where brokers allow a deletion.
         """
         if session.client.by_daemon and topic not in self.history.to_be_deleted:
-            self._fail("I8", f"{session.client.name} marks {topic}, which nobody asked for")
+            self._fail("I8", f"{session.client.name} marks {topic}, which no client requested")
         if session.client.by_daemon and self.world.plan.keeps:
             self._fail("I8", f"{session.client.name} marks {topic}, although no broker allows its deletion")
         if not self.world.plan.keeps:
@@ -271,19 +271,21 @@ class WriteInvariants(Checking):
         I7: no write overwrites another writer's ISR. A controller only removes members, at a new leader epoch, or
         writes the leader's request. A broker writes partitions that it leads.
         """
-        who = session.client.name
+        writer = session.client.name
         if new.leader_epoch < old.leader_epoch or (new.leader_epoch == old.leader_epoch and new.leader != old.leader):
-            self._fail("I2", f"{who} writes {key} {new} after {old}")
+            self._fail("I2", f"{writer} writes {key} {new} after {old}")
         unclean = new.leader not in (NO_LEADER, old.leader, *old.isr)
         if unclean:
             self.world.happened(faults.ELECTION_UNCLEAN)
             if key[0] not in self.history.unclean or new.isr != (new.leader,):
-                self._fail("I4", f"{who} makes {new.leader} leader of {key}, whose ISR was {old.isr}")
+                self._fail("I4", f"{writer} makes {new.leader} leader of {key}, whose ISR was {old.isr}")
         elif new.leader_epoch > old.leader_epoch:
             if not set(new.isr) <= set(old.isr):
-                self._fail("I7", f"{who} makes the ISR of {key} {new.isr} of {old.isr}")
-        elif (key, old.leader_epoch, old.version, new.isr) not in self._asked:
-            self._fail("I7", f"{who} makes the ISR of {key} {new.isr} of {old.isr}, which its leader did not ask for")
+                self._fail("I7", f"{writer} makes the ISR of {key} {new.isr} of {old.isr}")
+        elif (key, old.leader_epoch, old.version, new.isr) not in self._requested:
+            self._fail(
+                "I7", f"{writer} makes the ISR of {key} {new.isr} of {old.isr}, which its leader did not request"
+            )
 
     def _deleted(self, session: Session, path: str) -> None:
         key, topic = key_of(path), topic_of(path)
@@ -312,7 +314,7 @@ class WriteInvariants(Checking):
         knows none of its logs, and reports them as deleted. Once it is repaired the logs are there again.
         """
         if key[0] not in self.history.markers:
-            self._fail("I12", f"{session.client.name} deletes {key}, which nobody asked for")
+            self._fail("I12", f"{session.client.name} deletes {key}, which no client requested")
         brokers = self.world.brokers
         replicas = [b for b in self.history.assignment(key) if b in brokers]
         unfound = self.history.unfound.get(key, set())
@@ -332,10 +334,10 @@ class WriteInvariants(Checking):
     def _changed(self, path: str) -> None:
         self.history.changed_s[path] = self.world.loop.now_s
 
-    def asks(self, changes: Sequence[IsrChange]) -> None:
+    def requests_isr(self, changes: Sequence[IsrChange]) -> None:
         """Notes the ISRs that a leader requests."""
         for change in changes:
-            self._asked.add((change.key, change.leader_epoch, change.partition_epoch, change.isr))
+            self._requested.add((change.key, change.leader_epoch, change.partition_epoch, change.isr))
 
 
 def _is_given_up(path: str) -> bool:

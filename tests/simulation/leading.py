@@ -116,8 +116,8 @@ class LeadingBroker:
     async def producer_ids(self) -> None:
         """Requests a block of producer ids."""
         self._correlation += 1
-        answer = await self.call(producers.allocate(self._correlation, self.id, self.core.epoch))
-        start = producers.block(answer) if answer is not None else None
+        response = await self.call(producers.allocate(self._correlation, self.id, self.core.epoch))
+        start = producers.block(response) if response is not None else None
         if start is not None:
             self.world.invariants.producer_ids(self.id, start)
 
@@ -129,7 +129,7 @@ class LeadingBroker:
         while True:
             await asyncio.sleep(low + (high - low) * self.world.chance.random())
             wanted = self.core.isr.wish(self._in_sync)
-            self.world.invariants.asks([c for key in wanted if (c := self.core.isr.pending(key)) is not None])
+            self.world.invariants.requests_isr([c for key in wanted if (c := self.core.isr.pending(key)) is not None])
             if self.ibp.alter_partition:
                 await self._alter_partitions()
             else:
@@ -157,12 +157,12 @@ class LeadingBroker:
         if frame is None:
             return
         assert work.in_flight is not None
-        asked = list(work.in_flight.changes)
-        answer = await self.call(frame)
-        if answer is not None and work is self.core.isr:
-            if not work.answered(answer):
+        requested = list(work.in_flight.changes)
+        response = await self.call(frame)
+        if response is not None and work is self.core.isr:
+            if not work.answered(response):
                 work.give_up(self._lives)
-            self.world.invariants.granted(self, asked)
+            self.world.invariants.granted(self, requested)
 
     async def _write_isrs(self) -> None:
         work, zk = self.core.isr, self.zk

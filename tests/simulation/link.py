@@ -60,8 +60,8 @@ class SimLink(MemoryZooKeeper):
         self.name = name
         self.received = 0
         self.cut_off = False
-        self._asked_ms = session_timeout_ms
-        self.answer_delay_s = 0.0
+        self._requested_ms = session_timeout_ms
+        self.reply_delay_s = 0.0
         self.session: Session | None = None
         self.by_daemon = False
         self.heartbeat_s = 0.0
@@ -78,7 +78,7 @@ class SimLink(MemoryZooKeeper):
         self._tries = 0
         self._inbox: deque[Request] = deque()
         self._arrives_s = 0.0
-        self._answers_s = 0.0
+        self._replies_s = 0.0
         self._time = ensemble.loop.time
         self._chance = ensemble.chance
         self._at = ensemble.loop.call_at
@@ -152,10 +152,10 @@ class SimLink(MemoryZooKeeper):
     def _attach(self, member: Member) -> None:
         assert self.session is not None
         self._member = self.server = member
-        self.session_timeout_ms = min(self._asked_ms, self.ensemble.session_ms_max)
+        self.session_timeout_ms = min(self._requested_ms, self.ensemble.session_ms_max)
         self.session.timeout_s = self.session_timeout_ms / 1000
         member.attach(self.session)
-        self.ensemble.heard(self.session)
+        self.ensemble.present(self.session)
 
     def _detach(self) -> None:
         self._connection += 1
@@ -171,7 +171,7 @@ class SimLink(MemoryZooKeeper):
         for request in pending:
             self._hand_over(partial(_fail, request, why))
 
-    # -- what goes wrong
+    # -- faults
 
     def hung_up(self, within_s: float = LATENCY_S_MAX) -> None:
         """Closes the connection as the server; a connected client notices soon."""
@@ -198,7 +198,7 @@ class SimLink(MemoryZooKeeper):
     def awoken(self) -> None:
         """Sends pings again for a process that runs again, unless the session is over."""
         if self.session is not None and self._member is not None and not self.cut_off and not self._member.frozen:
-            self.ensemble.heard(self.session)
+            self.ensemble.present(self.session)
 
     def leave(self, silent_s: float) -> bool:
         """Leaves a silent server, where there is another one."""
@@ -242,19 +242,19 @@ class SimLink(MemoryZooKeeper):
             self._attach(member)
             self._enter(ConnectionState.CONNECTED)
 
-    # -- what comes back
+    # -- replies and events
 
     def _hand_over(self, item: Callable[[], None]) -> None:
         """Delivers an item in the order of the wire, after everything before it."""
-        self._answers_s = max(self._answers_s, self._time())
-        self._at(self._answers_s, item, context=self.process.context)
+        self._replies_s = max(self._replies_s, self._time())
+        self._at(self._replies_s, item, context=self.process.context)
 
     def _come_back(self, item: Callable[[], None]) -> None:
         if self._connection == self._muted:
             return
-        latency_s = LATENCY_S_MAX * self._chance.random() + self.answer_delay_s
-        self._answers_s = max(self._answers_s, self._time() + latency_s)
-        self._at(self._answers_s, item, context=self.process.context)
+        latency_s = LATENCY_S_MAX * self._chance.random() + self.reply_delay_s
+        self._replies_s = max(self._replies_s, self._time() + latency_s)
+        self._at(self._replies_s, item, context=self.process.context)
 
     def fired(self, member: Member, event: WatchEvent) -> None:
         """Sends the event of a watch that fired on a server."""
@@ -269,7 +269,7 @@ class SimLink(MemoryZooKeeper):
             return
         if member.lag_s:
             self.ensemble.happened(faults.ZK_WATCH_STALE)
-        if self.answer_delay_s:
+        if self.reply_delay_s:
             self.ensemble.happened(faults.ZK_WATCH_DELAYED)
         if session.watches_to_double:
             session.watches_to_double -= 1

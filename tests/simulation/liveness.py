@@ -85,7 +85,7 @@ class Liveness:
         yield from self._daemons()
         for number, (what, node, process) in self._calls.items():
             if node.process is process:
-                yield Unfinished(f"call {number} is not answered: {what}"), self._daemon(node)
+                yield Unfinished(f"call {number} has no response: {what}"), self._daemon(node)
         serving = self.w.serving_daemon()
         if serving is None:
             yield Unfinished("no daemon serves"), self._role()
@@ -104,7 +104,7 @@ class Liveness:
         if zk is None or zk.session is None or zk.session_id not in self.w.ensemble.sessions:
             return None
         ensemble, member, session = self.w.ensemble, zk.server_of_connection, zk.session
-        troubled = not ensemble.available or ensemble.write_s or zk.cut_off or zk.answer_delay_s or session.codes
+        troubled = not ensemble.available or ensemble.write_s or zk.cut_off or zk.reply_delay_s or session.codes
         if troubled or member is None or member.frozen or member.lag_s:
             return None
         return zk.session_id, zk.connection
@@ -155,7 +155,7 @@ class Liveness:
         """Returns whether daemons have different credentials, and this one is blocked."""
         return bool(self.w.plan.odd) and node.daemon is not None and node.daemon.mode is Mode.BLOCKED
 
-    # -- what may be stuck
+    # -- work that may be stuck
 
     def _daemons(self) -> Iterator[Perhaps]:
         """Yields daemons that neither lead nor wait in the queue of daemons."""

@@ -175,7 +175,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """The context outside of every process: the network, the ensemble, the script."""
         self.set_task_factory(_new_task)
 
-    # -- what asyncio asks for
+    # -- the interface that asyncio requires
 
     def time(self) -> float:
         """Returns the virtual seconds since the run began."""

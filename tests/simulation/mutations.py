@@ -12,8 +12,8 @@ from tests.simulation import (
     mutations_foreign,
     mutations_reassignment,
     mutations_role,
+    mutations_sending,
     mutations_stuck,
-    mutations_telling,
     mutations_writing,
 )
 from tests.simulation.planting import MUTATIONS
@@ -26,7 +26,7 @@ __all__ = [
     "mutations_foreign",
     "mutations_reassignment",
     "mutations_role",
+    "mutations_sending",
     "mutations_stuck",
-    "mutations_telling",
     "mutations_writing",
 ]

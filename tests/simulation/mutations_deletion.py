@@ -17,13 +17,13 @@ from tests.simulation.planting import mutation, mutation_in_a_story, put
 def delete_znodes_before_the_answers(stack: ExitStack) -> None:
     """Ends a topic as soon as its brokers were sent StopReplica."""
 
-    def nobody_waits(_cluster: Cluster, _topics: Iterable[int]) -> list[int]:
+    def none_under_way(_cluster: Cluster, _topics: Iterable[int]) -> list[int]:
         return []
 
     def all_ended(cluster: Cluster, topics: Iterable[int]) -> list[int]:
         return [index for index in topics if index in cluster.deletions]
 
-    put(stack, deleting, "under_way", nobody_waits)
+    put(stack, deleting, "under_way", none_under_way)
     put(stack, deleting, "finished", all_ended)
 
 
@@ -32,7 +32,7 @@ def guards_of_brokers_are_ignored(stack: ExitStack) -> None:
     """Ignores the settings that brokers report: Kafka's defaults hold."""
 
     def defaults(
-        chosen: Mapping[str, Value], _told: Mapping[int, Reported], _live: Iterable[int] | None = None
+        chosen: Mapping[str, Value], _reported: Mapping[int, Reported], _live: Iterable[int] | None = None
     ) -> dict[str, InForce]:
         return in_force(chosen, {0: {}})
 
@@ -44,9 +44,9 @@ def defaults_hold_until_brokers_have_spoken(stack: ExitStack) -> None:
     """Allows everything in a term that begins before brokers have reported their settings."""
 
     def guessed(
-        chosen: Mapping[str, Value], told: Mapping[int, Reported], live: Iterable[int] | None = None
+        chosen: Mapping[str, Value], reported: Mapping[int, Reported], live: Iterable[int] | None = None
     ) -> dict[str, InForce]:
-        return in_force(chosen, told or {0: {}}, live)
+        return in_force(chosen, reported or {0: {}}, live)
 
     put(stack, adoption, "in_force", guessed)
 

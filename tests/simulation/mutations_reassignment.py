@@ -47,10 +47,10 @@ def leave_removed_replicas(stack: ExitStack) -> None:
     """Sends no StopReplica for replicas that a reassignment removes."""
     propagate = Channels.propagate
 
-    def told(self: Channels, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
+    def propagate_without_deletions(self: Channels, changes: Sequence[Change], moves: Sequence[ReplicaMove]) -> None:
         propagate(self, changes, [move for move in moves if not move.delete])
 
-    put(stack, Channels, "propagate", told)
+    put(stack, Channels, "propagate", propagate_without_deletions)
 
 
 @mutation

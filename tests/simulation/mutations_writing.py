@@ -67,30 +67,30 @@ def fence_with_the_latest_epoch(stack: ExitStack) -> None:
 
 
 @mutation
-def tell_before_commit(stack: ExitStack) -> None:
+def send_before_commit(stack: ExitStack) -> None:
     """Enters changes into the model and sends them before they are written."""
-    _commit_after(stack, told=True)
+    _commit_after(stack, sent=True)
 
 
 @mutation
 def apply_before_commit(stack: ExitStack) -> None:
     """Enters changes into the model before they are written, and sends them after."""
-    _commit_after(stack, told=False)
+    _commit_after(stack, sent=False)
 
 
-def _commit_after(stack: ExitStack, *, told: bool) -> None:
+def _commit_after(stack: ExitStack, *, sent: bool) -> None:
     async def commit(self: Controller, decision: Decision, report: Report, writes_max: int) -> set[int]:
         self._enter(decision.moves, decision.replica_moves, report)
         self.channels.metadata_changed(decision.metadata)
         self.cluster.apply(decision.writes)
-        if told:
+        if sent:
             self.channels.propagate(decision.writes, ())
         pending = {change.entity for change in decision.writes}
         found = self.store.commit(decision.writes, self.cluster.name, self.fence, writes_max=writes_max)
         try:
             async with aclosing(found) as outcomes:
                 async for outcome in outcomes:
-                    if not told:
+                    if not sent:
                         self.channels.propagate(outcome.applied, ())
                     self._settle(outcome, pending, report)
         except NotConnected:
@@ -196,7 +196,7 @@ def forget_a_bounced_broker(stack: ExitStack) -> None:
 
 
 @mutation
-def elect_nobody_on_return(stack: ExitStack) -> None:
+def elect_no_leader_on_return(stack: ExitStack) -> None:
     """Elects no leader for a leaderless partition when its broker comes back."""
 
     def broker_return(draft: Draft, returned: Collection[int], **_: Any) -> None:

@@ -68,16 +68,16 @@ class Network:
 
     async def call(self, process: Process, address: Address, frame: bytes) -> bytes:
         """Carries a broker's call to the listener at ``address``; raises OSError, and never returns without a reply."""
-        answer: asyncio.Future[bytes] = self.loop.create_future()
-        self.later(self.latency_s(), self._called, process, address, frame, answer)
-        return await answer
+        response: asyncio.Future[bytes] = self.loop.create_future()
+        self.later(self.latency_s(), self._called, process, address, frame, response)
+        return await response
 
-    def _called(self, process: Process, address: Address, frame: bytes, answer: asyncio.Future[bytes]) -> None:
+    def _called(self, process: Process, address: Address, frame: bytes, response: asyncio.Future[bytes]) -> None:
         listener = self.listeners.get(address)
         if listener is None:
-            process.call_soon(_lose, answer, "refused")
+            process.call_soon(_lose, response, "refused")
         else:
-            listener.called(process, frame, answer)
+            listener.called(process, frame, response)
 
 
 class SimListener(ControllerListener):
@@ -114,23 +114,23 @@ class SimListener(ControllerListener):
     def close_connections(self) -> None:
         """Breaks all connections: each waiting caller looks for the controller again."""
         calls, self._calls = self._calls, {}
-        for answer, process in calls.items():
-            process.call_soon(_lose, answer, "closed by the controller")
+        for response, process in calls.items():
+            process.call_soon(_lose, response, "closed by the controller")
 
-    def called(self, process: Process, frame: bytes, answer: asyncio.Future[bytes]) -> None:
+    def called(self, process: Process, frame: bytes, response: asyncio.Future[bytes]) -> None:
         """Receives a broker's call."""
-        self._calls[answer] = process
-        self._process.start(self._serve(process, frame, answer))
+        self._calls[response] = process
+        self._process.start(self._serve(process, frame, response))
 
-    async def _serve(self, process: Process, frame: bytes, answer: asyncio.Future[bytes]) -> None:
+    async def _serve(self, process: Process, frame: bytes, response: asyncio.Future[bytes]) -> None:
         try:
             with self._pending(Api(int.from_bytes(frame[:2])).name):
                 reply = await self.respond(frame)
         except Malformed as error:
-            process.call_soon(_lose, answer, str(error))
+            process.call_soon(_lose, response, str(error))
             return
-        if self._calls.pop(answer, None) is not None:
-            self._network.later(self._network.latency_s(), process.call_soon, _answer, answer, reply[4:])
+        if self._calls.pop(response, None) is not None:
+            self._network.later(self._network.latency_s(), process.call_soon, _respond, response, reply[4:])
 
 
 class SimTransport:
@@ -173,12 +173,12 @@ class SimConnection:
         self.half_open = False
         self._network = network
         self._on_lost = on_lost
-        self._answer: asyncio.Future[bytes] | None = None
+        self._response: asyncio.Future[bytes] | None = None
 
     @property
     def busy(self) -> bool:
         """Returns whether a request is in flight."""
-        return self._answer is not None
+        return self._response is not None
 
     async def exchange(self, parts: Sequence[bytes]) -> bytes:
         """Sends one request and returns its response."""
@@ -187,24 +187,24 @@ class SimConnection:
         frame = b"".join(parts)[4:]
         request = self._network.decoded(frame)
         self._network.sent(self, request)
-        answer: asyncio.Future[bytes] = self._network.loop.create_future()
-        self._answer = answer
-        self._network.later(self._network.latency_s(), self._arrived, request, len(frame), answer)
+        response: asyncio.Future[bytes] = self._network.loop.create_future()
+        self._response = response
+        self._network.later(self._network.latency_s(), self._arrived, request, len(frame), response)
         try:
-            return await answer
+            return await response
         except BaseException:
             self.close()
             raise
         finally:
-            self._answer = None
+            self._response = None
 
-    def _arrived(self, request: Request, size: int, answer: asyncio.Future[bytes]) -> None:
+    def _arrived(self, request: Request, size: int, response: asyncio.Future[bytes]) -> None:
         if not self.half_open and not self.broker.wire.cut and self in self.broker.connections:
-            self.broker.arrived(self, request, size, partial(self._reply, answer))
+            self.broker.arrived(self, request, size, partial(self._reply, response))
 
-    def _reply(self, answer: asyncio.Future[bytes], reply: bytes) -> None:
+    def _reply(self, response: asyncio.Future[bytes], reply: bytes) -> None:
         if not self.half_open and not self.broker.wire.cut:
-            self._network.later(self._network.latency_s(), self.process.call_soon, _answer, answer, reply)
+            self._network.later(self._network.latency_s(), self.process.call_soon, _respond, response, reply)
 
     def reset(self, why: str) -> None:
         """Closes the connection as the broker."""
@@ -216,25 +216,25 @@ class SimConnection:
         if self.closed:
             return
         self.closed = True
-        if self._answer is not None:
-            _lose(self._answer, why)
+        if self._response is not None:
+            _lose(self._response, why)
         self._on_lost()
 
     def close(self) -> None:
         """Closes the connection; packets on the wire arrive all the same."""
         if not self.closed:
             self.closed = True
-            if self._answer is not None:
-                _lose(self._answer, "closed")
+            if self._response is not None:
+                _lose(self._response, "closed")
             self._network.loop.call_soon(self._on_lost)
             self._network.later(2 * LATENCY_S_MAX, self.broker.connections.pop, self, None)
 
 
-def _answer(answer: asyncio.Future[bytes], reply: bytes) -> None:
-    if not answer.done():
-        answer.set_result(reply)
+def _respond(response: asyncio.Future[bytes], reply: bytes) -> None:
+    if not response.done():
+        response.set_result(reply)
 
 
-def _lose(answer: asyncio.Future[bytes], why: str) -> None:
-    if not answer.done():
-        answer.set_exception(ConnectionLost(why))
+def _lose(response: asyncio.Future[bytes], why: str) -> None:
+    if not response.done():
+        response.set_exception(ConnectionLost(why))

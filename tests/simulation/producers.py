@@ -15,9 +15,9 @@ def allocate(correlation: int, broker: int, epoch: int) -> bytes:
     return head + pack(">iq", broker, epoch) + NO_TAGS
 
 
-def block(answer: bytes) -> int | None:
+def block(response: bytes) -> int | None:
     """Returns the first id of the block; None where the controller refused it."""
-    reader = Reader(answer)
+    reader = Reader(response)
     reader.i32()
     reader.skip_tags()
     reader.i32()

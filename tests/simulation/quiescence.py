@@ -65,7 +65,7 @@ class Quiescence:
             session.replies_to_lose = session.requests_to_lose = 0
             session.watches_to_lose = session.watches_to_double = 0
             session.codes.clear()
-            session.client.answer_delay_s = 0.0
+            session.client.reply_delay_s = 0.0
         for zk in [zk for d in self.w.daemons for zk in d.sessions] + [b.zk for b in self.w.brokers.values() if b.zk]:
             if zk.cut_off:
                 zk.repair()
@@ -129,13 +129,13 @@ class Quiescence:
         if unmerged is not None:
             leaderless = {key for key, known in self.views.truth().items() if known.leader == NO_LEADER}
             for broker in sorted(history.registered):
-                ended = history.untold(broker) | history.strays(broker) | history.hosted_by(broker)
+                ended = history.unsent(broker) | history.strays(broker) | history.hosted_by(broker)
                 wrong = unmerged.compared(broker, self.w.brokers[broker].core, leaderless, ended)
                 if wrong:
                     self.w.violated(Violation("merged", f"broker {broker}: {'; '.join(wrong)}"))
         self.w.loop.halt()
 
-    # -- what is wrong
+    # -- faults of the cluster
 
     def wrong(self) -> list[str]:
         """Returns all that keeps the cluster from being quiet and right; the cheapest checks first."""
@@ -153,7 +153,7 @@ class Quiescence:
         if self.w.ibp.topic_ids and (lost := history.lost_ids().keys() - history.markers):
             return [f"{sorted(lost)} have lost their ids"]
         if self.w.calling:
-            return [f"{self.w.calling} admin clients wait for an answer"]
+            return [f"{self.w.calling} admin clients wait for a reply"]
         active = [d for d in self.w.daemons if d.daemon is not None and d.daemon.mode is Mode.ACTIVE]
         term = active[0].term if len(active) == 1 else None
         if term is None:

@@ -35,7 +35,7 @@ def test_seeds_hold_every_invariant_and_meet_every_fault() -> None:
     assert not totals.rare
 
 
-def test_a_seed_is_the_same_run_whatever_the_hashes_of_strings() -> None:
+def test_a_seed_is_the_same_run_under_other_hashes_of_strings() -> None:
     """Checks I16."""
     script = (
         "from tests.simulation.generate import generate\n"
@@ -102,14 +102,14 @@ def test_a_story_is_clean_and_catches_its_bug(path: Path) -> None:
         ("--mutations no-such-bug", QUICKLY_CAUGHT),
     ],
 )
-def test_what_cannot_be_played_is_said_at_once(capsys: pytest.CaptureFixture[str], arguments: str, why: str) -> None:
+def test_unplayable_arguments_end_with_the_reason(capsys: pytest.CaptureFixture[str], arguments: str, why: str) -> None:
     with pytest.raises(SystemExit) as ended:
         parsed(arguments.split())
-    said = capsys.readouterr().err
-    assert (ended.value.code, why in said) == (2, True), said
+    printed = capsys.readouterr().err
+    assert (ended.value.code, why in printed) == (2, True), printed
 
 
-def test_a_verb_that_nobody_knows_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_verb_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     story = tmp_path / "story.txt"
     story.write_text(f"{generate(7).with_actions([])}4.250 paint-broker 3\n")
     with pytest.raises(SystemExit):
@@ -117,7 +117,7 @@ def test_a_verb_that_nobody_knows_is_named(tmp_path: Path, capsys: pytest.Captur
     assert "does not know: paint-broker" in capsys.readouterr().err
 
 
-def test_stories_and_bugs_that_are_there_are_taken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_existing_stories_and_bugs_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     assert [parsed(["--story", str(file)]).story.brokers[0] for file in STORIES] == [1] * len(STORIES)
     assert parsed(["--mutations"]).mutations == []
     assert parsed(["--seeds", "5", "--mutation", QUICKLY_CAUGHT]).seeds == 5
@@ -133,6 +133,6 @@ def test_a_planted_bug_that_survives_fails_the_table(
     arguments = ["--mutations", "harmless", QUICKLY_CAUGHT, "--seeds", "2", "--json", str(tmp_path / "found.json")]
     monkeypatch.setattr(sys, "argv", ["simulation", *arguments])
     assert main() == 1
-    said = capsys.readouterr().out
-    assert "NOTHING in 2 seeds" in said
-    assert "1 of 2 caught" in said
+    printed = capsys.readouterr().out
+    assert "NOTHING in 2 seeds" in printed
+    assert "1 of 2 caught" in printed

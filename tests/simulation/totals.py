@@ -68,7 +68,7 @@ class Totals:
             "events": self.events,
             "fewest_events_of_a_seed": self.fewest_events,
             "loop_turns": self.handles,
-            "seeds_compared_with_unmerged_telling": self.compared,
+            "seeds_compared_with_unmerged_requests": self.compared,
             "cpu_s": round(self.cpu_s, 1),
             "elapsed_s": round(self.elapsed_s, 1),
             "seeds_per_s": round(self.seeds / max(self.elapsed_s, 1e-9), 2),
@@ -87,7 +87,7 @@ class Totals:
             f"{self.actions} actions, {self.events} events ({a_seed})",
             f"{self.elapsed_s:.0f} s, {self.seeds / max(self.elapsed_s, 1e-9):.1f} seeds/s",
             f"{self.cpu_s / seeds:.2f} s of CPU a seed, {slowest}",
-            f"merged and unmerged telling compared in {self.compared} seeds",
+            f"merged and unmerged requests compared in {self.compared} seeds",
         ]
         shares = [
             f"  {self.happened[fault]:8} {100 * self.seeds_with[fault] / seeds:5.1f} % of seeds  {fault}"

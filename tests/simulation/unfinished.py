@@ -118,4 +118,4 @@ def _reassignments(world: World) -> Iterator[Unfinished]:
             yield Unfinished(f"{key} has {strays} in the ISR, which are not assigned", frozenset(replicas))
     for name, target in history.request.items():
         if name not in moving or moving[name].target != target:
-            yield Unfinished(f"{name} to {target} is still asked for")
+            yield Unfinished(f"{name} to {target} is still requested")

@@ -84,7 +84,7 @@ class Witness(Channels):
         self._view = cluster
         self._settings = self._shared.settings
 
-    # -- what the controller says
+    # -- requests of the controller
 
     def add(self, broker: Broker) -> None:
         """Adds a broker; see the base."""

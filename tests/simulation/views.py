@@ -62,7 +62,7 @@ class Views:
         if not self.w.sends_ids:
             return []
         core, history = self.w.brokers[broker].core, self.w.invariants.history
-        sent = {name for name, _ in (core.metadata.keys() & truth.keys()) - history.untold(broker) - set(unheeded)}
+        sent = {name for name, _ in (core.metadata.keys() & truth.keys()) - history.unsent(broker) - set(unheeded)}
         return [
             f"the id of {name} is {core.cache.topic_ids.get(name)!r} instead of {topic.topic_id!r}"
             for name, topic in history.topics.items()
@@ -79,9 +79,9 @@ class Views:
         epoch leaves it to UpdateMetadata.
         """
         history = self.w.invariants.history
-        untold = history.untold(broker)
+        unsent = history.unsent(broker)
         metadata = {
-            k: known for k, known in found.metadata.items() if (k in truth or k not in untold) and k not in unheeded
+            k: known for k, known in found.metadata.items() if (k in truth or k not in unsent) and k not in unheeded
         }
         refused = history.spoilt.union(unheeded, history.hosted_by(broker), history.strays(broker))
         led = {

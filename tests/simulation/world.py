@@ -43,13 +43,13 @@ from tests.simulation.surroundings import surroundings
 from tests.simulation.unmerged import Unmerged
 from tests.simulation.zookeeper import SimZooKeeper
 
-ANSWER_S_MAX: Final = 0.3
+RESPONSE_S_MAX: Final = 0.3
 """Longest time of a broker's response; requests that it receives before count in the response."""
 START_S: Final = 2.0
 """Daemons and brokers are started within this time."""
 
 
-class AskedBroker:
+class QueriedBroker:
     """A broker that responds to an operator's requests."""
 
     def __init__(self, node: BrokerNode) -> None:
@@ -211,7 +211,7 @@ class World:
         except ZooKeeperError as error:
             self.trace(f"the operator failed: {error}")
 
-    # -- what happens
+    # -- events
 
     def trace(self, line: str) -> None:
         """Hashes one line of the trace, and keeps it if the run keeps its trace."""
@@ -256,15 +256,15 @@ class World:
         node = self.brokers[broker.id]
         if not node.listening or node.wire.refuses:
             raise BrokerCallFailed(f"{node} refuses")
-        await self._if_it_answers(node)
-        yield AskedBroker(node)
+        await self._unless_silent(node)
+        yield QueriedBroker(node)
 
     async def on_its_way(self, node: BrokerNode) -> None:
         """Waits for the time of a request; the broker may be silent by then."""
-        await asyncio.sleep(ANSWER_S_MAX * self.queries.random())
-        await self._if_it_answers(node)
+        await asyncio.sleep(RESPONSE_S_MAX * self.queries.random())
+        await self._unless_silent(node)
 
-    async def _if_it_answers(self, node: BrokerNode) -> None:
+    async def _unless_silent(self, node: BrokerNode) -> None:
         if node.wire.cut or not node.awake or not node.listening:
             if self.invariants.history.lost_ids():
                 self.happened(faults.BROKER_SILENT)

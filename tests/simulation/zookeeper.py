@@ -64,9 +64,9 @@ class SimZooKeeper(SimLink):
 
     async def _submit(self, ops: Sequence[Write], single: bool) -> list[OpResult]:
         self._admit()
-        answer = self._send(Request(None, ops, single=single))
+        reply = self._send(Request(None, ops, single=single))
         self.submitted(self, ops)
-        results: list[OpResult] = await answer
+        results: list[OpResult] = await reply
         return results
 
     def _send(self, request: Request) -> asyncio.Future[Any]:
@@ -162,11 +162,11 @@ class SimZooKeeper(SimLink):
         zxid = self.server_now.tree.zxid
         self._inbox.popleft()
         if not self.cut_off:
-            self._come_back(partial(self._answered, connection, request, found, failed, zxid))
+            self._come_back(partial(self._replied, connection, request, found, failed, zxid))
         if self._inbox:
             self._begin(self._inbox[0])
 
-    def _answered(self, connection: int, request: Request, found: object, failed: ZkError | None, zxid: int) -> None:
+    def _replied(self, connection: int, request: Request, found: object, failed: ZkError | None, zxid: int) -> None:
         if connection != self._connection or self.cut_off:
             return
         del self._pending[request]

@@ -21,7 +21,7 @@ from state_machines.propagation.pending_requests import PendingRequests
 from state_machines.propagation.propagation import Propagation
 from tests.simulation.planting import mutation, put
 
-# -- telling
+# -- sending
 
 
 @mutation
