@@ -1,4 +1,4 @@
-"""Streams for both ends of a relayed connection, which report at once that the other side is gone."""
+"""Provides streams for both ends of a relayed connection, which report at once that the other side is gone."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The ``regent`` command. It reaches daemons over their HTTP surface, and imports the daemon only to run one."""
+"""Holds the ``regent`` command. It reaches daemons over their HTTP surface, and imports the daemon only to run one."""

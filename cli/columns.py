@@ -1,4 +1,4 @@
-"""Columns of the tables by kind of item: header, key in the JSON, and a mark for ``-o wide`` alone."""
+"""Lists the columns of the tables by kind of item: header, key in the JSON, and a mark for ``-o wide`` alone."""
 
 from __future__ import annotations
 

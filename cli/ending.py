@@ -1,4 +1,4 @@
-"""End of a long-running process: no thread that still prepares something delays it after its last line."""
+"""Ends a long-running process: no thread that still prepares something delays it after its last line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exit codes of the command, and the failure that carries one."""
+"""Defines the exit codes of the command, and the failure that carries one."""
 
 from __future__ import annotations
 

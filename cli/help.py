@@ -1,4 +1,4 @@
-"""Shape of the help: commands in panels, flags without a type, examples below the options."""
+"""Shapes the help: commands in panels, flags without a type, examples below the options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ``regent`` command."""
+"""Starts the ``regent`` command."""
 
 from __future__ import annotations
 

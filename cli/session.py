@@ -1,4 +1,4 @@
-"""Shared parts of every command: its options, the daemon's socket, the end by a failure."""
+"""Holds the shared parts of every command: its options, the daemon's socket, the end by a failure."""
 
 from __future__ import annotations
 

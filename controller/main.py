@@ -1,4 +1,4 @@
-"""``regent run``: the process around a daemon with its logs, the loop's guard, HTTP and systemd."""
+"""Runs ``regent run``: the process around a daemon with its logs, the loop's guard, HTTP and systemd."""
 
 from __future__ import annotations
 

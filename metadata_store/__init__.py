@@ -1,1 +1,1 @@
-"""Metadata in ZooKeeper: the port with its two adapters, the codecs of every znode, and the typed Kafka store."""
+"""Stores metadata in ZooKeeper: the port with its two adapters, the codecs of all znodes, and the typed Kafka store."""

@@ -1,4 +1,4 @@
-"""Access control lists of znodes, and the identities of ZooKeeper's ``digest`` scheme."""
+"""Makes access control lists of znodes, and the identities of ZooKeeper's ``digest`` scheme."""
 
 from __future__ import annotations
 

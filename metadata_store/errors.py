@@ -1,4 +1,4 @@
-"""ZooKeeper's result codes, and the exceptions of the port."""
+"""Declares ZooKeeper's result codes, and the exceptions of the port."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ready-made parts for :class:`metadata_store.port.WriteHooks`."""
+"""Provides ready-made parts for :class:`metadata_store.port.WriteHooks`."""
 
 from __future__ import annotations
 

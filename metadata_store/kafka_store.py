@@ -1,4 +1,4 @@
-"""The bulk reads and the commits of brokers, topics and partition states, on top of any ZooKeeper port.
+"""Reads brokers, topics and partition states in bulk and commits them, on top of any ZooKeeper port.
 
 A znode that cannot be understood is a :class:`Malformed` value among the others. Writes are conditional on the version
 that was read and fenced by the version of ``/controller_epoch``. Other znodes: :mod:`metadata_store.nodes`.

@@ -1,4 +1,4 @@
-"""Paths of the znodes of a Kafka cluster, relative to its chroot (Kafka's ``ZkData``)."""
+"""Names the paths of the znodes of a Kafka cluster, relative to its chroot (Kafka's ``ZkData``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ZooKeeper port: what the daemon needs of a ZooKeeper session, as a Protocol.
+"""Declares the ZooKeeper port: what the daemon needs of a ZooKeeper session, as a Protocol.
 
 Two adapters implement it, :class:`metadata_store.kazoo_adapter.KazooZooKeeper` and
 :class:`testing.memory.MemoryZooKeeper`; both pass the suite in ``tests/zookeeper/``. Paths are absolute and relative to

@@ -1,4 +1,4 @@
-"""J2: every invariant of the journal that its fields can show, over the merged rows of all daemons."""
+"""Judges (J2) every invariant of the journal that its fields can show, over the merged rows of all daemons."""
 
 from __future__ import annotations
 

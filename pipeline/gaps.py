@@ -1,4 +1,4 @@
-"""J1, gaps: missing rows of the merged journals, as intervals of numbers and of time."""
+"""Finds missing rows of the merged journals (J1), as intervals of numbers and of time."""
 
 from __future__ import annotations
 

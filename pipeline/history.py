@@ -1,4 +1,4 @@
-"""Invariants over a partition's history, in all terms: each row beside the one before, which it carries (``since``)."""
+"""Judges a partition's history, in all terms: each row beside the one before, which it carries (``since``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariants about which brokers were there, and in which racks: A9 and A13."""
+"""Judges invariants about which brokers were there, and in which racks: A9 and A13."""
 
 from __future__ import annotations
 

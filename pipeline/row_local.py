@@ -1,4 +1,4 @@
-"""Invariants that one row shows by itself (:mod:`state_machines.journal.audit`), as Spark expressions.
+"""Judges invariants that one row shows by itself (:mod:`state_machines.journal.audit`), as Spark expressions.
 
 No window and no shuffle: a row has before and after, which is enough. A8, A9 and A12 are judged in part here.
 """

@@ -1,4 +1,4 @@
-"""The journal's rows in Spark, made from :class:`state_machines.journal.events.Row`: one definition of the fields."""
+"""Derives the journal's schema in Spark from :class:`state_machines.journal.events.Row`: one definition of fields."""
 
 from __future__ import annotations
 

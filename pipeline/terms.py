@@ -1,4 +1,4 @@
-"""A7 of whole terms: one writer per controller epoch, and none after it was fenced."""
+"""Judges A7 of whole terms: one writer per controller epoch, and none after it was fenced."""
 
 from __future__ import annotations
 

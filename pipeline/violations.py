@@ -1,4 +1,4 @@
-"""Broken invariants as rows, and comparisons of two rows that missing rows excuse."""
+"""Makes rows of broken invariants, and compares two rows where missing rows are an excuse."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The pure core: values in, values out. No I/O, no clock, no randomness, no logging."""
+"""Decides as the pure core: values in, values out. It has no I/O, clock, randomness or logging."""

@@ -1,4 +1,4 @@
-"""Stand-ins that the demo, tests and benchmarks share: real servers, simulated brokers, a tree in memory.
+"""Provides stand-ins for the demo, tests and benchmarks: real servers, simulated brokers, a tree in memory.
 
 The daemon never imports it.
 """

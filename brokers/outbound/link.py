@@ -1,4 +1,4 @@
-"""Links to one broker: one connection, one request in flight, retried with backoff until a response."""
+"""Keeps the link to one broker: one connection, one request in flight, retried with backoff until a response."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Commands, one module for each group. Heavy imports stand inside the functions: ``regent --help`` must be quick."""
+"""Holds the commands, one module for each group. Heavy imports stand inside functions: ``--help`` must be quick."""

@@ -1,4 +1,4 @@
-"""regent version, regent completion."""
+"""Adds regent version and regent completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""regent config: check, show and explain the settings."""
+"""Adds regent config, which checks, shows and explains the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""regent run, regent admin-endpoint, regent demo: long-running processes."""
+"""Adds regent run, regent admin-endpoint and regent demo, which are long-running processes."""
 
 from __future__ import annotations
 

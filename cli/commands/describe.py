@@ -1,4 +1,4 @@
-"""regent describe: one cluster, broker, topic or partition."""
+"""Adds regent describe, which shows one cluster, broker, topic or partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""regent events: the journal of a daemon, read from its files; no daemon needs to be alive."""
+"""Adds regent events, which reads the journal of a daemon from its files; no daemon needs to be alive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""regent list: brokers, topics, partitions."""
+"""Adds regent list, which lists brokers, topics and partitions."""
 
 from __future__ import annotations
 

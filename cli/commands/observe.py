@@ -1,4 +1,4 @@
-"""regent status, health, explain, verify: the state of the cluster and its reasons."""
+"""Adds regent status, health, explain and verify, which show the state of the cluster and its reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""regent pipeline: jobs on Spark over the journals of all daemons; no daemon needs to be alive."""
+"""Adds regent pipeline, which runs jobs on Spark over the journals of all daemons; no daemon needs to be alive."""
 
 from __future__ import annotations
 

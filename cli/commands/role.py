@@ -1,4 +1,4 @@
-"""regent preflight, takeover, handback: the controller role changes hands."""
+"""Adds regent preflight, takeover and handback, by which the controller role changes hands."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Permissions of a term: principals, access control lists and quotas. Rules are pure and live in the core."""
+"""Applies permissions in a term: principals, access control lists and quotas. The pure core holds the rules."""

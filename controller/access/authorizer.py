@@ -1,4 +1,4 @@
-"""Authorization of clients of the admin endpoint: super users, and Kafka's access control lists in ZooKeeper.
+"""Authorizes clients of the admin endpoint: super users, and Kafka's access control lists in ZooKeeper.
 
 The lists are read beside the queue, from the begin of a term on; calls wait for that. Afterwards only the lists that a
 notification names are read again. Until then the old ones hold, as at every broker.

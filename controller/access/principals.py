@@ -1,4 +1,4 @@
-"""Super users of the admin endpoint: on a secured cluster only the named ones, none by default."""
+"""Names the super users of the admin endpoint: on a secured cluster only the configured ones, none by default."""
 
 from __future__ import annotations
 

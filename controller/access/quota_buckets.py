@@ -1,4 +1,4 @@
-"""Quotas on mutations in a term (KIP-599): the rates that were read, and the buckets of payers.
+"""Keeps the quotas on mutations in a term (KIP-599): the rates that were read, and the buckets of payers.
 
 A new term begins with full buckets, as a new controller of Kafka does.
 """

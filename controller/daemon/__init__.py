@@ -1,4 +1,4 @@
-"""The daemon: ZooKeeper sessions, the turn in the queue, terms one after the other, and the end of the process.
+"""Runs the daemon: ZooKeeper sessions, its turn in the queue, terms one after the other, the end of the process.
 
 The inside of a term belongs to :mod:`controller.term`.
 """

@@ -1,4 +1,4 @@
-"""A daemon's way to the role, session after session: queue position, turn, claims and terms."""
+"""Leads a daemon to the role, session after session: queue position, turn, claims and terms."""
 
 from __future__ import annotations
 

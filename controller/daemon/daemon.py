@@ -1,4 +1,4 @@
-"""The daemon: sessions, standby, terms, and the surfaces around them.
+"""Runs the daemon: sessions, standby, terms, and the surfaces around them.
 
 A new session replaces a lost one; each starts with a position in the queue of daemons. The first daemon in the queue
 claims while the role flag is ``regent``.

@@ -1,4 +1,4 @@
-"""Conditions before a daemon queues for the role: its admin endpoint is announced, and no other daemon has its id."""
+"""Checks before a daemon queues that its admin endpoint is announced and that no other daemon has its id."""
 
 from __future__ import annotations
 

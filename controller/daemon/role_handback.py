@@ -1,4 +1,4 @@
-"""The hand-back by a running daemon: flag, drain, ACLs, end of the term; undone where no broker takes over."""
+"""Hands the role back while a daemon runs: flag, drain, ACLs, end of the term; undone if no broker takes over."""
 
 from __future__ import annotations
 

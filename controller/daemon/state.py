@@ -1,4 +1,4 @@
-"""The state of a daemon: its mode, its session, its term, and their few transitions.
+"""Holds the state of a daemon: its mode, its session, its term, and their few transitions.
 
 :class:`controller.daemon.daemon.Daemon` adds sessions, signals and tasks. A candidate and a secret's watch see only
 this state.

@@ -1,4 +1,4 @@
-"""The engine of a term: the one path of every change, the event queue, the gate, and what a term remembers.
+"""Provides the engine of a term: the one path of every change, the event queue, the gate, the term's memory.
 
 Nothing here knows which event led to a change.
 """

@@ -1,4 +1,4 @@
-"""The IBP of a term: the one that the settings give, else the lowest of the brokers.
+"""Chooses the IBP of a term: the one that the settings give, else the lowest of the brokers.
 
 It is fixed when a term begins, because half of what the controller does depends on it; the next term adopts another.
 """

@@ -1,4 +1,4 @@
-"""Settings that a term adopts from the brokers: the reported values, the stored ones, and those in force.
+"""Adopts settings of the brokers for a term: the reported values, the stored ones, and those in force.
 
 Reported values are stored in ``/regent/broker_settings``: a daemon that takes over while no broker responds uses them.
 A broker reads these settings when it starts, so they hold as long as its registration. Unclean elections alone change

@@ -1,4 +1,4 @@
-"""The collaborators of a controller in one term, as the term hands them over."""
+"""Lists the collaborators of a controller in one term, as the term hands them over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bounds of "read, decide, write, and read again where another writer came first"."""
+"""Bounds the rounds of "read, decide, write, and read again where another writer came first"."""
 
 from __future__ import annotations
 

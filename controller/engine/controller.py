@@ -1,4 +1,4 @@
-"""Controller: carries decisions of one term out, and propagates them to the brokers.
+"""Carries decisions of one term out, and propagates them to the brokers.
 
 The one path of a partition's change is :meth:`Controller.carry_out`: decide, commit, apply, propagate. Facts enter
 through :meth:`controller.engine.facts.Facts.observed`. Handlers read ZooKeeper, observe, and carry out.

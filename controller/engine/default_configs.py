@@ -1,4 +1,4 @@
-"""Configurations that a new topic inherits: read from a live broker, beside the queue, for CreateTopics responses.
+"""Reads, for CreateTopics responses, the configurations that a new topic inherits, from a live broker.
 
 Brokers with different settings show a topic differently; one of them is read, as by Kafka's own controller.
 """

@@ -1,4 +1,4 @@
-"""Topic deletions of a term between two events: an agenda beside the model, which holds their states.
+"""Keeps topic deletions of a term between two events: an agenda beside the model, which holds their states.
 
 A queued topic (``Cluster.deletions``) is in one of these places: ``waiting`` before brokers are sent StopReplica,
 ``under_way`` while a replica's broker has not responded, ``ended`` once all logs are deleted and only znodes are left.

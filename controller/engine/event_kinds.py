@@ -1,4 +1,4 @@
-"""The kinds of events that a term handles, one after the other.
+"""Declares the kinds of events that a term handles, one after the other.
 
 :data:`controller.term.dispatch.EVENTS` has a row for each: its handler, its state in Kafka, the watch that raises it.
 """

@@ -1,4 +1,4 @@
-"""The one event queue of a term and its one consumer; each term makes its own.
+"""Queues the events of a term for its one consumer; each term makes its own queue.
 
 Watches, responses, calls of brokers and timers only enqueue. Level-triggered events with the same key collapse to one
 (the handler reads the truth when it runs). Calls are kept apart, each with its own waiting caller.

@@ -1,4 +1,4 @@
-"""Facts: the model of one term, and what is read into it from ZooKeeper."""
+"""Observes facts: holds the model of one term, and enters what is read from ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate of a term: its epoch, its fence and the scope that all its tasks run in.
+"""Guards a term by its gate: its epoch, its fence and the scope that all its tasks run in.
 
 Invariant: once :meth:`Gate.end` was called, from whichever thread, nothing more is submitted, applied or sent in the
 term's name; once :meth:`Gate.close` was called, nothing more is submitted or sent.

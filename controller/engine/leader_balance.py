@@ -1,4 +1,4 @@
-"""The automatic balance's settings and budget (S4-83; ``auto.leader.rebalance.enable``)."""
+"""Holds the automatic balance's settings and budget (S4-83; ``auto.leader.rebalance.enable``)."""
 
 from __future__ import annotations
 

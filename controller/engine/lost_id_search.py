@@ -1,4 +1,4 @@
-"""Topics that run without a topic id: the query to brokers, its responses, and the verdicts of a term."""
+"""Holds the search for lost topic ids: the query to brokers, its responses, and the verdicts of a term."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``min.insync.replicas`` of the brokers and of topics, and the partitions that are below it."""
+"""Reads ``min.insync.replicas`` of the brokers and of topics, and counts the partitions that are below it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers that have seen a controller epoch above ours, and how many of them end a term.
+"""Finds brokers that have seen a controller epoch above ours, and decides how many of them end a term.
 
 One broker may have it from another cluster's controller that found it at a recycled address. Then the cluster is sound:
 elections take that broker last (:mod:`state_machines.machines.selectors`). Or it obeys our successor already, so the

@@ -1,4 +1,4 @@
-"""Work of a term on reassignments: the model holds the reassignments, this the rows that need a decision."""
+"""Queues a term's work on reassignments: the model holds them, this queue the rows that need a decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The last changes of a term and their reasons, for operators."""
+"""Remembers the last changes of a term and their reasons, for operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The unclean election policy of topics (S4-82; ``unclean.leader.election.enable``).
+"""Reads the unclean election policy of topics (S4-82; ``unclean.leader.election.enable``).
 
 ZooKeeper is read in the middle of the decision that needs the policy, as by Kafka's controller: a cached permission
 that was withdrawn would lose records.

@@ -1,4 +1,4 @@
-"""Changes of Kafka's access control lists: they are read beside the queue (:mod:`controller.access.authorizer`)."""
+"""Handles changed access control lists, which :mod:`controller.access.authorizer` reads beside the queue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterPartition (S4-80; KIP-497): ISR changes that leaders request, adjacent calls drained into one commit."""
+"""Handles AlterPartition (S4-80; KIP-497): commits ISR changes that leaders request, adjacent calls together."""
 
 from __future__ import annotations
 

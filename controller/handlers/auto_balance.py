@@ -1,4 +1,4 @@
-"""The automatic balance of leaders (S4-83; Kafka ``checkAndTriggerAutoLeaderRebalance``)."""
+"""Balances leaders automatically (S4-83; Kafka ``checkAndTriggerAutoLeaderRebalance``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses of admin calls that wait beside the queue until written partitions have leaders, or time is over.
+"""Delays responses of admin calls, beside the queue, until written partitions have leaders, or time is over.
 
 Kafka's controller responds when its own broker's metadata shows the leaders. Here one broker has to show them. The
 response waits up to a second longer for the leaders and all other brokers: the client may turn to any of them next. A

@@ -1,4 +1,4 @@
-"""Changed registrations: new, dead, bounced and modified brokers from one snapshot (S4-44..S4-49).
+"""Handles changed registrations: new, dead, bounced and modified brokers from one snapshot (S4-44..S4-49).
 
 Covers Kafka's BrokerChange and BrokerModifications. The handler reads the truth; broker epochs (czxid) distinguish a
 fast restart from no change (KAFKA-7235).

@@ -1,4 +1,4 @@
-"""A changed configuration (S4-82): partitions without a leader may be elected uncleanly, and quotas are read again.
+"""Handles a changed configuration (S4-82): elects leaders uncleanly where allowed, and reads quotas again.
 
 The handler does not need to know which one changed. The decision reads the present values from ZooKeeper where a
 partition waits, the next call with a quota reads that quota, and the next CreateTopics response queries a broker. So no

@@ -1,4 +1,4 @@
-"""Running partitions that name a daemon as a replica: a broker takes its place (S4-88).
+"""Replaces a daemon that running partitions name as a replica by a broker (S4-88).
 
 For a moment after the last daemon's end brokers count it as one of them, and Kafka's own controller starts topics that
 they auto-create then. The replica exists nowhere, so moving it loses nothing; the partitions go on meanwhile.

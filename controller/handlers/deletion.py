@@ -1,4 +1,4 @@
-"""Topic deletion (S4-78; Kafka ``TopicDeletionManager``): queues markers, sends StopReplica, counts the responses.
+"""Deletes topics (S4-78; Kafka ``TopicDeletionManager``): queues markers, sends StopReplica, counts the responses.
 
 A topic whose every replica is deleted loses its znodes, its marker with the last of them. Until then nothing is
 written, so the next controller starts again from the marker: a broker that deleted its log already responds without an

@@ -1,4 +1,4 @@
-"""Requested elections: by ElectLeaders, and by ``/admin/preferred_replica_election`` (S4-70, S4-71, S4-82).
+"""Elects leaders by ElectLeaders and by ``/admin/preferred_replica_election`` (S4-70, S4-71, S4-82).
 
 The znode is the request. It is read when the event is handled and at failover, and deleted in the version that was read
 once the elections are committed: the next controller finds it again, or finds it done.

@@ -1,4 +1,4 @@
-"""The admin endpoint beside this daemon: brokers show it on their client listener while it is there."""
+"""Follows the admin endpoint beside this daemon: brokers show it on their client listener while it is there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Failover: the begin of a term (S4-65..S4-69; Kafka ``onControllerFailover``).
+"""Fails over: begins a term (S4-65..S4-69; Kafka ``onControllerFailover``).
 
 Everything is read on the claim's own session. Elections are committed and propagated ahead of the full snapshot, which
 goes to every live broker: the controller before us may have committed changes that it never sent.

@@ -1,4 +1,4 @@
-"""ISR changes that leaders wrote to ZooKeeper themselves (IBP below 2.7-IV2; S4-80)."""
+"""Handles ISR changes that leaders wrote to ZooKeeper themselves (IBP below 2.7-IV2; S4-80)."""
 
 from __future__ import annotations
 

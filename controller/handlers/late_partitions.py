@@ -1,4 +1,4 @@
-"""Partitions with a history that a term finds after its begin: restored by hand, or not readable before."""
+"""Handles partitions with a history that a term finds late: restored by hand, or not readable before."""
 
 from __future__ import annotations
 

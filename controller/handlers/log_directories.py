@@ -1,4 +1,4 @@
-"""Failed log directories (S4-29, S4-81): a broker writes a notification, and reports its lost replicas by error 56.
+"""Handles failed log directories (S4-29, S4-81): brokers notify, and report lost replicas by error 56.
 
 A broker ignores a LeaderAndIsr with leader epochs that it knows, but responds KAFKA_STORAGE_ERROR for replicas that it
 lost. A term's first snapshot goes to every broker, so earlier notifications need no reading.

@@ -1,4 +1,4 @@
-"""Running topics whose znodes have no topic id: brokers are queried for it beside the queue.
+"""Queries brokers, beside the queue, for the ids of running topics whose znodes have none.
 
 A broker drops an id with the first UpdateMetadata without it. So none is sent the metadata of such topics before it has
 responded, nor before the ids that others know are written. LeaderAndIsr drops no id and goes at once. Until an id is

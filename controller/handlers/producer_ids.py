@@ -1,4 +1,4 @@
-"""AllocateProducerIds (S4-87; KIP-730): blocks of producer ids, never handed out twice."""
+"""Handles AllocateProducerIds (S4-87; KIP-730): gives out blocks of producer ids, never one twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accounts of calls under a mutation quota (KIP-599); unknown rates are read."""
+"""Opens accounts of calls under a mutation quota (KIP-599), and reads unknown rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reassignments (S4-50..S4-64, S4-69, S4-84; KIP-455): requested by call or by znode, and brought to their end.
+"""Carries reassignments to their end, requested by call or by znode (S4-50..S4-64, S4-69, S4-84; KIP-455).
 
 The topic znode, written before and after everything else, is the only truth of a reassignment. At whichever await a
 controller dies, the next one goes on from there. Each step is over all partitions at once. Between the states and the

@@ -1,4 +1,4 @@
-"""``/admin/reassign_partitions``, the request of old tools: it is read, and rewritten as its partitions are done.
+"""Handles ``/admin/reassign_partitions``, the request of old tools: reads it, rewrites it as partitions are done.
 
 Its writer may take a partition for done, or refused, once the znode no longer names it (S4-61).
 """

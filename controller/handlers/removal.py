@@ -1,4 +1,4 @@
-"""Removal of a topic that is gone from ZooKeeper, and of everything that the term keeps for it."""
+"""Removes a topic that is gone from ZooKeeper, and everything that the term keeps for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repair of topic znodes that other clients wrote, before their partitions start (S4-85, S4-88).
+"""Repairs topic znodes that other clients wrote, before their partitions start (S4-85, S4-88).
 
 A new topic may have no topic id (IBP 2.8 and later), or name a daemon among its replicas, because brokers take the
 daemon for one of them. An old tool may have cut the topic id, partitions or a reassignment's replicas from the znode of

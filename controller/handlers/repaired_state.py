@@ -1,4 +1,4 @@
-"""Malformed state znodes that were written or deleted again: their partitions are taken up."""
+"""Takes up partitions whose malformed state znodes were written or deleted again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (KIP-554): settings of users, written so that every broker notices."""
+"""Handles AlterUserScramCredentials (KIP-554): writes settings of users so that every broker notices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expiry of delegation tokens: the active controller deletes expired ones (KIP-48; ``expireTokens``).
+"""Expires delegation tokens: the active controller deletes expired ones (KIP-48; ``expireTokens``).
 
 A task beside the queue reads the tokens, so that no broker waits for that. The deletion of expired ones goes through
 the queue, as all writes of a term. A look keeps no state for the next: one children read where there are no tokens.

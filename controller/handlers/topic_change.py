@@ -1,4 +1,4 @@
-"""New and vanished topics, and added partitions (S4-39..S4-43, S4-79, S4-85, S4-88).
+"""Handles new and vanished topics, and added partitions (S4-39..S4-43, S4-79, S4-85, S4-88).
 
 A topic is started only from a znode that was read back or written by us, after :mod:`controller.handlers.repair`.
 """

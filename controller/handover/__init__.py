@@ -1,4 +1,4 @@
-"""Take-over and hand-back of the role: preflight, roll-back, and hand-backs without a daemon.
+"""Takes the role over and hands it back: preflight, roll-back, and hand-backs without a daemon.
 
 Every step may be repeated. This package knows no running daemon.
 """

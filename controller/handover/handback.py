@@ -1,4 +1,4 @@
-"""The hand-back: the role goes to the brokers; it is complete once every live broker knows the new controller.
+"""Hands the role back to the brokers; this is complete once every live broker knows the new controller.
 
 Order: role flag, drain, ACLs, one multi that deletes ``/controller`` and the daemon's lock node, then a broker is
 elected. Each step checks whether it is already done. So the next daemon that is first in the queue completes an

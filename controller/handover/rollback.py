@@ -1,4 +1,4 @@
-"""The state before a take-over: a roll-back file on this machine, and the same in ZooKeeper for the other daemons.
+"""Saves the state before a take-over: a roll-back file on this machine, and a copy in ZooKeeper for the other daemons.
 
 The part that a hand-back needs is the ACL of ``/controller_epoch``, which ``on_absence = "hold"`` replaces. Files are
 written atomically, synced, and never overwritten.

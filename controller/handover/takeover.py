@@ -1,4 +1,4 @@
-"""The take-over: preflight, roll-back file, role flag; then a daemon claims by itself (:mod:`controller.role.claim`).
+"""Takes the role over: preflight, roll-back file, role flag; then a daemon claims (:mod:`controller.role.claim`).
 
 Every step may be repeated. A crash leaves at most another roll-back file, or the flag that was requested.
 """

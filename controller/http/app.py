@@ -1,4 +1,4 @@
-"""Routes. Every user that may open the socket may read; only the daemon's own user and root may change."""
+"""Routes requests. Every user that may open the socket may read; only the daemon's user and root may change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Responses of the HTTP surface. JSON names are in camel case; every document has apiVersion, kind, items.
+"""Defines responses of the HTTP surface. JSON names are in camel case; every document has apiVersion, kind, items.
 
 Stable for scripts: fields are added, not renamed or removed, while ``apiVersion`` stays.
 """

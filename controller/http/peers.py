@@ -1,4 +1,4 @@
-"""Identity of HTTP peers: on the unix socket from the kernel (SO_PEERCRED), over TCP from a certificate."""
+"""Identifies HTTP peers: on the unix socket by the kernel (SO_PEERCRED), over TCP by a certificate."""
 
 from __future__ import annotations
 

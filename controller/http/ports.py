@@ -1,4 +1,4 @@
-"""The daemon's interface for the HTTP surface. The daemon implements it; tests have a double.
+"""Declares the daemon's interface for the HTTP surface. The daemon implements it; tests have a double.
 
 Everything runs on the daemon's event loop, so methods that are not ``async`` must be quick: they answer from memory.
 """

@@ -1,4 +1,4 @@
-"""Requests over TCP: reads by clients with credentials; probes without credentials get a short response.
+"""Serves requests over TCP: reads by clients with credentials; probes without credentials get a short response.
 
 Permitted requests run on the daemon's own loop, few at a time; all others end before they reach that loop.
 """

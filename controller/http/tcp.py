@@ -1,4 +1,4 @@
-"""HTTP over TCP: a thread with a loop of its own, so that its clients never share the loop that watches the lease."""
+"""Serves HTTP over TCP in a thread with a loop of its own: its clients never share the loop that watches the lease."""
 
 from __future__ import annotations
 

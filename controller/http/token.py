@@ -1,4 +1,4 @@
-"""The bearer token of TCP clients: read from a file, and again after the file has changed."""
+"""Checks the bearer token of TCP clients: reads it from a file, and again after the file has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon's unix socket: one live daemon per path; the file of a dead one is replaced."""
+"""Opens the daemon's unix socket: one live daemon per path; the file of a dead one is replaced."""
 
 from __future__ import annotations
 

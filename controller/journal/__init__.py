@@ -1,4 +1,4 @@
-"""The journal: decisions, observations and begins of terms, row by row, in files of this daemon.
+"""Keeps the journal: decisions, observations and begins of terms, row by row, in files of this daemon.
 
 :mod:`~controller.journal.term_journal` is the handlers' interface, :mod:`~controller.journal.journal` the queue and the
 writing thread, :mod:`~controller.journal.segments` the files, :mod:`~controller.journal.reader` reads them again.

@@ -1,4 +1,4 @@
-"""Entries of the journal's queue and their rows: a batch is queued in constant time, its rows are made later.
+"""Makes rows of entries in the journal's queue: a batch is queued in constant time, its rows are made later.
 
 Entries hold the applied changes themselves: these are immutable, so the writing thread can read them.
 """

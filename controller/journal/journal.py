@@ -1,4 +1,4 @@
-"""The journal's queue and its writing thread. Control has priority: the journal never blocks the event loop.
+"""Runs the journal's queue and its writing thread. Control has priority: the journal never blocks the event loop.
 
 Entries wait in a queue that is bounded by rows. The thread lets a burst of decisions pass first, because both share
 the interpreter, then makes rows, encodes and appends them some hundred at a time, and flushes the group to the disk.

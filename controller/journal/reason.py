@@ -1,4 +1,4 @@
-"""Why the controller decides: the column ``reason`` of the journal's rows."""
+"""Names the reasons of decisions, for the column ``reason`` of the journal's rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outcome of a decision, in numbers and in one sentence."""
+"""Reports the outcome of a decision, in numbers and in one sentence."""
 
 from __future__ import annotations
 

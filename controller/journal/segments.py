@@ -1,4 +1,4 @@
-"""The journal's files: ``EPOCH-SEQ.jsonl``, named by their first row, rolled by size and age, bounded on disk.
+"""Writes the journal's files: ``EPOCH-SEQ.jsonl``, named by their first row, rolled by size and age, bounded on disk.
 
 A file belongs to one term. Rows that an error cut short are truncated where the disk permits it; a reader skips a torn
 last line. Only files with such names are ever deleted. One thread uses it.

@@ -1,4 +1,4 @@
-"""A term's part of the journal: the interface of the controller and its handlers.
+"""Writes a term's part of the journal: the interface of the controller and its handlers.
 
 Every call takes constant time and never waits or raises: the writing thread makes, encodes and writes rows.
 """

@@ -1,1 +1,1 @@
-"""Counters and gauges, and their exposition to Prometheus. It knows no daemon, only plain structs of values."""
+"""Counts, measures and exposes to Prometheus. It knows no daemon, only plain structs of values."""

@@ -1,4 +1,4 @@
-"""Plain counters of a daemon, read by the metrics at scrape time."""
+"""Declares plain counters of a daemon, which the metrics read at scrape time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prometheus metrics, read at each scrape; nothing is computed for them in between.
+"""Exposes Prometheus metrics, read at each scrape; nothing is computed for them in between.
 
 ``regent_*`` are the daemon's own names, in base units; :mod:`controller.metrics.kafka_metrics` adds the names of
 Kafka's controller. ``docs/reference/metrics.md`` lists both. No metric has a label for a partition or a topic.

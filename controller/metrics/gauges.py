@@ -1,4 +1,4 @@
-"""A daemon's mode and the values of its metrics, at one moment."""
+"""Declares a daemon's mode and the values of its metrics, at one moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The metrics of Kafka's controller, under the names that jmx_exporter gives to its MBeans (in lower case).
+"""Exposes the metrics of Kafka's controller, under the (lower-case) names that jmx_exporter gives to its MBeans.
 
 So dashboards and alerts made for Kafka's controller show the daemon's. Where the brokers' exporter is scraped too,
 ``sum(kafka_controller_kafkacontroller_activecontrollercount) == 1`` holds over brokers and daemons together.

@@ -1,4 +1,4 @@
-"""Builders of metric families from plain numbers."""
+"""Builds metric families from plain numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Status of the admin endpoint beside a daemon, for operators of an active or a standby daemon."""
+"""Reports the status of the admin endpoint beside a daemon, to operators of an active or a standby daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Take-overs and hand-backs that operators request of a daemon: begun at once, followed while they run."""
+"""Runs take-overs and hand-backs that operators request of a daemon: begins at once, reports while they run."""
 
 from __future__ import annotations
 

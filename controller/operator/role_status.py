@@ -1,4 +1,4 @@
-"""The role as ZooKeeper has it, read again twice a second for the operators of a daemon.
+"""Reads the role in ZooKeeper again twice a second for the operators of a daemon.
 
 No decision depends on it. Responses to operators come from memory, so that none of them waits for ZooKeeper.
 """

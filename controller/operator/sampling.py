@@ -1,4 +1,4 @@
-"""The values behind the metrics, read from the daemon at each scrape."""
+"""Samples the values behind the metrics from the daemon, at each scrape."""
 
 from __future__ import annotations
 

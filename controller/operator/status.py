@@ -1,4 +1,4 @@
-"""The status of a daemon and its cluster, with warnings that name a remedy. Answers come from memory."""
+"""Reports the status of a daemon and its cluster from memory, with warnings that name a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators' view of a daemon: implements :class:`controller.http.ports.DaemonView` and the metrics' view.
+"""Gives operators their view of a daemon: :class:`controller.http.ports.DaemonView` and the metrics' view.
 
 Answers come from memory; :meth:`View.keep_fresh` reads, at intervals, the facts that the daemon itself does not need.
 """

@@ -1,1 +1,1 @@
-"""The process and its machine: logs, systemd, clock, the loop's guard, and sessions from the settings."""
+"""Connects the process with its machine: logs, systemd, clock, the loop's guard, and sessions from the settings."""

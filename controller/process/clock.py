@@ -1,4 +1,4 @@
-"""The machine's clock for leases and guards."""
+"""Reads the machine's clock for leases and guards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logging: ordinary sentences of the standard library's loggers, rendered by structlog on standard error.
+"""Logs ordinary sentences of the standard library's loggers, rendered by structlog on standard error.
 
 Console on a terminal, otherwise one JSON object a line. Tracebacks never print locals. Lines go through a bounded queue
 to a thread: a stalled reader of standard error (a full pipe, a stuck journal) must not block the loop, so lines that

@@ -1,4 +1,4 @@
-"""Names and counts in log lines."""
+"""Words names and counts in log lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS to ZooKeeper, from the settings."""
+"""Makes TLS to ZooKeeper from the settings."""
 
 from __future__ import annotations
 

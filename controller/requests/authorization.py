@@ -1,4 +1,4 @@
-"""Authorization of calls: refuses the part without permission topic by topic, as brokers do (``KafkaApis``)."""
+"""Authorizes calls: refuses the part without permission topic by topic, as brokers do (``KafkaApis``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of brokers and admin clients on their way through the queue: events whose handlers set the reply."""
+"""Carries calls of brokers and admin clients through the queue: events whose handlers set the reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of admin clients as messages and as values, for handlers that do not know the wire."""
+"""Turns calls of admin clients from messages into values, for handlers that do not know the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DeleteTopics as values, whichever wire it comes by.
+"""Declares DeleteTopics as values, independent of the wire.
 
 Permissions, and errors in the versions of the request, are the concern of :mod:`controller.requests`.
 """

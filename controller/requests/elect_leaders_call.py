@@ -1,4 +1,4 @@
-"""ElectLeaders as values (KIP-460): the requested partitions, and the outcome of each."""
+"""Declares ElectLeaders as values (KIP-460): the requested partitions, and the outcome of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of admin clients about reassignments (KIP-455), as values, independent of the wire."""
+"""Declares calls of admin clients about reassignments (KIP-455) as values, independent of the wire."""
 
 from __future__ import annotations
 

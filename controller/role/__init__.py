@@ -1,4 +1,4 @@
-"""The role in ZooKeeper: claim, queue of daemons, lock, lease, and the holder that brokers see.
+"""Holds the role in ZooKeeper: claim, queue of daemons, lock, lease, and the holder that brokers see.
 
 This package knows no term and no broker protocol.
 """

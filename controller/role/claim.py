@@ -1,4 +1,4 @@
-"""The controller role in ZooKeeper: the role flag, the claim, the lock-out.
+"""Claims the controller role in ZooKeeper: the role flag, the claim, the lock-out.
 
 A claim is one multi: it checks our lock node, the role flag and (where it exists) ``/migration``, raises
 ``/controller_epoch`` and writes ``/controller``. A claim of unknown outcome is claimed again with the next epoch,

@@ -1,4 +1,4 @@
-"""The ACLs of ``/controller_epoch``: the daemons' lock, and those from before the last take-over.
+"""Sets the ACLs of ``/controller_epoch``: the daemons' lock, and those from before the last take-over.
 
 In mode ``hold`` the daemons' digest alone may write that znode, so that no broker can be elected.
 """

@@ -1,4 +1,4 @@
-"""Errors by which a queue position or a claim fails."""
+"""Declares the errors by which a queue position or a claim fails."""
 
 from __future__ import annotations
 

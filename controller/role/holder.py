@@ -1,4 +1,4 @@
-"""The holder of the role, and the live brokers that know it: take-over and hand-back wait for both."""
+"""Finds the holder of the role, and the live brokers that know it: take-over and hand-back wait for both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon's own clock on its session: it writes and sends nothing once another controller may be elected.
+"""Measures the session on the daemon's own clock: no write or request once another controller may be elected.
 
 ZooKeeper expires a session no earlier than one session timeout after the last request that it answered was *sent*.
 The lease ends at 0.8 of that, on CLOCK_BOOTTIME, which counts through SIGSTOP and suspend.

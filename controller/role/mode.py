@@ -1,4 +1,4 @@
-"""The mode of a daemon."""
+"""Declares the modes of a daemon."""
 
 from __future__ import annotations
 

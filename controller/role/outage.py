@@ -1,4 +1,4 @@
-"""Length of a ZooKeeper outage: without answered heartbeats, which begins earlier, and without a connection."""
+"""Measures a ZooKeeper outage: without answered heartbeats, which begins earlier, and without a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ACLs of regent's own znodes where ``zookeeper.set_acl`` closes what is created.
+"""Makes the ACLs of regent's own znodes where ``zookeeper.set_acl`` closes what is created.
 
 They equal those of the brokers' znodes: the brokers' identity may do everything, any client may read. Below
 ``/regent/endpoints`` an admin endpoint with an identity of its own may announce itself, too. Without ``set_acl`` any

@@ -1,4 +1,4 @@
-"""regent's own znodes below ``/regent``: the role flag, the queue for the role, the registry of daemon ids.
+"""Reads and writes regent's own znodes below ``/regent``: role flag, queue for the role, registry of daemon ids.
 
 | path | kind | content |
 |---|---|---|

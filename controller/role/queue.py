@@ -1,4 +1,4 @@
-"""Queue positions of daemons: one ephemeral, sequential lock node per daemon process."""
+"""Creates queue positions of daemons: one ephemeral, sequential lock node per daemon process."""
 
 from __future__ import annotations
 

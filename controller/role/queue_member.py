@@ -1,4 +1,4 @@
-"""One daemon process in the queue of daemons: registration, queue position, and the mark that its secret leaves."""
+"""Keeps one daemon process in the queue of daemons: registration, queue position, and its secret's mark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shadow mode: decides beside the active controller, from ZooKeeper alone, and compares; writes and sends nothing.
+"""Shadows the active controller: decides beside it, from ZooKeeper alone, and compares; writes and sends nothing.
 
 From pure to running: ``judgement`` judges a state znode against our decisions, ``events`` decides, ``waiting`` holds
 one partition, ``tracker`` all of them, ``inference`` finds clean shutdowns, ``deadlines`` ends the waiting,

@@ -1,4 +1,4 @@
-"""Events of the cluster, and decisions on them by the same functions as the active controller's.
+"""Decides on events of the cluster, by the same functions as the active controller.
 
 An event keeps the registrations that its decision is based on. So the decision can be repeated for one partition whose
 leader changed the ISR meanwhile, or in another order.

@@ -1,4 +1,4 @@
-"""A ZooKeeper port that cannot write: the shadow cannot change the cluster."""
+"""Wraps a ZooKeeper port so that it cannot write: the shadow cannot change the cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recent events, and those of them that the other controller may still be handling."""
+"""Keeps recent events, and finds those that the other controller may still be handling."""
 
 from __future__ import annotations
 

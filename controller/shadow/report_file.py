@@ -1,4 +1,4 @@
-"""The shadow's report on disk: its counts outlive the process."""
+"""Saves the shadow's report on disk: its counts outlive the process."""
 
 from __future__ import annotations
 

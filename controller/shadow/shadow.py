@@ -1,4 +1,4 @@
-"""``regent run --shadow``: follows a cluster that another controller controls, and compares.
+"""Runs ``regent run --shadow``: follows a cluster that another controller controls, and compares.
 
 Its only input is ZooKeeper, through a port that refuses every write; it has no queue position and no connection to a
 broker. It reads registrations, role, topics and state znodes after each event and every ``poll_s``. While a partition

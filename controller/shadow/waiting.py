@@ -1,4 +1,4 @@
-"""One partition whose state znode and our decisions await each other, and the explanations of a read."""
+"""Holds one partition whose state znode and our decisions await each other, and explains its reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One term, from the won claim to its end: the event loop, and the watches, brokers and calls that feed it.
+"""Runs one term, from the won claim to its end: the event loop, and the watches, brokers and calls that feed it.
 
 The reaction to one kind of event belongs to :mod:`controller.handlers`.
 """

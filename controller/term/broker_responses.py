@@ -1,4 +1,4 @@
-"""Brokers' responses in a term: they are counted and logged, and some end the term."""
+"""Counts and logs brokers' responses in a term; some of them end it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the channels to brokers in a term."""
+"""Makes the settings of the channels to brokers in a term."""
 
 from __future__ import annotations
 

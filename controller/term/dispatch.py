@@ -1,4 +1,4 @@
-"""The table of events: the handler of each kind, its state in Kafka, and its watch."""
+"""Lists every event: the handler of each kind, its state in Kafka, and its watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a term in good order: its queue is worked off, and brokers acknowledge what they were sent."""
+"""Ends a term in good order: its queue is worked off, and brokers acknowledge what they were sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One term, from the won claim to its end: the queue's consumer and its sources.
+"""Runs one term, from the won claim to its end: the queue's consumer and its sources.
 
 Watches and calls only enqueue. Every cause of a term's end (a fenced write, a lost session, another controller, most
 brokers with a higher epoch, an error, a stop, a hand-back) calls :meth:`Gate.end` at once, past the queue.

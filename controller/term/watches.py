@@ -1,4 +1,4 @@
-"""The watched znodes, by the event that each raises: handlers read what changed."""
+"""Lists the watched znodes by the event that each raises: handlers read what changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codecs of every znode of a Kafka cluster: bytes to values and back, bad data as :class:`Malformed`."""
+"""Encodes and decodes every znode of a Kafka cluster; bad data becomes :class:`Malformed`."""
 
 from metadata_store.codecs.base import Malformed
 

@@ -1,4 +1,4 @@
-"""``/kafka-acl`` and its like: access control lists, and notifications of changes (Kafka ``ZkAclStore``)."""
+"""Decodes ``/kafka-acl`` and its like: access control lists, notifications of changes (Kafka ``ZkAclStore``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Helpers of the codecs of all znodes: the value for bad data, strict JSON with known versions, unknown fields."""
+"""Helps the codecs of all znodes: the value for bad data, strict JSON with known versions, unknown fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/brokers/ids/N``: a broker's registration, versions 2 to 5."""
+"""Encodes and decodes ``/brokers/ids/N``: a broker's registration, versions 2 to 5."""
 
 from __future__ import annotations
 

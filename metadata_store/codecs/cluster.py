@@ -1,4 +1,4 @@
-"""``/cluster/id`` and ``/latest_producer_id_block``."""
+"""Encodes and decodes ``/cluster/id`` and ``/latest_producer_id_block``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/config/{topics,clients,users,brokers,ips}/NAME``: dynamic configuration of an entity."""
+"""Encodes and decodes ``/config/{topics,clients,users,brokers,ips}/NAME``: dynamic configuration of an entity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Codecs of ``/controller``, ``/controller_epoch`` and ``/migration``: the holder of the role and its epoch."""
+"""Encodes and decodes ``/controller``, ``/controller_epoch`` and ``/migration``: the role's holder and epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/feature``: finalised features (KIP-584), version 1 below IBP 3.3 and version 2 from it on."""
+"""Encodes and decodes ``/feature``: finalised features (KIP-584), version 1 below IBP 3.3, version 2 from it on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequential znodes that notify the controller, or the brokers, of a change."""
+"""Encodes and decodes sequential znodes that notify the controller, or the brokers, of a change."""
 
 from __future__ import annotations
 

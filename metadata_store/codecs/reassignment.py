@@ -1,4 +1,4 @@
-"""``/admin/reassign_partitions``: reassignments by tools of Kafka 2.8 and older, or by hand."""
+"""Encodes and decodes ``/admin/reassign_partitions``: reassignments by tools up to Kafka 2.8, or by hand."""
 
 from __future__ import annotations
 

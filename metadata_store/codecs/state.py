@@ -1,4 +1,4 @@
-"""``/brokers/topics/T/partitions/P/state``: the hot codec (a failover decodes one per partition).
+"""Encodes and decodes ``/brokers/topics/T/partitions/P/state``; a failover decodes one per partition.
 
 As Kafka's ``TopicPartitionStateZNode``: fields beyond the known ones are not kept, since brokers rewrite the whole
 znode too.

@@ -1,4 +1,4 @@
-"""``/brokers/topics/T``: assignments, reassignments in progress (KIP-455) and the topic id (KIP-516)."""
+"""Encodes and decodes ``/brokers/topics/T``: assignments, reassignments (KIP-455) and the topic id (KIP-516)."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Parts of every write: the check of the controller epoch, its outcome, its size, and how many are under way."""
+"""Fences every write: the check of the controller epoch, its outcome, its size, and how many are under way."""

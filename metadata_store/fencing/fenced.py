@@ -1,4 +1,4 @@
-"""Fenced multis: batches of writes behind a check of the controller epoch, and how their failures are judged.
+"""Fences multis: puts writes behind a check of the controller epoch, and judges their failures.
 
 Source: Kafka's ``wrapRequestWithControllerEpochCheck`` (KAFKA-6082), which has one write per multi; here hundreds
 share one, at about the price of one.

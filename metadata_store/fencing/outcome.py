@@ -1,4 +1,4 @@
-"""Outcomes of fenced writes."""
+"""Declares the outcomes of fenced writes."""
 
 from __future__ import annotations
 

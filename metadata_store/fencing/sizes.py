@@ -1,4 +1,4 @@
-"""How big requests get, counted without encoding them."""
+"""Counts how big requests get, without encoding them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZooKeeper through kazoo."""
+"""Reaches ZooKeeper through kazoo."""
 
 from metadata_store.kazoo_adapter.adapter import KazooZooKeeper
 

@@ -1,4 +1,4 @@
-"""KazooZooKeeper: the ZooKeeper port on a real ensemble."""
+"""Implements the ZooKeeper port on a real ensemble."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bulk requests: cut by number of paths and by bytes, a bounded number under way, replies in order."""
+"""Sends bulk requests: cut by number of paths and by bytes, a bounded number under way, replies in order."""
 
 from __future__ import annotations
 

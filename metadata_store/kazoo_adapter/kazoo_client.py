@@ -1,4 +1,4 @@
-"""kazoo as a transport: connection, session, pings and authentication. The only file that imports kazoo.
+"""Uses kazoo for connection, session, pings and authentication. It is the only file that imports kazoo.
 
 Requests and replies are raw bytes here (:mod:`metadata_store.kazoo_adapter.jute` has their contents). So MultiRead and
 SetWatches, which kazoo does not have, are requests like any other, and replies are decoded outside of kazoo's thread.

@@ -1,4 +1,4 @@
-"""Limits of request sizes: learned from connections that ended, twice, at the same large request.
+"""Learns limits of request sizes from connections that ended, twice, at the same large request.
 
 A server closes the connection of a client that announces more than ``jute.maxbuffer`` bytes, and reports it in its own
 log alone. A daemon that sends the same again meets the same end, for ever. Other reasons end connections, too, so one

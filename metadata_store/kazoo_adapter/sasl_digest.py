@@ -1,4 +1,4 @@
-"""SASL DIGEST-MD5 (RFC 2831), ZooKeeper's one mechanism of passwords."""
+"""Implements SASL DIGEST-MD5 (RFC 2831), ZooKeeper's one mechanism of passwords."""
 
 from __future__ import annotations
 

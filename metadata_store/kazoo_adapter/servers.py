@@ -1,4 +1,4 @@
-"""The servers of an ensemble: the order of attempts, and how long each may take.
+"""Orders the attempts at the servers of an ensemble, and limits how long each may take.
 
 A session outlives its server only if another one is reached before it ends. So with several servers each attempt is
 short, and the server that failed last is tried last. With one server there is no hurry.

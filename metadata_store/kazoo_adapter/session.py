@@ -1,4 +1,4 @@
-"""The session of :class:`metadata_store.kazoo_adapter.KazooZooKeeper`: connecting, ending, and its state."""
+"""Holds the session of :class:`metadata_store.kazoo_adapter.KazooZooKeeper`: connecting, ending, and its state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS towards ZooKeeper: its files, and why a handshake fails."""
+"""Makes TLS towards ZooKeeper from its files, and finds why a handshake fails."""
 
 from __future__ import annotations
 

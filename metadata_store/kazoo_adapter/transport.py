@@ -1,4 +1,4 @@
-"""One session on kazoo's thread, as seen from the event loop.
+"""Shows one session on kazoo's thread as the event loop sees it.
 
 kazoo's connection thread hands everything over through one deque, in the order of the wire. Replies, watch events and
 states reach the loop in that order, with one wake-up for many of them.

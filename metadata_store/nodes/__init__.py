@@ -1,4 +1,4 @@
-"""The znodes besides topics and partition states: one module per kind.
+"""Reads and writes the znodes besides topics and partition states: one module per kind.
 
 Changes of metadata are fenced. Empty parent znodes and the admin endpoint's announcement are written without a fence.
 """

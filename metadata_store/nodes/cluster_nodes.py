@@ -1,4 +1,4 @@
-"""Znodes of the cluster that are read and written one by one: role, features, ids, notifications, topics."""
+"""Reads and writes znodes of the cluster one by one: role, features, ids, notifications, topics."""
 
 from __future__ import annotations
 

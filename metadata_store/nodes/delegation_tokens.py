@@ -1,4 +1,4 @@
-"""``/delegation_token``: tokens, and the notifications that make brokers read a token again.
+"""Handles ``/delegation_token``: tokens, and the notifications that make brokers read a token again.
 
 Brokers create and renew tokens; the controller deletes expired ones. A token and its notification are one write:
 Kafka's controller writes them one after the other, and where it dies in between no broker is notified.

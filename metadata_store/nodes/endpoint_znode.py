@@ -1,4 +1,4 @@
-"""``/regent/endpoints/ID``: the address of the admin endpoint beside a daemon, as long as the endpoint's session lasts.
+"""Announces the admin endpoint beside a daemon in ``/regent/endpoints/ID``, as long as the endpoint's session lasts.
 
 Ephemeral, on the endpoint's own session. The daemon ``ID``, while it holds the role, sends it to brokers: clients of
 any broker then find their controller there.

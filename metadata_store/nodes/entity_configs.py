@@ -1,4 +1,4 @@
-"""Dynamic configurations of entities: read by name, written with the notification that brokers wait for.
+"""Reads dynamic configurations of entities by name, and writes them with the notification that brokers wait for.
 
 Kafka writes the configuration first and the notification after it. Here both are one multi, so that brokers are
 notified of every configuration.

@@ -1,4 +1,4 @@
-"""Rates of controller mutations (KIP-599), where ``kafka-configs`` and AlterClientQuotas write them."""
+"""Reads rates of controller mutations (KIP-599) where ``kafka-configs`` and AlterClientQuotas write them."""
 
 from __future__ import annotations
 

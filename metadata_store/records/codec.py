@@ -1,4 +1,4 @@
-"""The bytes of a stored record: its JSON, and a checksum of that."""
+"""Encodes and decodes a stored record: its JSON, and a checksum of that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store of procedure records, as the engine of a domain uses it."""
+"""Declares the store of procedure records, as the engine of a domain uses it."""
 
 from __future__ import annotations
 

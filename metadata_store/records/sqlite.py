@@ -1,4 +1,4 @@
-"""Procedure records in one SQLite file: the store of a domain with a single daemon.
+"""Stores procedure records in one SQLite file, for a domain with a single daemon.
 
 A thread of its own writes: it takes all writes that wait as one transaction, and wakes the loop once for each. Every
 transaction checks the epoch that the daemon took at its start, so that a second daemon on the file fences the first.

@@ -1,4 +1,4 @@
-"""Procedure records in ZooKeeper, one znode each: the store of a domain whose daemons stand by for each other.
+"""Stores procedure records in ZooKeeper, one znode each, for a domain whose daemons stand by for each other.
 
 A record often belongs to a change of other znodes: :meth:`ZooKeeperRecords.ops` are then operations of that change's
 multi, and :meth:`ZooKeeperRecords.written` is called once it was applied. All other writes wait for those before them,

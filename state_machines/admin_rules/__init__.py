@@ -1,1 +1,1 @@
-"""Rules of admin requests: validation, placement, quotas and access control, as Kafka's brokers apply them."""
+"""Judges admin requests: validation, placement, quotas and access control, as Kafka's brokers apply them."""

@@ -1,4 +1,4 @@
-"""CreatePartitions: the partitions that a topic gets, or why it does not (``KafkaApis``, ``ZkAdminManager``)."""
+"""Judges CreatePartitions: the partitions that a topic gets, or why not (``KafkaApis``, ``ZkAdminManager``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Expiry of delegation tokens (KIP-48; Kafka ``DelegationTokenManager.expireTokens``)."""
+"""Finds expired delegation tokens (KIP-48; Kafka ``DelegationTokenManager.expireTokens``)."""
 
 from __future__ import annotations
 

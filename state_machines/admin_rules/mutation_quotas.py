@@ -1,4 +1,4 @@
-"""Quotas on controller mutations (KIP-599): the rate that holds for a caller, and the bucket that pays.
+"""Judges quotas on controller mutations (KIP-599): the rate that holds for a caller, and the bucket that pays.
 
 Mutations are partitions that are created or deleted. A bucket fills at the rate of its quota, up to what the rate gives
 in a window. It may be overdrawn: a caller that finds it below zero is refused (strict), a caller that overdraws it

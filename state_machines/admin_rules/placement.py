@@ -1,4 +1,4 @@
-"""Replica placement as Kafka does it (``AdminUtils.assignReplicasToBrokers``), with and without racks.
+"""Places replicas as Kafka does (``AdminUtils.assignReplicasToBrokers``), with and without racks.
 
 Start index and shift are arguments: Kafka draws both at random for new topics.
 """

@@ -1,4 +1,4 @@
-"""Names that a topic may have (Kafka ``Topic``)."""
+"""Checks names of topics (Kafka ``Topic``)."""
 
 from __future__ import annotations
 

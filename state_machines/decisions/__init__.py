@@ -1,1 +1,1 @@
-"""One module per decision of the controller: the model and an event in, changes out. Nothing is applied here."""
+"""Decides, in one module per decision: the model and an event in, changes out. Nothing is applied here."""

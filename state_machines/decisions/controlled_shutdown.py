@@ -1,4 +1,4 @@
-"""Controlled shutdown of a broker (Kafka ``doControlledShutdown``), decided after its request was observed.
+"""Decides a broker's controlled shutdown (Kafka ``doControlledShutdown``), once its request was observed.
 
 There are two decisions. Clients wait for the new leaders, so these are committed and sent before the followers.
 """

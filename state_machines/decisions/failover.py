@@ -1,4 +1,4 @@
-"""A term's first decision (Kafka ``onControllerFailover`` and both machines' startup).
+"""Makes a term's first decision (Kafka ``onControllerFailover`` and both machines' startup).
 
 Initial states were placed while loading. The decision elects leaders for New and Offline partitions, and takes brokers
 that are gone out of ISRs (KAFKA-3143). The channels' snapshot sends all of it to every broker, not a change per

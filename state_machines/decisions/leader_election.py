@@ -1,4 +1,4 @@
-"""Elections by request (Kafka ``processReplicaLeaderElection``) and by the automatic balance.
+"""Decides elections by request (Kafka ``processReplicaLeaderElection``) and by the automatic balance.
 
 Preferred elections come by znode, by request, and by the automatic balance. Unclean ones come by request, and where a
 setting that allows them was switched on. All partitions of a request, or of one balance, are one decision.

@@ -1,4 +1,4 @@
-"""Failed log directories (KIP-112, Kafka ``processLeaderAndIsrResponseReceived``).
+"""Decides on failed log directories (KIP-112, Kafka ``processLeaderAndIsrResponseReceived``).
 
 A broker whose log directory fails goes on running. It names itself in a notification, and responds to LeaderAndIsr with
 KAFKA_STORAGE_ERROR for the lost replicas. They are offline until the broker starts anew.

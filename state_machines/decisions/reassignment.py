@@ -1,4 +1,4 @@
-"""Reassignment of partitions (KIP-455, Kafka ``KafkaController.onPartitionReassignment``).
+"""Decides reassignments of partitions (KIP-455, Kafka ``KafkaController.onPartitionReassignment``).
 
 The topic znode is the only truth of a reassignment: it holds origin and target together until everything else is done.
 Each step is over all partitions at once; between two of them ZooKeeper has all that the next needs:

@@ -1,4 +1,4 @@
-"""New topics and partitions, and the repair of assignments that brokers made."""
+"""Decides on new topics and partitions, and repairs assignments that brokers made."""
 
 from __future__ import annotations
 

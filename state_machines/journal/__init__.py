@@ -1,1 +1,1 @@
-"""The rows of the journal, and the invariants that one row shows by itself."""
+"""Defines the rows of the journal, and judges the invariants that one row shows by itself."""

@@ -1,4 +1,4 @@
-"""The rows of the journal: one flat type for everything that a controller does, with before and after in each row.
+"""Declares the rows of the journal: one flat type for all that a controller does, with before and after in each row.
 
 Most invariants are judged on one row by itself (:mod:`state_machines.journal.audit`). Absent fields are None and left
 out of the JSON. Rows are ordered by (controller epoch, seq); ``seq`` counts from 1 within a term without holes, so that

@@ -1,1 +1,1 @@
-"""The partition and replica state machines as tables, and the leader selectors that they call."""
+"""Holds the partition and replica state machines as tables, and the leader selectors that they call."""

@@ -1,4 +1,4 @@
-"""Draft: a read-through overlay of the model that a decision is drawn on.
+"""Draws a decision on a read-through overlay of the model.
 
 Invariants: The model itself is never touched. Each drawing of a leadership is one leader epoch, as in Kafka. All
 drawings of a row become one write, whose partition epoch is one above the model's. With ``only``, rows outside of

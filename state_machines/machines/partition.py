@@ -1,4 +1,4 @@
-"""The partition state machine (Kafka ``PartitionStateMachine``)."""
+"""Implements the partition state machine (Kafka ``PartitionStateMachine``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The replica state machine with Kafka 3.9's deletion states (Kafka ``ReplicaStateMachine``).
+"""Implements the replica state machine with Kafka 3.9's deletion states (Kafka ``ReplicaStateMachine``).
 
 A replica on a registered broker is online by implication, one on an absent broker offline. The model holds exceptions
 only, so a transition touches nothing but its own rows.

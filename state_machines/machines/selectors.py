@@ -1,4 +1,4 @@
-"""The leader selectors (Kafka ``PartitionLeaderElectionAlgorithms``): pure functions of values.
+"""Selects leaders (Kafka ``PartitionLeaderElectionAlgorithms``) by pure functions of values.
 
 Each takes the partition's replicas in assignment order, its ISR and the replicas that are ``down`` although their
 brokers are live (on failed log directories). It returns an :class:`Election`, or a :class:`NoLeader` with the reason.

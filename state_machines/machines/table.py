@@ -1,4 +1,4 @@
-"""The base of both machines: transitions are a table, code only looks it up.
+"""Provides the base of both machines: transitions are a table, code only looks it up.
 
 Invariant: a transition that the table does not allow is refused for that one entity, with its reason. The entity's
 state stays as it is and the rest of the batch goes on.

@@ -1,1 +1,1 @@
-"""The cluster in memory: rows of partitions, topics, brokers, and the values that decisions are made of."""
+"""Models the cluster in memory: rows of partitions, topics, brokers, and the values that decisions are made of."""

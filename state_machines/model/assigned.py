@@ -1,4 +1,4 @@
-"""Rows and their assignments: what replicas were sent, and what topic znodes hold."""
+"""Holds rows and their assignments: what replicas were sent, and what topic znodes hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of the cluster: the metadata in ZooKeeper and the registered brokers.
+"""Models the cluster: the metadata in ZooKeeper and the registered brokers.
 
 Invariants: The only mutators are the ``observe_*`` methods (facts) and :meth:`Cluster.apply` (committed decisions). The
 model is never ahead of ZooKeeper. A row index names one incarnation of a topic's partition and is never reused. Rows

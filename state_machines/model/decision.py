@@ -1,4 +1,4 @@
-"""The parts of a decision: changes, moves and refusals. Values only; see :mod:`state_machines.machines.draft`."""
+"""Declares the parts of a decision: changes, moves, refusals. Values only; see :mod:`state_machines.machines.draft`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directory: rows by the names of their topics and partitions."""
+"""Finds rows by the names of their topics and partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows have which assignment: rows are found by it, so that there is no index of replicas by broker.
+"""Knows which rows have which assignment: so there is no index of replicas by broker.
 
 Invariants: Equal assignments of rows are one object. A row is under exactly the assignment that it has. To enter or
 to leave costs constant time (amortised), however many rows share an assignment.

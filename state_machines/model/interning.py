@@ -1,4 +1,4 @@
-"""One tuple per distinct ISR: most partitions share theirs with many others."""
+"""Keeps one tuple per distinct ISR: most partitions share theirs with many others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values that every layer shares: brokers, topics, assignments and partition rows.
+"""Declares values that every layer shares: brokers, topics, assignments and partition rows.
 
 All structs are frozen. Tuples of broker ids are interned by :class:`state_machines.model.cluster.Cluster`, so equality
 of two assignments is mostly identity. ``gc=False`` is safe because none of them can be part of a cycle.

@@ -1,4 +1,4 @@
-"""The locks that a procedure demands, in the hierarchy cluster -> namespace -> topic or table -> partition or region.
+"""Lists the locks that a procedure demands: cluster -> namespace -> topic or table -> partition or region.
 
 Servers are beside namespaces, below the cluster. A lock implies a shared lock on everything above its resource.
 """

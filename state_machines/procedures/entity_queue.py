@@ -1,4 +1,4 @@
-"""The lock of one entity together with the queue of the procedures that run on it (HBase ``LockAndQueue``)."""
+"""Joins the lock of one entity with the queue of the procedures that run on it (HBase ``LockAndQueue``)."""
 
 from __future__ import annotations
 

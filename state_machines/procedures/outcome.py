@@ -1,4 +1,4 @@
-"""Outcomes of a step of a procedure."""
+"""Declares the outcomes of a step of a procedure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The durable record of a procedure: all that another daemon needs to go on with it."""
+"""Declares the durable record of a procedure: all that another daemon needs to go on with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which procedures run, each with its locks (HBase ``MasterProcedureScheduler``).
+"""Orders procedures and gives each out with its locks (HBase ``MasterProcedureScheduler``).
 
 Entities have queues, first in first out; queues of a lane take turns; a lane is polled before those behind it. A
 procedure is given out together with all its locks. Where another one has a lock, it waits and holds nothing: at the

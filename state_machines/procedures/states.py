@@ -1,4 +1,4 @@
-"""States of a procedure and the transitions between them (HBase ``ProcedureState``).
+"""Declares the states of a procedure and the transitions between them (HBase ``ProcedureState``).
 
 ==================  =========================================================================
 RUNNABLE            it is queued, or a step of it runs

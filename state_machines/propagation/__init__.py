@@ -1,1 +1,1 @@
-"""The requests that each broker has still to be sent, and its acknowledgements. Bytes and sockets are elsewhere."""
+"""Keeps the requests still to be sent to each broker, and its acknowledgements. Bytes and sockets are elsewhere."""

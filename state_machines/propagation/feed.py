@@ -1,4 +1,4 @@
-"""The feed of changed rows: which rows changed since a reader's position, in constant memory per row."""
+"""Feeds changed rows: which rows changed since a reader's position, in constant memory per row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The LeaderAndIsr and StopReplica entries that one broker incarnation has still to be sent, and its positions."""
+"""Keeps the LeaderAndIsr and StopReplica entries still to be sent to one broker incarnation, and its positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Propagation of the model to all brokers: one feed of metadata, and pending requests per broker incarnation.
+"""Propagates the model to all brokers: one feed of metadata, and pending requests per broker incarnation.
 
 Only row indexes are kept, never requests. A request is encoded from the model when it is sent. So a broker is never
 sent a lower (leader epoch, partition epoch) after a higher one, and entries of one row merge.

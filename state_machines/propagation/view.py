@@ -1,4 +1,4 @@
-"""The view that propagation has of the model: which rows brokers are sent, and which changes need LeaderAndIsr."""
+"""Shows propagation the model: which rows brokers are sent, and which changes need LeaderAndIsr."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Real ZooKeeper and Kafka in processes of their own, for the demo and the tests."""
+"""Runs real ZooKeeper and Kafka in processes of their own, for the demo and the tests."""

@@ -1,4 +1,4 @@
-"""ZooKeeper and some brokers, all real, under one temporary folder: the base of the demo and of cluster tests."""
+"""Runs ZooKeeper and some brokers, all real, under one temporary folder, for the demo and cluster tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kafka's and ZooKeeper's jars: fetched once by coordinates, held in a cache folder, verified before every use.
+"""Provides Kafka's and ZooKeeper's jars: fetched once by coordinates, cached, verified before every use.
 
 ``jars.sha256`` lists the closure of ``org.apache.kafka:kafka_2.13`` and of the slf4j binding that Kafka ships with, so
 nothing is resolved here: `scripts/jars.py` wrote it. ``python -m testing.embedded.jars`` fetches missing jars.

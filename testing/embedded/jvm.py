@@ -1,4 +1,4 @@
-"""Common parts of ZooKeeper's and the brokers' processes: the JVM's arguments and the configuration files."""
+"""Holds the common parts of ZooKeeper's and brokers' processes: the JVM's arguments, the configuration files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real Kafka 3.9 broker in ZooKeeper mode, in a process of its own, on the same ports and data at every start."""
+"""Runs a real Kafka 3.9 broker in ZooKeeper mode in a process, on the same ports and data at every start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records that a load sent, those acknowledged, and those a reader found: judges lost records. No I/O."""
+"""Judges lost records by those that a load sent, those acknowledged, and those a reader found. It does no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records written at a fixed rate, every acknowledged one remembered, and read back: the proof that nothing is lost.
+"""Writes records at a fixed rate, remembers every acknowledged one, and reads them back: nothing may be lost.
 
 The only door to aiokafka. A record's value is ``run tag:sequence number``, so several loads may share a topic.
 """

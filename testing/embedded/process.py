@@ -1,4 +1,4 @@
-"""A process as a child of this one: started, signalled, waited for, its output in a log file.
+"""Runs a process as a child of this one: starts it, signals it, waits for it, with its output in a log file.
 
 A child never outlives its parent. The kernel kills it when the thread that started it ends (PR_SET_PDEATHSIG), so
 even a ``kill -9`` of the parent leaves nothing running. It has a session of its own, so Ctrl-C reaches the parent only.

@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools, as their scripts start them."""
+"""Runs Kafka's own command-line tools, as their scripts start them."""
 
 from __future__ import annotations
 

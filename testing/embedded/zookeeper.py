@@ -1,4 +1,4 @@
-"""Real ZooKeeper servers, each in a process of its own, on the same ports and data folder at every start."""
+"""Runs real ZooKeeper servers, each in a process, on the same ports and data folder at every start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ZooKeeper in memory: one shared tree, many sessions, faults on request. For tests and simulation."""
+"""Holds ZooKeeper in memory: one shared tree, many sessions, faults on request. For tests and simulation."""
 
 from testing.memory.client import MemoryZooKeeper
 from testing.memory.server import MemoryServer

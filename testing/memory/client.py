@@ -1,4 +1,4 @@
-"""MemoryZooKeeper: the ZooKeeper port on a :class:`testing.memory.MemoryServer`."""
+"""Implements the ZooKeeper port on a :class:`testing.memory.MemoryServer`."""
 
 from __future__ import annotations
 

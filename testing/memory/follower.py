@@ -1,4 +1,4 @@
-"""A server of the in-memory ZooKeeper that is behind the others."""
+"""Plays a server of the in-memory ZooKeeper that is behind the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Permissions of the in-memory ZooKeeper, as the real server's ``checkACL`` and ``fixupACL``."""
+"""Checks permissions of the in-memory ZooKeeper, as the real server's ``checkACL`` and ``fixupACL``."""
 
 from __future__ import annotations
 

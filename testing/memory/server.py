@@ -1,4 +1,4 @@
-"""The in-memory ZooKeeper's server side: sessions, and faults on request.
+"""Plays the in-memory ZooKeeper's server side: sessions, and faults on request.
 
 Deterministic: no randomness, and no clock but for sessions that a test leaves to their time-out. Only a test causes a
 fault. Sessions are named by their id (``zk.session_id``).

@@ -1,4 +1,4 @@
-"""The session of :class:`testing.memory.MemoryZooKeeper`: connecting, ending, requests and replies.
+"""Plays the session of :class:`testing.memory.MemoryZooKeeper`: connecting, ending, requests and replies.
 
 A request is carried out when it is made. Its reply, like events and states, reaches the caller in a later turn of the
 event loop, in order. There is no thread: ``on_state_thread`` is called where the fault is caused.

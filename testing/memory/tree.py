@@ -1,4 +1,4 @@
-"""The znodes of the in-memory ZooKeeper: transactions, versions and permissions, checked in the real server's order.
+"""Holds the znodes of the in-memory ZooKeeper: transactions, versions, permissions, in the real server's order.
 
 Pure: no sessions, no watches, no clock. A transaction is all or nothing and returns the paths that it touched.
 """

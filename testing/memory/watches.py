@@ -1,4 +1,4 @@
-"""The one-shot watches at one server of the in-memory ZooKeeper."""
+"""Holds the one-shot watches at one server of the in-memory ZooKeeper."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The checks before a take-over: each reads, none writes, and every refusal names its remedy."""
+"""Checks a cluster before a take-over: no check writes, and every refusal names its remedy."""

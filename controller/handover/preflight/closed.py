@@ -1,4 +1,4 @@
-"""Check that regent's znodes get the same ACLs as the brokers' znodes (``zookeeper.set.acl``)."""
+"""Checks that regent's znodes get the same ACLs as the brokers' znodes (``zookeeper.set.acl``)."""
 
 from __future__ import annotations
 

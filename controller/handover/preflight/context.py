@@ -1,4 +1,4 @@
-"""Facts that the checks of a preflight share, read once before the first check."""
+"""Reads the facts that the checks of a preflight share, once before the first check."""
 
 from __future__ import annotations
 

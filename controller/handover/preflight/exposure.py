@@ -1,4 +1,4 @@
-"""Check of settings that security advises against (:mod:`configs.advice`)."""
+"""Checks settings that security advises against (:mod:`configs.advice`)."""
 
 from __future__ import annotations
 

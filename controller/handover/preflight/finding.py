@@ -1,4 +1,4 @@
-"""Findings of the preflight's checks."""
+"""Defines the findings of the preflight's checks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Check that brokers derive principals as the admin endpoint does: by Kafka's default builder."""
+"""Checks that brokers derive principals as the admin endpoint does: by Kafka's default builder."""
 
 from __future__ import annotations
 

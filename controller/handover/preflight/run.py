@@ -1,4 +1,4 @@
-"""The preflight: runs every check and reports all findings at once."""
+"""Runs every check of the preflight and reports all findings at once."""
 
 from __future__ import annotations
 
