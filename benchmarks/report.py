@@ -84,7 +84,7 @@ def _costs(rows: Rows) -> str:
 
 
 def _phases(rows: Rows) -> str:
-    lines = ["Where the time goes, as the controllers' own logs tell (seconds, medians), and the CPU of ours:", ""]
+    lines = ["Where the time goes, as the controllers' own logs report (seconds, medians), and the CPU of ours:", ""]
     for row in rows:
         if row["case"] not in {"F1", "C1", "S"}:
             continue

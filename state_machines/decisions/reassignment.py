@@ -30,7 +30,7 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.decision import ReplicaMove, TopicChange
 from state_machines.model.types import Assignment, PartitionState, ReplicaState, TopicPartition
 
-ASKED: Final = "reassignment asked for"
+ASKED: Final = "reassignment requested"
 BEGUN: Final = "reassignment begins: added replicas follow the leader"
 OVERRIDDEN: Final = "reassignment overridden: a new target replaces the one under way"
 COMPLETED: Final = "reassignment complete: the target replicas are in sync"

@@ -153,7 +153,7 @@ ELECTIONS: Final = Group(
         _call("back, shown", "describe_topic", until="0:[123]/1,2,3/1,2,3", after="reassign", topic="given"),
         _call("reassigned to no broker", "reassign", topic="given", partition=0, replicas=[1, 9]),
         _call("reassigned to the daemon", "reassign", topic="given", partition=0, replicas=[1, DAEMON]),
-        _call("reassigned to nobody", "reassign", topic="given", partition=0, replicas=[]),
+        _call("reassigned to an empty list", "reassign", topic="given", partition=0, replicas=[]),
         _call("reassigned, which there is not", "reassign", topic="missing", partition=0, replicas=[1]),
         _call("cancelled, where nothing is under way", "reassign", topic="given", partition=0, replicas=None),
     ),

@@ -70,7 +70,7 @@ ACCEPTED: Final = (
         "kafka-leader-election",
         lost=r".*NotAvailableException: Failed to elect leader for partition .* under strategy [\w()]+",
         extra=r".*NotAvailableException: .*",
-        why="An election that finds nobody has the same error, and a text that says why.",
+        why="An election that finds no leader has the same error, and a text that says why.",
     ),
     Accepted(
         "kafka-leader-election --election-type unclean --topic led-by-nobody",

@@ -25,7 +25,7 @@ prints every difference of their outputs and exit codes that is not explained be
 twice: with the admin endpoint as bootstrap server, and with the brokers. Nothing printed, and exit code 0, mean that
 these tools show no difference but for what this page says. The tools run by their own main methods in one JVM, where a
 start for each would take a second or two; `--separately` starts each as its script does. After a line that changes
-something, all brokers must show the same before the next one, which may ask any of them.
+something, all brokers must show the same before the next one, which may turn to any of them.
 
 {tools}
 """

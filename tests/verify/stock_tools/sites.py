@@ -39,7 +39,7 @@ BROKER_OPTIONS: Final[dict[str, Any]] = {
         "replica.fetch.response.max.bytes": 65_536,
     }
 }
-"""Elections happen when they are asked for; a throttled copy fetches little at a time; ACLs can be kept."""
+"""Elections happen when they are requested; a throttled copy fetches little at a time; ACLs can be kept."""
 SETTINGS: Final = {
     "controller.auto_leader_rebalance_enable": False,
     "controller.num_partitions": PARTITIONS,
@@ -50,10 +50,10 @@ SETTINGS: Final = {
 }
 """The daemon's, as the brokers have them; with patience, because here nothing is a fault of a slow machine."""
 INTERNAL: Final = ("__consumer_offsets", "__transaction_state")
-"""Else brokers create them when they are asked for, and place them at random."""
+"""Else brokers create them when a client requests them, and place them at random."""
 AS_INTERNAL: Final = ("--replica-assignment", "1:2:3,2:3:1,3:1:2", "--config", "cleanup.policy=compact")
 CHANGING: Final = re.compile(r"kafka-topics --(create|alter|delete)|kafka-leader-election|--(execute|cancel)")
-"""Lines after which all brokers must show the same before the next one: it may ask any of them."""
+"""Lines after which all brokers must show the same before the next one: it may turn to any of them."""
 
 
 class Result(NamedTuple):
