@@ -116,8 +116,8 @@ class Client:
         else:
             message = f"the daemon at {self._socket} broke the connection: {cause or error}"
         remedy = (
-            "see `systemctl status regent`; another socket is named by --server, REGENT_SERVER or http.socket; who "
-            "holds the role, `regent preflight` reads in ZooKeeper without a daemon"
+            "see `systemctl status regent`; another socket is named by --server, REGENT_SERVER or http.socket; "
+            "`regent preflight` reads the holder of the role in ZooKeeper without a daemon"
         )
         return Failure(Exit.UNREACHABLE, message, remedy)
 

@@ -73,7 +73,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("TIME", "time"),
         Column("KIND", "kind"),
         Column("WHAT", "what"),
-        Column("TOLD", "told"),
+        Column("EVENT", "told"),
         Column("EPOCH", "ctl_epoch", wide=True),
         Column("SEQ", "seq", wide=True),
         Column("REASON", "reason", wide=True),

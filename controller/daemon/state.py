@@ -114,7 +114,7 @@ class DaemonState:
         A second stop, or one while nothing can be written, does not wait.
         """
         again = self.stopping.is_set()
-        self.become(Mode.STOPPING, "asked to stop")
+        self.become(Mode.STOPPING, "a stop was requested")
         self.stopping.set()
         self._waiting.cancel()
         term = self.term

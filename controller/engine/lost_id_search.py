@@ -13,7 +13,7 @@ TRIES_MAX: Final = 4
 class LostIds:
     """Notes the topics without ids. Handlers change it; the query's task adds ``evidence`` and ``silent``.
 
-    ``topics``: name -> czxid of those whose id is not known; ``fresh``: no broker was asked for them yet; ``unsent``:
+    ``topics``: name -> czxid of those whose id is not known; ``fresh``: no broker was queried for them yet; ``unsent``:
     no broker was sent their metadata since. ``ids``: verdicts that have still to be written, ``found`` are not made up.
     ``none_had_one``: no topic that ran had an id when the term began, or an earlier one that noted it (``noted``).
     ``sent``: brokers that were sent topics without ids, ``late`` before they answered; ``sent_before``: an earlier term

@@ -116,7 +116,7 @@ def _policy(value: Value | None) -> str | None:
     if not value:
         return None if value is None else ""
     return (
-        f"brokers have create.topic.policy.class.name={value}, which the daemon that controls the cluster cannot ask: "
+        f"brokers have create.topic.policy.class.name={value}, which the daemon that controls the cluster cannot call: "
         "set controller.ignore_create_topic_policy = true to create topics without it, or hand the role back "
         "to the brokers"
     )

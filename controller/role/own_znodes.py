@@ -1,4 +1,4 @@
-"""Reads and writes regent's own znodes below ``/regent``: role flag, queue for the role, registry of daemon ids.
+"""Encodes and decodes regent's own znodes below ``/regent``: role flag, queue for the role, registry of daemon ids.
 
 | path | kind | content |
 |---|---|---|

@@ -97,7 +97,7 @@ class Scheduler:
                 queue = lane[0]
                 ready = queue.ready
                 entry = ready[0] if ready else None
-                # the short way of nearly all: one lock, at most one part, and nobody else near
+                # the short way of nearly all: one lock, at most one part, and no other procedure near
                 if (
                     entry is not None
                     and entry.plain

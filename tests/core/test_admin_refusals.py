@@ -61,7 +61,7 @@ def test_an_election_everywhere_is_refused_on_top() -> None:
     assert codes(refusal(request, 41)) == [41]
 
 
-def test_a_user_who_is_named_twice_has_one_result() -> None:
+def test_a_user_that_is_named_twice_has_one_result() -> None:
     body = b"\2\2u\1\0\3\2u\1\0\0\x10\0\1\1\0\2v\2\0\0\x10\0\1\1\0\0"
     request = request_codec(Api.ALTER_USER_SCRAM_CREDENTIALS, 0).read(Reader(body))
     response: Any = refusal(request, 41, "no")

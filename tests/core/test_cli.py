@@ -167,7 +167,7 @@ def test_a_standby_names_the_active_daemon_and_shows_unknown_numbers_as_dashes(v
     assert not {"brokers", "topics", "partitions", "offlinePartitions"} & item.keys()
 
 
-def test_a_missing_socket_and_one_without_a_daemon_are_told_apart(tmp_path: Path) -> None:
+def test_a_missing_socket_and_one_without_a_daemon_are_distinguished(tmp_path: Path) -> None:
     missing = regent("status", "--server", str(tmp_path / "no.sock"), code=Exit.UNREACHABLE)
     assert "no such socket" in missing.stderr
     assert "systemctl status regent" in missing.stderr

@@ -45,7 +45,7 @@ def test_the_offline_hand_back_is_offered_only_for_a_hand_back(line: str, offere
     result = regent(*line.split(), code=Exit.UNREACHABLE)
     assert "no daemon listens on" in result.stderr
     assert ("handback --offline" in result.stderr) == offered
-    assert "who holds the role, `regent preflight` reads in ZooKeeper" in result.stderr.replace("\n", " ")
+    assert "`regent preflight` reads the holder of the role in ZooKeeper" in result.stderr.replace("\n", " ")
 
 
 def test_a_demo_without_its_parts_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -186,7 +186,7 @@ async def test_a_topic_that_vanished_is_forgotten_and_one_of_the_same_name_start
 
 
 @in_world(before=running)
-async def test_a_topic_recreated_before_anybody_looked_is_a_new_one(w: World) -> None:
+async def test_a_topic_recreated_before_the_next_look_is_a_new_one(w: World) -> None:
     w.server.hold_watches(w.active.zk.session_id)
     await w.delete_topic("t")
     await w.topic("t", (2, 1), topic_id=bytes(15) + b"x")

@@ -117,7 +117,7 @@ def test_a_stranger_does_not_find_out_the_users(mechanism: str) -> None:
     assert len(salts) == 3
 
 
-def test_plain_needs_a_known_user_with_its_password_who_acts_for_itself() -> None:
+def test_plain_needs_a_known_user_that_acts_for_itself_and_its_password() -> None:
     assert Authenticator("PLAIN", {"a": "b"}).plain(b"a\0a\0b") == "a"
     assert Authenticator("PLAIN", {"a": "b"}).plain(b"\0a\0b") == "a"
     for wrong in (b"\0a\0", b"\0a\0c", b"\0x\0b", b"\0x\0", b"y\0a\0b", b"a", b"\0\xff\0b"):

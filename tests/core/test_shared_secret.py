@@ -126,7 +126,7 @@ def test_root_reports_the_trouble_that_the_daemon_will_have(
         (DAEMON, 0o000, "give the file"),
     ],
 )
-def test_a_user_who_may_not_read_the_file_reports_only_trouble_of_the_daemon(
+def test_a_user_that_may_not_read_the_file_reports_only_trouble_of_the_daemon(
     owner: int, mode: int, remedy: str | None, tmp_path: Path
 ) -> None:
     file = tmp_path / "admin-secret"
@@ -141,7 +141,7 @@ def test_a_user_who_may_not_read_the_file_reports_only_trouble_of_the_daemon(
 
 
 @pytest.mark.parametrize("may_enter", [True, False])
-def test_a_user_who_may_not_enter_the_folder_reports_no_trouble(may_enter: bool, tmp_path: Path) -> None:
+def test_a_user_that_may_not_enter_the_folder_reports_no_trouble(may_enter: bool, tmp_path: Path) -> None:
     file = tmp_path / "admin-secret"
     shared_secret(file)
     refused = mock.patch("os.open", side_effect=PermissionError(13, "Permission denied"))

@@ -107,7 +107,9 @@ async def test_every_operation_of_a_probe_is_judged_by_itself(zookeeper_chroot: 
         assert (state.stat.version, state.data) == (0, encode_state(1, 0, (1, 2), 1))
 
 
-async def test_who_may_change_an_acl_is_found_out_without_changing_it(zookeeper_chroot: str, tmp_path: Path) -> None:
+async def test_a_permission_to_change_an_acl_is_found_out_without_changing_it(
+    zookeeper_chroot: str, tmp_path: Path
+) -> None:
     async with session(zookeeper_chroot) as nobody, session(zookeeper_chroot, DIGEST) as regent:
         await fill(nobody)
         assert await may_change_acls(nobody, paths.CONTROLLER_EPOCH)
@@ -122,7 +124,7 @@ async def test_who_may_change_an_acl_is_found_out_without_changing_it(zookeeper_
         assert refused.level is Level.REFUSED
 
 
-async def test_the_release_is_told(zookeeper_chroot: str, tmp_path: Path) -> None:
+async def test_the_release_is_reported(zookeeper_chroot: str, tmp_path: Path) -> None:
     async with session(zookeeper_chroot) as zk:
         await ensure_top_level_paths(zk)
         found = await zookeeper_release(await context(zk, zookeeper_chroot, tmp_path))

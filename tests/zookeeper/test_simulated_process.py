@@ -70,7 +70,7 @@ async def _is(zk: KazooZooKeeper, expected: set[int]) -> bool:
     [("3.9-IV0", []), ("3.9-IV0", ["--full-answers"]), ("3.9-IV0", ["--exact"]), ("2.8", []), ("2.7-IV1", [])],
     ids=str,
 )
-async def test_a_daemon_tells_them_everything(
+async def test_a_daemon_sends_them_everything(
     zookeeper_chroot: str, tmp_path: Path, ibp: str, flags: list[str]
 ) -> None:
     async with brokers(zookeeper_chroot, tmp_path, "--ibp", ibp, *flags) as (process, zk):
