@@ -28,22 +28,22 @@ _TOP: Final = b"\0\0\0"
 """No tags in the header, top-level error 0."""
 _CODE: Final = Struct(">h?").pack
 _STOP_BYTES: Final = 10
-"""A partition of StopReplica without tags: number, leader epoch, whether to delete, no tags."""
+"""A partition of StopReplica without tags: number, leader epoch, the flag to delete, no tags."""
 _SHORT: Final = 0x80
-"""From here on a length takes more than one byte."""
+"""First length that takes more than one byte."""
 _LENGTHS: Final = tuple(map(varint, range(_SHORT)))
 
 
 class Body:
     """The bytes behind the head of a request; ``data`` is never changed. ``head`` is that of its first arrival."""
 
-    __slots__ = ("_answers", "_request", "data", "head")
+    __slots__ = ("_request", "_responses", "data", "head")
 
     def __init__(self, head: Head, data: bytes) -> None:
         self.head = head
         self.data = data
         self._request: Request | None = None
-        self._answers: dict[int, bytes] = {}
+        self._responses: dict[int, bytes] = {}
 
     def request(self, head: Head, *, keep: bool = False) -> Request:
         """Decodes the request; raises :class:`Malformed`. Kept entries are shared by all heads."""
@@ -60,9 +60,9 @@ class Body:
 
     def response(self, code: int) -> bytes:
         """Returns a full response, every partition with the error ``code``, from behind the correlation id on."""
-        found = self._answers.get(code)
+        found = self._responses.get(code)
         if found is None:
-            found = self._answers[code] = self._listed(code)
+            found = self._responses[code] = self._listed(code)
         return found
 
     def _listed(self, code: int) -> bytes:
@@ -94,7 +94,7 @@ class Bodies:
         return body
 
     def clear(self) -> None:
-        """Forgets all of them."""
+        """Forgets all bodies."""
         self._known.clear()
         self.kept_bytes = 0
 
@@ -137,7 +137,7 @@ def _scanned(data: bytes, version: int, code: int) -> bytes:
 
 
 def _stopped(data: bytes, version: int, code: int) -> bytes:
-    """Encodes the same of a StopReplica: one flat array of partitions, each with the name of its topic."""
+    """Encodes the partitions of a StopReplica's response: one flat array, each partition with the name of its topic."""
     reader = Reader(data, items_max=len(data))
     end = _CODE(code, False)
     listed: list[bytes] = []

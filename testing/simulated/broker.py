@@ -80,31 +80,31 @@ class SimulatedBroker:
 
     @property
     def controller_id(self) -> int:
-        """Controller of the last UpdateMetadata; -1 before the first."""
+        """Returns the controller of the last UpdateMetadata; -1 before the first."""
         return self.cache.controller_id
 
     @property
     def live(self) -> dict[int, Broker]:
-        """The live list of the last UpdateMetadata, the controller's own entry included."""
+        """Returns the live list of the last UpdateMetadata, the controller's own entry included."""
         return self.cache.live
 
     @property
     def metadata(self) -> dict[Key, MetadataEntry]:
-        """The metadata that it would send to clients."""
+        """Returns the metadata that the broker would send to clients."""
         return self.cache.partitions
 
     @property
     def replicas(self) -> dict[Key, Replica]:
-        """The replicas that it hosts in this incarnation, offline ones left out."""
+        """Returns the replicas that the broker hosts in this incarnation, offline ones left out."""
         return self.hosting.replicas
 
     def controller(self, listener: str) -> Endpoint | None:
-        """Returns the endpoint at which it would look for the controller."""
+        """Returns the endpoint at which the broker would look for the controller."""
         entry = self.live.get(self.controller_id)
         return entry.endpoint(listener) if entry is not None else None
 
     def fetches(self, key: Key, leader: int, leader_epoch: int) -> bool:
-        """Checks whether it follows ``leader`` in that leader epoch, so that it can catch up."""
+        """Checks whether the broker follows ``leader`` in that leader epoch, so that it can catch up."""
         replica = self.replicas.get(key)
         return (
             replica is not None
@@ -124,7 +124,7 @@ class SimulatedBroker:
     # -- incarnations and faults
 
     def restart(self, epoch: int) -> None:
-        """Begins a new incarnation: it forgets the metadata that it was sent and keeps its logs."""
+        """Begins a new incarnation: the broker forgets the metadata that it was sent and keeps its logs."""
         self.epoch = epoch
         self.controller_epoch = 0
         self.hosting.restart()
@@ -132,9 +132,9 @@ class SimulatedBroker:
         self.isr = IsrWork(self.hosting, self.cache, self.epoch, self.ibp)
 
     def registered(self, epoch: int) -> None:
-        """Sets its epoch, perhaps after the controller learned it, whose requests it has accepted already.
+        """Sets the epoch, perhaps after requests of a controller that learned it first.
 
-        The metadata that it was sent stays, and so do the ISR changes that it wants.
+        The metadata that the broker was sent stays, and so do the ISR changes that it wants.
         """
         self.epoch = self.isr.epoch = epoch
 

@@ -1,6 +1,6 @@
 """A simulated broker on a socket.
 
-*Lean*, the default: requests are timed, kept as bytes and answered at once, and decoded only for a query of the
+*Lean*, the default: requests are timed, kept as bytes and responded to at once, and decoded only for a query of the
 broker's view, so that a benchmark does not measure the broker. Epochs are checked as they come, partitions are not. A
 response lists none, or (``full_answers``) gives each the error 0, or 11 where this incarnation was sent the very same
 before. *Exact*: every request is decoded, and the response comes from the broker's state.
@@ -29,7 +29,7 @@ from testing.simulated.values import Head
 
 HOST: Final = "127.0.0.1"
 PORT_TRIES_MAX: Final = 20
-"""Among a hundred brokers with random ports two are likely to choose the same."""
+"""Tries to choose a port: among a hundred brokers with random ports two are likely to choose the same."""
 UNREGISTERED: Final = 0
 
 
@@ -86,12 +86,12 @@ class BrokerServer:
 
     @property
     def epoch(self) -> int:
-        """Broker epoch, 0 while it is not registered."""
+        """Returns the broker epoch, 0 while the broker is not registered."""
         return self.broker.epoch
 
     @property
     def registration(self) -> Broker:
-        """Its registration."""
+        """Returns the registration."""
         endpoints = tuple(Endpoint(name, HOST, self.port) for name in self.options.listeners)
         return Broker(self.id, self.epoch, endpoints)
 

@@ -82,7 +82,7 @@ class Commands:
         }
 
     def do_mark(self) -> Fields:
-        """Counts begin anew."""
+        """Begins the counts anew."""
         for server in self._fleet.servers.values():
             server.counts.clear()
         return {"at_ns": time.monotonic_ns()}
@@ -114,7 +114,7 @@ class Commands:
         response = timed.response
         return {
             "at_ns": timed.sent_ns,
-            "answered_ns": timed.answered_ns,
+            "received_ns": timed.received_ns,
             "error_code": response.error,
             "remaining": len(response.remaining),
         }
@@ -162,7 +162,7 @@ class Commands:
         return {"path": (await self._fleet.zk.create(notification.path, notification.data, sequential=True)).path}
 
     def do_recover(self, brokers: Sequence[int] = ()) -> Fields:
-        """Repairs log directories; it counts from the next registration on."""
+        """Repairs log directories; the repair counts from the next registration on."""
         for server in self._fleet.chosen(brokers or self._all()):
             server.broker.recover()
         return {}
@@ -224,9 +224,9 @@ class Commands:
         return {}
 
     async def do_catch_up(self, brokers: Sequence[int] = ()) -> Fields:
-        """Brings all replicas on live brokers in sync: leaders request it until nothing is left to request.
+        """Brings all replicas on live brokers in sync: leaders send requests until no change is left.
 
-        After ``prepare`` it is the brokers that were named there.
+        After ``prepare`` the leaders are on the brokers that were named there.
         """
         leaders, self._prepared = self._prepared, None
         if leaders is None:

@@ -28,14 +28,14 @@ RESPONSE_S_MAX: Final = 600.0
 
 
 class Impossible(RuntimeError):
-    """The command cannot be done; the message has the reason."""
+    """Reports a command that cannot be done; the message has the reason."""
 
 
 class Timed(Struct, frozen=True):
     """A response of the controller. Times are nanoseconds of the monotonic clock, connecting not included."""
 
     sent_ns: int
-    answered_ns: int
+    received_ns: int
     response: ShutdownResponse
 
 
@@ -81,7 +81,7 @@ class Fleet:
         await self.register(self.servers)
 
     async def close(self) -> None:
-        """Ends all of them and their sessions."""
+        """Ends all brokers and their sessions."""
         for server in self.servers.values():
             server.vanish()
         await asyncio.gather(*(session.close() for session in (*self._sessions.values(), self._shared)))
@@ -161,7 +161,7 @@ class Fleet:
         return known([server for server in chosen if server.epoch != UNREGISTERED])
 
     async def controller(self, broker: int) -> Endpoint:
-        """Returns where ``broker`` finds the controller: by its live list, else by the registrations."""
+        """Returns the controller's endpoint for ``broker``: by its live list, else by the registrations."""
         server = self.servers[broker]
         listener = server.options.listeners[0]
         _, knows = next(self.known([broker]), (server, server.broker))
@@ -189,7 +189,7 @@ class Fleet:
             sent_ns = time.monotonic_ns()
             async with asyncio.timeout(RESPONSE_S_MAX):
                 response = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
-            answered_ns = time.monotonic_ns()
+            received_ns = time.monotonic_ns()
         finally:
             connection.close()
-        return Timed(sent_ns, answered_ns, shutdown_response(response))
+        return Timed(sent_ns, received_ns, shutdown_response(response))

@@ -40,7 +40,7 @@ _GIVEN_UP: Final = frozenset(
 )
 
 InSync = Callable[[Key], Container[int]]
-"""Which replicas of a partition have caught up with its leader; the leader itself need not be among them."""
+"""Returns the replicas of a partition that have caught up with its leader; the leader itself need not be among them."""
 
 
 class InFlight(Struct, frozen=True):
@@ -78,7 +78,7 @@ class IsrWork:
 
     @property
     def waiting(self) -> int:
-        """Changes without a response or write yet."""
+        """Counts the changes without a response or write yet."""
         return len(self._unsent)
 
     def pending(self, key: Key) -> IsrChange | None:
@@ -120,7 +120,7 @@ class IsrWork:
     def alter_partition(self, correlation: int, offered: int = ALTER_PARTITION_MAX) -> bytes | None:
         """Returns the next request with everything that waits; None while one is in flight, or where nothing waits.
 
-        ``offered`` is the controller's highest version. Without a settled response (:meth:`answered`) the bytes of
+        ``offered`` is the controller's highest version. Without a settled response (:meth:`take_response`) the bytes of
         :attr:`in_flight` are sent again, to the controller of that moment.
         """
         if self.in_flight is not None or not self._unsent:
@@ -132,10 +132,10 @@ class IsrWork:
         self.in_flight = InFlight(correlation, version, frame, changes)
         return frame
 
-    def answered(self, frame: bytes) -> bool:
-        """Takes the response; False where it is not settled, because a NOT_CONTROLLER is in it.
+    def take_response(self, frame: bytes) -> bool:
+        """Takes the response; returns False where it is not settled, because it contains NOT_CONTROLLER.
 
-        A response to anything but the request in flight changes nothing. Raises :class:`Malformed`.
+        A response to another request than that in flight changes nothing. Raises :class:`Malformed`.
         """
         request = self.in_flight
         if request is None or int.from_bytes(frame[:4], "big") != request.correlation:

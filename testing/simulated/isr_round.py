@@ -20,7 +20,7 @@ ROUNDS_MAX: Final = 100
 
 
 class Leader:
-    """A broker that may want ISR changes, and its connection to the controller, if it sends it any."""
+    """A broker that may want ISR changes, and its connection to the controller, if it has one."""
 
     def __init__(self, broker: SimulatedBroker, connection: Connection | None) -> None:
         self.broker = broker
@@ -87,7 +87,7 @@ async def _request(broker: SimulatedBroker, connection: Connection, correlation:
     assert frame is not None, "something waits, and nothing is in flight"
     async with asyncio.timeout(RESPONSE_S_MAX):
         response = await connection.exchange([len(frame).to_bytes(4, "big"), frame])
-    if not broker.isr.answered(response):
+    if not broker.isr.take_response(response):
         raise Impossible(f"broker {broker.id} sent AlterPartition to a broker that is not the controller")
 
 

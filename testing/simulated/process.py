@@ -43,8 +43,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--own-sessions", action="store_true", help="one ZooKeeper session per broker, not one for all")
     parser.add_argument("--listeners", default="INTERNAL", help="names of the PLAINTEXT listeners, by commas")
     parser.add_argument("--ibp", type=Ibp.parse, default=DEFAULT)
-    parser.add_argument("--exact", action="store_true", help="decode every request at once and answer from the state")
-    parser.add_argument("--full-answers", action="store_true", help="lean answers list every partition")
+    parser.add_argument("--exact", action="store_true", help="decode every request at once and respond from the state")
+    parser.add_argument("--full-answers", action="store_true", help="lean responses list every partition")
     found = parser.parse_args(given)
     if found.brokers is None:
         found.brokers = range(found.first_id, found.first_id + found.count)

@@ -15,7 +15,7 @@ DESCRIBE_CONFIGS_VERSION: Final = 4
 _OFFERED: Final = {**VERSIONS, Api.API_VERSIONS: (0, 3), Api.DESCRIBE_CONFIGS: (4, 4)}
 _FLEXIBLE_SINCE: Final = 3
 _STATIC, _STRING = b"\4", b"\2"
-"""Where a setting comes from, and its type."""
+"""Source of a setting, and its type."""
 
 
 def respond_to_query(frame: bytes, settings: dict[str, str]) -> bytes:

@@ -1,6 +1,6 @@
-"""``regent run`` without what protects a daemon from its own freeze: only the fence and the brokers are left.
+"""``regent run`` without its protection from its own freeze: only the fence and the brokers are left.
 
-No stall guard, a lease that never ends, and deaf to the watches on its own claim.
+It has no stall guard and a lease that never ends, and it ignores the watches on its own claim.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class Endless(Lease):
         return self.session_timeout_s
 
 
-hears = Term.watched
+handle = Term.watched
 
 
-def deaf(self: Term, event: WatchEvent) -> None:
+def watched_without_claim(self: Term, event: WatchEvent) -> None:
     """Drops watch events of the claim, and handles all others."""
     if event.path not in {paths.CONTROLLER, paths.CONTROLLER_EPOCH}:
-        hears(self, event)
+        handle(self, event)
 
 
 def main() -> int:
@@ -43,7 +43,7 @@ def main() -> int:
     parser.add_argument("--config", type=Path)
     parser.add_argument("--takeover", action="store_true")
     given = parser.parse_args()
-    Term.watched = deaf  # type: ignore[method-assign]
+    Term.watched = watched_without_claim  # type: ignore[method-assign]
     settings = load(given.config).settings
     return uvloop.run(
         run(settings, takeover=given.takeover, guarded=False, new_lease=lambda session_s, _: Endless(session_s))

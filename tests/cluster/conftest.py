@@ -32,10 +32,10 @@ async def stage(shared_scene: Scene) -> Scene:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests without the shared cluster go first, or in another process: while their loops run its load stands still.
+    """Puts tests without the shared cluster first, or in another process: while their loops run its load stands still.
 
-    After a pause longer than a request may take, the load's producer gives up records that it had numbered, and no
-    broker takes what comes after the gap.
+    After a pause longer than a request may take, the load's producer gives up records that it had numbered. Then no
+    broker accepts the records after the gap.
     """
     here = [at for at, item in enumerate(items) if Path(__file__).parent in item.path.parents]
     ordered = sorted((items[at] for at in here), key=on_stage)

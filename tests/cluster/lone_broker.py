@@ -75,7 +75,7 @@ class LoneBroker:
         listed = await self._zk.children(paths.LOG_DIR_EVENTS)
         return listed is not None and bool(listed[0])
 
-    async def mend_logs(self) -> None:
+    async def repair_logs(self) -> None:
         await self.stop()
         for directory in self._failed:
             directory.unlink()

@@ -50,7 +50,7 @@ class LossyProxy(Proxy):
         await self._frames(reader, writer, self._sent)
 
     async def _down(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._frames(reader, writer, self._answered)
+        await self._frames(reader, writer, self._replied)
 
     async def _frames(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: Callable[[bytes], bool]
@@ -78,7 +78,7 @@ class LossyProxy(Proxy):
             self._awaited = xid
         return not self._before
 
-    def _answered(self, body: bytes) -> bool:
+    def _replied(self, body: bytes) -> bool:
         if self._awaited is None or len(body) < _REPLY.size:
             return True
         xid, _, error = _REPLY.unpack_from(body)

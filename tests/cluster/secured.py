@@ -78,5 +78,5 @@ class Secured:
 
 
 def stored_password(daemon: RegentProcess, text: str) -> None:
-    """Another line in the daemon's file of its own user."""
+    """Writes another line into the daemon's file of its own user."""
     (daemon.folder / "sasl").write_text(text, encoding="utf-8")

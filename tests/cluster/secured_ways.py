@@ -52,7 +52,7 @@ async def drains_nothing(w: World, secured: Secured, daemon: RegentProcess) -> N
     assert registered is not None
     connection = await SecureTransport(tls, None).connect("127.0.0.1", daemon.port, lambda: None)
     frame = controlled_shutdown(1, 1, registered.czxid)
-    answer = shutdown_response(await connection.exchange([len(frame).to_bytes(4, "big"), frame]))
+    response = shutdown_response(await connection.exchange([len(frame).to_bytes(4, "big"), frame]))
     connection.close()
-    assert (answer.error, "no broker presents the certificate" in daemon.log_text()) == (31, True)
+    assert (response.error, "no broker presents the certificate" in daemon.log_text()) == (31, True)
     assert {state.leader for _, state in (await w.states()).values() if state is not None} == {1, 2}

@@ -30,22 +30,22 @@ async def test_metadata_at_the_endpoint_names_the_daemon_as_controller(stage: Sc
         nodes = {*stage.w.cluster.brokers, stage.daemon.id}
 
         async def named() -> bool:
-            async with await client(at) as asking:
-                found = await asking.metadata([TOPIC])
+            async with await client(at) as connected:
+                found = await connected.metadata([TOPIC])
                 return found.controller_id == stage.daemon.id
 
         await eventually(named, 20.0)
-        async with await client(at) as asking:
-            offered = asking.api_versions
+        async with await client(at) as connected:
+            offered = connected.api_versions
             assert not BETWEEN_BROKERS & offered.keys()
             assert {key: offered[key] for key in CALLS} == CALLS
-            seen, described = await asking.metadata(), await asking.describe_cluster()
+            seen, described = await connected.metadata(), await connected.describe_cluster()
             assert seen.controller_id == described.controller_id == stage.daemon.id
             assert {n.id for n in seen.nodes} == {n.id for n in described.nodes} == nodes
             assert [(n.host, n.port) for n in seen.nodes if n.id == stage.daemon.id] == [("127.0.0.1", at.port)]
             assert len(seen.topics[TOPIC].partitions) == len(stage.load.spots)
-            assert await asking.broker_configs(stage.daemon.id) == {}
-            assert await asking.log_dirs() == {"-": 0}
+            assert await connected.broker_configs(stage.daemon.id) == {}
+            assert await connected.log_dirs() == {"-": 0}
     await stage.proven()
 
 
@@ -90,8 +90,8 @@ async def test_a_broker_that_dies_behind_the_endpoint_ends_the_connections_of_it
         assert lost < len(askers), "brokers are chosen at random"
 
         async def served() -> bool:
-            async with await client(at) as asking:
-                return bool((await asking.metadata([TOPIC])).topics)
+            async with await client(at) as connected:
+                return bool((await connected.metadata([TOPIC])).topics)
 
         await eventually(served, 20.0)
         await stage.w.cluster.revive(1)

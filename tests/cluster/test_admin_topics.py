@@ -49,8 +49,8 @@ async def test_any_broker_is_a_bootstrap_server_while_the_endpoint_lives(stage: 
 
         async def listed_everywhere() -> bool:
             for broker in stage.w.cluster.brokers.values():
-                async with await BrokerClient.connect("127.0.0.1", broker.client_port) as asking:
-                    nodes = {node.id: node.port for node in (await asking.metadata([])).nodes}
+                async with await BrokerClient.connect("127.0.0.1", broker.client_port) as connected:
+                    nodes = {node.id: node.port for node in (await connected.metadata([])).nodes}
                 if nodes.get(stage.daemon.id) != at.port:
                     return False
             return True

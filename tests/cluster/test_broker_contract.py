@@ -49,7 +49,7 @@ async def leading() -> AsyncIterator[tuple[LoneBroker, ControllerListener]]:
         await listener.stop()
 
 
-class RealAsking:
+class RealLeaders:
     """Responds as controller to a broker whose leaders soon shrink their ISRs."""
 
     def __init__(self, broker: LoneBroker, topic_id: bytes) -> None:
@@ -101,22 +101,22 @@ class TestRealLeader(IsrContract):
     """Receives ISR changes from Kafka 3.9."""
 
     @pytest.fixture
-    def asking(self, leading: tuple[LoneBroker, ControllerListener]) -> RealAsking:
-        found = RealAsking(leading[0], uuid.uuid4().bytes)
+    def leaders(self, leading: tuple[LoneBroker, ControllerListener]) -> RealLeaders:
+        found = RealLeaders(leading[0], uuid.uuid4().bytes)
         leading[1].serve(found)
         return found
 
     @pytest_asyncio.fixture(loop_scope="module")
     async def director(
-        self, asking: RealAsking, leading: tuple[LoneBroker, ControllerListener]
+        self, leaders: RealLeaders, leading: tuple[LoneBroker, ControllerListener]
     ) -> AsyncIterator[Director]:
         number = next(_tests)
         found = Director(
-            asking.broker,
+            leaders.broker,
             f"topic-{number}",
             number * EPOCHS_PER_TEST,
             NEW,
-            topic_id=asking.topic_id,
+            topic_id=leaders.topic_id,
             controller_port=leading[1].port,
         )
         yield found

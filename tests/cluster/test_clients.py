@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from testing.znodes import create_topic, read_topic
 from tests.cluster.scene import Scene
 
-ASKED_AT_RANDOM_MAX = 40
+REQUESTS_AT_RANDOM_MAX = 40
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -89,7 +89,7 @@ async def test_transactions_commit_and_abort_and_producer_ids_are_allocated_once
     await stage.w.cluster.brokers[2].shut_down()
     await stage.w.cluster.brokers[2].boot()
     after = before
-    for _ in range(ASKED_AT_RANDOM_MAX):  # a producer asks any broker for its id, the fresh one sooner or later
+    for _ in range(REQUESTS_AT_RANDOM_MAX):  # producers request ids from random brokers, also the fresh one
         async with AIOKafkaProducer(bootstrap_servers=stage.w.cluster.bootstrap, enable_idempotence=True) as one:
             await one.send_and_wait(topic, b"more", partition=0)
         after = await stage.w.producer_ids()

@@ -27,12 +27,12 @@ async def test_an_expired_token_is_removed_from_zookeeper_and_from_the_broker(tm
         )
         tools = Tools(w.cluster.bootstrap[0], tmp_path)
 
-        async def asked(*arguments: str) -> Finished:
+        async def run(*arguments: str) -> Finished:
             done = await tools.run("kafka-delegation-tokens", "--command-config", str(client), *arguments)
             assert done.code == 0, done
             return done
 
-        made = [await asked("--create", "--max-life-time-period", life) for life in (LONG_MS, SHORT_MS)]
+        made = [await run("--create", "--max-life-time-period", life) for life in (LONG_MS, SHORT_MS)]
 
         async def one_left() -> bool:
             return len(await token_ids(w.zk)) == 1
@@ -42,7 +42,7 @@ async def test_an_expired_token_is_removed_from_zookeeper_and_from_the_broker(tm
         assert [left in token.out for token in made] == [True, False]
 
         async def forgotten() -> bool:
-            known = (await asked("--describe", "--owner-principal", "User:alice")).out
+            known = (await run("--describe", "--owner-principal", "User:alice")).out
             return "Total number of tokens : 1" in known and left in known
 
         await eventually(forgotten, 60.0)

@@ -38,9 +38,9 @@ async def led(stage: Scene, topic: str, isr: set[int]) -> bool:
     return whole and len(states) == PARTITIONS
 
 
-async def ask(stage: Scene, topic: str, replicas: tuple[int, ...]) -> None:
-    wish = [{"topic": topic, "partition": p, "replicas": replicas} for p in range(PARTITIONS)]
-    await stage.w.zk.create(paths.REASSIGN_PARTITIONS, json.dumps({"version": 1, "partitions": wish}).encode())
+async def request(stage: Scene, topic: str, replicas: tuple[int, ...]) -> None:
+    wanted = [{"topic": topic, "partition": p, "replicas": replicas} for p in range(PARTITIONS)]
+    await stage.w.zk.create(paths.REASSIGN_PARTITIONS, json.dumps({"version": 1, "partitions": wanted}).encode())
 
 
 async def moved(stage: Scene, topic: str, replicas: tuple[int, ...]) -> bool:
@@ -61,7 +61,7 @@ async def moved(stage: Scene, topic: str, replicas: tuple[int, ...]) -> bool:
 @pytest.mark.seed("S4-51", "S4-54", "S4-57", "S4-59", "S4-60", "S4-61", "S4-77")
 async def test_replicas_move_and_their_old_logs_are_deleted(stage: Scene) -> None:
     topic = await create(stage, RING[0])
-    await ask(stage, topic, RING[1])
+    await request(stage, topic, RING[1])
     await eventually(lambda: moved(stage, topic, RING[1]), 60.0)
     await stage.proven()
 
@@ -71,12 +71,12 @@ async def test_replicas_move_and_their_old_logs_are_deleted(stage: Scene) -> Non
 async def test_a_reassignment_ends_after_a_destination_was_dead(stage: Scene) -> None:
     topic = await create(stage, RING[0])
     await stage.w.cluster.brokers[3].kill()
-    await ask(stage, topic, RING[1])
-    await eventually(lambda: asked(stage, topic), 30.0)
+    await request(stage, topic, RING[1])
+    await eventually(lambda: begun(stage, topic), 30.0)
     await stage.w.cluster.revive(3)
     await eventually(lambda: moved(stage, topic, RING[1]), 60.0)
     await stage.proven()
 
 
-async def asked(stage: Scene, topic: str) -> bool:
+async def begun(stage: Scene, topic: str) -> bool:
     return all(found.moving for found in (await placed(stage, topic)).values())

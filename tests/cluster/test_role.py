@@ -36,7 +36,7 @@ async def test_handback_and_takeover_under_load_move_no_leader(stage: Scene) -> 
     after = await stage.w.states()
     moved = {name for name, leader in leaders(after).items() if leader != before[name]}
     assert {name for name in moved if leaders(after)[name] != after[name][0][0]} == set(), (
-        "Kafka's controller moves leaders home by itself once it had the role for five seconds; nobody moves any other"
+        "five seconds after its election Kafka's controller moves leaders home; no other leader moves"
     )
     await eventually(lambda: stage.w.cluster.brokers[holder].log_has("Resigned"), 10.0)
     await stage.proven()

@@ -14,7 +14,7 @@ from tests.polling import eventually
 
 SHARED = {"inter.broker.listener.name": "CLIENT"}
 FOUND = "Recorded new ZK controller, from now on will use node 127.0.0.1:{port}"
-"""What a broker logs when it looks its controller up for AlterPartition."""
+"""Line in a broker's log when the broker looks its controller up for AlterPartition."""
 SHUT_DOWN = "Controlled shutdown request returned successfully"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testing.embedded.cluster import EmbeddedCluster
-from tests.contracts.simulated_process import brokers, told_everything
+from tests.contracts.simulated_process import all_is_sent, brokers
 
 
 @pytest.mark.parametrize("ibp", ["3.9-IV0", "2.7-IV1"])
@@ -17,4 +17,4 @@ async def test_simulated_brokers_receive_all_metadata_from_kafkas_own_controller
         EmbeddedCluster(1, broker_options=options) as cluster,
         brokers(cluster.connect, tmp_path, "--ibp", ibp) as (process, zk),
     ):
-        await told_everything(process, zk, controller=1)
+        await all_is_sent(process, zk, controller=1)

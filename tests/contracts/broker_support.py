@@ -1,6 +1,6 @@
-"""What the contract of brokers is written with: a controller of raw requests, and the broker that it speaks to.
+"""Kit of the contract of brokers: a controller that sends raw requests, and the broker that receives them.
 
-Every answer is read in full by kio, every request is encoded as the product encodes it.
+kio reads every response in full; the product encodes every request.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from state_machines.model.types import Assignment, Broker, Endpoint, PartitionRo
 
 CONTROLLER = 1_000_001
 KNOWN_BROKERS = (1, 2, 3)
-"""The broker that is spoken to is 1; nobody listens at the addresses of the others."""
+"""Brokers of the live list. Broker 1 receives the requests; at the addresses of the others no process listens."""
 OLD, NEW = Ibp.parse("2.7-IV1"), Ibp.parse("3.9")
 ID, OTHER_ID = b"1" * 16, b"2" * 16
 OWN_ID = b""
 """Stands for the topic id of the director."""
-NOBODY_PORT = 1
-"""Nobody listens there."""
+CLOSED_PORT = 1
+"""A port without a listener."""
 
 _STOP = Struct(">ii?x").pack
 
@@ -32,15 +32,15 @@ Errors = dict[int, int]
 """Error by partition."""
 
 
-class Answer(NamedTuple):
-    """Top-level error, and the error of each partition that the answer lists."""
+class Response(NamedTuple):
+    """Top-level error, and the error of each partition that the response lists."""
 
     top: int
     each: Errors
 
 
 class Known(NamedTuple):
-    """A partition as the broker tells clients."""
+    """A partition as the broker sends it to clients."""
 
     leader: int
     leader_epoch: int
@@ -53,25 +53,25 @@ class Subject(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Its broker epoch."""
+        """Returns the broker epoch."""
 
     async def exchange(self, frame: bytes) -> bytes:
-        """Sends a request; both without their lengths."""
+        """Sends a request and returns its response, both without their lengths."""
 
     async def restart(self) -> None:
-        """It comes back with a higher epoch and its logs."""
+        """Restarts the broker with a higher epoch and its logs."""
 
     async def metadata(self, topic: str) -> tuple[bytes | None, dict[int, Known]]:
-        """Id and partitions of a topic in its metadata; none where it does not know the topic."""
+        """Returns id and partitions of a topic in the metadata; none where the broker does not know the topic."""
 
     async def live(self) -> tuple[int, frozenset[int]]:
-        """Controller and live brokers in its metadata."""
+        """Returns controller and live brokers in the metadata."""
 
     async def fail_log(self, topic: str, partition: int) -> None:
-        """The log directory that holds the log fails."""
+        """Fails the log directory that holds a partition's log."""
 
-    async def mend_logs(self) -> None:
-        """The log directories are as they were; the broker restarts."""
+    async def repair_logs(self) -> None:
+        """Repairs the log directories and restarts the broker."""
 
 
 class Director:
@@ -85,7 +85,7 @@ class Director:
         ibp: Ibp,
         *,
         topic_id: bytes = ID,
-        controller_port: int = NOBODY_PORT,
+        controller_port: int = CLOSED_PORT,
     ) -> None:
         self.subject = subject
         self.topic_id = topic_id
@@ -95,7 +95,7 @@ class Director:
         self.ibp = ibp
         self._correlation = 0
 
-    # -- what a test says
+    # -- requests of a test
 
     async def lead(
         self,
@@ -107,8 +107,8 @@ class Director:
         topic_id: bytes | None = OWN_ID,
         is_new: bool = True,
         **envelope: Any,
-    ) -> Answer:
-        """LeaderAndIsr with these leader epochs by partition (a number: partition 0)."""
+    ) -> Response:
+        """Sends LeaderAndIsr with these leader epochs by partition (a number: partition 0)."""
         encoder = PartitionEncoder(envelope.get("ibp", self.ibp))
         rows = [
             self._row(partition, leader, epoch, replicas, partition_epoch)
@@ -126,20 +126,20 @@ class Director:
         live: Iterable[int] = KNOWN_BROKERS,
         topic_id: bytes | None = OWN_ID,
         **envelope: Any,
-    ) -> Answer:
-        """UpdateMetadata with these leader epochs by partition, or the live list alone."""
-        said = EMPTY_BODY
+    ) -> Response:
+        """Sends UpdateMetadata with these leader epochs by partition, or the live list alone."""
+        encoded = EMPTY_BODY
         if epochs is not None:
             encoder = PartitionEncoder(envelope.get("ibp", self.ibp))
             rows = [self._row(partition, leader, epoch, (1, 2, 3), 0) for partition, epoch in epochs.items()]
             known = encoder.topic(self._topic(topic_id))
-            said = body([topic_piece(known, [head(row) + metadata_tail(()) for row in rows])])
-        ports = {**dict.fromkeys(live, NOBODY_PORT), CONTROLLER: self._controller_port}
+            encoded = body([topic_piece(known, [head(row) + metadata_tail(()) for row in rows])])
+        ports = {**dict.fromkeys(live, CLOSED_PORT), CONTROLLER: self._controller_port}
         listed = [Broker(b, 1, (Endpoint("INTERNAL", "127.0.0.1", port),)) for b, port in ports.items()]
-        return await self._send(Api.UPDATE_METADATA, said, live=live_list(listed), **envelope)
+        return await self._send(Api.UPDATE_METADATA, encoded, live=live_list(listed), **envelope)
 
-    async def stop(self, epochs: Mapping[int, int] | int, *, delete: bool = False, **envelope: Any) -> Answer:
-        """StopReplica with these leader epochs by partition (a number: partition 0)."""
+    async def stop(self, epochs: Mapping[int, int] | int, *, delete: bool = False, **envelope: Any) -> Response:
+        """Sends StopReplica with these leader epochs by partition (a number: partition 0)."""
         named = {0: epochs} if isinstance(epochs, int) else epochs
         entries = [
             p.to_bytes(4, "big") + e.to_bytes(4, "big", signed=True) + bytes((delete, 0)) for p, e in named.items()
@@ -148,11 +148,11 @@ class Director:
         return await self._send(Api.STOP_REPLICA, stopped, **envelope)
 
     def rise(self) -> int:
-        """The next controller epoch; returns the one before."""
+        """Raises the controller epoch; returns the one before."""
         self.controller_epoch += 1
         return self.controller_epoch - 1
 
-    # -- how it is said
+    # -- encoding
 
     def _topic(self, topic_id: bytes | None) -> Topic:
         return Topic(0, self.topic, self.topic_id if topic_id == OWN_ID else topic_id, (), 0, 1)
@@ -173,10 +173,10 @@ class Director:
         controller_epoch: int | None = None,
         broker_epoch: int | None = None,
         kraft: bool = False,
-    ) -> Answer:
-        spoken = ibp or self.ibp
+    ) -> Response:
+        version = ibp or self.ibp
         epoch = self.controller_epoch if controller_epoch is None else controller_epoch
-        requests = Requests(spoken, controller, epoch)
+        requests = Requests(version, controller, epoch)
         self._correlation += 1
         head_of = self._correlation, self.subject.epoch if broker_epoch is None else broker_epoch
         if api is Api.LEADER_AND_ISR:
@@ -188,22 +188,22 @@ class Director:
         frame = b"".join(parts)[4:]
         if kraft:
             frame = _as_kraft(frame, controller)
-        answer = await self.subject.exchange(frame)
-        return _read(api, requests.versions[api], answer, self._correlation)
+        response = await self.subject.exchange(frame)
+        return _read(api, requests.versions[api], response, self._correlation)
 
 
 def _as_kraft(frame: bytes, controller: int) -> bytes:
-    """The same with ``isKRaftController``."""
+    """Sets ``isKRaftController`` in a request."""
     at = frame.index(controller.to_bytes(4, "big") + b"\0") + 4
     return frame[:at] + b"\1" + frame[at + 1 :]
 
 
-def _read(api: Api, version: int, frame: bytes, correlation: int) -> Answer:
+def _read(api: Api, version: int, frame: bytes, correlation: int) -> Response:
     entity = kio_messages.decode_response(api, version, frame, correlation)
     if api is Api.UPDATE_METADATA:
-        return Answer(int(entity.error_code), {})
+        return Response(int(entity.error_code), {})
     if api is Api.LEADER_AND_ISR and version >= 5:
         listed = [error for topic in entity.topics for error in topic.partition_errors]
     else:
         listed = list(entity.partition_errors)
-    return Answer(int(entity.error_code), {error.partition_index: int(error.error_code) for error in listed})
+    return Response(int(entity.error_code), {error.partition_index: int(error.error_code) for error in listed})

@@ -1,7 +1,8 @@
-"""What a broker makes of the requests of controllers: the same scripts for simulated brokers and for a real one.
+"""Contract of a broker under a controller's requests: the same scripts for simulated brokers and for a real one.
 
-A subclass needs a fixture ``director`` (see :class:`tests.contracts.broker_support.Director`): a topic that no other
-test names, a controller epoch above all earlier ones, the broker with an empty metadata cache or none of that topic.
+A subclass needs a fixture ``director`` (see :class:`tests.contracts.broker_support.Director`). It has a topic that no
+other test names and a controller epoch above all earlier ones. Its broker has an empty metadata cache, or none of that
+topic.
 """
 
 from __future__ import annotations
@@ -9,32 +10,32 @@ from __future__ import annotations
 import pytest
 
 from brokers.wire.errors import Error
-from tests.contracts.broker_support import CONTROLLER, ID, OLD, OTHER_ID, Answer, Director, Known
+from tests.contracts.broker_support import CONTROLLER, ID, OLD, OTHER_ID, Director, Known, Response
 
-OK = Answer(0, {0: 0})
-KNOWN_ALREADY = Answer(0, {0: 11})
-DONE = Answer(0, {})
+OK = Response(0, {0: 0})
+KNOWN_ALREADY = Response(0, {0: 11})
+DONE = Response(0, {})
 
 
 class EpochContract:
-    """Whose requests count."""
+    """Checks the epochs that requests need."""
 
     @pytest.mark.kafka(
         "BrokerEpochIntegrationTest.testControlRequestWithStaleBrokerEpoch",
         "BrokerEpochIntegrationTest.testControlRequestWithCorrectBrokerEpoch",
     )
-    async def test_a_request_for_the_incarnation_before_does_nothing(self, director: Director) -> None:
+    async def test_a_request_for_an_earlier_incarnation_has_no_effect(self, director: Director) -> None:
         stale = director.subject.epoch - 1
         await director.update({0: 4})
-        assert await director.lead({0: 5, 1: 5}, broker_epoch=stale) == Answer(77, {0: 77, 1: 77})
-        assert await director.update({0: 5}, live=(), broker_epoch=stale) == Answer(77, {})
-        assert await director.stop({0: 5}, broker_epoch=stale) == Answer(77, {}), "StopReplica lists nothing"
+        assert await director.lead({0: 5, 1: 5}, broker_epoch=stale) == Response(77, {0: 77, 1: 77})
+        assert await director.update({0: 5}, live=(), broker_epoch=stale) == Response(77, {})
+        assert await director.stop({0: 5}, broker_epoch=stale) == Response(77, {}), "StopReplica lists nothing"
         assert (await director.subject.metadata(director.topic))[1][0].leader_epoch == 4
         assert (await director.subject.live())[1] == {1, 2, 3, CONTROLLER}
         assert await director.lead(5) == OK
 
     @pytest.mark.kafka("BrokerEpochIntegrationTest.testControlRequestWithNewerBrokerEpoch")
-    async def test_no_broker_epoch_and_a_later_one_are_taken(self, director: Director) -> None:
+    async def test_requests_without_a_broker_epoch_or_with_a_later_one_are_accepted(self, director: Director) -> None:
         assert await director.update(broker_epoch=-1) == DONE
         assert await director.lead(0, broker_epoch=-1) == OK
         assert await director.lead(1, broker_epoch=director.subject.epoch + 1) == OK
@@ -44,15 +45,15 @@ class EpochContract:
         "LeaderElectionTest.testLeaderElectionWithStaleControllerEpoch",
         "BrokerEpochIntegrationTest.testControlRequestWithCorrectBrokerEpoch",
     )
-    async def test_the_highest_controller_epoch_counts_whoever_has_it(self, director: Director) -> None:
+    async def test_requests_need_the_highest_controller_epoch_from_any_controller(self, director: Director) -> None:
         await director.update()
         assert await director.lead(0) == OK
         old = director.rise()
-        assert await director.stop({7: -1}) == Answer(0, {7: 0}), "StopReplica raises it as well"
-        assert await director.lead({0: 1, 1: 0}, controller_epoch=old) == Answer(11, {0: 11, 1: 11})
-        assert await director.update({0: 1}, controller_epoch=old) == Answer(11, {})
-        assert await director.stop({0: 1}, controller_epoch=old) == Answer(11, {})
-        assert await director.lead(1, controller=CONTROLLER + 1) == OK, "an equal epoch of another id is taken"
+        assert await director.stop({7: -1}) == Response(0, {7: 0}), "StopReplica raises it as well"
+        assert await director.lead({0: 1, 1: 0}, controller_epoch=old) == Response(11, {0: 11, 1: 11})
+        assert await director.update({0: 1}, controller_epoch=old) == Response(11, {})
+        assert await director.stop({0: 1}, controller_epoch=old) == Response(11, {})
+        assert await director.lead(1, controller=CONTROLLER + 1) == OK, "an equal epoch of another id is accepted"
 
     async def test_after_a_restart_the_first_controller_counts_and_everything_is_new(self, director: Director) -> None:
         await director.update({0: 3})
@@ -61,35 +62,35 @@ class EpochContract:
         await director.subject.restart()
         assert director.subject.epoch > before
         assert (await director.subject.metadata(director.topic))[1] == {}
-        assert await director.lead(3, broker_epoch=before) == Answer(77, {0: 77})
+        assert await director.lead(3, broker_epoch=before) == Response(77, {0: 77})
         await director.update()
         assert await director.lead(3, is_new=False) == OK
         assert await director.lead(3, is_new=False) == KNOWN_ALREADY
 
-    async def test_a_quorum_controller_is_not_understood(self, director: Director) -> None:
-        assert (await director.lead({0: 0, 1: 0}, kraft=True)) == Answer(-1, {0: -1, 1: -1})
+    async def test_requests_of_a_quorum_controller_are_refused(self, director: Director) -> None:
+        assert (await director.lead({0: 0, 1: 0}, kraft=True)) == Response(-1, {0: -1, 1: -1})
         assert (await director.update(kraft=True)).top == -1
-        assert await director.stop({0: 0}, kraft=True) == Answer(-1, {0: -1})
+        assert await director.stop({0: 0}, kraft=True) == Response(-1, {0: -1})
         assert await director.update() == DONE
         assert await director.lead(0) == OK
 
 
 class LeaderContract:
-    """LeaderAndIsr, partition by partition."""
+    """Checks LeaderAndIsr, partition by partition."""
 
     async def test_only_a_higher_leader_epoch_is_heeded(self, director: Director) -> None:
         await director.update()
         assert await director.lead(5) == OK
-        assert await director.lead({0: 5, 1: 0}) == Answer(0, {0: 11, 1: 0})
+        assert await director.lead({0: 5, 1: 0}) == Response(0, {0: 11, 1: 0})
         assert await director.lead(4) == KNOWN_ALREADY
         assert await director.lead(6) == OK
         assert await director.lead(6, leader=2) == KNOWN_ALREADY
 
-    async def test_an_older_partition_epoch_is_passed_over_in_silence(self, director: Director) -> None:
+    async def test_a_request_with_an_older_partition_epoch_succeeds_without_effect(self, director: Director) -> None:
         await director.update()
         assert await director.lead(1, partition_epoch=9) == OK
         assert await director.lead(2, partition_epoch=8) == OK
-        assert await director.lead(2, partition_epoch=8) == OK, "leader epoch 2 was not taken"
+        assert await director.lead(2, partition_epoch=8) == OK, "leader epoch 2 had no effect"
         assert await director.lead(2, leader=2, partition_epoch=8) == OK
         assert await director.lead(2, partition_epoch=9) == OK
         assert await director.lead(2, partition_epoch=9) == KNOWN_ALREADY
@@ -97,7 +98,7 @@ class LeaderContract:
     async def test_a_follower_needs_a_leader_in_the_live_list(self, director: Director) -> None:
         await director.update(live=(1, 3))
         for _ in range(2):
-            assert await director.lead(0, leader=2) == OK, "answered with success, not done"
+            assert await director.lead(0, leader=2) == OK, "a success without effect"
         await director.update(live=(1, 2, 3))
         assert await director.lead(0, leader=2) == OK
         assert await director.lead(0, leader=2) == KNOWN_ALREADY
@@ -112,22 +113,22 @@ class LeaderContract:
 
     async def test_a_broker_that_is_no_replica_refuses(self, director: Director) -> None:
         await director.update()
-        assert await director.lead(5, leader=2, replicas=(2, 3)) == Answer(0, {0: 3})
-        assert await director.stop(4) == OK, "it remembers no epoch of it"
+        assert await director.lead(5, leader=2, replicas=(2, 3)) == Response(0, {0: 3})
+        assert await director.stop(4) == OK, "the broker remembers no epoch of the partition"
         assert await director.lead(1) == OK
-        assert await director.lead(2, leader=2, replicas=(2, 3)) == Answer(0, {0: 3})
+        assert await director.lead(2, leader=2, replicas=(2, 3)) == Response(0, {0: 3})
         assert await director.lead(2) == OK
 
     async def test_a_topic_keeps_its_id(self, director: Director) -> None:
         await director.update()
         assert await director.lead(0) == OK
-        assert await director.lead(1, topic_id=OTHER_ID) == Answer(0, {0: Error.INCONSISTENT_TOPIC_ID})
-        assert await director.lead(0, topic_id=OTHER_ID) == Answer(0, {0: Error.INCONSISTENT_TOPIC_ID})
+        assert await director.lead(1, topic_id=OTHER_ID) == Response(0, {0: Error.INCONSISTENT_TOPIC_ID})
+        assert await director.lead(0, topic_id=OTHER_ID) == Response(0, {0: Error.INCONSISTENT_TOPIC_ID})
         assert await director.lead(1, topic_id=None) == OK, "without an id nothing is compared"
         assert await director.lead(2, ibp=OLD) == OK
         await director.subject.restart()
         await director.update()
-        assert await director.lead({0: 3, 1: 0}, topic_id=OTHER_ID) == Answer(0, {0: 103, 1: 0})
+        assert await director.lead({0: 3, 1: 0}, topic_id=OTHER_ID) == Response(0, {0: 103, 1: 0})
         assert await director.lead(2) == OK, "a refused partition is as it was"
 
     async def test_a_topic_gets_its_first_id_without_another_epoch(self, director: Director) -> None:
@@ -136,41 +137,41 @@ class LeaderContract:
         assert await director.lead(0, topic_id=None) == KNOWN_ALREADY
         assert await director.lead(0, topic_id=ID) == OK
         assert await director.lead(0, topic_id=ID) == KNOWN_ALREADY
-        assert await director.lead(1, topic_id=OTHER_ID) == Answer(0, {0: 103})
+        assert await director.lead(1, topic_id=OTHER_ID) == Response(0, {0: 103})
 
-    async def test_old_requests_are_answered_by_name(self, director: Director) -> None:
+    async def test_responses_to_old_requests_name_topics(self, director: Director) -> None:
         await director.update(ibp=OLD)
-        assert await director.lead({0: 0, 1: 0}, ibp=OLD) == Answer(0, {0: 0, 1: 0})
-        assert await director.lead({0: 0, 1: 1}, ibp=OLD) == Answer(0, {0: 11, 1: 0})
-        assert await director.stop({0: 0, 1: 0}, ibp=OLD) == Answer(0, {0: 0, 1: 74})
+        assert await director.lead({0: 0, 1: 0}, ibp=OLD) == Response(0, {0: 0, 1: 0})
+        assert await director.lead({0: 0, 1: 1}, ibp=OLD) == Response(0, {0: 11, 1: 0})
+        assert await director.stop({0: 0, 1: 0}, ibp=OLD) == Response(0, {0: 0, 1: 74})
 
     @pytest.mark.kafka("LogDirFailureTest.testIOExceptionDuring*")
-    async def test_what_lies_on_a_failed_directory_is_offline_until_it_is_mended(self, director: Director) -> None:
+    async def test_replicas_on_a_failed_directory_are_offline_until_it_is_repaired(self, director: Director) -> None:
         await director.update()
         assert await director.lead(0) == OK
         await director.subject.fail_log(director.topic, 0)
-        assert await director.lead(1) == Answer(0, {0: 56})
-        assert await director.stop(1) == Answer(0, {0: 56})
-        assert await director.stop(-2, delete=True) == Answer(0, {0: 56})
-        assert await director.lead({1: 0}, is_new=False) == Answer(0, {1: 56}), "its log may be on that directory"
-        assert await director.lead({1: 0}, is_new=True) == Answer(0, {1: 56}), "it is offline by now"
-        assert await director.lead({2: 0}, is_new=True) == Answer(0, {2: 0}), "another directory takes new ones"
-        await director.subject.mend_logs()
+        assert await director.lead(1) == Response(0, {0: 56})
+        assert await director.stop(1) == Response(0, {0: 56})
+        assert await director.stop(-2, delete=True) == Response(0, {0: 56})
+        assert await director.lead({1: 0}, is_new=False) == Response(0, {1: 56}), "its log may be on that directory"
+        assert await director.lead({1: 0}, is_new=True) == Response(0, {1: 56}), "the replica is offline by now"
+        assert await director.lead({2: 0}, is_new=True) == Response(0, {2: 0}), "another directory accepts new replicas"
+        await director.subject.repair_logs()
         await director.update()
-        assert await director.lead({0: 1, 1: 0, 2: 0}, is_new=False) == Answer(0, {0: 0, 1: 0, 2: 0})
+        assert await director.lead({0: 1, 1: 0, 2: 0}, is_new=False) == Response(0, {0: 0, 1: 0, 2: 0})
 
 
 class StopContract:
-    """StopReplica, partition by partition."""
+    """Checks StopReplica, partition by partition."""
 
     async def test_an_older_leader_epoch_does_not_stop_a_newer_replica(self, director: Director) -> None:
         await director.update()
         assert await director.lead(5) == OK
         for delete in (False, True):
-            assert await director.stop(4, delete=delete) == Answer(0, {0: Error.FENCED_LEADER_EPOCH})
+            assert await director.stop(4, delete=delete) == Response(0, {0: Error.FENCED_LEADER_EPOCH})
         for epoch in (5, 6, -1, -2):
             assert await director.stop(epoch) == OK
-        assert await director.lead(5) == KNOWN_ALREADY, "a stopped replica knows its epoch"
+        assert await director.lead(5) == KNOWN_ALREADY, "a stopped replica keeps its epoch"
         assert await director.lead(6) == OK
 
     async def test_a_deleted_replica_is_as_new(self, director: Director) -> None:
@@ -179,10 +180,10 @@ class StopContract:
         assert await director.stop(5, delete=True) == OK
         assert await director.lead(0, topic_id=OTHER_ID) == OK, "lower epoch, other id"
         assert await director.stop(-2, delete=True) == OK
-        assert await director.stop(-2, delete=True) == OK, "what is not there is deleted with success"
-        assert await director.stop({9: 3}) == Answer(0, {9: 0})
+        assert await director.stop(-2, delete=True) == OK, "the deletion of a missing log succeeds"
+        assert await director.stop({9: 3}) == Response(0, {9: 0})
 
-    async def test_a_replica_is_deleted_by_a_broker_that_was_not_told_of_it(self, director: Director) -> None:
+    async def test_a_broker_that_was_not_sent_a_replica_deletes_its_log(self, director: Director) -> None:
         await director.update()
         assert await director.lead(5) == OK
         await director.subject.restart()
@@ -192,7 +193,7 @@ class StopContract:
 
 
 class MetadataContract:
-    """UpdateMetadata."""
+    """Checks UpdateMetadata."""
 
     async def test_the_live_list_is_replaced_and_partitions_are_merged(self, director: Director) -> None:
         assert await director.update({0: 1, 1: 1}) == DONE
@@ -218,7 +219,7 @@ class MetadataContract:
         assert await director.update({0: 0, 1: 0}, leader=-2) == DONE, "one is not there any more"
         assert await director.subject.metadata(director.topic) == (None, {})
 
-    async def test_a_request_without_the_topics_id_takes_it_away(self, director: Director) -> None:
+    async def test_a_request_without_the_topics_id_removes_the_id(self, director: Director) -> None:
         await director.update({0: 1})
         assert await director.update({1: 1}, topic_id=None) == DONE
         topic_id, found = await director.subject.metadata(director.topic)
@@ -230,4 +231,4 @@ class MetadataContract:
 
 
 class BrokerContract(EpochContract, LeaderContract, StopContract, MetadataContract):
-    """Everything, in requests of the newest versions where a test does not say otherwise."""
+    """Checks everything, with requests of the newest versions unless a test names others."""

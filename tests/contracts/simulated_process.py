@@ -1,4 +1,4 @@
-"""A process of simulated brokers, and what a controller must tell them: one story for regent and for Kafka's own."""
+"""A process of simulated brokers and one story for two controllers: regent and Kafka's own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TOPICS = {"orders": 12, "payments": 5}
 
 
 class Brokers(ChildProcess):
-    """The process, told what to do over its socket."""
+    """Runs the process and sends it commands over its socket."""
 
     def __init__(self, folder: Path, connect: str, *flags: str) -> None:
         self.socket = folder / "control.sock"
@@ -31,20 +31,20 @@ class Brokers(ChildProcess):
         super().__init__("simulated brokers", [*command, "--control", str(self.socket), *flags], folder / "brokers.log")
 
     async def boot(self) -> None:
-        async def answers() -> bool:
-            return self.socket.exists() and "brokers" in await self.ask("stats")
+        async def responds() -> bool:
+            return self.socket.exists() and "brokers" in await self.send("stats")
 
-        await self.start(answers)
+        await self.start(responds)
 
-    async def ask(self, command: str, **fields: Any) -> dict[str, Any]:
+    async def send(self, command: str, **fields: Any) -> dict[str, Any]:
         reader, writer = await asyncio.open_unix_connection(str(self.socket))
         writer.write(json.dumps({"do": command, **fields}).encode() + b"\n")
-        answer = json.loads(await reader.readline())
+        response = json.loads(await reader.readline())
         writer.close()
-        return dict(answer)
+        return dict(response)
 
     async def state(self) -> dict[str, dict[str, Any]]:
-        return dict((await self.ask("stats"))["brokers"])
+        return dict((await self.send("stats"))["brokers"])
 
 
 @asynccontextmanager
@@ -60,16 +60,19 @@ async def brokers(connect: str, folder: Path, *flags: str) -> AsyncIterator[tupl
         await process.kill()
 
 
-async def told_everything(process: Brokers, zk: KazooZooKeeper, controller: int) -> None:
-    """Topics appear, a broker dies, returns, catches up, shuts down; every time all brokers know what ZooKeeper has."""
+async def all_is_sent(process: Brokers, zk: KazooZooKeeper, controller: int) -> None:
+    """Plays the story: topics appear, a broker dies, returns, catches up and shuts down.
+
+    After each step the metadata and replicas of all brokers must equal ZooKeeper's content.
+    """
     store = KafkaStore(zk)
     for topic, partitions in TOPICS.items():
         placed = {p: [FIRST + (p + r) % COUNT for r in range(REPLICAS)] for p in range(partitions)}
         await create_topic(store.zk, topic, placed)
     await eventually(lambda: _agrees(process), 30.0)
 
-    await process.ask("mark")
-    await process.ask("die", brokers=[FIRST + 1])
+    await process.send("mark")
+    await process.send("die", brokers=[FIRST + 1])
     await eventually(lambda: _agrees(process), 30.0)
     missing = [state for state in await _states(store) if len(state.isr) < REPLICAS]
     assert len(missing) > sum(TOPICS.values()) / 2
@@ -77,21 +80,21 @@ async def told_everything(process: Brokers, zk: KazooZooKeeper, controller: int)
     assert counted["requests"] > 0
     assert counted["refused"] == 0
 
-    await process.ask("register", brokers=[FIRST + 1])
+    await process.send("register", brokers=[FIRST + 1])
     await eventually(lambda: _agrees(process), 30.0)
-    assert (await process.ask("catch_up"))["changes"] == len(missing)
+    assert (await process.send("catch_up"))["changes"] == len(missing)
     assert all(len(state.isr) == REPLICAS for state in await _states(store))
     await eventually(lambda: _metadata_agrees(process), 30.0)
 
-    answer = await process.ask("shutdown", broker=FIRST + 2)
-    assert (answer["error_code"], answer["remaining"]) == (0, 0)
-    assert answer["answered_ns"] > answer["at_ns"]
+    response = await process.send("shutdown", broker=FIRST + 2)
+    assert (response["error_code"], response["remaining"]) == (0, 0)
+    assert response["received_ns"] > response["at_ns"]
     await eventually(lambda: _metadata_agrees(process, leaving=[FIRST + 2]), 30.0)
-    digests = (await process.ask("digest"))["brokers"]
+    digests = (await process.send("digest"))["brokers"]
     assert len({tuple(found["metadata"]) for found in digests.values()}) == 1
     assert {found["controller"] for found in digests.values()} == {controller}
     file = process.socket.with_suffix(".txt")
-    await process.ask("dump", broker=FIRST, file=str(file))
+    await process.send("dump", broker=FIRST, file=str(file))
     assert len(file.read_text().splitlines()) > sum(TOPICS.values())
 
 
@@ -101,8 +104,8 @@ async def _states(store: KafkaStore) -> list[Leadership]:
 
 
 async def _wrong(process: Brokers, leaving: Sequence[int]) -> list[str]:
-    """Where brokers' views differ from ZooKeeper, which holds all partitions."""
-    found = await process.ask("compare", leaving=list(leaving))
+    """Returns the differences of brokers' views from ZooKeeper, which holds all partitions."""
+    found = await process.send("compare", leaving=list(leaving))
     assert found["partitions"] == sum(TOPICS.values())
     return [f"broker {broker}: {line}" for broker, lines in found["wrong"].items() for line in lines]
 
@@ -113,6 +116,9 @@ async def _agrees(process: Brokers) -> bool:
 
 
 async def _metadata_agrees(process: Brokers, leaving: Sequence[int] = ()) -> bool:
-    """After ISR changes that leaders asked for, what lean ones were told as leaders is older than what they know."""
+    """Checks that the metadata agree, after ISR changes that leaders requested.
+
+    The controller sends a leader no LeaderAndIsr for its own change, so a lean broker's led partitions are older.
+    """
     assert [line for line in await _wrong(process, leaving) if ": led of " not in line] == []
     return True

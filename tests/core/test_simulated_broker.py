@@ -71,8 +71,8 @@ def test_a_failed_directory_is_reported_by_a_znode() -> None:
 
 def test_api_versions_has_a_response_and_other_requests_are_malformed() -> None:
     software = {"client_software_name": "x", "client_software_version": "1"}
-    answer = decode_response(Api.API_VERSIONS, 3, SimulatedBroker(1).receive(write_request(18, 3, 9, **software)), 9)
-    offered = {(api.api_key, api.min_version, api.max_version) for api in answer.api_keys}
+    response = decode_response(Api.API_VERSIONS, 3, SimulatedBroker(1).receive(write_request(18, 3, 9, **software)), 9)
+    offered = {(api.api_key, api.min_version, api.max_version) for api in response.api_keys}
     assert offered == {(4, 4, 7), (5, 3, 4), (6, 6, 8)}
     for frame in (
         b"",
@@ -110,9 +110,9 @@ def test_each_kind_of_difference_is_named_and_changes_the_digest() -> None:
     for sentence, broker in cases.items():
         assert sentence in differences(view(broker), expected)
         assert view(broker).digest() != expected.digest()
-    untold = SimulatedBroker(1)
-    untold.apply(metadata())
-    assert differences(view(untold), expected, limit=1) == [
+    unsent = SimulatedBroker(1)
+    unsent.apply(metadata())
+    assert differences(view(unsent), expected, limit=1) == [
         "metadata of orders-0: None instead of (1, 4, (1, 2, 3), 6, (1, 2, 3), ())"
     ]
 
@@ -146,7 +146,7 @@ def test_replicas_of_absent_and_leaving_brokers_are_offline_in_the_metadata() ->
     assert view_.live == (1, 2)
 
 
-def test_lines_for_people_and_their_digest() -> None:
+def test_views_have_lines_for_people_and_a_digest() -> None:
     broker = broker_with(lead(), lead(1, leader=2))
     broker.apply(metadata(known(lead(), offline=(3, 2))))
     broker.apply(stop(1))

@@ -1,4 +1,4 @@
-"""Simulated brokers keep to the contract that a real one was measured by."""
+"""Simulated brokers keep to the contract that a real one keeps to."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS_MAX = 50
 
 
 class Simulated:
-    """The subject of the contract."""
+    """Implements the subject of the contract."""
 
     def __init__(self) -> None:
         self.broker = SimulatedBroker(1, 10)
@@ -47,13 +47,13 @@ class Simulated:
     async def fail_log(self, topic: str, partition: int) -> None:
         self.broker.fail_partition(topic, partition)
 
-    async def mend_logs(self) -> None:
+    async def repair_logs(self) -> None:
         self.broker.recover()
         await self.restart()
 
 
-class SimulatedAsking(Simulated):
-    """The same, with a controller that it asks."""
+class SimulatedLeaders(Simulated):
+    """Implements the subject with leaders, and its controller."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -66,32 +66,32 @@ class SimulatedAsking(Simulated):
             if check():
                 return
             self.broker.isr.wish(lambda key: ())
-            self._ask(correlation)
-        raise AssertionError("the leaders ask for nothing more")
+            self._request(correlation)
+        raise AssertionError("the leaders send no further request")
 
-    def _ask(self, correlation: int) -> None:
+    def _request(self, correlation: int) -> None:
         self.broker.isr.alter_partition(correlation)
         request = self.broker.isr.in_flight
         if request is not None:
             reader = Reader(request.frame)
             call = read_call(read_header(reader), reader)
             assert isinstance(call, AlterPartitionCall)
-            self.broker.isr.answered(encode_reply(call, request.correlation, reply(self, call))[4:])
+            self.broker.isr.take_response(encode_reply(call, request.correlation, reply(self, call))[4:])
 
 
 @pytest.fixture
-def asking() -> SimulatedAsking:
-    return SimulatedAsking()
+def leaders() -> SimulatedLeaders:
+    return SimulatedLeaders()
 
 
 @pytest.fixture
-def director(asking: SimulatedAsking) -> Director:
-    return Director(asking, "orders", 5, NEW)
+def director(leaders: SimulatedLeaders) -> Director:
+    return Director(leaders, "orders", 5, NEW)
 
 
 class TestSimulatedBroker(BrokerContract):
-    """The contract, in memory."""
+    """Checks the contract of requests in memory."""
 
 
 class TestSimulatedLeader(IsrContract):
-    """Its leaders."""
+    """Checks the contract of leaders in memory."""

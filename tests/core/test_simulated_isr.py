@@ -37,7 +37,7 @@ def respond(broker: SimulatedBroker, *partitions: PartitionReply, top: int = 0) 
     request = broker.isr.in_flight
     assert request is not None
     call = call_of(request.frame)
-    return broker.isr.answered(encode_reply(call, request.correlation, AlterPartitionReply(top, partitions))[4:])
+    return broker.isr.take_response(encode_reply(call, request.correlation, AlterPartitionReply(top, partitions))[4:])
 
 
 def with_request(broker: SimulatedBroker, *in_sync: int) -> SimulatedBroker:
@@ -65,7 +65,7 @@ def test_members_that_fell_behind_leave_together_and_caught_up_replicas_join_one
     assert call_of(broker.isr.alter_partition(8)).proposals == (IsrProposal(ID, 1, 4, (1, 2, 3), 9, recovering=False),)
 
 
-def test_a_leader_stays_a_follower_wants_no_change_and_only_live_brokers_join() -> None:
+def test_a_leader_stays_in_the_isr_a_follower_requests_no_change_and_only_live_brokers_join() -> None:
     broker = broker_with(lead(isr=(1, 2)), live=(1, 2))
     assert broker.isr.wish(lambda key: ()) == [KEY]
     assert call_of(broker.isr.alter_partition(7)).proposals[0].isr == (1,)
@@ -99,7 +99,7 @@ def test_a_refused_request_is_made_again_and_a_response_to_another_changes_nothi
     call = call_of(broker.isr.alter_partition(9))
     assert call.proposals[0].isr == (1, 2)
     late = encode_reply(call, 7, AlterPartitionReply(0, [PartitionReply(ID, 0, 0, 1, 4, (1, 2), 7)]))[4:]
-    assert broker.isr.answered(late)
+    assert broker.isr.take_response(late)
     assert broker.replicas[KEY].isr == (1,)
     assert broker.isr.in_flight is not None
 
@@ -221,6 +221,6 @@ def test_a_cut_response_is_malformed_and_changes_nothing() -> None:
     frame = encode_reply(call_of(request.frame), 7, reply)[4:]
     for size in range(4, len(frame)):
         with pytest.raises(Malformed):
-            broker.isr.answered(frame[:size])
+            broker.isr.take_response(frame[:size])
     assert broker.isr.in_flight is request
-    assert broker.isr.answered(frame)
+    assert broker.isr.take_response(frame)

@@ -160,7 +160,7 @@ class LeadingBroker:
         requested = list(work.in_flight.changes)
         response = await self.call(frame)
         if response is not None and work is self.core.isr:
-            if not work.answered(response):
+            if not work.take_response(response):
                 work.give_up(self._lives)
             self.world.invariants.granted(self, requested)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, aclosing
 from typing import Any
 from unittest import mock
@@ -25,13 +25,7 @@ from state_machines.model.decision import Change, Decision
 from state_machines.model.types import Broker, PartitionRow
 from tests.simulation.planting import mutation, put
 
-SUBMITTING = (
-    "metadata_store.fencing.fenced",
-    "metadata_store.nodes.cluster_nodes",
-    "metadata_store.commits.topic_deletion",
-    "metadata_store.nodes.reassignment_node",
-)
-"""Modules that write through :func:`metadata_store.fencing.fenced.submit`."""
+Send = Callable[[Sequence[Op]], Awaitable[Any]]
 
 # -- writing
 
@@ -40,30 +34,29 @@ SUBMITTING = (
 def skip_the_fence(stack: ExitStack) -> None:
     """Writes without a check of the controller epoch."""
 
-    async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed | None:
+    async def submit(send: Send, fence: Fence, ops: Sequence[Op]) -> Any:
         fenced.require_open(fence)
         try:
-            await zk.apply(ops)
+            results = await send(ops)
         except MultiFailed as failed:
             failed.index += 1
             return failed
-        return None
+        return results and [None, *results]  # callers skip the result of the check
 
-    for module in SUBMITTING:
-        stack.enter_context(mock.patch(f"{module}.submit", submit))
+    put(stack, fenced, "_submit", submit)
 
 
 @mutation
 def fence_with_the_latest_epoch(stack: ExitStack) -> None:
     """Fences with the epoch that ZooKeeper holds now, not with the claimed one."""
-    submit = fenced.submit
+    submit = fenced._submit
 
-    async def follow(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed | None:
+    async def follow(send: Send, fence: Fence, ops: Sequence[Op]) -> Any:
+        zk: ZooKeeper = send.__self__  # type: ignore[attr-defined]  # zk.apply or zk.multi
         stat = await zk.exists(paths.CONTROLLER_EPOCH)
-        return await submit(zk, Fence(stat.version if stat is not None else 0, fence.open), ops)
+        return await submit(send, Fence(stat.version if stat is not None else 0, fence.open), ops)
 
-    for module in SUBMITTING:
-        stack.enter_context(mock.patch(f"{module}.submit", follow))
+    put(stack, fenced, "_submit", follow)
 
 
 @mutation

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cluster.scene import leaders, scene
 from tests.cluster.test_deletion import gone, mark
-from tests.cluster.test_reassignment import RING, ask, create, moved
+from tests.cluster.test_reassignment import RING, create, moved, request
 from tests.polling import eventually
 
 
@@ -50,7 +50,7 @@ async def test_deaths_clean_stops_reassignments_and_deletions_at_every_protocol(
 
         topic = await create(stage, RING[0])
         for target in RING[1:]:
-            await ask(stage, topic, target)
+            await request(stage, topic, target)
             await eventually(lambda target=target: moved(stage, topic, target), 60.0)  # type: ignore[misc]
         await stage.proven()
 

@@ -8,7 +8,7 @@ import struct
 
 PING_BYTES = 12
 HEADER = struct.Struct(">iqi")
-"""Of an answer: number of the request, zxid, error."""
+"""Head of a reply: number of the request, zxid, error."""
 
 
 class Proxy:
@@ -48,20 +48,20 @@ class Proxy:
         self._accepting = True
 
     def lose_reply(self) -> None:
-        """Cuts when the server has answered the next request."""
+        """Cuts when the server has replied to the next request."""
         self._losing = True
 
     def reply_with(self, code: int) -> None:
-        """The next answer to a request becomes an error."""
+        """Replaces the reply to the next request by an error."""
         self._code = code
 
     def mute(self) -> None:
-        """Cuts, and nobody answers the next connection."""
+        """Cuts, and leaves the next connection without a reply."""
         self._mute = True
         self.cut()
 
     def stall(self) -> None:
-        """Connections stay open, bytes stop."""
+        """Keeps connections open and forwards nothing."""
         self._flowing.clear()
 
     async def stop(self) -> None:
@@ -120,13 +120,13 @@ class Proxy:
                 self.cut()
                 return
             if self._code is not None:
-                data = self._spoilt(data, self._code)
+                data = self._with_error(data, self._code)
             writer.write(data)
             await writer.drain()
         writer.transport.abort()
 
-    def _spoilt(self, data: bytes, code: int) -> bytes:
-        """Whole frames, the first answer to a request in them replaced by an error."""
+    def _with_error(self, data: bytes, code: int) -> bytes:
+        """Returns whole frames, with the first reply to a request replaced by an error."""
         frames, at = [], 0
         while at < len(data):
             [size] = struct.unpack_from(">i", data, at)
