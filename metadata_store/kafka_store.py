@@ -1,7 +1,8 @@
 """Reads brokers, topics and partition states in bulk and commits them, on top of any ZooKeeper port.
 
 A znode that cannot be understood is a :class:`Malformed` value among the others. Writes are conditional on the version
-that was read and fenced by the version of ``/controller_epoch``. Other znodes: :mod:`metadata_store.nodes`.
+that was read and fenced by the version of ``/controller_epoch``. Other znodes are
+in :mod:`metadata_store.nodes`.
 """
 
 from __future__ import annotations

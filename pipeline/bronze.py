@@ -1,4 +1,4 @@
-"""J1, rows: lines of journals become typed rows; other lines are put aside, repeated ones are kept once."""
+"""Makes typed rows of journals' lines (J1); puts other lines aside, and keeps repeated ones once."""
 
 from __future__ import annotations
 

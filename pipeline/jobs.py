@@ -1,7 +1,7 @@
 """Runs the jobs with their reading and writing: folders in, Parquet and one summary out, on any path of Spark's.
 
 A bronze folder holds ``rows`` (parted by cluster and day), ``terms``, ``gaps`` and ``quarantine``, and after an audit
-``violations``, all Parquet. ``ingest.json`` and ``audit.json`` where the folder is on this machine.
+``violations``, all Parquet. It also holds ``ingest.json`` and ``audit.json`` if the folder is on this machine.
 """
 
 from __future__ import annotations

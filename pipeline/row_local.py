@@ -1,6 +1,6 @@
 """Judges invariants that one row shows by itself (:mod:`state_machines.journal.audit`), as Spark expressions.
 
-No window and no shuffle: a row has before and after, which is enough. A8, A9 and A12 are judged in part here.
+It needs no window and no shuffle: a row has before and after, which is enough. A8, A9 and A12 are judged in part here.
 """
 
 from __future__ import annotations

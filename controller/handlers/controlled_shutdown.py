@@ -1,4 +1,4 @@
-"""ControlledShutdown (S4-72..S4-74): the response follows once the new leaders are durable."""
+"""Handles ControlledShutdown (S4-72..S4-74): responds once the new leaders are durable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CreatePartitions (KIP-195): topics grow, and the response waits for the leaders of the new partitions."""
+"""Handles CreatePartitions (KIP-195): grows topics, and responds once the new partitions have leaders."""
 
 from __future__ import annotations
 

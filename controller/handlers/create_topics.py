@@ -1,4 +1,4 @@
-"""CreateTopics (KIP-4): topics are judged, written and started; the response waits until each partition has a leader.
+"""Handles CreateTopics (KIP-4): judges, writes and starts topics; responds once each partition has a leader.
 
 Adjacent calls are written together. Every await is a crash point: a topic exists as a whole or not at all, and the next
 controller starts an existing one. A call that is tried again after a failover finds the topics of its first attempt by

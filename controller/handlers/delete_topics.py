@@ -1,4 +1,4 @@
-"""DeleteTopics (S4-78; Kafka ``ZkAdminManager.deleteTopics``): topics are marked, the response waits for their removal.
+"""Handles DeleteTopics (S4-78; Kafka ``ZkAdminManager.deleteTopics``): marks topics, responds after their removal.
 
 Kafka's controller responds when its own broker's metadata no longer has the topics. This one waits for one broker, and
 up to a second longer for the others and for the znodes of topics whose replicas are all live: a client may create the

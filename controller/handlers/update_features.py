@@ -1,4 +1,4 @@
-"""UpdateFeatures (KIP-584): finalised features are deleted; none can be added, because brokers support none."""
+"""Handles UpdateFeatures (KIP-584): deletes finalised features; none can be added, because brokers support none."""
 
 from __future__ import annotations
 

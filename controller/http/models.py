@@ -1,6 +1,6 @@
 """Defines responses of the HTTP surface. JSON names are in camel case; every document has apiVersion, kind, items.
 
-Stable for scripts: fields are added, not renamed or removed, while ``apiVersion`` stays.
+They are stable for scripts: fields are added, not renamed or removed, while ``apiVersion`` stays.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Queries of a journal: chosen rows, the last of them, new ones, and their sentences."""
+"""Queries a journal: chosen rows, the last of them, new ones, and their sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compares one topic in ZooKeeper, in the daemon's model and in a broker's metadata. Pure."""
+"""Compares one topic in ZooKeeper, in the daemon's model and in a broker's metadata, without I/O."""
 
 from __future__ import annotations
 

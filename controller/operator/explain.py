@@ -1,7 +1,7 @@
 """Explains the state of a partition, and the events that would change it, in ordinary sentences.
 
 It applies the election rules themselves (:mod:`state_machines.machines.selectors`) to the present row, so that an
-explanation cannot differ from a decision. Pure: values in, text out.
+explanation cannot differ from a decision. It is pure: values in, text out.
 """
 
 from __future__ import annotations

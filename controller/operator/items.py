@@ -1,4 +1,4 @@
-"""Builds the response items of partitions, topics, brokers and verdicts. Pure."""
+"""Builds the response items of partitions, topics, brokers and verdicts, without I/O."""
 
 from __future__ import annotations
 

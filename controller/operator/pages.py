@@ -1,4 +1,4 @@
-"""Pages through topics and partitions of a model. Pure, and bounded in rows per call."""
+"""Pages through topics and partitions of a model, without I/O and bounded in rows per call."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Logs ordinary sentences of the standard library's loggers, rendered by structlog on standard error.
 
-Console on a terminal, otherwise one JSON object a line. Tracebacks never print locals. Lines go through a bounded queue
-to a thread: a stalled reader of standard error (a full pipe, a stuck journal) must not block the loop, so lines that
-do not fit are dropped and counted.
+Lines are for people on a terminal, otherwise one JSON object each. Tracebacks never print locals. Lines go through a
+bounded queue to a thread: a stalled reader of standard error (a full pipe, a stuck journal) must not block the loop, so
+lines that do not fit are dropped and counted.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads of the shadow, with the zxids that order them."""
+"""Reads ZooKeeper for the shadow, with the zxids that order the reads."""
 
 from __future__ import annotations
 

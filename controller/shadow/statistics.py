@@ -1,4 +1,4 @@
-"""Counts of comparisons, and the differences themselves."""
+"""Counts comparisons, and keeps the differences themselves."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Encodes and decodes ``/brokers/topics/T/partitions/P/state``; a failover decodes one per partition.
 
-As Kafka's ``TopicPartitionStateZNode``: fields beyond the known ones are not kept, since brokers rewrite the whole
-znode too.
+Fields beyond the known ones are not kept, as in Kafka's ``TopicPartitionStateZNode``: brokers rewrite the whole
+znode, too.
 """
 
 from __future__ import annotations

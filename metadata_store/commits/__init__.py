@@ -1,1 +1,1 @@
-"""Writes of many znodes at once: partition states, topic assignments, creations and deletions of topics."""
+"""Writes many znodes at once: partition states, topic assignments, creations and deletions of topics."""

@@ -1,7 +1,7 @@
 """Announces the admin endpoint beside a daemon in ``/regent/endpoints/ID``, as long as the endpoint's session lasts.
 
-Ephemeral, on the endpoint's own session. The daemon ``ID``, while it holds the role, sends it to brokers: clients of
-any broker then find their controller there.
+The znode is ephemeral, on the endpoint's own session. The daemon ``ID``, while it holds the role, sends the address to
+brokers: clients of any broker then find their controller there.
 """
 
 from __future__ import annotations

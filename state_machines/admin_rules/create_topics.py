@@ -1,4 +1,4 @@
-"""CreateTopics: judges the topics of a request, in Kafka's order (``ZkAdminManager``, ``AdminZkClient``).
+"""Judges the topics of a CreateTopics request, in Kafka's order (``ZkAdminManager``, ``AdminZkClient``).
 
 The random numbers of a placement, the brokers and the existing topics are arguments; nothing is changed here.
 """

@@ -1,4 +1,4 @@
-"""UpdateFeatures (KIP-584; Kafka ``KafkaController.processFeatureUpdates``): judges changes of ``/feature``.
+"""Judges UpdateFeatures, changes of ``/feature`` (KIP-584; Kafka ``KafkaController.processFeatureUpdates``).
 
 Brokers of 3.9 support no feature in ZooKeeper mode, so nothing can be finalised; features that an older controller left
 may be deleted.

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials (KIP-554; Kafka ``ZkAdminManager``): judges alterations and derives a user's configuration.
+"""Judges AlterUserScramCredentials and derives a user's configuration (KIP-554; Kafka ``ZkAdminManager``).
 
 A client sends passwords salted already. The user's settings keep what RFC 5802 derives from them, as text.
 """

@@ -1,4 +1,4 @@
-"""AlterPartition: judges the ISR that a leader requests, with Kafka 3.9's precedence of errors (KIP-497, KIP-841).
+"""Judges the ISR that a leader requests by AlterPartition, with Kafka 3.9's precedence of errors (KIP-497, KIP-841).
 
 The order of the checks is part of the contract (KAFKA-14144, KAFKA-14154). A leader that knows more than the model
 means that this controller may be a zombie. The same content again is a success; only then older epochs are errors.

@@ -1,4 +1,4 @@
-"""Topic deletion (Kafka ``TopicDeletionManager``): begins with a marker, ends with the last StopReplica response.
+"""Decides topic deletion (Kafka ``TopicDeletionManager``), from the marker to the last StopReplica response.
 
 A topic whose marker was seen is queued (``Cluster.deletions``). Once it starts, its partitions are NonExistent, every
 broker is sent their removal, and each registered broker of a replica is sent StopReplica with deletion. A replica in

@@ -1,4 +1,4 @@
-"""Declares the parts of a decision: changes, moves, refusals. Values only; see :mod:`state_machines.machines.draft`."""
+"""Declares the parts of a decision as values: changes, moves, refusals (see :mod:`state_machines.machines.draft`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists the locks that a procedure demands: cluster -> namespace -> topic or table -> partition or region.
+"""Lists the locks that a procedure demands, by level: cluster -> namespace -> topic or table -> partition or region.
 
 Servers are beside namespaces, below the cluster. A lock implies a shared lock on everything above its resource.
 """

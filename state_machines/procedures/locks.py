@@ -1,4 +1,4 @@
-"""Locks for procedures, shared or exclusive: decides what one may lock now, and names what stands in its way.
+"""Gives procedures shared and exclusive locks: decides what one may lock now, and names what stands in its way.
 
 Invariants: an exclusive lock has one owner, and only its descendants hold locks on the resource and below it. A part
 has one owner, whose descendants may use it. Locks are taken all or nothing, so a procedure that waits holds none.

@@ -1,4 +1,4 @@
-"""Finds a Java 17 or 21 for the embedded ZooKeeper and brokers. Standard library only: the bootstrap uses it too."""
+"""Finds a Java 17 or 21 for the embedded ZooKeeper and brokers. It needs no package: the bootstrap uses it, too."""
 
 from __future__ import annotations
 

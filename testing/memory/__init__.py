@@ -1,4 +1,4 @@
-"""Holds ZooKeeper in memory: one shared tree, many sessions, faults on request. For tests and simulation."""
+"""Holds ZooKeeper in memory, for tests and simulation: one shared tree, many sessions, faults on request."""
 
 from testing.memory.client import MemoryZooKeeper
 from testing.memory.server import MemoryServer

@@ -1,7 +1,7 @@
 """Plays the in-memory ZooKeeper's server side: sessions, and faults on request.
 
-Deterministic: no randomness, and no clock but for sessions that a test leaves to their time-out. Only a test causes a
-fault. Sessions are named by their id (``zk.session_id``).
+It is deterministic: it has no randomness, and no clock but for sessions that a test leaves to their time-out. Only a
+test causes a fault. Sessions are named by their id (``zk.session_id``).
 """
 
 from __future__ import annotations

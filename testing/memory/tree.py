@@ -1,6 +1,6 @@
 """Holds the znodes of the in-memory ZooKeeper: transactions, versions, permissions, in the real server's order.
 
-Pure: no sessions, no watches, no clock. A transaction is all or nothing and returns the paths that it touched.
+It is pure and has no sessions, watches or clock. A transaction is all or nothing and returns the paths that it touched.
 """
 
 from __future__ import annotations

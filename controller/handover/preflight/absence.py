@@ -1,4 +1,4 @@
-"""Checks of the future holders of the role: daemons in the queue, and the folder of the roll-back file."""
+"""Checks the future holders of the role: daemons in the queue, and the folder of the roll-back file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the brokers' settings that a controller obeys: a row for each, with the value that will hold."""
+"""Checks the brokers' settings that a controller obeys: a row for each, with the value that will hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of every live broker: it must answer, and obey a controller of the configured IBP."""
+"""Checks every live broker: it must answer, and obey a controller of the configured IBP."""
 
 from __future__ import annotations
 

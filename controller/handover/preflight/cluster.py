@@ -1,4 +1,4 @@
-"""Checks of the cluster as a whole: its identity, ids, racks, malformed znodes."""
+"""Checks the cluster as a whole: its identity, ids, racks, malformed znodes."""
 
 from __future__ import annotations
 

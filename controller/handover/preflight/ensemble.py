@@ -1,4 +1,4 @@
-"""Checks of the ensemble: releases, stored formats, the controller epoch, a migration to KRaft."""
+"""Checks the ensemble: releases, stored formats, the controller epoch, a migration to KRaft."""
 
 from __future__ import annotations
 

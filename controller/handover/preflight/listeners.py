@@ -1,4 +1,4 @@
-"""Checks of listeners: names, protocols, a separate one for clients, reachable addresses."""
+"""Checks listeners: names, protocols, a separate one for clients, reachable addresses."""
 
 from __future__ import annotations
 

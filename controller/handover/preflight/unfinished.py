@@ -1,4 +1,4 @@
-"""Checks of work in progress: the daemon continues it, and the findings describe the outcome."""
+"""Checks work in progress: the daemon continues it, and the findings describe the outcome."""
 
 from __future__ import annotations
 
