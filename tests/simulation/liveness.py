@@ -208,13 +208,14 @@ class Liveness:
                     self.w.violated(Violation(NAME, f"for {STUCK_S:g} s {'; '.join(wrong)}"))
 
     def _recent(self) -> frozenset[Key]:
-        """Returns partitions with a recent write, with a broker that came or went, or with a failed log."""
+        """Returns partitions with a recent write, a broker that came, went or is stopping, or a failed log."""
         history, found = self.w.invariants.history, set[Key]()
         for key in history.partitions():
             name, brokers = key[0], map(paths.broker, history.assignment(key))
             written = paths.topic(name), paths.deletion(name), paths.state(*key), *brokers
+            stopping = any(broker.stopping for broker in map(self.w.brokers.get, history.assignment(key)) if broker)
             failed = any(has_failed(self.w, broker, key) for broker in history.assignment(key))
-            if failed or name in history.markers or any(map(self._is_recent, written)):
+            if stopping or failed or name in history.markers or any(map(self._is_recent, written)):
                 found.add(key)
         return frozenset(found)
 
