@@ -1,7 +1,8 @@
 """Decides how procedures go on: from the outcome of a step to the records to write and the procedures to run next.
 
-A change is decided, written to the store in one transaction, and applied, in this order. A crash in between repeats the
-step: a step and its undoing give the same result when they are repeated.
+A change is decided, staged, written to the store in one transaction, and applied, in this order. A crash in between
+repeats the step: a step and its undoing give the same result when they are repeated. Later decisions of the same group
+see staged records, readers only durable ones.
 
 Failure: the failed record and its root become FAILED in one write. Other descendants of the root learn it when they are
 scheduled, and undo their own steps, the latest first, beginning with the present one, which may have been executed in
@@ -53,7 +54,16 @@ class Procedures:
     def __init__(self, no_return: Callable[[str], int | None]) -> None:
         self.records: dict[int, Record] = {}
         self.children: dict[int, set[int]] = {}
+        self._staged: dict[int, Record] = {}
         self._no_return = no_return
+
+    def stage(self, change: Change) -> None:
+        """Shows a change that is about to be written to the decisions after it."""
+        self._staged.update((record.pid, record) for record in change.puts)
+
+    def latest(self, pid: int) -> Record:
+        """Returns the record as the next write finds it, staged or durable."""
+        return self._staged.get(pid) or self.records[pid]
 
     def apply(self, change: Change) -> tuple[int, ...]:
         """Enters a durable change; returns the procedures to run next, a parent whose last child ended among them.
@@ -69,6 +79,8 @@ class Procedures:
             if old is None and record.parent:
                 self.children.setdefault(record.parent, set()).add(record.pid)
             self.records[record.pid] = record
+            if self._staged.get(record.pid) is record:
+                del self._staged[record.pid]
         for pid in change.deletes:
             record = self.records.pop(pid)
             if record.parent:
@@ -87,8 +99,8 @@ class Procedures:
 
     def due(self, pid: int, now_ms: int) -> Act | Change:
         """Decides on a procedure that was given out: a step is executed or undone, or a change ends the matter."""
-        record = self.records[pid]
-        root = self.records[record.root]
+        record = self.latest(pid)
+        root = self.latest(record.root)
         fails = root.state is State.FAILED or record.state is State.FAILED
         now = replace(record, updated_ms=now_ms, deadline_ms=0)
         if record.bypassed:
@@ -104,7 +116,7 @@ class Procedures:
 
     def executed(self, pid: int, outcome: Outcome, now_ms: int) -> Change:
         """Decides after a step was executed."""
-        old = replace(self.records[pid], state=State.RUNNABLE, updated_ms=now_ms, deadline_ms=0)
+        old = replace(self.latest(pid), state=State.RUNNABLE, updated_ms=now_ms, deadline_ms=0)
         match outcome:
             case Next(step, data) | Children((), step, data):
                 return self.submitted(_stepped(old, step, data))
@@ -126,10 +138,13 @@ class Procedures:
                 return Change()
 
     def undone(self, pid: int, outcome: Outcome, now_ms: int) -> Change:
-        """Decides after the latest step was undone; Retry says that it was not."""
-        old = replace(self.records[pid], state=State.FAILED, updated_ms=now_ms, deadline_ms=0)
+        """Decides after the latest step was undone, or not yet: Retry and Wait."""
+        old = replace(self.latest(pid), state=State.FAILED, updated_ms=now_ms, deadline_ms=0)
         if isinstance(outcome, Retry):
             return self._retried(old, outcome.error, State.FAILED)
+        if isinstance(outcome, Wait):
+            waiting = replace(old, data=outcome.data, deadline_ms=outcome.until_ms)
+            return Change(puts=(waiting,) if outcome.durable else (), later=(pid,))
         left = replace(old, done=old.done[:-1], attempts=0)
         return self.submitted(left) if left.done else self._ended(replace(left, state=State.ROLLEDBACK))
 
@@ -138,7 +153,7 @@ class Procedures:
 
         None where it has failed or ended already, or is behind the point of no return.
         """
-        root = self.records[self.records[pid].root]
+        root = self.latest(self.latest(pid).root)
         if root.state.is_final or root.state is State.FAILED or self._is_past_return(root):
             return None
         ready = (root.pid,) if root.state is State.WAITING_TIMEOUT else ()
@@ -149,21 +164,21 @@ class Procedures:
 
         None where it has ended, or has children. What they were about is not made good: that is for the operator.
         """
-        record = self.records[pid]
+        record = self.latest(pid)
         if record.state.is_final or pid in self.children:
             return None
-        lineage = (record, *(self.records[ancestor] for ancestor in record.ancestors))
+        lineage = (record, *(self.latest(ancestor) for ancestor in record.ancestors))
         puts = tuple(replace(one, bypassed=True, updated_ms=now_ms) for one in lineage)
         return Change(puts=puts, ready=(pid,))
 
     def evicted(self, roots: Iterable[int]) -> Change:
         """Returns the removal of roots that have ended."""
-        return Change(deletes=tuple(pid for pid in roots if self.records[pid].state.is_final))
+        return Change(deletes=tuple(pid for pid in roots if self.latest(pid).state.is_final))
 
     # -- how they are made
 
     def _is_past_return(self, record: Record) -> bool:
-        return any(self._is_past_own(one) for one in (record, *map(self.records.__getitem__, record.ancestors)))
+        return any(self._is_past_own(one) for one in (record, *map(self.latest, record.ancestors)))
 
     def _is_past_own(self, record: Record) -> bool:
         no_return = self._no_return(record.kind)
@@ -179,7 +194,7 @@ class Procedures:
 
     def _root_failed(self, pid: int, error: str, now_ms: int) -> Record:
         """Marks the root. It waits for its children, so its present step is the one after theirs."""
-        root = self.records[pid]
+        root = self.latest(pid)
         if root.state is State.FAILED:
             return root
         return replace(root, state=State.FAILED, done=(*root.done, root.step), error=error, updated_ms=now_ms)

@@ -55,3 +55,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     def root(self) -> int:
         """Returns the pid of the procedure that the caller submitted."""
         return self.ancestors[-1] if self.ancestors else self.pid
+
+
+def child(kind: str, data: bytes = b"", *, expires_ms: int = 0) -> Record:
+    """Returns a procedure that a step starts; pid, ancestors, caller and times are filled in."""
+    return Record(0, kind, State.RUNNABLE, 0, 0, 0, data=data, expires_ms=expires_ms)

@@ -27,10 +27,10 @@ class Loaded(NamedTuple):
     unusable: Mapping[int, str]
 
 
-def load(records: Iterable[Record], is_known: Callable[[str], bool]) -> Loaded:
-    """Judges the records of a store. ``is_known``: whether this daemon has a kind."""
+def load(records: Iterable[Record], unfit: Callable[[Record], str | None]) -> Loaded:
+    """Judges the records of a store. ``unfit``: returns why this daemon cannot run a record by itself."""
     by_pid = {record.pid: record for record in records}
-    why = {pid: fault for pid, record in by_pid.items() if (fault := _fault(record, by_pid, is_known))}
+    why = {pid: fault for pid, record in by_pid.items() if (fault := _fault(record, by_pid, unfit))}
     root_of = {pid: _root(pid, by_pid) for pid in by_pid} if why else {}
     bad_roots = {root_of[pid]: pid for pid in sorted(why, reverse=True)}
     unusable = {
@@ -72,11 +72,11 @@ def _order(sound: Mapping[int, Record], unusable: Mapping[int, str]) -> Loaded:
     return Loaded(sound, tuple(locked), (*failed, *ready), tuple(later), unusable)
 
 
-def _fault(record: Record, records: Mapping[int, Record], is_known: Callable[[str], bool]) -> str | None:
+def _fault(record: Record, records: Mapping[int, Record], unfit: Callable[[Record], str | None]) -> str | None:
     if record.version > VERSION:
         return f"format {record.version} is newer than this daemon's ({VERSION}): upgrade the daemon"
-    if not is_known(record.kind):
-        return f"kind {record.kind!r} is not known to this daemon: start one that has it, or bypass the procedure"
+    if why := unfit(record):
+        return why
     if not record.parent:
         return "it names ancestors and no parent" if record.ancestors else None
     parent = records.get(record.parent)

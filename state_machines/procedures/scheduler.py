@@ -36,10 +36,17 @@ class Scheduler:
 
     # -- live procedures
 
-    def entry(self, pid: int, demand: Demand, ancestors: tuple[int, ...] = ()) -> Entry:
-        """Enters a procedure, which :meth:`drop` removes; raises :class:`LockOrder`."""
+    def check(self, pid: int, demand: Demand, ancestors: tuple[int, ...]) -> None:
+        """Raises :class:`LockOrder` where a demand could end in a deadlock with others or with ``ancestors``."""
+        if any(other.resource.scope in UPPER for other in demand.also):
+            raise LockOrder(f"pid {pid} demands a cluster or namespace besides {demand.resource}: make it the first")
         if ancestors:
             self._locks.check_order(pid, demand, ancestors)
+
+    def entry(self, pid: int, demand: Demand, ancestors: tuple[int, ...] = ()) -> Entry:
+        """Enters a procedure, which :meth:`drop` removes; raises :class:`LockOrder`."""
+        if ancestors or demand.also:
+            self.check(pid, demand, ancestors)
         return self._enter(pid, demand, ancestors)
 
     def _enter(self, pid: int, demand: Demand, ancestors: tuple[int, ...]) -> Entry:
@@ -48,8 +55,6 @@ class Scheduler:
         queue.users += 1
         if not others:
             return Entry(pid, queue, exclusive, parts, ancestors, (), len(parts) < 2 and not queue.is_upper)
-        if any(other.resource.scope in UPPER for other in others):
-            raise LockOrder(f"pid {pid} demands a cluster or namespace besides {resource}: make it the first demand")
         also = tuple([self._enter(pid, other, ancestors) for other in others])
         return Entry(pid, queue, exclusive, parts, ancestors, also, plain=False)
 
@@ -154,6 +159,15 @@ class Scheduler:
         if locks.barrier(entry) is not None or not locks.is_free(entry) or locks.in_the_way(entry) is not None:
             raise LockConflict(f"pid {entry.pid} held a lock on {entry.queue.resource} that another record holds, too")
         locks.lock(entry)
+
+    def holds(self, pid: int) -> bool:
+        """Checks whether a procedure holds its locks."""
+        return pid in self._held
+
+    @property
+    def is_busy(self) -> bool:
+        """Checks whether :meth:`poll` may find a procedure."""
+        return bool(self._resumed) or any(self._lanes)
 
     @property
     def holders(self) -> Collection[Entry]:

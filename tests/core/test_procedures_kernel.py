@@ -281,7 +281,7 @@ class Engine:
         self.restart()
 
     def restart(self) -> None:
-        loaded = load(self.world.stored.values(), {SAFE, COMMITTING}.__contains__)
+        loaded = load(self.world.stored.values(), lambda _: None)
         assert not loaded.unusable
         self.procedures = Procedures(no_return)
         self.procedures.apply(Change(puts=tuple(loaded.records.values())))

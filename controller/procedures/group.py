@@ -1,0 +1,70 @@
+"""The changes of one turn, which are written in one transaction."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from controller.procedures.requests import Pending
+from state_machines.procedures.entity_queue import Entry
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.record import Record
+
+RECORDS_MAX: Final = 400
+"""Records that one turn writes, before the last change is added; a ZooKeeper multi has room for 500."""
+BYTES_MAX: Final = 256 * 1024
+"""Bytes of messages and results that one turn writes, before the last change is added."""
+
+
+class Decided(NamedTuple):
+    """A change. ``entry``: the procedure whose step led to it; ``until_ms``: end of a wait that is not stored.
+
+    ``again``: the procedure is queued again. ``pending``: the request that led to it, ``pid``: its response.
+    """
+
+    change: Change
+    entry: Entry | None = None
+    until_ms: int = 0
+    again: bool = False
+    pending: Pending | None = None
+    pid: int = 0
+
+    def respond(self) -> None:
+        """Sends the response to the request."""
+        if self.pending is not None:
+            self.pending.respond(self.pid)
+
+    def refuse(self, why: Exception) -> None:
+        """Refuses the request."""
+        if self.pending is not None:
+            self.pending.refuse(why)
+
+
+class Group:
+    """Collects changes; of several writes of a record the last one counts."""
+
+    def __init__(self) -> None:
+        self._decided: list[Decided] = []
+        self._puts: dict[int, Record] = {}
+        self._deletes: dict[int, None] = {}
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Checks whether the next change goes into another transaction."""
+        return max(len(self._decided), len(self._puts) + len(self._deletes)) >= RECORDS_MAX or self._bytes >= BYTES_MAX
+
+    def add(self, decided: Decided) -> None:
+        """Adds a change."""
+        self._decided.append(decided)
+        for record in decided.change.puts:
+            self._puts[record.pid] = record
+            self._bytes += len(record.data) + len(record.result)
+        for pid in decided.change.deletes:
+            self._puts.pop(pid, None)
+            self._deletes[pid] = None
+
+    def take(self) -> tuple[list[Decided], list[Record], list[int]]:
+        """Removes and returns the changes, and the records to write and to delete."""
+        found = self._decided, list(self._puts.values()), list(self._deletes)
+        self._decided, self._puts, self._deletes, self._bytes = [], {}, {}, 0
+        return found

@@ -1,0 +1,95 @@
+"""Descriptions of the kinds of procedures: their steps, their locks, and the point from which nothing is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
+
+from state_machines.procedures.demand import Demand
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.locks import LockOrder
+from state_machines.procedures.outcome import Outcome
+from state_machines.procedures.record import Record
+from state_machines.procedures.scheduler import Scheduler
+
+Env = TypeVar("Env")
+"""What the steps of a domain work with, for instance the controller of a term."""
+
+
+class Effect(NamedTuple):
+    """A step whose record is written in one transaction with the znodes that it changes.
+
+    ``write`` writes both; it returns False where another writer was first: nothing was written, the step is repeated.
+    """
+
+    outcome: Outcome
+    write: Callable[[Change], Awaitable[bool]]
+
+
+Execute: TypeAlias = Callable[[Env, Record], Awaitable[Outcome | Effect]]
+"""Executes or undoes a step. It is repeated after a crash, with the same record and the same result.
+
+It never waits for long: it starts what takes time beside the engine, returns ``Wait``, and is woken.
+"""
+
+
+class Step(NamedTuple, Generic[Env]):
+    """A step. ``name`` is shown to operators; ``undo`` is None where nothing is left to undo."""
+
+    name: str
+    execute: Execute[Env]
+    undo: Execute[Env] | None = None
+
+
+class Kind(NamedTuple, Generic[Env]):
+    """A kind of procedure. The index of a step is stored, so steps are only ever added at the end.
+
+    ``no_return``: index of the first step that is never undone. ``holds_locks``: from the first step to the end, also
+    while it waits and over restarts; otherwise locks are held for one step at a time.
+    """
+
+    name: str
+    steps: tuple[Step[Env], ...]
+    demand: Callable[[Record], Demand]
+    no_return: int | None = None
+    holds_locks: bool = False
+
+    def undo_of(self, record: Record) -> Step[Env]:
+        """Returns the step to undo next."""
+        return self.steps[record.done[-1]]
+
+
+class Kinds(Generic[Env]):
+    """The kinds of a domain, by name."""
+
+    def __init__(self, kinds: Iterable[Kind[Env]]) -> None:
+        self._kinds = {kind.name: kind for kind in kinds}
+
+    def __getitem__(self, name: str) -> Kind[Env]:
+        return self._kinds[name]
+
+    def no_return(self, name: str) -> int | None:
+        """Returns the first step of a kind that is never undone."""
+        return self._kinds[name].no_return
+
+    def unfit(self, record: Record) -> str | None:
+        """Returns why this daemon cannot run a record: its kind, a step, or its message is not understood."""
+        kind = self._kinds.get(record.kind)
+        if kind is None:
+            known = ", ".join(sorted(self._kinds))
+            return f"kind {record.kind!r} is not known to this daemon ({known}): start one that has it"
+        if max(record.step, *record.done, 0) >= len(kind.steps):
+            return f"{record.kind} has no step {max(record.step, *record.done)} in this daemon: start a newer one"
+        try:
+            kind.demand(record)
+        except Exception as error:
+            return f"the message of {record.kind} cannot be read ({type(error).__name__}: {error})"
+        return None
+
+    def misordered(self, record: Record, scheduler: Scheduler, ancestors: tuple[int, ...]) -> str | None:
+        """Returns why a record's locks could end in a deadlock with those of its ancestors."""
+        try:
+            scheduler.check(record.pid, self._kinds[record.kind].demand(record), ancestors)
+        except LockOrder as error:
+            return str(error)
+        return None

@@ -1,0 +1,59 @@
+"""Requests of callers: they wait until the engine's next turn, which decides on them one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple, TypeAlias
+
+from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.states import State
+
+
+class Submit(NamedTuple):
+    """Starts a procedure; the response is its pid, or that of the earlier one with the same nonce."""
+
+    kind: str
+    data: bytes
+    caller: Caller
+    expires_ms: int
+
+    def record(self, now_ms: int) -> Record:
+        """Returns the first record, which has no pid yet."""
+        kind, data, caller, expires_ms = self
+        return Record(0, kind, State.RUNNABLE, 0, now_ms, now_ms, data=data, caller=caller, expires_ms=expires_ms)
+
+
+class Abort(NamedTuple):
+    """Aborts the family of a procedure; the response is 0 where it has ended, failed, or cannot be undone any more."""
+
+    pid: int
+
+
+class Bypass(NamedTuple):
+    """Ends a procedure and its ancestors as they are; the response is 0 where it has ended or has children."""
+
+    pid: int
+
+
+Request: TypeAlias = Submit | Abort | Bypass
+
+
+class Pending(NamedTuple):
+    """A request and the future of its response, a pid."""
+
+    request: Request
+    response: asyncio.Future[int]
+
+    def respond(self, pid: int) -> None:
+        """Responds, unless the caller has gone."""
+        if not self.response.done():
+            self.response.set_result(pid)
+
+    def refuse(self, why: Exception) -> None:
+        """Refuses the request, unless the caller has gone."""
+        if not self.response.done():
+            self.response.set_exception(why)
+
+
+class Refused(Exception):
+    """A request cannot be carried out; the text says why, and what would make it succeed."""

@@ -1,0 +1,89 @@
+"""Results of procedures that have ended: kept for their callers for a time, and found by pid or nonce."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, NamedTuple
+
+from state_machines.procedures.record import Caller, Record
+
+KEPT_MS: Final = 15 * 60_000
+"""Longest time that a result is kept (HBase ``hbase.procedure.cleaner.evict.ttl``)."""
+FETCHED_KEPT_MS: Final = 5 * 60_000
+"""Time that a result is kept after a caller has fetched it (HBase ``...acked.evict.ttl``)."""
+RESULTS_MAX: Final = 10_000
+"""Results that are kept; the oldest go first."""
+
+Nonce = tuple[str, str]
+"""Principal and nonce: one caller's nonces never meet another's."""
+
+
+class _Due(NamedTuple):
+    at_ms: int
+    pid: int
+
+
+class Results:
+    """Knows the pid of each nonce, and when each result goes."""
+
+    def __init__(self) -> None:
+        self._nonces: dict[Nonce, int] = {}
+        self._ended: deque[_Due] = deque()
+        self._fetched: deque[_Due] = deque()
+        self._kept: set[int] = set()
+        self._waiters: dict[int, list[asyncio.Future[Record]]] = {}
+
+    def pid_of(self, caller: Caller) -> int | None:
+        """Returns the pid that this caller's nonce has started."""
+        return self._nonces.get((caller.principal, caller.nonce)) if caller.nonce else None
+
+    def begun(self, record: Record) -> None:
+        """Notes the nonce of a root."""
+        if record.caller.nonce and not record.parent:
+            self._nonces[record.caller.principal, record.caller.nonce] = record.pid
+
+    def ended(self, record: Record) -> None:
+        """Keeps the result of a root, and gives it to those that wait for it."""
+        self._kept.add(record.pid)
+        self._ended.append(_Due(record.updated_ms + KEPT_MS, record.pid))
+        for waiter in self._waiters.pop(record.pid, ()):
+            if not waiter.done():
+                waiter.set_result(record)
+
+    def fetched(self, pid: int, now_ms: int) -> None:
+        """Notes that a caller has the result: it is kept for a shorter time."""
+        self._fetched.append(_Due(now_ms + FETCHED_KEPT_MS, pid))
+
+    def wait(self, pid: int) -> asyncio.Future[Record]:
+        """Returns a future of the record as it has ended."""
+        future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(pid, []).append(future)
+        return future
+
+    def take_due(self, now_ms: int, count_max: int) -> list[int]:
+        """Removes and returns at most ``count_max`` roots whose results go now."""
+        found: list[int] = []
+        for due in (self._fetched, self._ended):
+            while due and len(found) < count_max and (due[0].at_ms <= now_ms or self._too_many(due)):
+                pid = due.popleft().pid
+                if pid in self._kept:
+                    self._kept.discard(pid)
+                    found.append(pid)
+        return found
+
+    def forget(self, record: Record) -> None:
+        """Removes the nonce of a root that was evicted."""
+        if self.pid_of(record.caller) == record.pid:
+            del self._nonces[record.caller.principal, record.caller.nonce]
+
+    def close(self, why: Exception) -> None:
+        """Refuses all waiting callers."""
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_exception(why)
+        self._waiters.clear()
+
+    def _too_many(self, due: deque[_Due]) -> bool:
+        return due is self._ended and len(self._kept) > RESULTS_MAX

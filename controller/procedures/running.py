@@ -1,0 +1,146 @@
+"""Live procedures: what a durable change does to queues, locks, timers and waiting callers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic
+
+from controller.procedures.group import Decided
+from controller.procedures.kinds import Env, Kinds
+from controller.procedures.results import Results
+from controller.procedures.waiting import Waiting
+from state_machines.procedures.entity_queue import Entry
+from state_machines.procedures.kernel import Change, Procedures
+from state_machines.procedures.record import Record
+from state_machines.procedures.recovery import Loaded
+from state_machines.procedures.scheduler import LockConflict, Scheduler
+from state_machines.procedures.states import State
+
+
+class Running(Generic[Env]):
+    """Holds live procedures, each in one place: queued, under way, waiting for a time or event, or for its children."""
+
+    def __init__(self, kinds: Kinds[Env], now_ms: Callable[[], int], due: Callable[[], None]) -> None:
+        self.procedures = Procedures(kinds.no_return)
+        self.scheduler = Scheduler()
+        self.waiting = Waiting(now_ms, due)
+        self.results = Results()
+        self._kinds = kinds
+        self._entries: dict[int, Entry] = {}
+
+    # -- after a restart
+
+    def restore(self, found: Loaded) -> dict[int, str]:
+        """Restores locks, then queues what goes on; returns procedures whose locks exclude each other, and why."""
+        records = dict(found.records)
+        conflicts: dict[int, str] = {}
+        while (conflict := self._locked(records, found.locked)) is not None:
+            pid, why = conflict
+            root = records[pid].root
+            family = [one.pid for one in records.values() if one.root == root]
+            conflicts.update(dict.fromkeys(family, why))
+            for one in family:
+                del records[one]
+        self.procedures.apply(Change(puts=tuple(records.values())))
+        for record in records.values():
+            self.results.begun(record)
+            if record.state.is_final:
+                self.results.ended(record)
+        for pid in found.later:
+            if pid in records:
+                self._wait(pid, records[pid].deadline_ms)
+        for pid in found.ready:
+            if pid in records:
+                self.scheduler.add_back(self._entries[pid])
+        return conflicts
+
+    def _locked(self, records: Mapping[int, Record], locked: Iterable[int]) -> tuple[int, str] | None:
+        """Enters all live records in a new scheduler, and locks what they had locked; returns the first conflict."""
+        self.scheduler = Scheduler()
+        live = [record for record in records.values() if not record.state.is_final]
+        self._entries = {record.pid: self._entry(record) for record in live}
+        for pid in locked:
+            if pid in records:
+                try:
+                    self.scheduler.restore(self._entries[pid])
+                except LockConflict as error:
+                    return pid, str(error)
+        return None
+
+    def _entry(self, record: Record) -> Entry:
+        return self.scheduler.entry(record.pid, self._kinds[record.kind].demand(record), record.ancestors)
+
+    # -- a durable change
+
+    def enter(self, decided: Decided) -> None:
+        """Applies a durable change: ends, releases, queues, and responds to the caller."""
+        change, entry = decided.change, decided.entry
+        alarmed = [put.pid for put in change.puts if self._alarms(put)]
+        evicted = [self.procedures.records[pid] for pid in change.deletes if pid not in self._entries]
+        ready = self.procedures.apply(change)
+        for record in change.puts:
+            if record.state.is_final:
+                self._end(record.pid)
+                self.results.ended(record)
+        for pid in change.deletes:
+            self._end(pid)
+        for record in evicted:
+            self.results.forget(record)
+        if entry is not None and entry.pid in self._entries and not self.procedures.records[entry.pid].locked:
+            self.scheduler.release(entry)
+        self._queue(decided, ready)
+        for root in alarmed:
+            self.resume(self._descendants(root))
+        decided.respond()
+
+    def resume(self, pids: Iterable[int]) -> None:
+        """Queues those procedures that wait for a time or an event."""
+        self.scheduler.add_front([self._entries[pid] for pid in pids if self.waiting.take(pid)])
+
+    def wake(self, pid: int) -> bool:
+        """Queues a procedure that waits, or is about to wait; returns whether it waited."""
+        found = pid in self._entries and self.waiting.wake(pid)
+        if found:
+            self.scheduler.add_front([self._entries[pid]])
+        return found
+
+    def _alarms(self, put: Record) -> bool:
+        """Checks whether a record makes its family fail, so that nobody in it waits any longer."""
+        old = self.procedures.records.get(put.pid)
+        failed, aborted = (False, False) if old is None else (old.state is State.FAILED, old.aborted)
+        return not put.parent and ((put.state is State.FAILED and not failed) or (put.aborted and not aborted))
+
+    def _descendants(self, pid: int) -> Iterable[int]:
+        for child in sorted(self.procedures.children.get(pid, ())):
+            yield child
+            yield from self._descendants(child)
+
+    def _queue(self, decided: Decided, ready: Sequence[int]) -> None:
+        change, entry = decided.change, decided.entry
+        born = [put for put in change.puts if put.pid not in self._entries and not put.state.is_final]
+        self._entries.update((record.pid, self._entry(record)) for record in born)
+        if entry is None:  # a request: it finds its procedure queued already, unless it is new or waits
+            for record in born:
+                self.scheduler.add_back(self._entries[record.pid])
+            self.resume(ready)
+            return
+        self.scheduler.add_front([self._entries[pid] for pid in ready if pid != entry.pid])
+        if decided.again or entry.pid in ready:
+            self.scheduler.add_back(entry)
+        for pid in change.later:
+            self._wait(pid, decided.until_ms or self.procedures.records[pid].deadline_ms)
+
+    def _wait(self, pid: int, deadline_ms: int) -> None:
+        record = self.procedures.records[pid]
+        if record.expires_ms and record.state is not State.FAILED:
+            deadline_ms = min(deadline_ms or record.expires_ms, record.expires_ms)
+        if not self.waiting.add(pid, deadline_ms):
+            self.scheduler.add_back(self._entries[pid])
+
+    def _end(self, pid: int) -> None:
+        entry = self._entries.pop(pid, None)
+        if entry is not None:
+            if self.scheduler.holds(pid):
+                self.scheduler.release(entry)
+            self.scheduler.drop(entry)
+            self.waiting.forget(pid)

@@ -1,0 +1,62 @@
+"""Executes single steps, and turns their errors into outcomes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Generic
+
+from controller.procedures.kinds import Effect, Env, Kinds
+from state_machines.procedures.kernel import Act, Change
+from state_machines.procedures.outcome import Children, Failed, Next, Outcome, Retry, Yield
+from state_machines.procedures.record import Record
+
+log = logging.getLogger("regent.procedures")
+
+RAISES_MAX: Final = 10
+"""Attempts of a step that raises; then its procedure fails."""
+
+Write = Callable[[Change], Awaitable[bool]]
+
+
+class Steps(Generic[Env]):
+    """Executes steps. Errors of ``interruptions`` repeat a step, those of ``ends`` pass.
+
+    Any other error is a fault of the kind: the step is tried again, and fails after ten attempts.
+    """
+
+    def __init__(
+        self,
+        env: Env,
+        kinds: Kinds[Env],
+        interruptions: tuple[type[Exception], ...],
+        ends: tuple[type[Exception], ...],
+    ) -> None:
+        self._env = env
+        self._kinds = kinds
+        self._interruptions = interruptions
+        self._ends = ends
+
+    async def run(self, record: Record, act: Act) -> tuple[Outcome, Write | None]:
+        """Executes the present step or undoes the latest; returns its outcome, and the write that belongs to it."""
+        kind = self._kinds[record.kind]
+        step = kind.steps[record.step] if act is Act.EXECUTE else kind.undo_of(record)
+        execute = step.execute if act is Act.EXECUTE else step.undo
+        if execute is None:
+            return Next(record.step, record.data), None
+        try:
+            found = await execute(self._env, record)
+        except self._interruptions:
+            return Yield(), None
+        except self._ends:
+            raise
+        except Exception as error:
+            if not record.attempts:
+                log.exception("pid=%d %s: step %s raised; regent tries it again", record.pid, kind.name, step.name)
+            text = f"step {step.name} raised {type(error).__name__}: {error}"
+            gives_up = act is Act.EXECUTE and record.attempts + 1 >= RAISES_MAX
+            return Failed(text) if gives_up else Retry(text), None
+        outcome, write = (found.outcome, found.write) if isinstance(found, Effect) else (found, None)
+        if isinstance(outcome, Next | Children) and not 0 <= outcome.step < len(kind.steps):
+            return Failed(f"step {step.name} names step {outcome.step}, {kind.name} has {len(kind.steps)}"), None
+        return outcome, write

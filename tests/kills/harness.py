@@ -1,0 +1,161 @@
+"""Runs procedures and kills their daemon before or after any write of their store (HBase ``ProcedureTestingUtility``).
+
+A kind is sound when every run ends as the clean one does: whatever the write at which the daemon was killed, and also
+where each of its steps ran twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from controller.procedures.engine import Engine
+from controller.procedures.kinds import Env, Kind
+from metadata_store.hooks import Kill
+from metadata_store.records.port import RecordStore, Stored
+from state_machines.procedures.record import Record
+from tests.contracts.records import Stores
+
+TURNS_MAX = 20_000
+IDLE_MS = 500
+"""Time that passes where nothing is to be done."""
+
+End = TypeVar("End")
+
+
+class Death(NamedTuple):
+    """The write at which the daemon is killed, counted from 1, and on which side of it."""
+
+    write: int
+    after: bool
+
+
+class Deaths:
+    """Counts the writes of a run, over all its daemons, and kills at some of them. ``killed``: how often it did.
+
+    ``always``: before each write, when it is tried for the first time.
+    """
+
+    def __init__(self, deaths: Iterable[Death] = (), *, always: bool = False) -> None:
+        self.writes = self.killed = 0
+        self._deaths = set(deaths)
+        self._always = always
+        self._tried: set[Hashable] = set()
+
+    def before(self, content: Hashable) -> None:
+        """Kills before a write, or lets it happen."""
+        self.writes += 1
+        first = content not in self._tried
+        self._tried.add(content)
+        if Death(self.writes, after=False) in self._deaths or (self._always and first):
+            self._kill()
+
+    def after(self) -> None:
+        """Kills after a write."""
+        if Death(self.writes, after=True) in self._deaths:
+            self._kill()
+
+    def _kill(self) -> None:
+        self.killed += 1
+        raise Kill
+
+
+def content_of(puts: Sequence[Record], deletes: Sequence[int]) -> Hashable:
+    """Returns what a write is about, without pids and times: these differ when it is tried again."""
+    found = [(put.kind, put.data, put.state, put.step, put.done, put.attempts, put.locked) for put in puts]
+    return tuple(sorted(found)), len(deletes)
+
+
+class KillingStore:
+    """A store whose daemon dies at some writes."""
+
+    def __init__(self, store: RecordStore, deaths: Deaths) -> None:
+        self._store = store
+        self._deaths = deaths
+
+    async def load(self) -> Stored:
+        """Reads everything."""
+        return await self._store.load()
+
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
+        """Writes between two chances to die."""
+        puts, deletes = tuple(puts), tuple(deletes)
+        self._deaths.before(content_of(puts, deletes))
+        await self._store.write(puts, deletes)
+        self._deaths.after()
+
+    async def reserve(self, count: int) -> int:
+        """Reserves between two chances to die."""
+        self._deaths.before("reserve")
+        first = await self._store.reserve(count)
+        self._deaths.after()
+        return first
+
+    async def close(self) -> None:
+        """Closes the store."""
+        await self._store.close()
+
+
+class Clock:
+    """The time of all daemons of a run."""
+
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        """Returns the time."""
+        return self.ms
+
+
+class Daemon(Generic[Env]):
+    """One life of an engine, which a run drives by hand."""
+
+    def __init__(self, env: Env, kinds: Sequence[Kind[Env]], store: RecordStore, clock: Clock) -> None:
+        self._clock = clock
+        self._wanted = False
+        self.turns = 0
+        self.engine = Engine(env, kinds, store, wanted=self._want, now_ms=clock.now_ms)
+
+    def _want(self) -> None:
+        self._wanted = True
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Runs turns until ``done``; time passes where none is wanted."""
+        while not done():
+            await asyncio.sleep(0)
+            if not self._wanted:
+                self._clock.ms += IDLE_MS
+            self._wanted = False
+            await self.engine.turn()
+            self.turns += 1
+            assert self.turns < TURNS_MAX, f"it does not end: {list(self.engine.records.values())}"
+
+    async def run(self, work: Awaitable[End]) -> End:
+        """Runs turns until ``work``, which waits for the engine, has ended."""
+        task = asyncio.ensure_future(work)
+        try:
+            await self.until(task.done)
+            return task.result()
+        finally:
+            task.cancel()
+
+
+Scenario = Callable[[Engine[Env]], Awaitable[End]]
+"""What a client does: it submits with a nonce and waits. A client whose daemon dies does all of it again."""
+
+
+async def play(
+    stores: Stores, env: Env, kinds: Sequence[Kind[Env]], scenario: Scenario[Env, End], deaths: Deaths
+) -> End:
+    """Plays a scenario to its end, with a new daemon after each death; returns the scenario's result."""
+    clock = Clock()
+    while True:
+        async with stores() as store:
+            try:
+                daemon = Daemon(env, kinds, KillingStore(store, deaths), clock)
+                await daemon.engine.load()
+                assert not daemon.engine.unusable
+                return await daemon.run(scenario(daemon.engine))
+            except Kill:
+                continue
