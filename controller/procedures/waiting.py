@@ -14,8 +14,8 @@ STALE_MAX: Final = 1_000
 class Waiting:
     """Holds procedures that are neither queued nor under way.
 
-    ``on_due`` is called when the first deadline has come. A wake-up that comes before its procedure waits is kept for it
-    (HBASE-20939).
+    ``on_due`` is called when the first deadline has come. A wake-up that comes before its procedure waits is kept for
+    it (HBASE-20939).
     """
 
     def __init__(self, now_ms: Callable[[], int], on_due: Callable[[], None]) -> None:

@@ -32,8 +32,8 @@ class Resource(NamedTuple):
 class Demand(NamedTuple):
     """Describes what a procedure locks while it runs, all or nothing.
 
-    ``resource``: its queue, locked ``exclusive`` or shared. ``parts``: partitions or regions, each locked exclusively.
-    ``also``: demands on further topics, tables or servers, which have no further ones themselves.
+    ``resource``: its queue, locked ``exclusive`` or shared. ``parts``: its partitions or regions, each of them locked
+    exclusively. ``also``: demands on further topics, tables or servers, which have no further ones themselves.
     """
 
     resource: Resource

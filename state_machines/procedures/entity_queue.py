@@ -32,10 +32,10 @@ class EntityQueue:
     """Queues the procedures of one entity and holds its lock.
 
     ``inner``: descendants of procedures that hold the lock, which pass all others; ``ready``: the others, first in
-    first out. ``owner``: pid of the exclusive lock, 0 without; ``shared``: pids of shared locks. ``ringed``: the queue
-    is in the ring of its lane. ``is_upper``: other entities are below it. ``wanted``: its first procedure waits until
-    no lock below is held. ``parked``: procedures of other queues that wait for the lock. ``users``: entries and queues
-    that refer to it.
+    first out. ``owner``: pid of the exclusive lock, 0 without; ``shared``: pids of shared locks; ``parts``: pids by the
+    parts that they hold. ``ringed``: the queue is in the ring of its lane. ``is_upper``: other entities are below it.
+    ``wanted``: its first procedure waits until no lock below is held. ``parked``: procedures of other queues that wait
+    for the lock. ``users``: entries and queues that refer to it.
     """
 
     __slots__ = (
@@ -44,6 +44,7 @@ class EntityQueue:
         "is_upper",
         "owner",
         "parked",
+        "parts",
         "ready",
         "resource",
         "ringed",
@@ -62,6 +63,7 @@ class EntityQueue:
         self.ringed = False
         self.wanted = False
         self.parked: list[Entry] = []
+        self.parts: dict[Hashable, int] = {}
         self.users = 0
         self.is_upper = resource.scope in UPPER
 

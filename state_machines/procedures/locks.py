@@ -11,6 +11,9 @@ from collections.abc import Hashable
 from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.entity_queue import EntityQueue, Entry
 
+Part = tuple[EntityQueue, Hashable]
+"""A part of an entity."""
+
 
 class LockOrder(Exception):
     """A demand that could end in a deadlock; the text names the locks."""
@@ -19,13 +22,12 @@ class LockOrder(Exception):
 class Locks:
     """Holds the locks of all procedures.
 
-    ``held``: entries that hold their locks, by pid. ``parts``: owners of parts. ``barriers``: upper entities whose
+    ``held``: entries that hold their locks, by pid. ``barriers``: upper entities whose
     exclusive lock is held, or waited for: all that is below them takes the long way.
     """
 
     def __init__(self) -> None:
         self.held: dict[int, Entry] = {}
-        self.parts: dict[Hashable, int] = {}
         self.barriers: dict[EntityQueue, None] = {}
 
     def check_order(self, pid: int, demand: Demand, ancestors: tuple[int, ...]) -> None:
@@ -35,7 +37,7 @@ class Locks:
         behind their resource. Below an ancestor's exclusive lock only the locks of ancestors in between count.
         """
         for one in (demand, *demand.also):
-            rank = (one.resource, 1) if any(self.parts.get(part) not in ancestors for part in one.parts) else None
+            rank = (one.resource, 1) if not self._owned(one.resource, ancestors).issuperset(one.parts) else None
             shared = False
             for ancestor in ancestors:
                 if (held := self.held.get(ancestor)) is None:
@@ -47,6 +49,11 @@ class Locks:
                 last = max((lock.queue.resource, 1 if lock.parts else 0) for lock in locks)
                 if (not shared and (one.resource, 0) <= last) or (rank is not None and rank <= last):
                     raise LockOrder(f"pid {pid} demands {one.resource} after its ancestor {ancestor} locked {last[0]}")
+
+    def _owned(self, resource: Resource, pids: tuple[int, ...]) -> set[Hashable]:
+        """Returns the parts of a resource that ``pids`` hold."""
+        held = [one for pid in pids if (entry := self.held.get(pid)) is not None for one in (entry, *entry.also)]
+        return {part for one in held if one.queue.resource == resource for part in one.parts}
 
     def has_access(self, entry: Entry) -> bool:
         """Checks whether an ancestor holds the entity's lock, or an exclusive one above it."""
@@ -90,12 +97,12 @@ class Locks:
             for one in (held, *held.also)
         )
 
-    def in_the_way(self, entry: Entry) -> EntityQueue | Hashable | None:
+    def in_the_way(self, entry: Entry) -> EntityQueue | Part | None:
         """Returns the first part or further entity that the procedure has to wait for."""
         for one in (entry, *entry.also):
             for part in one.parts:
-                if part in self.parts and self.parts[part] not in entry.ancestors:
-                    return part
+                if one.queue.parts.get(part, 0) not in (0, *entry.ancestors):
+                    return one.queue, part
         for other in entry.also:
             up = self.barrier(other, entry.queue)
             if up is not None:
@@ -119,19 +126,19 @@ class Locks:
             elif not one.inherits:
                 queue.shared.add(pid)
             for part in one.parts:
-                self.parts.setdefault(part, pid)
+                queue.parts.setdefault(part, pid)
 
-    def unlock(self, entry: Entry) -> tuple[list[Hashable], list[EntityQueue]]:
+    def unlock(self, entry: Entry) -> tuple[list[Part], list[EntityQueue]]:
         """Releases all locks of a procedure; returns the parts and entities that others may get now."""
         pid = entry.pid
         del self.held[pid]
         parts, queues = [], []
         for one in (entry, *entry.also):
-            for part in one.parts:
-                if self.parts.get(part) == pid:
-                    del self.parts[part]
-                    parts.append(part)
             queue = one.queue
+            for part in one.parts:
+                if queue.parts.get(part) == pid:
+                    del queue.parts[part]
+                    parts.append((queue, part))
             if one.inherits:
                 continue
             if one.exclusive:

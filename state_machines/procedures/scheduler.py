@@ -11,11 +11,11 @@ passed by descendants of its holders alone, so it never starves. An entity that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from state_machines.procedures.demand import CLUSTER, UPPER, Demand, Resource, Scope
 from state_machines.procedures.entity_queue import EntityQueue, Entry
-from state_machines.procedures.locks import LockOrder, Locks
+from state_machines.procedures.locks import LockOrder, Locks, Part
 
 
 class LockConflict(Exception):
@@ -27,10 +27,10 @@ class Scheduler:
 
     def __init__(self) -> None:
         self._locks = Locks()
-        self._held, self._parts, self._barriers = self._locks.held, self._locks.parts, self._locks.barriers
+        self._held, self._barriers = self._locks.held, self._locks.barriers
         self._lanes: tuple[deque[EntityQueue], ...] = tuple(deque() for _ in Scope)
         self._resumed: deque[Entry] = deque()
-        self._part_waiters: dict[Hashable, list[Entry]] = {}
+        self._part_waiters: dict[Part, list[Entry]] = {}
         self._cluster = EntityQueue(CLUSTER, ())
         self._queues: dict[Resource, EntityQueue] = {CLUSTER: self._cluster}
 
@@ -39,7 +39,9 @@ class Scheduler:
     def check(self, pid: int, demand: Demand, ancestors: tuple[int, ...]) -> None:
         """Raises :class:`LockOrder` where a demand could end in a deadlock with others or with ``ancestors``."""
         if any(other.resource.scope in UPPER for other in demand.also):
-            raise LockOrder(f"pid {pid} demands a cluster or namespace besides {demand.resource}: make it the first")
+            raise LockOrder(
+                f"pid {pid} demands a cluster or namespace besides {demand.resource}: make it the first demand"
+            )
         if ancestors:
             self._locks.check_order(pid, demand, ancestors)
 
@@ -108,7 +110,7 @@ class Scheduler:
                     and entry.plain
                     and not (queue.owner or queue.inner or queue.parked or self._barriers)
                     and not (entry.exclusive and queue.shared)
-                    and not (entry.parts and entry.parts[0] in self._parts)
+                    and not (entry.parts and entry.parts[0] in queue.parts)
                 ):
                     ready.popleft()
                     if entry.exclusive:
@@ -116,7 +118,7 @@ class Scheduler:
                     else:
                         queue.shared.add(entry.pid)
                     if entry.parts:
-                        self._parts[entry.parts[0]] = entry.pid
+                        queue.parts[entry.parts[0]] = entry.pid
                     entry.inherits = False
                     self._held[entry.pid] = entry
                 else:
@@ -141,8 +143,8 @@ class Scheduler:
                 queue.owner = 0
             else:
                 queue.shared.discard(entry.pid)
-            if entry.parts and self._parts[entry.parts[0]] == entry.pid:
-                del self._parts[entry.parts[0]]
+            if entry.parts and queue.parts[entry.parts[0]] == entry.pid:
+                del queue.parts[entry.parts[0]]
             if not queue.ringed and (queue.ready or queue.inner):
                 self._ring(queue)
             return

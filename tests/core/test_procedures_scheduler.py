@@ -36,10 +36,9 @@ def single(demand: Demand) -> list[Demand]:
 def conflict(one: Demand, other: Demand) -> bool:
     """Checks whether two procedures, neither of which descends from the other, exclude each other."""
     return any(
-        (a.resource == b.resource and (a.exclusive or b.exclusive))
+        (a.resource == b.resource and (a.exclusive or b.exclusive or not set(a.parts).isdisjoint(b.parts)))
         or (is_above(a.resource, b.resource) and a.exclusive)
         or (is_above(b.resource, a.resource) and b.exclusive)
-        or bool(set(a.parts) & set(b.parts))
         for a, b in itertools.product(single(one), single(other))
     )
 
@@ -49,10 +48,10 @@ def demands(draw: st.DrawFn) -> Demand:
     """Draws a demand; parts are of its table."""
     resource, *others = draw(st.lists(st.sampled_from(RESOURCES), min_size=1, max_size=2, unique=True))
     exclusive = draw(st.booleans())
-    parts: tuple[tuple[str, int], ...] = ()
+    parts: tuple[int, ...] = ()
     if resource in TABLES and not exclusive:
         numbers = draw(st.sets(st.integers(0, 2), max_size=2))
-        parts = tuple((resource.name, number) for number in sorted(numbers))
+        parts = tuple(sorted(numbers))
     also = tuple(Demand(other, draw(st.booleans())) for other in others if other.scope not in UPPER)
     return Demand(resource, exclusive, parts, also)
 
