@@ -1,1 +1,1 @@
-"""Brokers that respond to a controller as Kafka 3.9 brokers in ZooKeeper mode do, and host nothing."""
+"""Simulates brokers that respond to a controller as Kafka 3.9 brokers in ZooKeeper mode do, and host nothing."""

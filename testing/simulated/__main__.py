@@ -1,4 +1,4 @@
-"""``python -m testing.simulated``."""
+"""Runs ``python -m testing.simulated``."""
 
 import sys
 

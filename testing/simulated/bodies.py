@@ -1,4 +1,4 @@
-"""Requests as they arrive at brokers that decode them later: heads read at once, bodies kept as bytes, each once.
+"""Keeps requests for brokers that decode them later: heads read at once, bodies kept as bytes, each once.
 
 The header of a request differs per broker, the body behind it is mostly the same for all. 100 brokers that are sent
 100,000 partitions keep 5 MB instead of 500.
@@ -74,7 +74,7 @@ class Body:
 
 
 class Bodies:
-    """Every distinct body that is still referred to, bounded by callers of :meth:`clear`."""
+    """Holds every distinct body in use; callers of :meth:`clear` bound their number."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int, int, bytes, bytes], list[Body]] = {}

@@ -1,4 +1,4 @@
-"""A broker as a controller sees it: requests in, responses out, and the state that they leave behind.
+"""Simulates a broker as a controller sees it: requests in, responses out, and the state that they leave behind.
 
 It has no clock, no sockets and no randomness: equal requests leave equal state. The checks of a 3.9 broker, their
 order, and the errors of each were compared with a real one (``tests/contracts/brokers.py``).
@@ -38,7 +38,7 @@ _API_VERSIONS_KEY: Final = Api.API_VERSIONS.to_bytes(2, "big")
 
 
 class Received(Struct, frozen=True):
-    """One request as it was taken: ``size`` in bytes, the top-level ``error`` and that of every partition."""
+    """A request after it took effect: ``size`` in bytes, the top-level ``error`` and that of every partition."""
 
     broker: int
     request: Request

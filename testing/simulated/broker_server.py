@@ -1,4 +1,4 @@
-"""A simulated broker on a socket.
+"""Puts a simulated broker on a socket.
 
 *Lean*, the default: requests are timed, kept as bytes and responded to at once, and decoded only for a query of the
 broker's view, so that a benchmark does not measure the broker. Epochs are checked as they come, partitions are not. A
@@ -66,7 +66,7 @@ class Options(Struct, frozen=True):
 
 
 class BrokerServer:
-    """One broker: its port, its counters, and the requests it was sent (lean) or its view (exact)."""
+    """Serves one broker: its port, its counters, and the requests it was sent (lean) or its view (exact)."""
 
     def __init__(self, broker_id: int, options: Options, bodies: Bodies, room: Room) -> None:
         self.id = broker_id

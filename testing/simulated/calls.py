@@ -1,4 +1,4 @@
-"""Calls of brokers on the controller, from their side: AlterPartition and ControlledShutdown.
+"""Encodes and decodes AlterPartition and ControlledShutdown from the brokers' side.
 
 Frames come without their 4-byte length. Responses are read as :mod:`brokers.wire.calls` reads calls: nothing is built
 that the bytes do not hold.

@@ -1,4 +1,4 @@
-"""Commands to a process of simulated brokers: one JSON object a line, one line of response each.
+"""Executes commands to a process of simulated brokers: one JSON object a line, one line of response each.
 
 ``{"do": "stats"}`` and so on; the methods of :class:`Commands` are the commands, their arguments the further fields.
 ``brokers`` is a list of ids, empty for all. Times are nanoseconds of the monotonic clock, which all processes of one
@@ -33,7 +33,7 @@ Fields = dict[str, Any]
 
 
 class Commands:
-    """The commands of one process."""
+    """Executes the commands of one process."""
 
     def __init__(self, fleet: Fleet, stop: Callable[[], None]) -> None:
         self._fleet = fleet

@@ -1,4 +1,4 @@
-"""A controller's connection to a simulated broker, read without copying large bodies.
+"""Reads a controller's connection to a simulated broker without copying large bodies.
 
 The first bytes of a request are read into a small buffer. Behind its head the rest of a big request is received into a
 buffer of its own, of exactly its size.
@@ -46,7 +46,7 @@ class Listener(Protocol):
 
 
 class Room:
-    """The space that requests which are still arriving may occupy together; without room, reading pauses."""
+    """Limits the space that arriving requests may occupy together; without room, reading pauses."""
 
     def __init__(self, bytes_max: int = ARRIVING_BYTES_MAX) -> None:
         self._bytes_max = bytes_max

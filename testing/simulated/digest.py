@@ -1,4 +1,4 @@
-"""A broker's view of its partitions, reduced to the parts that do not depend on the controller or the order.
+"""Reduces a broker's view of its partitions to the parts that do not depend on the controller or the order.
 
 Left out are the controller's id and epoch, details of single requests (``isNew``, recovery state), and of followers the
 ISR. The leader epoch decides whether a LeaderAndIsr is heeded, so a follower's ISR is as old as its leader. Left out

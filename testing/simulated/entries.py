@@ -1,4 +1,4 @@
-"""A broker's view as lines of text, and digests of such lines that do not depend on their order.
+"""Writes a broker's view as lines of text, and digests of such lines that do not depend on their order.
 
 ``topic|partition|leader|leader epoch|ISR|partition epoch|replicas``, ids separated by commas in the order of the
 request; metadata ends with ``|offline replicas`` in ascending order, a stopped replica with ``|stopped``.

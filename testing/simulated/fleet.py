@@ -1,4 +1,4 @@
-"""The simulated brokers of one process: their registrations in ZooKeeper, their incarnations and deaths."""
+"""Runs the simulated brokers of one process: their registrations in ZooKeeper, their incarnations and deaths."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Timed(Struct, frozen=True):
 
 
 class Fleet:
-    """Brokers of the process. ``own_sessions``: each has its own ZooKeeper session; otherwise one registers all.
+    """Runs the brokers. ``own_sessions``: each has its own ZooKeeper session; otherwise one registers all.
 
     ``on_lost`` is called when a session is lost by itself; the brokers of it are not registered any more.
     """
@@ -71,7 +71,7 @@ class Fleet:
 
     @property
     def zk(self) -> KazooZooKeeper:
-        """The session of the process itself."""
+        """Returns the session of the process itself."""
         return self._shared
 
     async def start(self) -> None:

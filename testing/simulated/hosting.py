@@ -1,4 +1,4 @@
-"""The replicas that a broker hosts, under LeaderAndIsr and StopReplica (Kafka's ``ReplicaManager``).
+"""Holds the replicas of a broker, under LeaderAndIsr and StopReplica (Kafka's ``ReplicaManager``).
 
 A log outlives the broker's process, the metadata that it was sent does not. A partition whose log cannot be opened is
 *offline*: it responds with 56 to everything until the broker restarts.
@@ -22,7 +22,7 @@ NO_LEADER_EPOCH: Final = -1
 
 
 class Replica(Struct, frozen=True, gc=False):
-    """A broker's part in one partition. Replaced by another object at every change.
+    """A broker's part in one partition; every change makes another object.
 
     ``leader`` -1: it neither leads nor follows, because the request was so, or named a leader that is not live. ``isr``
     and ``partition_epoch`` are those of the last request, for a leader those that the controller or ZooKeeper granted
@@ -45,7 +45,7 @@ _FRESH: Final = Replica()
 
 
 class Hosting:
-    """Replicas and logs of one broker. ``replicas`` and ``offline`` are of this incarnation, the rest is on disk.
+    """Holds replicas and logs of one broker. ``replicas`` and ``offline`` are of this incarnation, the rest is on disk.
 
     ``logs`` maps partitions to topic ids (None: the log has none); ``failed`` those on a log directory that failed.
     """

@@ -1,4 +1,4 @@
-"""A broker's work as a leader: the ISR changes it wants, its requests for them, and its handling of the responses.
+"""Does a broker's work as a leader: finds the ISR changes it wants, requests them, and handles the responses.
 
 From IBP 2.7-IV2 on it sends them to the controller, one AlterPartition in flight. Below it writes the state znode
 itself and notifies the controller by a znode (Kafka's ``AlterPartitionManager`` and ``ZkAlterPartitionManager``).
@@ -60,7 +60,7 @@ class IsrWrite(Struct, frozen=True):
 
 
 class IsrWork:
-    """The ISR changes of one incarnation. ``epoch`` is its broker epoch, which changes when it registers again.
+    """Holds the ISR changes of one incarnation. ``epoch`` is its broker epoch, which a new registration changes.
 
     A partition has at most one change pending. Where it was refused for good (errors 3, 42, 74, 95, 100) the leader
     wants nothing more of it until it is sent a higher leader epoch, as a real one does.

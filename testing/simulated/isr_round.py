@@ -1,4 +1,4 @@
-"""All leaders of a process request the ISRs that they want, until they have them."""
+"""Lets all leaders of a process request the ISRs that they want, until they have them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A broker's view of the cluster: the content of its UpdateMetadata requests (Kafka's ``ZkMetadataCache``)."""
+"""Holds a broker's view of the cluster: the content of UpdateMetadata requests (Kafka's ``ZkMetadataCache``)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_CONTROLLER: Final = -1
 
 
 class MetadataCache:
-    """A view. Every request replaces ``live`` and is merged into ``partitions`` and ``topic_ids``."""
+    """Holds a view. Every request replaces ``live`` and is merged into ``partitions`` and ``topic_ids``."""
 
     def __init__(self) -> None:
         self.controller_id = NO_CONTROLLER

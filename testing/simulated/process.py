@@ -1,4 +1,4 @@
-"""A process of simulated brokers: ``python -m testing.simulated --zookeeper HOST:PORT[/chroot] --brokers 1-50``.
+"""Runs simulated brokers: ``python -m testing.simulated --zookeeper HOST:PORT[/chroot] --brokers 1-50``.
 
 Commands come on a unix socket (``--control``) or on its standard input, see :mod:`testing.simulated.commands`. SIGTERM,
 SIGINT, the command ``stop`` and the end of its input end it.

@@ -1,4 +1,4 @@
-"""Responses of a broker to LeaderAndIsr, UpdateMetadata and StopReplica, in full, after their 4-byte length."""
+"""Encodes a broker's full responses to LeaderAndIsr, UpdateMetadata and StopReplica, after their 4-byte length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LeaderAndIsr v4 to v7, UpdateMetadata v6 to v8 and StopReplica v3 and v4 as a broker reads them.
+"""Decodes LeaderAndIsr v4 to v7, UpdateMetadata v6 to v8 and StopReplica v3 and v4 as a broker does.
 
 Requests of every controller are read, Kafka's own included; a million partitions in one request are no exception. Sizes
 are checked against the bytes that are left before anything is built, so hostile frames cost no more than a small

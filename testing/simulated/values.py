@@ -1,4 +1,4 @@
-"""Requests of a controller to a broker, as values: LeaderAndIsr, UpdateMetadata, StopReplica."""
+"""Defines a controller's requests to a broker as values: LeaderAndIsr, UpdateMetadata, StopReplica."""
 
 from __future__ import annotations
 

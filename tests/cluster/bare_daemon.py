@@ -1,4 +1,4 @@
-"""``regent run`` without its protection from its own freeze: only the fence and the brokers are left.
+"""Runs ``regent run`` without its protection from its own freeze: only the fence and the brokers are left.
 
 It has no stall guard and a lease that never ends, and it ignores the watches on its own claim.
 """

@@ -1,4 +1,4 @@
-"""One cluster under regent and under load for all short tests of this folder, on one event loop.
+"""Shares one cluster under regent and under load among all short tests of this folder, on one event loop.
 
 With ``-n 2`` one process has the tests of that cluster, another one all those with clusters of their own.
 """

@@ -26,7 +26,7 @@ async def test_a_shadow_agrees_with_kafkas_controller_and_finds_states_written_b
         await daemon.stop()
         [summary] = re.findall(r"(\d+) decisions compared, 0 differences", daemon.log_text())
         assert int(summary) >= DECISIONS_MIN, daemon.log_tail()
-        await finds_what_is_planted(w)
+        await finds_planted_states(w)
 
 
 async def agrees(w: World) -> None:
@@ -45,7 +45,7 @@ async def agrees(w: World) -> None:
     assert all(watch.agreed(kind) for kind in (Kind.CREATION, Kind.DEATH, Kind.RETURN, Kind.SHUTDOWN))
 
 
-async def finds_what_is_planted(w: World) -> None:
+async def finds_planted_states(w: World) -> None:
     """Writes three states of ISR [1, 2, 3] by hand: another leader, a smaller ISR, only a larger epoch."""
     async with watching(w, wait_s=2.0) as watch:
         states = await w.states()

@@ -1,4 +1,4 @@
-"""Contract of a leader's ISR changes: the same scripts for simulated brokers and for a real one.
+"""Checks a leader's ISR changes with the same scripts for simulated brokers and for a real one.
 
 The followers of the broker never fetch. So it requests an ISR of itself alone for every partition that it leads.
 """

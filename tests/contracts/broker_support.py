@@ -1,4 +1,4 @@
-"""Kit of the contract of brokers: a controller that sends raw requests, and the broker that receives them.
+"""Provides the contract's controller, which sends raw requests, and the broker that receives them.
 
 kio reads every response in full; the product encodes every request.
 """

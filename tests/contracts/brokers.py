@@ -1,4 +1,4 @@
-"""Contract of a broker under a controller's requests: the same scripts for simulated brokers and for a real one.
+"""Checks a broker's responses to a controller with the same scripts for simulated brokers and for a real one.
 
 A subclass needs a fixture ``director`` (see :class:`tests.contracts.broker_support.Director`). It has a topic that no
 other test names and a controller epoch above all earlier ones. Its broker has an empty metadata cache, or none of that

@@ -1,4 +1,4 @@
-"""A process of simulated brokers and one story for two controllers: regent and Kafka's own."""
+"""Runs a process of simulated brokers, and plays one story for two controllers: regent and Kafka's own."""
 
 from __future__ import annotations
 

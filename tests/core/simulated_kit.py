@@ -1,4 +1,4 @@
-"""Simulated brokers that were sent leaderships and metadata, in one line each."""
+"""Makes simulated brokers that were sent leaderships and metadata, in one line each."""
 
 from __future__ import annotations
 

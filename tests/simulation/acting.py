@@ -1,4 +1,4 @@
-"""Shared base of a script's actions: finds the broker, the daemon or the session that an action acts on."""
+"""Finds the broker, the daemon or the session that an action of a script acts on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def ids(word: object) -> tuple[int, ...]:
 
 
 class Acting:
-    """Base of actions, which are methods named ``do_<verb>``. An action without a target does nothing."""
+    """Finds the targets of actions, which are methods named ``do_<verb>``. An action without a target does nothing."""
 
     def __init__(self, world: World) -> None:
         self.w = world

@@ -1,4 +1,4 @@
-"""The actions that a script can name, by verb."""
+"""Joins the actions that a script can name, by verb."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions on brokers: they stop, come back, and respond wrongly or not at all."""
+"""Stops and restarts brokers, and makes them respond wrongly or not at all."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FOREIGN_EPOCHS: Final = 1_000
 
 
 class BrokerActions(Acting):
-    """Actions on brokers. Errors, lost requests and lost replies are counted where they occur."""
+    """Acts on brokers. Errors, lost requests and lost replies are counted where they occur."""
 
     def do_crash_broker(self, broker: int, seconds: float) -> None:
         """Kills a broker (kill -9, power), starts it ``seconds`` later; it registers when its old session has ended."""

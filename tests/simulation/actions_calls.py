@@ -1,4 +1,4 @@
-"""Admin clients create, grow and delete topics by call, as the admin endpoint carries them to the active daemon.
+"""Creates, expands and deletes topics by calls of admin clients, as the admin endpoint carries them to a daemon.
 
 A client sends a call again with the same id where the daemon ends before its reply. I8: a successful reply is true and
 stays true, and a daemon does nothing that no client requested.
@@ -37,7 +37,7 @@ VERSIONS: Final = {Api.CREATE_TOPICS: 7, Api.CREATE_PARTITIONS: 3, Api.DELETE_TO
 
 
 class CallActions(Acting):
-    """Actions of admin clients. Only a successful reply is checked: a refusal, or no reply, shows nothing."""
+    """Acts as admin clients. Only a successful reply is checked: a refusal, or no reply, shows nothing."""
 
     def do_call_create(self, name: str, partitions: int, factor: int) -> None:
         """Sends CreateTopics."""

@@ -1,4 +1,4 @@
-"""Actions on topics, on producer ids, and on an operator's settings."""
+"""Changes topics, producer ids, and an operator's settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.zookeeper import SimZooKeeper
 
 
 class ClusterActions(Acting):
-    """Actions on the cluster. Only the clock's step is a fault."""
+    """Acts on the cluster. Only the clock's step is a fault."""
 
     def do_topic(self, name: str, *replicas: object) -> None:
         """Creates a topic as an operator; half of such topics have an id."""

@@ -1,4 +1,4 @@
-"""Actions on daemons: they are killed, stopped, frozen, and requested to hand the role back."""
+"""Kills, stops and freezes daemons, and requests the hand-back of the role."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.simulation.loop import Life
 
 
 class DaemonActions(Acting):
-    """Actions on daemons. A stopped process is started again later."""
+    """Acts on daemons. A stopped process is started again later."""
 
     def do_kill_daemon(self, number: int, seconds: float) -> None:
         """Kills a daemon with kill -9."""

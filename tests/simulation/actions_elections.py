@@ -1,4 +1,4 @@
-"""Elections that operators request, and permissions for unclean ones."""
+"""Requests elections as an operator, and permits unclean ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REPLY_S_MAX: Final = 10.0
 
 
 class ElectionActions(Acting):
-    """Actions on elections, none of them a fault. I3, I4 and I5 judge the elections."""
+    """Requests elections, which are no faults. I3, I4 and I5 judge the elections."""
 
     def do_ask_preferred(self, name: str) -> None:
         """Writes the znode of an old tool for all partitions of a topic, unless the znode exists."""

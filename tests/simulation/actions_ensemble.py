@@ -1,4 +1,4 @@
-"""Actions on ZooKeeper: it loses connections, sessions, requests and replies, and is slow."""
+"""Makes ZooKeeper lose connections, sessions, requests and replies, and slows it down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ READ_TIMEOUT: Final = 2 / 3
 
 
 class EnsembleActions(Acting):
-    """Actions on the ensemble and its sessions. A fault of one session is counted where it takes effect."""
+    """Acts on the ensemble and its sessions. A fault of one session is counted where it takes effect."""
 
     def do_zk_blip(self, client: str) -> None:
         """Breaks a connection; the session lives."""

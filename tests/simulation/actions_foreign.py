@@ -1,4 +1,4 @@
-"""Tools and people write znodes of running topics as no controller would: without unknown fields, or with garbage."""
+"""Writes znodes of running topics as no controller would: without unknown fields, or with garbage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNSENT: Final = (ConnectFailed, NotConnected, OutcomeUnknown)
 
 
 class ForeignActions(Acting):
-    """Actions of other writers. Each write is conditional on its read, as far as the faults allow."""
+    """Acts as other writers. Each write is conditional on its read, as far as the faults allow."""
 
     def do_rewrite_topic(self, name: str) -> None:
         """Rewrites the znode of a running topic as a tool from before topic ids does."""
@@ -60,11 +60,11 @@ class ForeignActions(Acting):
         try:
             await zk.set(path, GARBAGE, found.stat.version)
             await asyncio.sleep(for_s)
-            await self._mend(path, found.data)
+            await self._restore(path, found.data)
         finally:
             self.w.scribbling -= 1
 
-    async def _mend(self, path: str, data: bytes | None) -> None:
+    async def _restore(self, path: str, data: bytes | None) -> None:
         """Retries until the znode has its former content, or that of another writer.
 
         The znode may belong to a recreated topic by then.

@@ -1,4 +1,4 @@
-"""Other clients write during a handler's work: at one of its requests, to the queue of daemons, to watched parents."""
+"""Writes as other clients during a handler's work: at one of its requests, to the queue, to watched parents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PARENTS: Final = (paths.DELETE_TOPICS, paths.ISR_CHANGES, paths.LOG_DIR_EVENTS, 
 
 
 class InterferenceActions(Acting):
-    """Actions that interfere with daemons, which go on or begin another term."""
+    """Interferes with daemons, which go on or begin another term."""
 
     def do_at_request(self, number: int, verb: str, *words: object) -> None:
         """Performs an action at the ``number``-th request that a serving daemon sends while it handles an event."""

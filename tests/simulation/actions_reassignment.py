@@ -1,4 +1,4 @@
-"""Operators request reassignments: by call, as an admin endpoint does, and by znode, as old tools do."""
+"""Requests reassignments as operators do: by call through an admin endpoint, and by znode with old tools."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CANCEL: Final = "-"
 
 
 class ReassignmentActions(Acting):
-    """Actions on reassignments. Each word is ``topic/partition/replicas``; ``-`` as replicas cancels."""
+    """Requests reassignments. Each word is ``topic/partition/replicas``; ``-`` as replicas cancels."""
 
     def do_reassign(self, *words: object) -> None:
         """Calls the active daemon."""

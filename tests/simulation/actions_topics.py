@@ -1,4 +1,4 @@
-"""Topics are removed by hand, and created anew under the same name. These operations on znodes send brokers nothing."""
+"""Removes topics by hand, and creates them anew under the same name: brokers are sent nothing of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGAIN_S: Final = 0.2
 
 
 class TopicActions(Acting):
-    """Actions of an operator, or of an old tool, that marks topics or deletes their znodes.
+    """Acts as an operator, or an old tool, that marks topics or deletes their znodes.
 
     Brokers keep logs and metadata of a topic that is deleted by hand. A broker with a replica of it refuses the next
     topic of that name.

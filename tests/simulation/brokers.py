@@ -1,4 +1,4 @@
-"""Brokers: the simulated broker's core with a session, with stops and faults of every kind.
+"""Runs brokers: the simulated broker's core with a session, with stops and faults of every kind.
 
 :mod:`tests.simulation.leading` has a broker's work as a leader, :mod:`tests.simulation.interim` its work as the elected
 controller.
@@ -45,7 +45,7 @@ Waiting = tuple[SimConnection, Request, int, Callable[[bytes], None]]
 
 
 class BrokerNode(LeadingBroker):
-    """Lives of one broker: registration, requests one after the other, and its end.
+    """Runs the lives of one broker: registration, requests one after the other, and its end.
 
     ``fresh``: this process has not registered yet. ``retired``: it is not started again. ``foreign``: it may report a
     higher controller epoch, although no controller was elected.

@@ -1,4 +1,4 @@
-"""Shared base of all checks: the history of ZooKeeper, and the report of a violation."""
+"""Gives all checks the history of ZooKeeper, and reports violations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Violation:
 
 
 class Checking:
-    """Base of the checks of one run. ``world.violated`` receives each violation."""
+    """Reports the violations of one run to ``world.violated``."""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Whole daemons, as processes that can be killed, frozen, stalled and started again."""
+"""Runs whole daemons as processes that can be killed, frozen, stalled and started again."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def settings_of(number: int, *, ibp: str, hold: bool, odd: str = "-") -> Setting
 
 
 class DaemonNode:
-    """One place for a daemon: at most one process of it lives at a time."""
+    """Holds one place for a daemon: at most one process of it lives at a time."""
 
     def __init__(self, world: World, number: int, settings: Settings) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""A ZooKeeper ensemble in memory: a leader that orders writes, and followers that apply them later.
+"""Simulates a ZooKeeper ensemble in memory: a leader that orders writes, and followers that apply them later.
 
 A follower's clients read the writes that it has applied so far: reads may be out of date, and watches fire late. Only
 ``sync`` and the reply to a write show the present state. Followers repeat the leader's transactions on trees of their
@@ -70,7 +70,7 @@ Transaction = Callable[["Member"], None]
 
 
 class Member(MemoryServer):
-    """One server of the ensemble: the leader's tree, or a follower's with the writes that it has applied so far."""
+    """Serves clients as one server: with the leader's tree, or with a follower's, applied so far."""
 
     def __init__(self, ensemble: Ensemble, name: str) -> None:
         super().__init__()
@@ -159,7 +159,7 @@ Committed = Callable[[Session, Sequence[Write], Sequence[OpResult]], None]
 
 
 class Ensemble:
-    """The servers, the sessions, and the moments when sessions expire."""
+    """Holds the servers and the sessions, and decides the moments when sessions expire."""
 
     def __init__(self, loop: SimLoop, chance: random.Random, members: int) -> None:
         self.loop = loop

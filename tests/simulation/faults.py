@@ -1,4 +1,4 @@
-"""The faults that are injected and counted, by the names under which totals list them.
+"""Names the faults that are injected and counted, as totals list them.
 
 They are counted where they take effect: a reply that was to be lost but was never sent does not count.
 """

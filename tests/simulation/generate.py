@@ -1,4 +1,4 @@
-"""A script from a seed: the cluster, and a skewed mix of actions on it."""
+"""Draws a script from a seed: the cluster, and a skewed mix of actions on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of admin clients in a run, drawn apart from everything else."""
+"""Draws calls of admin clients in a run, apart from everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A calm in the midst of a run: hardly any actions for more than a minute, and stopped processes stay stopped.
+"""Puts a calm into a run: hardly any actions for more than a minute, and stopped processes stay stopped.
 
 Work that is stuck has no later event that would make it go on.
 """

@@ -1,4 +1,4 @@
-"""Writes of tools and people as no controller makes them, and the IBP of a run, drawn apart from everything else."""
+"""Draws writes of tools and people as no controller makes them, and a run's IBP, apart from everything else."""
 
 from __future__ import annotations
 

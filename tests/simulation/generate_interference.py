@@ -1,4 +1,4 @@
-"""Writes of other clients between any two requests of a handler, drawn apart from everything else."""
+"""Draws writes of other clients between any two requests of a handler, apart from everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of ZooKeeper's servers and around them, drawn apart from everything else."""
+"""Draws faults of ZooKeeper's servers and around them, apart from everything else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content of ZooKeeper, version by version, as far as invariants need it."""
+"""Records the content of ZooKeeper, version by version, as far as invariants need it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Joined(NamedTuple):
 
 
 class History:
-    """Leaderships of every partition by partition epoch, assignments, registrations, controller epochs.
+    """Records leaderships of every partition by partition epoch, assignments, registrations, controller epochs.
 
     A *life* of a partition is from the creation of its state znode to its deletion. ``states`` has the present lives,
     ``former`` the ended ones; ``by_hand``: partitions of which one life ended without a request to the brokers.

@@ -1,4 +1,4 @@
-"""The brokers' election: all of them race for ``/controller`` when it vanishes, and the winner is controller.
+"""Elects a broker: all of them race for ``/controller`` when it vanishes, and the winner is controller.
 
 Its term is a short form of Kafka's controller. After a while it elects leaders, with fenced writes, for partitions
 whose leader is not registered, and sends them to some of the brokers. It starts no topics, serves no calls, and ends
@@ -63,7 +63,7 @@ async def _elect(node: BrokerNode, zk: SimZooKeeper) -> None:
 
 
 class Interim:
-    """The term of a broker."""
+    """Serves the term of a broker."""
 
     def __init__(self, node: BrokerNode, zk: SimZooKeeper, epoch: int, fence: int) -> None:
         self._node = node

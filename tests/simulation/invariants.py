@@ -1,4 +1,4 @@
-"""Invariants that hold after every event. Each check names its invariant and the demand in its docstring.
+"""Checks invariants after every event. Each check names its invariant and the demand in its docstring.
 
 The checks are incremental: they look at one ZooKeeper write, one request or one changed row, never at everything.
 (:mod:`tests.simulation.invariants_writes` has the writes, :mod:`tests.simulation.invariants_requests` the requests.)
@@ -53,7 +53,7 @@ LEAVES_SESSIONS: Final = 0.65
 
 
 class Invariants(RequestInvariants):
-    """All invariants of one run."""
+    """Checks all invariants of one run."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)

@@ -1,4 +1,4 @@
-"""Invariants of requests to brokers, and of responses to their calls: I2, I7, I10, I11, I12, I14, I15."""
+"""Checks requests to brokers, and responses to their calls: I2, I7, I10, I11, I12, I14, I15, I17."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invariants of writes to ZooKeeper: I1, I2, I3, I4, I7, I10, I12, I14, I15."""
+"""Checks writes to ZooKeeper: I1, I2, I3, I4, I7, I8, I10, I12, I14, I15, I17."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Journals of simulated daemons: every row is judged as it is made, and numbered without holes within its term."""
+"""Judges every row of the daemons' journals as it is made, and its number within the term."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class JudgedJournal:
-    """A daemon's journal, on the simulation's clock.
+    """Judges a daemon's journal, on the simulation's clock.
 
     Rows of partitions that began with content of a topic removed by hand are not judged: the journal records them as
     they are.

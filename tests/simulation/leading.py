@@ -1,4 +1,4 @@
-"""A broker as a leader and as a caller: its followers, the ISR that it requests, and its calls to the controller.
+"""Runs a broker as a leader and as a caller: its followers, the ISR that it requests, its calls to the controller.
 
 From IBP 2.7-IV2 on it requests ISR changes from the controller. Below it writes them to ZooKeeper and leaves a
 notification.
@@ -56,7 +56,7 @@ class Wire:
 
 
 class LeadingBroker:
-    """One broker with all its lives. ``lagging``: it fetches too slowly to stay in any ISR."""
+    """Leads and calls for one broker with all its lives. ``lagging``: it fetches too slowly to stay in any ISR."""
 
     def __init__(self, world: World, broker_id: int, rack: str | None) -> None:
         self.world = world

@@ -1,4 +1,4 @@
-"""Limits of the product that a run makes small, so that a cluster of some fifty partitions meets all of them.
+"""Makes limits of the product small in a run, so that a cluster of some fifty partitions meets all of them.
 
 They are made for a million partitions. With their real values no decision here would take several multis, no request
 would be cut, and no snapshot would take several turns.

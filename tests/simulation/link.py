@@ -1,4 +1,4 @@
-"""A client's connection with the simulated ensemble: its begin, its breaks, its returns, and its traffic.
+"""Connects a client with the simulated ensemble: the connection begins, breaks, returns, and carries its traffic.
 
 As with the real adapter, replies, watch events and states reach the client in the order of the wire. A write whose
 connection broke before its reply has an unknown outcome; such a read was not carried out.
@@ -42,7 +42,7 @@ class Request:
 
 
 class SimLink(MemoryZooKeeper):
-    """The session of one process. ``cut_off``: no packet passes between it and the ensemble."""
+    """Holds the session of one process. ``cut_off``: no packet passes between it and the ensemble."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Liveness at every moment of a run: no work stays stuck for a minute without an obstacle.
+"""Checks liveness at every moment of a run: no work stays stuck for a minute without an obstacle.
 
 Work that may be stuck is looked at once a second, together with its *circumstances*: everything that must stay the same
 for the minute. A lost connection, a restart or a new term begins the minute anew. A fault that lasts keeps the minute

@@ -1,4 +1,4 @@
-"""An event loop on virtual time for several processes in one: no selector, no thread, no real clock.
+"""Runs several processes in one event loop on virtual time: no selector, no thread, no real clock.
 
 The order of handles depends on earlier calls alone. Timers of one instant run in the order in which they were set.
 Tasks and cancel scopes have numbers as their hashes, because sets of them are iterated.
@@ -44,7 +44,7 @@ class Life(Enum):
 
 
 class Process:
-    """Everything that is started in its context lives and dies with it."""
+    """Owns everything that is started in its context, which lives and dies with it."""
 
     def __init__(self, loop: SimLoop, name: str) -> None:
         self.name = name

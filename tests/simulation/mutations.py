@@ -1,4 +1,4 @@
-"""Bugs planted in the product, one at a time: the simulation must catch every one of them.
+"""Collects bugs planted in the product, one at a time: the simulation must catch every one of them.
 
 Each is a small patch of one place, as an engineer might have written it.
 """

@@ -1,4 +1,4 @@
-"""Bugs in the responses to admin clients."""
+"""Plants bugs in the responses to admin clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs in the deletion of topics."""
+"""Plants bugs in the deletion of topics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs in electing leaders: permissions, preferred leaders, failed log directories."""
+"""Plants bugs in electing leaders: permissions, preferred leaders, failed log directories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs around znodes that tools and people wrote, and around partitions that a term meets late."""
+"""Plants bugs around znodes that tools and people wrote, and around partitions that a term meets late."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from brokers.wire.partitions import PartitionEncoder
 from controller.engine.controller import Controller
-from controller.handlers import lost_ids
-from controller.handlers import repair as mending
+from controller.handlers import lost_ids, repair
 from controller.handlers.repair import States
 from state_machines.decisions.topic_ids import Evidence, Verdict
 from state_machines.model.cluster import Cluster
@@ -28,7 +27,7 @@ def new_id_for_a_known_topic(stack: ExitStack) -> None:
     def id_of(c: Controller, topic: TopicAssignment, states: States) -> bytes | None:
         return topic.topic_id or (uuid.uuid4().bytes if c.ibp.topic_ids else None)
 
-    put(stack, mending, "_id_of", id_of)
+    put(stack, repair, "_id_of", id_of)
 
 
 @mutation

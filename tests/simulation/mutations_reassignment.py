@@ -1,4 +1,4 @@
-"""Bugs in reassignments."""
+"""Plants bugs in reassignments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs around the role: the queue of daemons, brokers that outrank the controller, ZooKeeper's servers in trouble."""
+"""Plants bugs around the role: the queue of daemons, brokers that outrank the controller, ZooKeeper in trouble."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs in sending and in holding the role."""
+"""Plants bugs in sending and in holding the role."""
 
 from __future__ import annotations
 

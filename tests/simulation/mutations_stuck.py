@@ -1,4 +1,4 @@
-"""Bugs by which work never goes on, or never ends, until an unrelated event makes it go on."""
+"""Plants bugs by which work never goes on, or never ends, until an unrelated event makes it go on."""
 
 from __future__ import annotations
 

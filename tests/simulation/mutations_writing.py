@@ -1,4 +1,4 @@
-"""Bugs in deciding and writing."""
+"""Plants bugs in deciding and writing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections without sockets: daemons to brokers, and brokers' calls to the daemons' controller listener."""
+"""Connects without sockets: daemons to brokers, and brokers' calls to the daemons' controller listener."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Pending = Callable[[str], AbstractContextManager[None]]
 
 
 class Network:
-    """The listeners by address. ``sent`` and ``connecting`` receive the daemons' requests and dials at once."""
+    """Finds listeners by address. ``sent`` and ``connecting`` receive the daemons' requests and dials at once."""
 
     def __init__(self, loop: SimLoop, chance: random.Random) -> None:
         self.loop = loop
@@ -81,7 +81,7 @@ class Network:
 
 
 class SimListener(ControllerListener):
-    """The controller listener of one daemon process, without a socket."""
+    """Listens as the controller listener of one daemon process, without a socket."""
 
     def __init__(self, network: Network, process: Process, address: Address, pending: Pending) -> None:
         super().__init__(*address)
@@ -134,7 +134,7 @@ class SimListener(ControllerListener):
 
 
 class SimTransport:
-    """Transport of one daemon process to the brokers."""
+    """Connects one daemon process to the brokers."""
 
     def __init__(self, network: Network, daemon: DaemonNode, process: Process) -> None:
         self._network = network
@@ -156,7 +156,7 @@ class SimTransport:
 
 
 class SimConnection:
-    """One connection of a daemon to a broker. ``half_open``: no packet passes any more, and neither end knows."""
+    """Connects a daemon to a broker. ``half_open``: no packet passes any more, and neither end knows."""
 
     def __init__(
         self,

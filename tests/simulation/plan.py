@@ -1,4 +1,4 @@
-"""A run as a script: its cluster, and its actions with their times. Text and values are the same thing.
+"""Describes a run as a script: its cluster, and its actions with their times. Text and values are the same thing.
 
 ::
 
@@ -102,7 +102,7 @@ def parse(text: str) -> Plan:
         elif words:
             settings[words[0]] = words[1:]
     if missing := [name for name in GIVEN if not settings.get(name)]:
-        raise ValueError(f"it does not say {', '.join(missing)}")
+        raise ValueError(f"it does not set {', '.join(missing)}")
     return Plan(
         seed=int(settings["seed"][0]),
         brokers=tuple(map(int, settings["brokers"])),

@@ -1,4 +1,4 @@
-"""Planting of bugs: patches of the product, by name."""
+"""Plants bugs as patches of the product, by name."""
 
 from __future__ import annotations
 

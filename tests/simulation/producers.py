@@ -1,4 +1,4 @@
-"""AllocateProducerIds v0 from a broker's side."""
+"""Encodes and decodes AllocateProducerIds v0 from a broker's side."""
 
 from __future__ import annotations
 

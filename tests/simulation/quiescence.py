@@ -1,4 +1,4 @@
-"""The end of a run: faults are healed, time passes, and then the cluster must be right (I5)."""
+"""Ends a run: heals all faults, waits, and then the cluster must be right (I5)."""
 
 from __future__ import annotations
 

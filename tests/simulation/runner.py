@@ -1,4 +1,4 @@
-"""Many seeds on all cores. Each child plays some and ends, because nothing of a run is ever collected."""
+"""Plays many seeds on all cores. Each child plays some and ends, because nothing of a run is ever collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shortest story of a failure: actions are taken out while the same invariant is still violated."""
+"""Finds the shortest story of a failure: takes actions out while the same invariant is still violated."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Fails = Callable[[Plan], bool]
 
 
 class Shrinker:
-    """Delta debugging over the script, then over the cluster. ``fails``: whether a plan still shows the failure."""
+    """Shrinks the script, then the cluster (delta debugging). ``fails``: whether a plan still shows the failure."""
 
     def __init__(self, fails: Fails, tries_max: int = TRIES_MAX) -> None:
         self._fails = fails

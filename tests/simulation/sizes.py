@@ -1,4 +1,4 @@
-"""Events that need many partitions: they are counted, so that a run without them is noticed."""
+"""Counts events that need many partitions, so that a run without them is noticed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replacements, for one run, of everything that a daemon takes from its machine: ids, clocks, the collector, logs."""
+"""Replaces, for one run, everything that a daemon takes from its machine: ids, clocks, the collector, logs."""
 
 from __future__ import annotations
 

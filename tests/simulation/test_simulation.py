@@ -97,7 +97,7 @@ def test_a_story_is_clean_and_catches_its_bug(path: Path) -> None:
         ("--seeds -3", "-3 is not a number from 1 up"),
         ("--story nowhere.txt", "nowhere.txt cannot be read: No such file"),
         (f"--story {ROOT}/tests/stories/conflict.txt", "conflict.txt is no story as in tests/simulation/stories"),
-        (f"--story {ROOT}/Makefile", "Makefile is no story as in tests/simulation/stories: it does not say seed"),
+        (f"--story {ROOT}/Makefile", "Makefile is no story as in tests/simulation/stories: it does not set seed"),
         ("--seed 7 --mutation no-such-bug", QUICKLY_CAUGHT),
         ("--mutations no-such-bug", QUICKLY_CAUGHT),
     ],

@@ -1,4 +1,4 @@
-"""Totals of many runs, as text and as JSON."""
+"""Sums up many runs, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHARE_MIN: Final = 0.01
 
 @dataclass
 class Totals:
-    """Sums over seeds. ``cpu_s`` is of the runs alone, ``elapsed_s`` of everything."""
+    """Holds sums over seeds. ``cpu_s`` is of the runs alone, ``elapsed_s`` of everything."""
 
     seeds: int = 0
     actions: int = 0

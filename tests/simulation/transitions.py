@@ -1,4 +1,4 @@
-"""I6: the transitions of Kafka 3.9's partition and replica state machines, written down a second time."""
+"""Lists the transitions of Kafka 3.9's partition and replica state machines a second time (I6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work that the controller has still to do, as ZooKeeper shows it: missing leaders, deletions, reassignments."""
+"""Finds work that the controller has still to do in ZooKeeper: missing leaders, deletions, reassignments."""
 
 from __future__ import annotations
 

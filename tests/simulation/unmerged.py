@@ -1,4 +1,4 @@
-"""The same requests without channels: each change is one request, applied by a second set of brokers at once.
+"""Sends the same changes without channels: a second set of brokers applies each change as one request, at once.
 
 Channels merge: two changes of a row are sent once, metadata of many changes is one body, a snapshot goes in turns. A
 broker must end as if it had received every change alone and in order.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Unmerged:
-    """The second set of brokers. They restart when the first ones do; :class:`Witness` sends them requests."""
+    """Holds the second set of brokers. They restart when the first ones do; :class:`Witness` sends them requests."""
 
     def __init__(self, world: World) -> None:
         self.cores = {b: SimulatedBroker(b, ibp=world.ibp) for b in world.brokers}
@@ -76,7 +76,7 @@ def _reduced(found: View, leaderless: set[Key], ended: Collection[Key]) -> View:
 
 
 class Witness(Channels):
-    """The channels of a term, which also send every change alone to the second set of brokers."""
+    """Sends as the channels of a term, and also every change alone to the second set of brokers."""
 
     def __init__(self, unmerged: Unmerged, cluster: ClusterView, *more: Any, **options: Any) -> None:
         super().__init__(cluster, *more, **options)

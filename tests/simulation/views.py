@@ -1,4 +1,4 @@
-"""State that every broker must have: ZooKeeper's content, as far as a controller can bring it to a broker (I5)."""
+"""Compares every broker with ZooKeeper's content, as far as a controller can bring it to a broker (I5)."""
 
 from __future__ import annotations
 

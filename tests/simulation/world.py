@@ -1,4 +1,4 @@
-"""One run: an ensemble, brokers, daemons and a script in one process, on virtual time."""
+"""Plays one run: an ensemble, brokers, daemons and a script in one process, on virtual time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ START_S: Final = 2.0
 
 
 class QueriedBroker:
-    """A broker that responds to an operator's requests."""
+    """Responds as a broker to an operator's requests."""
 
     def __init__(self, node: BrokerNode) -> None:
         self._node = node
@@ -97,7 +97,7 @@ class Outcome:
 
 
 class World:
-    """Everything of a run. ``keep``: the trace is kept as text; ``compare``: other brokers are sent each change alone.
+    """Holds everything of a run. ``keep``: keeps the trace; ``compare``: sends other brokers each change alone.
 
     ``recorded`` takes the rows of all daemons' journals, in the order in which they are made.
     """

@@ -1,4 +1,4 @@
-"""Faults at the writes of a daemon: the hooks of its ZooKeeper port."""
+"""Injects faults at the writes of a daemon: the hooks of its ZooKeeper port."""
 
 from __future__ import annotations
 

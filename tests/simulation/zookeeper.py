@@ -1,4 +1,4 @@
-"""A client's session with the simulated ensemble: requests and replies, each of which takes time."""
+"""Simulates a client's session with the ensemble: requests and replies, each of which takes time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ APPLIED_ALL_THE_SAME: Final = 0.5
 
 
 class SimZooKeeper(SimLink):
-    """The ZooKeeper port of one process."""
+    """Implements the ZooKeeper port for one process."""
 
     # -- requests
 

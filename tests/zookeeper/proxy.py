@@ -1,4 +1,4 @@
-"""A TCP proxy before one ZooKeeper client: cuts, refuses, stalls, and swallows replies."""
+"""Puts a TCP proxy before one ZooKeeper client: it cuts, refuses, stalls, and swallows replies."""
 
 from __future__ import annotations
 
