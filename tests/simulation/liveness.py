@@ -208,8 +208,13 @@ class Liveness:
                     self.w.violated(Violation(NAME, f"for {STUCK_S:g} s {'; '.join(wrong)}"))
 
     def _recent(self) -> frozenset[Key]:
-        """Returns partitions with a recent write, a broker that came, went or is stopping, or a failed log."""
-        history, found = self.w.invariants.history, set[Key]()
+        """Returns partitions with a recent write, a broker that came, went or is stopping, or a failed log.
+
+        Reassignments that may wait for a leader which obeys a higher controller epoch are among them.
+        """
+        history = self.w.invariants.history
+        foreign = any(self.w.brokers[broker].foreign for broker in history.registered)
+        found = set(history.moving()) if foreign else set[Key]()
         for key in history.partitions():
             name, brokers = key[0], map(paths.broker, history.assignment(key))
             written = paths.topic(name), paths.deletion(name), paths.state(*key), *brokers
