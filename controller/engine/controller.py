@@ -18,7 +18,6 @@ from controller.access.quota_buckets import QuotaBuckets
 from controller.engine.collaborators import BrokerSide, StoreSide, TermMemory
 from controller.engine.conflict_rounds import ConflictRounds
 from controller.engine.facts import Facts
-from controller.engine.min_isr import UNKNOWN
 from controller.engine.unclean_elections import UncleanElectionPolicy
 from controller.journal.reason import Reason
 from controller.journal.report import Report
@@ -28,6 +27,7 @@ from metadata_store.nodes.endpoint_znode import AdminEndpoint
 from state_machines.admin_rules.create_topics import TopicDefaults
 from state_machines.machines.draft import Decide, Draft
 from state_machines.model.decision import Change, Decision, ReplicaMove
+from state_machines.model.min_isr import UNKNOWN
 
 log = logging.getLogger("regent.controller")
 state_change = logging.getLogger("regent.state-change")

@@ -13,7 +13,6 @@ from typing import Final
 
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
-from controller.engine.min_isr import led_but_under
 from controller.handlers.broker_settings import apply_settings
 from controller.handlers.deletion import resend_deletions, resume_deletions
 from controller.handlers.lost_ids import query_topic_ids_again
@@ -24,6 +23,7 @@ from controller.process.wording import counted
 from metadata_store import paths
 from state_machines.decisions.broker_change import BrokerDelta, broker_death, broker_return, compare
 from state_machines.journal.events import Kind
+from state_machines.model.min_isr import led_but_under
 
 log = logging.getLogger("regent.controller")
 

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from controller.engine.min_isr import UNKNOWN, MinIsr, under
 from state_machines.decisions.deletion import replicas_left, waits_for
 from state_machines.model.cluster import Cluster
+from state_machines.model.min_isr import UNKNOWN, MinIsr, under
 from state_machines.model.types import PartitionRow, PartitionState
 
 TURN_ROWS: Final = 20_000

@@ -11,11 +11,11 @@ from functools import partial
 
 from msgspec import Struct
 
-from controller.engine.min_isr import required, under
 from state_machines.decisions.reassignment import is_complete
 from state_machines.machines import selectors
 from state_machines.machines.selectors import Election, NoLeader, Selector
 from state_machines.model.cluster import Cluster
+from state_machines.model.min_isr import required, under
 from state_machines.model.types import NO_LEADER, PartitionRow, PartitionState, ReplicaState
 
 STATES = {

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from brokers.outbound.channel import PropagationLag
 from brokers.wire.versions import Ibp
 from controller.engine.ibp_check import IBP
-from controller.engine.min_isr import at, under
 from controller.handover.preflight.listeners import PROTOCOL_NAMES
 from controller.http import models
 from controller.http.models import Partition, Topic, Verification
@@ -19,6 +18,7 @@ from controller.operator.verify import Verdict
 from state_machines.admin_rules.broker_settings import InForce, advice, shown, source
 from state_machines.journal.events import Row
 from state_machines.model.cluster import Cluster
+from state_machines.model.min_isr import at, under
 from state_machines.model.types import Broker, PartitionState
 from state_machines.model.types import Topic as TopicRows
 

@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from controller.engine.min_isr import UNKNOWN, MinIsr, at, under
 from controller.http.models import Partition, Topic
 from controller.http.ports import NotFound, Only, PartitionPage, PartitionQuery, TopicPage
 from controller.operator.items import partition_item, topic_item
 from state_machines.model.cluster import Cluster
+from state_machines.model.min_isr import UNKNOWN, MinIsr, at, under
 from state_machines.model.types import PartitionRow, PartitionState
 from state_machines.model.types import Topic as TopicRows
 

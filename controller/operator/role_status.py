@@ -12,7 +12,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from brokers.queries import Dial
-from controller.engine.min_isr import MinIsr, read_min_isr
+from controller.engine.min_isr import read_min_isr
 from controller.metrics.gauges import HolderKind
 from controller.operator.counts import Counted
 from controller.operator.endpoint_status import Announced, announced
@@ -24,6 +24,7 @@ from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.cluster_nodes import read_cluster_id
 from state_machines.model.cluster import Cluster
+from state_machines.model.min_isr import MinIsr
 
 log = logging.getLogger("regent.view")
 

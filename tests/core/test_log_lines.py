@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 from configs.sections import LogSettings
-from controller.engine.min_isr import UNKNOWN, MinIsr, led_but_under
 from controller.journal.report import BROKERS_SHOWN, Report
 from controller.process.logs import logging_to
 from controller.process.stall_guard import stacks
 from controller.process.wording import NAMED_MAX, abbreviate, named
 from state_machines.decisions.alter_partition import ISR_CHANGED
 from state_machines.model.decision import Change
+from state_machines.model.min_isr import UNKNOWN, MinIsr, led_but_under
 from tests.core.carried_kit import create, created, topic
 from tests.core.controller_world import World, in_world
 from tests.core.model import P, die, make_cluster

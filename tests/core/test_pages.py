@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from controller.engine.min_isr import MinIsr
 from controller.http.ports import Only, PartitionQuery
 from controller.operator import pages
 from controller.operator.counts import counted
 from controller.operator.items import partition_item
 from controller.operator.pages import partition_page, topic_page
 from state_machines.model.cluster import Cluster
+from state_machines.model.min_isr import MinIsr
 from state_machines.model.types import Assignment
 from tests.core.model import P, die, make_cluster
 from tests.core.view_kit import several

@@ -8,11 +8,11 @@ from unittest import mock
 
 import pytest
 
-from controller.engine.min_isr import MinIsr
 from controller.metrics.gauges import ShownMode as GaugeMode
 from controller.operator.role_status import CONFIGS_S
 from controller.operator.view import View
 from controller.role.lease import Lease
+from state_machines.model.min_isr import MinIsr
 from tests.core.role_kit import DAEMON
 from tests.core.view_kit import governed
 from tests.polling import eventually
