@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, Self
 
 from msgspec import Struct
@@ -12,21 +13,31 @@ from brokers.transport import Connection, TcpTransport, Transport
 from brokers.wire import kio_messages
 from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import reason
+from brokers.wire.log_dirs import REPLICAS_MAX, encode_log_dirs, newest_version, read_log_dirs
+from brokers.wire.messages import prepare
+from brokers.wire.off_loop import run_off_loop
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 from state_machines.admin_rules.inherited_configs import Setting
+from state_machines.model.replica_logs import LogDirectory
 
 CLIENT_ID: Final = "regent"
 BROKER_RESOURCE: Final = 4
 STATIC_SOURCES: Final = frozenset({4, 5})
 """Sources of static settings: the broker's file, and Kafka's default."""
 CLIENT_SOFTWARE: Final = {"client_software_name": "regent", "client_software_version": "1"}
-VERSIONS: Final = {Api.METADATA: 12, Api.DESCRIBE_CONFIGS: 4, Api.DESCRIBE_LOG_DIRS: 2, Api.DESCRIBE_CLUSTER: 0}
-"""Versions in use: every broker from 2.8 on has them."""
+VERSIONS: Final = {Api.METADATA: 12, Api.DESCRIBE_CONFIGS: 4, Api.DESCRIBE_CLUSTER: 0}
+"""Versions in use: every broker from 2.8 on has them. Of DescribeLogDirs the newest one of the broker is in use."""
 QUERIES: Final = ((Api.API_VERSIONS, 3), *((api, VERSIONS[api]) for api in (Api.DESCRIBE_CONFIGS, Api.METADATA)))
 """APIs and versions of the queries within a term."""
 TOPICS_PER_CALL: Final = 500
 """Topics per Metadata request: reading one response then takes some tens of milliseconds."""
+
+
+def prepare_queries() -> None:
+    """Builds the codecs of the queries within a term: it takes tenths of a second, too long for an event loop."""
+    kio_messages.prepare(QUERIES)
+    prepare([Api.DESCRIBE_LOG_DIRS])
 
 
 class BrokerCallFailed(OSError):
@@ -165,12 +176,36 @@ class BrokerClient:
 
     async def log_dirs(self) -> dict[str, int]:
         """Returns the error code of each log directory, 0 where it is online; 56 is offline."""
-        response = await self._query(Api.DESCRIBE_LOG_DIRS, topics=())
-        if not response.results:
+        return {directory.path: directory.error for directory in await self.replica_logs({})}
+
+    async def replica_logs(
+        self, partitions: Mapping[str, Collection[int]] | None, replicas_max: int = REPLICAS_MAX
+    ) -> tuple[LogDirectory, ...]:
+        """Returns the log directories with the logs of ``partitions`` by topic; None: all that the broker has.
+
+        A response of more than ``replicas_max`` replicas is refused, as is one above the transport's bound of bytes.
+        """
+        api = Api.DESCRIBE_LOG_DIRS
+        offered = self.api_versions.get(api, (0, -1))
+        version = newest_version(offered)
+        if version is None:
+            raise BrokerCallFailed(
+                f"{self._address} offers {api.name} v{offered[0]} to v{offered[1]} where one of v0 to v4 is needed"
+            )
+        self._correlation += 1
+        frame = await self._exchange(api, encode_log_dirs(version, self._correlation, CLIENT_ID, partitions))
+        read = partial(read_log_dirs, version, frame, self._correlation, replicas_max)
+        try:
+            error, directories = await run_off_loop(read, len(frame))
+        except Malformed as malformed:
+            self.close()
+            raise BrokerCallFailed(f"{self._address}: response to {api.name} v{version}: {malformed}") from malformed
+        if error == Error.CLUSTER_AUTHORIZATION_FAILED or not (error or directories):
             raise BrokerCallFailed(
                 f"{self._address} lists no log directory: allow the daemon's principal Describe on the cluster"
             )
-        return {result.log_dir: int(result.error_code) for result in response.results}
+        self._check(api, error, None)
+        return directories
 
     async def describe_cluster(self) -> ClusterMetadata:
         """Returns nodes and controller as admin clients see them; -1 for a controller that is no node."""

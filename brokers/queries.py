@@ -7,17 +7,18 @@ These queries serve the operator. The controller's decisions use only the broker
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cache, partial
 from typing import Final, Protocol, TypeVar
 
-from brokers.client import QUERIES, BrokerCallFailed, BrokerClient, ClusterMetadata
+from brokers.client import BrokerCallFailed, BrokerClient, ClusterMetadata, prepare_queries
 from brokers.security.access import access_of
 from brokers.security.users import SecurityUnusable
-from brokers.wire import kio_messages
+from brokers.wire.log_dirs import REPLICAS_MAX
 from configs.settings import Settings
 from state_machines.admin_rules.inherited_configs import Setting
+from state_machines.model.replica_logs import LogDirectory
 from state_machines.model.types import Broker, Endpoint
 
 T = TypeVar("T")
@@ -51,6 +52,14 @@ class BrokerQueries(Protocol):
     async def log_dirs(self) -> dict[str, int]:
         """Returns the error code of each log directory; 0 is online."""
 
+    async def replica_logs(
+        self, partitions: Mapping[str, Collection[int]] | None, replicas_max: int = REPLICAS_MAX
+    ) -> tuple[LogDirectory, ...]:
+        """Returns the log directories with the logs of ``partitions`` by topic; None: all that the broker has.
+
+        Raises where the response lists more than ``replicas_max`` replicas.
+        """
+
 
 Dial = Callable[[Broker], AbstractAsyncContextManager[BrokerQueries]]
 """Opens a connection to a broker for the queries of a block; raises :class:`BrokerCallFailed`."""
@@ -65,7 +74,7 @@ def dial_for(settings: Settings) -> Dial:
     @asynccontextmanager
     async def dial(broker: Broker) -> AsyncIterator[BrokerQueries]:
         if not ready.is_set():  # the loop must not wait for imports, least of all for those on another thread
-            await asyncio.to_thread(kio_messages.prepare, QUERIES)
+            await asyncio.to_thread(prepare_queries)
             ready.set()
         endpoint = control_endpoint(settings, broker)
         if endpoint is None:

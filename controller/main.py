@@ -11,12 +11,11 @@ from functools import partial
 
 import anyio
 
-from brokers.client import QUERIES
+from brokers.client import prepare_queries
 from brokers.queries import dial_for
 from brokers.security.access import access_of
 from brokers.security.shared_secret import SecretUnusable, shared_secret
 from brokers.security.users import SecurityUnusable
-from brokers.wire import kio_messages
 from brokers.wire.messages import CARRIED, prepare
 from configs.advice import advice
 from configs.settings import Settings
@@ -113,7 +112,7 @@ async def _serve(daemon: Daemon, view: View) -> None:
         tasks.start_soon(_report, daemon, manager)
         tasks.start_soon(view.keep_fresh)
         tasks.start_soon(_needs, http_ended)
-        tasks.start_soon(anyio.to_thread.run_sync, kio_messages.prepare, QUERIES)
+        tasks.start_soon(anyio.to_thread.run_sync, prepare_queries)
         tasks.start_soon(anyio.to_thread.run_sync, prepare, CARRIED)
         manager.ready(f"{daemon.mode}: {daemon.why}")
         await daemon.run()

@@ -19,6 +19,7 @@ from metadata_store.port import Create
 from state_machines.model.types import Broker, Endpoint
 from testing.simulated.hosting import Hosting, Replica
 from testing.simulated.isr import IsrWork
+from testing.simulated.log_dirs import respond_to_log_dirs
 from testing.simulated.metadata import MetadataCache
 from testing.simulated.replies import api_versions_response, bare_response, encode_response
 from testing.simulated.requests import VERSIONS, read_request
@@ -35,6 +36,7 @@ from testing.simulated.values import (
 
 LOG_DIR_EVENT: Final = f"{paths.LOG_DIR_EVENTS}/log_dir_event_"
 _API_VERSIONS_KEY: Final = Api.API_VERSIONS.to_bytes(2, "big")
+_LOG_DIRS_KEY: Final = Api.DESCRIBE_LOG_DIRS.to_bytes(2, "big")
 
 
 class Received(Struct, frozen=True):
@@ -161,6 +163,8 @@ class SimulatedBroker:
         """Returns the response to a request, both without their 4-byte lengths; raises :class:`Malformed`."""
         if frame[:2] == _API_VERSIONS_KEY and len(frame) >= 8:
             return api_versions_response(int.from_bytes(frame[4:8], "big"), VERSIONS)
+        if frame[:2] == _LOG_DIRS_KEY:
+            return respond_to_log_dirs(frame, self.hosting)
         return self.take(read_request(frame), len(frame))
 
     def take(self, request: Request, size: int = 0) -> bytes:

@@ -6,7 +6,7 @@ A log outlives the broker's process, the metadata that it was sent does not. A p
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import Final
 
 from msgspec import Struct
@@ -14,11 +14,15 @@ from msgspec.structs import replace
 
 from brokers.wire.errors import Error
 from brokers.wire.partitions import EPOCH_DURING_DELETE, NO_EPOCH
+from state_machines.model.replica_logs import NO_OFFSET_LAG, LogDirectory, ReplicaLog
 from state_machines.model.types import NO_LEADER
 from testing.simulated.values import Key, LeaderAndIsr, LeaderAndIsrEntry, StopEntry, StopReplica
 
 NO_LEADER_EPOCH: Final = -1
 """Leader epoch of a replica that has not been sent any leader in this incarnation of its broker."""
+ONLINE_DIRECTORY: Final = "/simulated/online"
+FAILED_DIRECTORY: Final = "/simulated/failed"
+"""Listed while a log directory is failed."""
 
 
 class Replica(Struct, frozen=True, gc=False):
@@ -48,6 +52,7 @@ class Hosting:
     """Holds replicas and logs of one broker. ``replicas`` and ``offline`` are of this incarnation, the rest is on disk.
 
     ``logs`` maps partitions to topic ids (None: the log has none); ``failed`` those on a log directory that failed.
+    ``sizes_bytes`` has the sizes of logs that are not empty: a test sets them.
     """
 
     def __init__(self, broker_id: int) -> None:
@@ -56,12 +61,14 @@ class Hosting:
         self.offline: set[Key] = set()
         self.logs: dict[Key, bytes | None] = {}
         self.failed: dict[Key, bytes | None] = {}
+        self.sizes_bytes: dict[Key, int] = {}
 
     def copy(self) -> Hosting:
         """Returns an equal one that changes apart."""
         other = Hosting(self.broker_id)
         other.replicas, other.offline = dict(self.replicas), set(self.offline)
         other.logs, other.failed = dict(self.logs), dict(self.failed)
+        other.sizes_bytes = dict(self.sizes_bytes)
         return other
 
     def restart(self) -> None:
@@ -80,6 +87,17 @@ class Hosting:
         """Repairs the log directories; a running broker notices only at its next start."""
         self.logs.update(self.failed)
         self.failed = {}
+
+    # -- DescribeLogDirs
+
+    def directories(self, partitions: Iterable[Key] | None = None) -> tuple[LogDirectory, ...]:
+        """Returns the log directories with the logs of ``partitions`` (None: all); a failed one lists none."""
+        wanted = self.logs if partitions is None else {key: None for key in partitions if key in self.logs}
+        online = LogDirectory(ONLINE_DIRECTORY, Error.NONE, tuple(self._log(key) for key in sorted(wanted)))
+        return (online, LogDirectory(FAILED_DIRECTORY, Error.KAFKA_STORAGE_ERROR)) if self.failed else (online,)
+
+    def _log(self, key: Key) -> ReplicaLog:
+        return ReplicaLog(*key, self.sizes_bytes.get(key, 0), 0 if key in self.replicas else NO_OFFSET_LAG, False)
 
     # -- LeaderAndIsr
 
@@ -162,6 +180,7 @@ class Hosting:
         if entry.delete:
             self.replicas.pop(key, None)
             self.logs.pop(key, None)
+            self.sizes_bytes.pop(key, None)
         elif replica is not None:
             self.replicas[key] = replace(replica, stopped=True)
         return Error.NONE

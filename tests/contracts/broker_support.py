@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
 from brokers.wire import kio_messages
+from brokers.wire.log_dirs import encode_log_dirs, read_log_dirs
 from brokers.wire.partitions import PartitionEncoder, body, head, metadata_tail, topic_piece
 from brokers.wire.primitives import compact_string
 from brokers.wire.requests import EMPTY_BODY, Requests, live_list
@@ -46,6 +47,21 @@ class Known(NamedTuple):
     leader_epoch: int
     isr: tuple[int, ...]
     replicas: tuple[int, ...]
+
+
+class Logged(NamedTuple):
+    """The log of a partition on a log directory."""
+
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+class Logs(NamedTuple):
+    """The distinct errors of the log directories, and the listed logs of the topic by partition."""
+
+    errors: list[int]
+    each: dict[int, Logged]
 
 
 class Subject(Protocol):
@@ -146,6 +162,18 @@ class Director:
         ]
         stopped = body([topic_piece(compact_string(self.topic), entries)])
         return await self._send(Api.STOP_REPLICA, stopped, **envelope)
+
+    async def logs(self, partitions: Iterable[int] | None = (), *, version: int = 4) -> Logs:
+        """Requests the log directories with these partitions of the topic; None: with all logs of the broker."""
+        self._correlation += 1
+        wanted = None if partitions is None else {self.topic: tuple(partitions)}
+        request = encode_log_dirs(version, self._correlation, "contract", wanted)
+        response = read_log_dirs(version, await self.subject.exchange(request[4:]), self._correlation)
+        assert response.error == 0
+        found = [log for directory in response.directories for log in directory.logs if log.topic == self.topic]
+        listed = {log.partition: Logged(log.size_bytes, log.offset_lag, log.is_future) for log in found}
+        assert len(listed) == len(found), "no log is on two directories"
+        return Logs(sorted({directory.error for directory in response.directories}), listed)
 
     def rise(self) -> int:
         """Raises the controller epoch; returns the one before."""

@@ -10,11 +10,12 @@ from __future__ import annotations
 import pytest
 
 from brokers.wire.errors import Error
-from tests.contracts.broker_support import CONTROLLER, ID, OLD, OTHER_ID, Director, Known, Response
+from tests.contracts.broker_support import CONTROLLER, ID, OLD, OTHER_ID, Director, Known, Logged, Logs, Response
 
 OK = Response(0, {0: 0})
 KNOWN_ALREADY = Response(0, {0: 11})
 DONE = Response(0, {})
+EMPTY = Logged(0, 0, False)
 
 
 class EpochContract:
@@ -230,5 +231,44 @@ class MetadataContract:
         assert (await director.subject.metadata(director.topic))[0] is None
 
 
-class BrokerContract(EpochContract, LeaderContract, StopContract, MetadataContract):
+class LogDirsContract:
+    """Checks DescribeLogDirs; all logs are empty."""
+
+    async def test_a_replica_has_a_log_from_its_first_leader_until_its_deletion(self, director: Director) -> None:
+        await director.update()
+        assert await director.logs([0, 1]) == Logs([0], {})
+        assert await director.lead({0: 0, 1: 0}) == Response(0, {0: 0, 1: 0})
+        assert await director.logs([0, 1, 2]) == Logs([0], {0: EMPTY, 1: EMPTY})
+        assert await director.logs([1]) == Logs([0], {1: EMPTY})
+        assert await director.logs([]) == Logs([0], {})
+        assert await director.logs(None) == Logs([0], {0: EMPTY, 1: EMPTY})
+        assert await director.stop(0) == OK
+        assert await director.logs([0]) == Logs([0], {0: EMPTY}), "a stopped replica keeps its log"
+        assert await director.stop(0, delete=True) == OK
+        assert await director.logs([0, 1]) == Logs([0], {1: EMPTY})
+
+    async def test_the_response_is_the_same_in_all_versions(self, director: Director) -> None:
+        await director.update()
+        assert await director.lead({0: 0, 1: 0}) == Response(0, {0: 0, 1: 0})
+        for version in range(5):
+            assert await director.logs([0, 1], version=version) == Logs([0], {0: EMPTY, 1: EMPTY})
+
+    async def test_after_a_restart_the_lag_is_unknown_until_the_replica_is_sent(self, director: Director) -> None:
+        await director.update()
+        assert await director.lead({0: 0, 1: 0}) == Response(0, {0: 0, 1: 0})
+        await director.subject.restart()
+        await director.update()
+        assert await director.lead(1) == OK
+        assert await director.logs([0, 1]) == Logs([0], {0: EMPTY, 1: EMPTY._replace(offset_lag=-1)})
+
+    async def test_a_failed_directory_has_an_error_and_lists_no_logs(self, director: Director) -> None:
+        await director.update()
+        assert await director.lead(0) == OK
+        await director.subject.fail_log(director.topic, 0)
+        assert await director.logs([0]) == Logs([0, 56], {})
+        await director.subject.repair_logs()
+        assert await director.logs([0]) == Logs([0], {0: EMPTY._replace(offset_lag=-1)})
+
+
+class BrokerContract(EpochContract, LeaderContract, StopContract, MetadataContract, LogDirsContract):
     """Checks everything, with requests of the newest versions unless a test names others."""

@@ -8,13 +8,14 @@ creates it and raises the epoch, and a broker that is locked out stays passive.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from brokers.client import BrokerCallFailed, ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from brokers.queries import BrokerQueries, Dial
+from brokers.wire.log_dirs import REPLICAS_MAX
 from brokers.wire.versions import Api
 from configs.settings import Settings
 from controller.daemon.daemon import Daemon
@@ -34,6 +35,7 @@ from metadata_store.hooks import Kill
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import WatchEvent, Write
 from state_machines.admin_rules.inherited_configs import Setting
+from state_machines.model.replica_logs import LogDirectory
 from state_machines.model.types import Broker, Endpoint
 from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.znodes import create_topic, elect, states
@@ -187,6 +189,11 @@ class MiniBroker(FakeBroker):
         if self.dirs_refused:
             raise BrokerCallFailed(self.dirs_refused)
         return dict(self.dirs)
+
+    async def replica_logs(
+        self, partitions: Mapping[str, Collection[int]] | None, replicas_max: int = REPLICAS_MAX
+    ) -> tuple[LogDirectory, ...]:
+        return tuple(LogDirectory(path, error) for path, error in (await self.log_dirs()).items())
 
 
 def ints(found: Iterable[Any]) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from brokers.wire import kio_messages
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 from state_machines.admin_rules.inherited_configs import Setting
+from state_machines.model.replica_logs import LogDirectory, ReplicaLog
 from tests.core.wire_kit import part, read_request, to_uuid, write_response
 
 TOPIC_ID = bytes(range(1, 17))
@@ -48,6 +49,7 @@ class Broker:
         self.config_error = self.versions_error = ErrorCode.none
         self.synonyms: list[tuple[str, int]] = []
         self.dirs = {"/a": ErrorCode.none, "/b": ErrorCode.kafka_storage_error}
+        self.dirs_error = ErrorCode.none
         self.versions_max = 4
         self.garble: Callable[[bytes], bytes] = lambda frame: frame
         self.mute = False
@@ -113,8 +115,22 @@ class Broker:
         return {"results": (part("DescribeConfigsResult", resource_type=kind, resource_name=name, **fields),)}
 
     def _log_dirs(self, part: Callable[..., Any], entity: Any) -> dict[str, Any]:
-        kind = "DescribeLogDirsResult"
-        return {"results": tuple(part(kind, error_code=e, log_dir=d, topics=()) for d, e in self.dirs.items())}
+        log = part("DescribeLogDirsPartition", partition_index=4, partition_size=7, offset_lag=2, is_future_key=False)
+        asked = () if entity.topics is None else entity.topics
+        topics = tuple(part("DescribeLogDirsTopic", name=topic.topic, partitions=(log,)) for topic in asked)
+        results = tuple(
+            part(
+                "DescribeLogDirsResult",
+                error_code=error,
+                log_dir=path,
+                topics=() if error else topics,
+                total_bytes=-1,
+                usable_bytes=-1,
+            )
+            for path, error in self.dirs.items()
+        )
+        newest = self.offered[Api.DESCRIBE_LOG_DIRS][1]
+        return {"results": results} | ({"error_code": self.dirs_error} if newest >= 3 else {})
 
     def _cluster(self, part: Callable[..., Any], entity: Any) -> dict[str, Any]:
         node = part("DescribeClusterBroker", broker_id=2, host="b2", port=9092, rack=None)
@@ -220,6 +236,56 @@ async def test_log_directories_are_listed_with_their_errors_and_none_means_no_pe
         broker.dirs = {}
         with pytest.raises(BrokerCallFailed, match="allow the daemon's principal Describe on the cluster"):
             await client.log_dirs()
+
+
+@pytest.mark.parametrize("newest", range(5))
+async def test_logs_are_listed_by_the_newest_version_of_the_broker(newest: int) -> None:
+    broker = Broker()
+    broker.offered[Api.DESCRIBE_LOG_DIRS] = (0, newest)
+    async with connected(broker) as client:
+        logs = tuple(ReplicaLog(topic, 4, 7, 2, False) for topic in ("t", "u"))
+        found = await client.replica_logs({"t": [4], "u": (4, 5)})
+        assert found == (LogDirectory("/a", 0, logs), LogDirectory("/b", 56))
+        assert await client.replica_logs(None) == (LogDirectory("/a", 0), LogDirectory("/b", 56))
+        assert [type(entity).__version__ for entity in broker.requests[1:]] == [newest, newest]
+        assert [{t.topic: t.partitions for t in entity.topics or ()} for entity in broker.requests[1:]] == [
+            {"t": (4,), "u": (4, 5)},
+            {},
+        ]
+        assert broker.requests[2].topics is None
+
+
+async def test_a_refused_or_too_long_list_of_logs_is_reported() -> None:
+    broker = Broker()
+    async with connected(broker) as client:
+        broker.dirs_error = ErrorCode.cluster_authorization_failed
+        with pytest.raises(BrokerCallFailed, match="allow the daemon's principal Describe on the cluster"):
+            await client.replica_logs(None)
+        broker.dirs_error = ErrorCode.unknown_server_error
+        with pytest.raises(BrokerCallFailed, match=r"to DESCRIBE_LOG_DIRS with UNKNOWN_SERVER_ERROR \(-1\)"):
+            await client.replica_logs(None)
+        broker.dirs_error = ErrorCode.none
+        assert len(await client.replica_logs({"t": [4]}, replicas_max=4)) == 2, "two directories, a topic, a replica"
+        with pytest.raises(BrokerCallFailed, match="more array items"):
+            await client.replica_logs({"t": [4]}, replicas_max=3)
+        with pytest.raises(BrokerCallFailed, match="does not respond"):
+            await client.replica_logs({"t": [4]})
+
+
+async def test_a_list_of_many_logs_is_read_whole() -> None:
+    broker = Broker()
+    async with connected(broker) as client:
+        topics = {f"topic-{i}": [4] for i in range(2_000)}
+        [directory, _] = await client.replica_logs(topics)
+        assert [log.topic for log in directory.logs] == list(topics)
+
+
+async def test_a_broker_without_a_known_version_of_the_list_of_logs_is_named() -> None:
+    broker = Broker()
+    broker.offered[Api.DESCRIBE_LOG_DIRS] = (5, 6)
+    async with connected(broker) as client:
+        with pytest.raises(BrokerCallFailed, match="offers DESCRIBE_LOG_DIRS v5 to v6 where one of v0 to v4 is needed"):
+            await client.replica_logs(None)
 
 
 async def test_a_version_that_a_broker_does_not_offer_is_named() -> None:

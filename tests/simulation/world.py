@@ -6,13 +6,14 @@ import asyncio
 import hashlib
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
 from brokers.client import BrokerCallFailed, ClusterMetadata, TopicMetadata
 from brokers.queries import BrokerQueries
+from brokers.wire.log_dirs import REPLICAS_MAX
 from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
 from controller.role import own_znodes as own
 from controller.role.own_znodes import RoleFlag
@@ -24,6 +25,7 @@ from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Check, OpResult, WatchKind, Write
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.journal.events import Row
+from state_machines.model.replica_logs import LogDirectory
 from state_machines.model.types import Broker
 from testing.memory.tree import Touched
 from testing.simulated.values import Request
@@ -79,6 +81,14 @@ class QueriedBroker:
     async def log_dirs(self) -> dict[str, int]:
         """Returns nothing."""
         return {}
+
+    async def replica_logs(
+        self, partitions: Mapping[str, Collection[int]] | None, replicas_max: int = REPLICAS_MAX
+    ) -> tuple[LogDirectory, ...]:
+        """Returns the logs that the broker has."""
+        await self._node.world.on_its_way(self._node)
+        wanted = None if partitions is None else [(topic, p) for topic, those in partitions.items() for p in those]
+        return self._node.core.hosting.directories(wanted)
 
 
 @dataclass

@@ -27,17 +27,43 @@ class ListTransactionsResponse(Struct, frozen=True):
     error_code: int = Error.NONE
 
 
+class DescribableTopic(Struct, frozen=True):
+    """Partitions of one topic."""
+
+    topic: str
+    partitions: tuple[int, ...]
+
+
 class DescribeLogDirsRequest(Struct, frozen=True):
-    """DescribeLogDirs, whatever its partitions."""
+    """DescribeLogDirs; no topics (null) means all replicas."""
+
+    topics: tuple[DescribableTopic, ...] | None = None
+
+
+class DescribedReplica(Struct, frozen=True, gc=False):
+    """A log of a replica; its size is in bytes."""
+
+    partition_index: int
+    partition_size: int
+    offset_lag: int
+    is_future_key: bool
+
+
+class DescribedTopic(Struct, frozen=True):
+    """The replicas of one topic on a log directory."""
+
+    name: str
+    partitions: tuple[DescribedReplica, ...]
 
 
 class LogDir(Struct, frozen=True):
-    """A log directory without replicas. Its sizes are numbers, not Kafka's -1 (unknown): clients add them up."""
+    """A log directory. The daemon's sizes are numbers, not Kafka's -1 (unknown): clients add them up."""
 
     log_dir: str
     error_code: int = Error.NONE
     total_bytes: int = 0
     usable_bytes: int = 0
+    topics: tuple[DescribedTopic, ...] = ()
 
 
 class DescribeLogDirsResponse(Struct, frozen=True):
