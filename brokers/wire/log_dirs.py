@@ -92,7 +92,7 @@ def _logs(reader: Reader, version: int) -> list[ReplicaLog]:
     topic, count = _string(reader, version), _length(reader, version)
     layout = _FLEXIBLE_REPLICA if version >= _FLEXIBLE_SINCE else _REPLICA
     first_tags, end = reader.position + _REPLICA.size, reader.position + count * layout.size
-    if layout is _FLEXIBLE_REPLICA and count > 0 and any(reader.data[first_tags : end : layout.size]):
+    if layout is _FLEXIBLE_REPLICA and any(reader.data[first_tags : end : layout.size]):
         logs = reader.items(count, lambda _: _tagged_log(reader, topic), layout.size)
     else:
         logs = [ReplicaLog(topic, *fields) for fields in reader.records(count, layout)]

@@ -100,6 +100,14 @@ async def test_no_request_names_more_partitions_than_the_bound(
     assert [sum(map(len, request.values())) for request in queries.requests] == requests
 
 
+async def test_partitions_of_as_many_topics_fit_into_one_response() -> None:
+    queries = Queries()
+    wanted = [queries.has(f"t{i}", 0, i) for i in range(PARTITIONS_PER_REQUEST_MAX)]
+    queries.future = tuple(ReplicaLog(topic, 0, 1, 1, True) for topic, _ in wanted)
+    assert len(await sizes(queries, wanted)) == len(wanted)
+    assert len(queries.requests) == 1
+
+
 async def test_a_bound_below_one_is_refused() -> None:
     with pytest.raises(ValueError, match="partitions_max is 0: give a request at least 1"):
         await sizes(Queries(), [TopicPartition(T, 0)], 0)

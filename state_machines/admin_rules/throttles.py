@@ -1,0 +1,238 @@
+"""Throttles the replication of moves and takes the throttles back (KIP-73, Kafka ``ReassignPartitionsCommand``).
+
+A broker slows replication where two settings meet: its rate, a dynamic setting of the broker, and its replicas in the
+lists of the topic. A leader slows fetches of replicas outside of the ISR, a follower slows its own fetches. So the
+replicas from which moves copy are listed for leaders, and the added ones for followers, as Kafka's tool lists them.
+
+The tool replaces lists and deletes all throttles at the end. Here lists are extended, and each setting returns to its
+former value, unless it was changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from state_machines.model.types import Assignment, TopicPartition
+
+BROKERS: Final = "brokers"
+TOPICS: Final = "topics"
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
+FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+
+ALL_REPLICAS: Final = "*"
+RATE_BYTES_PER_S_MAX: Final = 2**63 - 1
+LIST_BYTES_MAX: Final = 32_767
+"""Longest list in bytes: no broker can describe a topic with a longer one, as strings in responses end there."""
+SHOWN_CHARS_MAX: Final = 60
+"""Characters of a value that a sentence shows."""
+
+_REPLICA: Final = re.compile(r"([0-9]{1,10}):([0-9]{1,10})")
+_INT32_MAX: Final = 2**31 - 1
+
+
+class Entity(NamedTuple):
+    """An entity with dynamic configuration, ``/config/KIND/NAME``; ``kind`` is ``brokers`` or ``topics``."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.removesuffix('s')} {self.name}"
+
+
+Configs = Mapping[Entity, Mapping[str, str]]
+"""The content of configuration znodes; an absent entity has none."""
+
+
+class Throttle(Struct, frozen=True):
+    """A setting that throttles moves; ``before`` None: it was not set.
+
+    ``ours`` are the values by which a later look recognizes it: ``value``, and one that may stand in its place because
+    ``value`` was not written yet.
+    """
+
+    entity: Entity
+    setting: str
+    before: str | None
+    value: str
+    ours: tuple[str, ...]
+
+
+class Throttling(Struct, frozen=True):
+    """The throttles to record before anything is written, then the entities to write with their whole content.
+
+    ``notes`` are sentences for the operator, on settings that stay as they are.
+    """
+
+    throttles: tuple[Throttle, ...]
+    writes: Mapping[Entity, dict[str, str]]
+    notes: tuple[str, ...] = ()
+
+
+class Restoration(Struct, frozen=True):
+    """The entities to write with their whole content, and sentences on settings that stay because they were changed."""
+
+    writes: Mapping[Entity, dict[str, str]]
+    notes: tuple[str, ...] = ()
+
+
+def throttled_entities(moves: Mapping[TopicPartition, Assignment]) -> tuple[Entity, ...]:
+    """Returns the entities whose configurations :func:`throttle` needs, sorted."""
+    return tuple(sorted({entity for entity, _ in _wanted(moves)}))
+
+
+def throttle(
+    moves: Mapping[TopicPartition, Assignment], rate_bytes_per_s: int, found: Configs, earlier: Sequence[Throttle] = ()
+) -> Throttling:
+    """Returns the throttles of ``moves``, at a rate for each broker and direction; moves that add nothing have none.
+
+    ``earlier``: throttles of the same operation, which may have been written or not; their former values hold on. So a
+    repetition returns the same throttles and writes what is missing. The rate and the moves may differ from earlier
+    ones: then settings that only earlier moves need stand until :func:`restore`. A list that is ``*`` or malformed
+    stays, and so does a setting that was changed since ``earlier``. Raises ValueError for a rate outside of 1 to
+    :data:`RATE_BYTES_PER_S_MAX`.
+    """
+    if not 1 <= rate_bytes_per_s <= RATE_BYTES_PER_S_MAX:
+        raise ValueError(f"rate_bytes_per_s is {rate_bytes_per_s}: give a rate from 1 to {RATE_BYTES_PER_S_MAX}")
+    known = {(one.entity, one.setting): one for one in earlier}
+    changes: dict[_Place, str | None] = {}
+    notes: list[str] = []
+    for place, replicas in _wanted(moves).items():
+        current, past = _current(found, place), known.get(place)
+        if past is not None and current not in (past.before, *past.ours):
+            notes.append(_changed(place, current))
+            continue
+        before = current if past is None else past.before
+        value = str(rate_bytes_per_s) if replicas is None else _extended(before, replicas, place, notes)
+        if value is None or (past is None and value == current):
+            continue
+        if past is None or value != past.value:
+            standing = (current,) if past is not None and current is not None and current in past.ours else ()
+            known[place] = Throttle(*place, before, value, tuple(dict.fromkeys((value, *standing))))
+        if value != current:
+            changes[place] = value
+    return Throttling(tuple(known[place] for place in sorted(known)), _contents(changes, found), tuple(notes))
+
+
+def restore(throttles: Iterable[Throttle], found: Configs) -> Restoration:
+    """Returns what gives each setting its former value; a setting that was changed meanwhile stays as it is.
+
+    Settings that have their former values already are left out, so a repetition writes nothing.
+    """
+    changes: dict[_Place, str | None] = {}
+    notes: list[str] = []
+    for one in throttles:
+        place = one.entity, one.setting
+        current = _current(found, place)
+        if current == one.before:
+            continue
+        if current in one.ours:
+            changes[place] = one.before
+        else:
+            notes.append(_changed(place, current))
+    return Restoration(_contents(changes, found), tuple(notes))
+
+
+def unconfirmed(throttles: Iterable[Throttle], broker: int, reported: Mapping[str, str | None]) -> list[str]:
+    """Returns a sentence for each rate of a broker that it does not report, for instance by DescribeConfigs, as set."""
+    own = Entity(BROKERS, str(broker))
+    return [
+        f"broker {broker} has {one.setting} = {_shown(reported.get(one.setting))} in force where {one.value} is set"
+        for one in throttles
+        if one.entity == own and reported.get(one.setting) != one.value
+    ]
+
+
+_Place = tuple[Entity, str]
+_Replica = tuple[int, int]
+"""A partition and a broker."""
+
+
+def _wanted(moves: Mapping[TopicPartition, Assignment]) -> dict[_Place, list[_Replica] | None]:
+    """Returns the settings that throttle moves: lists with the replicas that they must name; None: a rate."""
+    lists: dict[_Place, list[_Replica] | None] = {}
+    hosts: set[int] = set()
+    for (topic, partition), move in sorted(moves.items()):
+        sources, added = move.kept.origin, move.kept.adding
+        if not added:
+            continue
+        hosts.update(sources, added)
+        for setting, brokers in ((LEADER_REPLICAS, sources), (FOLLOWER_REPLICAS, added)):
+            listed = lists.setdefault((Entity(TOPICS, topic), setting), [])
+            assert listed is not None
+            listed += [(partition, broker) for broker in sorted(brokers)]
+    rates = {
+        (Entity(BROKERS, str(b)), setting): None for b in sorted(hosts) for setting in (FOLLOWER_RATE, LEADER_RATE)
+    }
+    return {**rates, **lists}
+
+
+def _extended(before: str | None, replicas: Iterable[_Replica], place: _Place, notes: list[str]) -> str | None:
+    """Returns a list with ``replicas`` added; None where it stays: ``notes`` says why."""
+    entity, setting = place
+    if before is not None and before.strip() == ALL_REPLICAS:
+        notes.append(f"{setting} of {entity} is {ALL_REPLICAS}: it throttles all replicas already, and stays")
+        return None
+    items = [item for each in (before or "").split(",") if (item := each.strip())]
+    named = [_replica(item) for item in items]
+    if None in named:
+        notes.append(
+            f"{setting} of {entity} is {_shown(before)} and stays, so its moves are not throttled: "
+            f"give it the form partition:broker,partition:broker or {ALL_REPLICAS}"
+        )
+        return None
+    missing = [replica for replica in replicas if replica not in set(named)]
+    if not missing:
+        return before
+    text = ",".join((*items, *(f"{partition}:{broker}" for partition, broker in missing)))
+    if len(text) <= LIST_BYTES_MAX:
+        return text
+    notes.append(
+        f"{setting} of {entity} is set to {ALL_REPLICAS}, all replicas: a list of {len(text)} bytes is longer than the "
+        f"{LIST_BYTES_MAX} bytes that brokers can describe"
+    )
+    return ALL_REPLICAS
+
+
+def _replica(item: str) -> _Replica | None:
+    """Returns a listed replica; None where the item is malformed."""
+    found = _REPLICA.fullmatch(item)
+    if found is None:
+        return None
+    partition, broker = int(found[1]), int(found[2])
+    return (partition, broker) if max(partition, broker) <= _INT32_MAX else None
+
+
+def _current(found: Configs, place: _Place) -> str | None:
+    entity, setting = place
+    return found.get(entity, {}).get(setting)
+
+
+def _contents(changes: Mapping[_Place, str | None], found: Configs) -> dict[Entity, dict[str, str]]:
+    """Returns the whole content of each entity that changes; None removes a setting."""
+    contents: dict[Entity, dict[str, str]] = {}
+    for (entity, setting), value in changes.items():
+        content = contents.setdefault(entity, dict(found.get(entity, {})))
+        if value is None:
+            content.pop(setting, None)
+        else:
+            content[setting] = value
+    return contents
+
+
+def _changed(place: _Place, current: str | None) -> str:
+    entity, setting = place
+    now = "was removed" if current is None else f"was changed to {_shown(current)}"
+    return f"{setting} of {entity} {now} meanwhile, and stays so"
+
+
+def _shown(value: str | None) -> str:
+    if value is None:
+        return "no value"
+    return repr(value if len(value) <= SHOWN_CHARS_MAX else f"{value[:SHOWN_CHARS_MAX]}...")
