@@ -63,6 +63,14 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("FOUND", "found"),
         Column("BROKER", "broker"),
     ),
+    "Hindrance": (
+        Column("CAUSE", "cause"),
+        Column("COUNT", "count"),
+        Column("EXAMPLES", "examples"),
+        Column("WAITS-FOR", "waitsFor"),
+        Column("MEANING", "meaning"),
+        Column("REMEDY", "remedy", wide=True),
+    ),
     "Check": (
         Column("RESULT", "result"),
         Column("CHECK", "name"),

@@ -8,6 +8,7 @@ from typing import Annotated, TypeVar
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CollectorRegistry
+from pydantic import Field, StringConstraints
 from starlette.exceptions import HTTPException
 
 from controller.http.guard import ChangeGuard
@@ -27,17 +28,28 @@ from controller.http.models import (
     Topic,
     Verification,
 )
-from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Refused, ViewError
+from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Refused, RestartQuery, ViewError
+from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.metrics.exposition import exposition
+from state_machines.decisions.hindrances import StopCause
+from state_machines.decisions.restarts import BATCH_MAX
 
 T = TypeVar("T", bound=Item)
 
 PAGE_DEFAULT = 500
 PAGE_MAX = 5_000
+BROKERS_MAX = 500
+"""Brokers that one query names; with their epochs they fit into the headers that are read."""
 
 Limit = Annotated[int, Query(ge=1, le=PAGE_MAX)]
 After = Annotated[str | None, Query(max_length=300)]
 Filters = Annotated[list[Only] | None, Query(max_length=len(Only))]
+BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Brokers = Annotated[list[BrokerId], Query(alias="broker", min_length=1, max_length=BROKERS_MAX)]
+Accepted = Annotated[list[StopCause] | None, Query(max_length=len(StopCause))]
+Epoch = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,10}:[0-9]{1,19}$")]
+Since = Annotated[list[Epoch] | None, Query(max_length=BROKERS_MAX, description="ID:EPOCH of each broker")]
+BatchMax = Annotated[int, Query(alias="batchMax", ge=1, le=BATCH_MAX)]
 
 
 def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None = None) -> FastAPI:
@@ -46,6 +58,7 @@ def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None =
     _errors(app)
     _probes(app, view, metrics)
     _reading(app, view)
+    _restarting(app, view)
     _changing(app, view)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
     return app
@@ -164,6 +177,22 @@ def _reading_partitions(app: FastAPI, view: DaemonView) -> None:
             return _document("Verification", [await view.verify()])
         finally:
             verifying = False
+
+
+def _restarting(app: FastAPI, view: DaemonView) -> None:
+    @app.get("/v1/can-stop", response_model=Document[SetOfBrokers])
+    async def can_stop(brokers: Brokers, accept: Accepted = None) -> Response:
+        return _document("CanStop", [await view.can_stop(frozenset(brokers), frozenset(accept or ()))])
+
+    @app.get("/v1/can-remove", response_model=Document[SetOfBrokers])
+    async def can_remove(brokers: Brokers) -> Response:
+        return _document("CanRemove", [await view.can_remove(frozenset(brokers))])
+
+    @app.get("/v1/restart-next", response_model=Document[RestartNext])
+    async def restart_next(since: Since = None, batch_max: BatchMax = BATCH_MAX, accept: Accepted = None) -> Response:
+        epochs = {int(broker): int(epoch) for broker, _, epoch in (one.partition(":") for one in since or ())}
+        found = await view.restart_next(RestartQuery(epochs, batch_max, frozenset(accept or ())))
+        return _document("RestartNext", [found])
 
 
 def _changing(app: FastAPI, view: DaemonView) -> None:

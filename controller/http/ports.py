@@ -5,6 +5,7 @@ Everything runs on the daemon's event loop, so methods that are not ``async`` mu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -21,6 +22,8 @@ from controller.http.models import (
     Topic,
     Verification,
 )
+from controller.http.restart_models import RestartNext, SetOfBrokers
+from state_machines.decisions.hindrances import StopCause
 
 
 class ViewError(Exception):
@@ -90,6 +93,14 @@ class PartitionQuery(NamedTuple):
     broker: int | None = None
 
 
+class RestartQuery(NamedTuple):
+    """A query of the next batch: ``since`` has the broker epochs at the start (empty: all brokers as they are)."""
+
+    since: Mapping[int, int]
+    batch_max: int
+    accepted: frozenset[StopCause]
+
+
 class DaemonView(Protocol):
     """The operators' view of a daemon. Any method may raise :class:`ViewError`."""
 
@@ -134,6 +145,15 @@ class DaemonView(Protocol):
 
     async def verify(self) -> Verification:
         """Compares ZooKeeper, memory and every broker. The caller runs one at a time."""
+
+    async def can_stop(self, brokers: frozenset[int], accepted: frozenset[StopCause]) -> SetOfBrokers:
+        """Judges whether brokers may stop together, apart from accepted causes."""
+
+    async def can_remove(self, brokers: frozenset[int]) -> SetOfBrokers:
+        """Judges whether nothing is left on brokers."""
+
+    async def restart_next(self, query: RestartQuery) -> RestartNext:
+        """Decides which brokers a rolling restart takes next."""
 
     async def takeover(self, request: OperationRequest) -> Operation:
         """Begins a take-over (or plans it, in a dry run) and answers at once."""

@@ -17,7 +17,17 @@ from controller.daemon.daemon import Daemon
 from controller.engine.adopted_ibp import given
 from controller.http import models
 from controller.http.models import Explanation, Health, Operation, OperationRequest, Partition, Status, Verification
-from controller.http.ports import NotActive, NotFound, Only, PartitionPage, PartitionQuery, Refused, TopicPage
+from controller.http.ports import (
+    NotActive,
+    NotFound,
+    Only,
+    PartitionPage,
+    PartitionQuery,
+    Refused,
+    RestartQuery,
+    TopicPage,
+)
+from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.journal.journal import folder_in
 from controller.journal.query import history
 from controller.metrics.gauges import Gauges
@@ -35,6 +45,7 @@ from controller.operator.items import (
 )
 from controller.operator.operations import Operations
 from controller.operator.pages import find_partition, find_topic, partition_page, topic_page
+from controller.operator.restarts import in_turns, restart_item, set_of_brokers
 from controller.operator.role_status import LOOK_S, StatusReader
 from controller.operator.sampling import gauges_of, suspension
 from controller.operator.status import lags_of, shown_mode, status_of
@@ -44,6 +55,9 @@ from controller.role.mode import Mode
 from controller.term.term import Term
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
+from state_machines.decisions.hindrances import StopCause
+from state_machines.decisions.restarts import restarting
+from state_machines.decisions.stopping import removing, stopping
 from state_machines.model.cluster import Cluster
 
 log = logging.getLogger("regent.journal")
@@ -219,6 +233,26 @@ class View:
             log.warning("the journal in %s cannot be read: %s", folder, error)
             return []
 
+    # -- brokers that stop
+
+    async def can_stop(self, brokers: frozenset[int], accepted: frozenset[StopCause]) -> SetOfBrokers:
+        """Judges whether brokers may stop together."""
+        cluster, min_isr = self._fresh(), self.status_reader.min_isr
+        return set_of_brokers(await in_turns(cluster, lambda: stopping(cluster, brokers, min_isr, accepted)))
+
+    async def can_remove(self, brokers: frozenset[int]) -> SetOfBrokers:
+        """Judges whether nothing is left on brokers."""
+        cluster, controller = self._fresh(), self._controller()
+        return set_of_brokers(await in_turns(cluster, lambda: removing(cluster, brokers, controller)))
+
+    async def restart_next(self, query: RestartQuery) -> RestartNext:
+        """Decides which brokers a rolling restart takes next."""
+        cluster, min_isr, controller = self._fresh(), self.status_reader.min_isr, self._controller()
+        since = query.since or {b: known.epoch for b, known in cluster.brokers.items()}
+        _, batch_max, accepted = query
+        plan = await in_turns(cluster, lambda: restarting(cluster, since, min_isr, batch_max, accepted, controller))
+        return restart_item(plan)
+
     # -- verification and operations
 
     async def verify(self) -> Verification:
@@ -267,6 +301,19 @@ class View:
         if seen.holder_kind == "daemon" and seen.queue and seen.queue[0].nonce != self._daemon.me.nonce:
             return f"query the daemon on {seen.queue[0].host} (pid {seen.queue[0].pid})"
         return "see 'regent status'"
+
+    def _controller(self) -> int | None:
+        """Returns the id in ``/controller``: a broker's while this daemon is a shadow."""
+        return (
+            self._daemon.settings.controller.id if self._term() is not None else self.status_reader.role_status.holder
+        )
+
+    def _fresh(self) -> Cluster:
+        """Returns the model; raises :class:`Refused` where it may be old, because a yes would be dangerous then."""
+        cluster, stale = self._cluster(), self.stale()
+        if stale is not None:
+            raise Refused(f"the model may be old: {stale}", "wait until ZooKeeper answers the daemon, then try again")
+        return cluster
 
     def _cluster(self) -> Cluster:
         cluster = self._model()

@@ -30,12 +30,23 @@ from controller.http.models import (
     Topic,
     Verification,
 )
-from controller.http.ports import NotActive, NotFound, Only, PartitionPage, PartitionQuery, Refused, TopicPage
+from controller.http.ports import (
+    NotActive,
+    NotFound,
+    Only,
+    PartitionPage,
+    PartitionQuery,
+    Refused,
+    RestartQuery,
+    TopicPage,
+)
+from controller.http.restart_models import Hindrance, RestartNext, SetOfBrokers
 from controller.http.server import serving
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
 from controller.term.dispatch import KAFKA_STATES
+from state_machines.decisions.hindrances import StopCause
 
 
 @dataclass
@@ -52,6 +63,11 @@ class DaemonDouble:
     verification_may_end: asyncio.Event | None = None
     broken: bool = False
     old: str | None = None
+    hindrances: list[Hindrance] = field(default_factory=list)
+    judged: list[tuple[frozenset[int], frozenset[StopCause]]] = field(default_factory=list)
+    plans: list[RestartNext] = field(default_factory=list)
+    """Answers of the next queries for a batch; the last one stays."""
+    restart_queries: list[RestartQuery] = field(default_factory=list)
 
     def liveness(self) -> Health:
         return Health(ok=self.mode is not ShownMode.STOPPING, mode=self.mode, why="the loop turns")
@@ -145,6 +161,21 @@ class DaemonDouble:
             memory=self.mode is ShownMode.ACTIVE, partitions=10, brokers=[1, 2, 3], differences=self.differences,
             differences_total=len(self.differences),
         )  # fmt: skip
+
+    async def can_stop(self, brokers: frozenset[int], accepted: frozenset[StopCause]) -> SetOfBrokers:
+        self._active()
+        self.judged.append((brokers, accepted))
+        unknown = sorted(brokers - {1, 2, 3})
+        allowed, found = not self.hindrances, self.hindrances
+        return SetOfBrokers(allowed=allowed, brokers=sorted(brokers), partitions=7, hindrances=found, unknown=unknown)
+
+    async def can_remove(self, brokers: frozenset[int]) -> SetOfBrokers:
+        return await self.can_stop(brokers, frozenset())
+
+    async def restart_next(self, query: RestartQuery) -> RestartNext:
+        self._active()
+        self.restart_queries.append(query)
+        return self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
 
     async def takeover(self, request: OperationRequest) -> Operation:
         return self._begin("takeover", request)

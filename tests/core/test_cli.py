@@ -16,7 +16,7 @@ import yaml
 
 from cli.columns import COLUMNS
 from cli.exit_codes import Exit
-from controller.http import models
+from controller.http import models, restart_models
 from controller.http.models import Difference, Operation
 from controller.http.ports import Only, PartitionQuery
 from controller.http.unix_socket import listening
@@ -89,7 +89,7 @@ def test_every_column_is_a_field_of_its_kind() -> None:
     """A renamed field must not turn a column into dashes."""
     for kind, columns in COLUMNS.items():
         if kind not in {"Setting", "Event"}:
-            fields = getattr(models, kind).model_fields.values()
+            fields = getattr(restart_models if kind == "Hindrance" else models, kind).model_fields.values()
             assert {column.key for column in columns} <= {field.alias for field in fields}, kind
     assert {column.key for column in COLUMNS["Event"]} - {"time", "what", "told"} <= set(Row.__struct_fields__)
 

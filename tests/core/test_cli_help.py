@@ -16,7 +16,18 @@ from tests.core.cli_kit import regent
 
 PANELS = {
     Panel.RUN: {"run", "admin-endpoint", "demo", "config"},
-    Panel.LOOK: {"status", "explain", "verify", "health", "list", "describe", "events"},
+    Panel.LOOK: {
+        "status",
+        "explain",
+        "verify",
+        "health",
+        "can-stop",
+        "can-remove",
+        "restart-next",
+        "list",
+        "describe",
+        "events",
+    },
     Panel.CHANGE: {"preflight", "takeover"},
     Panel.GIVE_BACK: {"handback"},
     Panel.PIPELINE: {"pipeline"},
