@@ -1,0 +1,176 @@
+"""Draws a plan: holds the loads, moves and refusals so far, and the rules that all goals share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Final
+
+from state_machines.model.types import Assignment
+from state_machines.planning.cluster_view import ClusterView
+from state_machines.planning.goals import Topics, listed
+from state_machines.planning.loads import Loads
+from state_machines.planning.plan import BrokerLoad, Move, Plan, Refused, Summary
+from state_machines.planning.racks import Racks
+
+FIRST_GAP_SHARE: Final = 0.1
+FIRST_GAP_MAX: Final = 2
+"""First replicas of two brokers are far from even above this gap, and above that share of their mean by broker."""
+
+MOVING: Final = "it is being reassigned now: wait until that is complete, or cancel it"
+DELETING: Final = "it is being deleted: leave it out, or wait until it is gone"
+
+Replicas = tuple[int, ...]
+
+
+class PlanDraft:
+    """A plan that is being drawn. ``leaving``: brokers on which no replica may be placed, beside the usual ones."""
+
+    def __init__(self, view: ClusterView, leaving: Collection[int] = ()) -> None:
+        self.view = view
+        self.hosts = frozenset(
+            b for b, known in view.brokers.items() if known.may_host and b not in leaving and b not in view.daemons
+        )
+        self.racks = Racks(view, self.hosts)
+        self._distinct = _distinct(view.assignments)
+        self.loads = Loads(self._distinct, self.hosts)
+        self._before = Counter(self.loads.replicas), Counter(self.loads.first)
+        self._moves: dict[int, Move] = {}
+        self.refused: list[Refused] = []
+        self._deleting: set[str] = set()
+
+    def refuse(self, subject: str, why: str) -> None:
+        """Notes what gets no move, and why."""
+        self.refused.append(Refused(subject, why))
+
+    def check_brokers(self, brokers: Collection[int]) -> None:
+        """Refuses a goal without brokers, or with a broker twice."""
+        if not brokers:
+            self.refuse("brokers", "brokers is empty: name at least one broker")
+        for broker in sorted(b for b, count in Counter(brokers).items() if count > 1):
+            self.refuse(f"broker {broker}", f"brokers names {broker} twice: name it once")
+
+    def check_topics(self, topics: Topics) -> None:
+        """Refuses a goal for no topic, or for topics that do not exist."""
+        if topics is not None and not topics:
+            self.refuse("topics", "topics is empty: name at least one topic, or leave the limit out")
+        for topic in sorted(set(topics or ()) - self.view.topics.keys()):
+            self.refuse(f"topic {topic}", f"topics names {topic!r}, which does not exist: correct the name")
+
+    def rows(self, topics: Topics, touches: Callable[[Replicas], bool]) -> Iterator[tuple[str, int]]:
+        """Yields topic and row of partitions that the goal ``touches`` and that may move; refuses the others.
+
+        Visits each row, but judges each distinct assignment once.
+        """
+        assignments, judged = self.view.assignments, dict[int, tuple[bool, str | None]]()
+        for topic in self.view.topics if topics is None else sorted(set(topics)):
+            deleting = topic in self.view.deleting
+            for row in self.view.topics[topic]:
+                assignment = assignments[row]
+                known = judged.get(id(assignment))
+                if known is None:
+                    known = judged[id(assignment)] = touches(assignment.target), self._why_stuck(assignment)
+                if known[0] and ((known[1] is None and not deleting) or self.may_move(topic, row)):
+                    yield topic, row
+
+    def may_move(self, topic: str, row: int) -> bool:
+        """Checks whether a partition may move at all, and refuses it otherwise."""
+        if topic in self.view.deleting:
+            if topic not in self._deleting:
+                self._deleting.add(topic)
+                self.refuse(f"topic {topic}", DELETING)
+            return False
+        why = self._why_stuck(self.view.assignments[row])
+        if why is not None:
+            self.refuse(f"{topic}-{self.view.partitions[row]}", why)
+        return why is None
+
+    def _why_stuck(self, assignment: Assignment) -> str | None:
+        if assignment.moving:
+            return MOVING
+        if any(map(self.view.is_live, assignment.replicas)):
+            return None
+        return f"none of its replicas [{listed(assignment.replicas)}] is live, so none can be copied: start one"
+
+    def pick(self, beside: Sequence[int]) -> int | None:
+        """Returns the least loaded host for a further replica, on a rack without one where there is such a rack."""
+        used = self.racks.used(beside)
+        spread = not self.racks.open <= used
+        for _, broker in self.loads.order:
+            if broker not in beside and not (spread and self.racks.of(broker) in used):
+                return broker
+        return None
+
+    def refuse_crowded(self, topic: str, row: int, factor: int) -> None:
+        """Refuses a partition that has fewer hosts than it needs."""
+        hosts = listed(sorted(self.hosts))
+        why = f"{factor} replicas have too few brokers: only [{hosts}] may take any; add one, or lower the factor"
+        self.refuse(f"{topic}-{self.view.partitions[row]}", why)
+
+    def arranged(self, origin: Replicas, target: Sequence[int]) -> Replicas:
+        """Returns ``target`` with its preferred leader first; the others keep their order.
+
+        The first replica stays first. Another live one takes its place where it leaves, or where its broker has far
+        more first replicas than that one's.
+        """
+        first, counts, live = origin[0], self.loads.first, self.view.is_live
+        least = min((b for b in target if live(b)), key=lambda b: (counts[b], b not in origin), default=first)
+        gap_max = max(FIRST_GAP_MAX, FIRST_GAP_SHARE * self.loads.first_mean)
+        if first in target and counts[first] - counts[least] <= gap_max:
+            least = first
+        return (least, *(b for b in target if b != least))
+
+    def current(self, row: int) -> Replicas:
+        """Returns the replicas of a partition after the moves so far."""
+        drawn = self._moves.get(row)
+        return self.view.assignments[row].replicas if drawn is None else drawn.target
+
+    def move(self, topic: str, row: int, target: Replicas) -> None:
+        """Draws a move, or draws it anew; nothing where the target is what the partition has."""
+        origin, partition, current = self.view.assignments[row].replicas, self.view.partitions[row], self.current(row)
+        if target == current:
+            return
+        added, size = len(set(target) - set(origin)), self.view.sizes.get((topic, partition))
+        cost = 0 if not added else None if size is None else size * added
+        self._moves[row] = Move(topic, partition, origin, target, cost)
+        self.loads.move(current, target)
+
+    def finish(self, goal: str) -> Plan:
+        """Returns the plan; moves are in the order of topics and partitions."""
+        moves = tuple(self._moves[row] for row in sorted(self._moves))
+        return Plan(self.view.cluster_id, goal, moves, tuple(self.refused), self._summary(moves))
+
+    def _summary(self, moves: Sequence[Move]) -> Summary:
+        violates = self.racks.missing
+        before = sum(rows for assignment, rows in self._distinct if violates(assignment.target) > 0)
+        change = sum((violates(move.target) > 0) - (violates(move.origin) > 0) for move in moves)
+        return Summary(
+            sum(move.bytes or 0 for move in moves),
+            sum(move.bytes is None for move in moves),
+            self._broker_loads(moves),
+            before,
+            before + change,
+        )
+
+    def _broker_loads(self, moves: Sequence[Move]) -> tuple[BrokerLoad, ...]:
+        arrivals: Counter[int] = Counter()
+        departures: Counter[int] = Counter()
+        copied: Counter[int] = Counter()
+        for move in moves:
+            departures.update(move.removed)
+            for broker in (added := move.added):
+                arrivals[broker] += 1
+                copied[broker] += (move.bytes or 0) // len(added)
+        (replicas, first), after = self._before, self.loads
+        return tuple(
+            BrokerLoad(
+                b, replicas[b], after.replicas[b], first[b], after.first[b], arrivals[b], departures[b], copied[b]
+            )
+            for b in sorted(self.view.brokers.keys() | replicas.keys())
+        )
+
+
+def _distinct(assignments: Sequence[Assignment]) -> list[tuple[Assignment, int]]:
+    """Returns assignments with the number of their rows; most rows share theirs with many others."""
+    rows = Counter(map(id, assignments))
+    return [(assignment, rows[i]) for i, assignment in {id(a): a for a in assignments}.items()]

@@ -1,0 +1,84 @@
+"""Declares what an operator may want of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from msgspec import Struct
+
+LISTED_MAX: Final = 10
+"""Names or numbers that a text lists before it gives the count of the others."""
+
+Topics = tuple[str, ...] | None
+"""Topics that a goal is limited to; None: all topics."""
+
+
+class TargetReplicas(Struct, frozen=True, gc=False):
+    """The replicas that one partition is to have, the preferred leader first."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+
+
+class Target(Struct, frozen=True):
+    """Given replicas for each named partition, as in the JSON of Kafka's tool."""
+
+    partitions: tuple[TargetReplicas, ...]
+
+
+class Decommission(Struct, frozen=True):
+    """All replicas leave ``brokers``, which may be dead."""
+
+    brokers: tuple[int, ...]
+    topics: Topics = None
+
+
+class Add(Struct, frozen=True):
+    """``brokers``, which host few replicas, take their share from the others."""
+
+    brokers: tuple[int, ...]
+    topics: Topics = None
+
+
+class ReplicationFactor(Struct, frozen=True):
+    """Each partition of ``topics`` has ``factor`` replicas."""
+
+    topics: tuple[str, ...]
+    factor: int
+
+
+class RestoreRacks(Struct, frozen=True):
+    """Replicas of one partition that share a rack move to racks without one."""
+
+    topics: Topics = None
+
+
+Goal = Target | Decommission | Add | ReplicationFactor | RestoreRacks
+
+
+def in_words(goal: Goal) -> str:
+    """Describes a goal in one line, for people and for the plan's file."""
+    match goal:
+        case Target():
+            return f"given replicas of {len(goal.partitions)} partitions"
+        case Decommission():
+            return f"decommission brokers {listed(goal.brokers)}{_limit(goal.topics)}"
+        case Add():
+            return f"add brokers {listed(goal.brokers)}{_limit(goal.topics)}"
+        case ReplicationFactor():
+            return f"replication factor {goal.factor}{_limit(goal.topics)}"
+        case RestoreRacks():
+            return f"restore racks{_limit(goal.topics)}"
+
+
+def _limit(topics: Topics) -> str:
+    return "" if topics is None else f" of topics {listed(topics)}"
+
+
+def listed(values: Collection[object]) -> str:
+    """Lists values in their order, the first :data:`LISTED_MAX` of them and the count of the others."""
+    shown = [str(value) for _, value in zip(range(LISTED_MAX), values, strict=False)]
+    more = len(values) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

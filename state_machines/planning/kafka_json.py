@@ -1,0 +1,58 @@
+"""Encodes and decodes the reassignment JSON of Kafka's tool (``ReassignPartitionsCommand``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from state_machines.planning.goals import Target, TargetReplicas, listed
+from state_machines.planning.json_file import FILE_BYTES_MAX, UnusableFile, check_size, decoded
+from state_machines.planning.plan import Move
+
+VERSION: Final = 1
+"""The only version of the format."""
+ANY: Final = "any"
+"""Log directory of a replica whose broker chooses it."""
+
+
+class _Partition(msgspec.Struct):
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    log_dirs: tuple[str, ...] = ()
+
+
+class _Reassignment(msgspec.Struct):
+    version: int
+    partitions: tuple[_Partition, ...]
+
+
+_decoder = msgspec.json.Decoder(_Reassignment)
+_encoder = msgspec.json.Encoder()
+
+
+def decode_kafka(data: bytes, *, bytes_max: int = FILE_BYTES_MAX) -> Target:
+    """Decodes a file of at most ``bytes_max`` bytes into a goal, whose values the planner checks.
+
+    Raises :class:`UnusableFile`, also for log directories other than ``any``: plans move replicas between brokers.
+    """
+    found = decoded(data, _decoder, bytes_max)
+    if found.version != VERSION:
+        raise UnusableFile(f"version = {found.version}: give {VERSION}")
+    for at, wanted in enumerate(found.partitions):
+        given = f"partitions[{at}].log_dirs = [{listed(wanted.log_dirs)}] of {wanted.topic}-{wanted.partition}"
+        if any(directory != ANY for directory in wanted.log_dirs):
+            raise UnusableFile(f"{given}: plans choose no log directory; give {ANY!r} for each, or leave the field out")
+        if wanted.log_dirs and len(wanted.log_dirs) != len(wanted.replicas):
+            raise UnusableFile(f"{given}: give one for each of the {len(wanted.replicas)} replicas, or none")
+    return Target(tuple(TargetReplicas(p.topic, p.partition, p.replicas) for p in found.partitions))
+
+
+def encode_kafka(moves: Sequence[Move], *, bytes_max: int = FILE_BYTES_MAX) -> bytes:
+    """Encodes the targets of moves for Kafka's tool; raises :class:`UnusableFile` above ``bytes_max``."""
+    partitions = [{"topic": m.topic, "partition": m.partition, "replicas": m.target} for m in moves]
+    data = _encoder.encode({"version": VERSION, "partitions": partitions}) + b"\n"
+    check_size(data, bytes_max)
+    return data

@@ -1,0 +1,36 @@
+"""Plans: a goal and a view of the cluster give a plan. The same ones always give the same plan.
+
+The planner counts replicas, not bytes or traffic: even counts, racks kept, few bytes moved, first replicas spread.
+"""
+
+from __future__ import annotations
+
+from state_machines.planning.balancing import draw_added
+from state_machines.planning.cluster_view import ClusterView
+from state_machines.planning.drafting import PlanDraft
+from state_machines.planning.goals import Add, Decommission, Goal, ReplicationFactor, RestoreRacks, Target, in_words
+from state_machines.planning.plan import Plan
+from state_machines.planning.relocating import draw_decommission, draw_racks
+from state_machines.planning.resizing import draw_factor
+from state_machines.planning.targets import draw_targets
+
+
+def plan(view: ClusterView, goal: Goal) -> Plan:
+    """Plans ``goal``; the result has at most one move for each partition.
+
+    A goal that is wrong itself (an unknown broker, no topic) has refusals and no move. Partitions that cannot move are
+    refused one by one, also where a reassignment of theirs is under way or their topic is being deleted.
+    """
+    draft = PlanDraft(view, goal.brokers if isinstance(goal, Decommission) else ())
+    match goal:
+        case Target():
+            draw_targets(draft, goal)
+        case Decommission():
+            draw_decommission(draft, goal)
+        case Add():
+            draw_added(draft, goal)
+        case ReplicationFactor():
+            draw_factor(draft, goal)
+        case RestoreRacks():
+            draw_racks(draft, goal)
+    return draft.finish(in_words(goal))

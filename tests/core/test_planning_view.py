@@ -1,0 +1,86 @@
+"""The view of a model: rows, brokers, and what a reassignment or a deletion that is under way shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Assignment, TopicAssignment
+from state_machines.planning.cluster_view import PlannedBroker, view_of
+from tests.core.model import broker
+from tests.core.planning_kit import CLUSTER_ID, DAEMON, assigned, make_view
+
+
+def test_rows_are_sorted_by_topic_and_partition_and_found_by_name_also_where_numbers_have_holes() -> None:
+    cluster = Cluster(7)
+    for name, numbers in (("b", (0, 1)), ("a", (7, 2, 3))):
+        found = {p: Assignment((p + 1,)) for p in numbers}
+        cluster.observe_topic(TopicAssignment(name, None, found, 0, 50))
+    view = view_of(cluster, CLUSTER_ID)
+    assert list(view.topics) == ["a", "b"]
+    assert list(view.partitions) == [2, 3, 7, 0, 1]
+    assert {name: found.replicas for name, found in assigned(view).items()} == {
+        ("a", 2): (3,),
+        ("a", 3): (4,),
+        ("a", 7): (8,),
+        ("b", 0): (1,),
+        ("b", 1): (2,),
+    }
+    rows = {(t, p): view.find(t, p) for t in "abx" for p in range(-1, 9)}
+    assert {name: row for name, row in rows.items() if row is not None} == {
+        ("a", 2): 0,
+        ("a", 3): 1,
+        ("a", 7): 2,
+        ("b", 0): 3,
+        ("b", 1): 4,
+    }
+
+
+def test_brokers_are_those_registered_and_absent_ones_that_assignments_name_without_daemons() -> None:
+    view = make_view({1: "a", 2: "b", 3: "c"}, {"t": [(1, 5), (DAEMON,)]}, dead=[3], stopping=[2], cordoned=[1, 5, 9])
+    assert view.brokers == {
+        1: PlannedBroker(1, "a", live=True, cordoned=True),
+        2: PlannedBroker(2, "b", live=False),
+        5: PlannedBroker(5, None, live=False, cordoned=True),
+    }
+    assert [b for b in (*view.brokers, 3, DAEMON) if view.is_live(b)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("live", "cordoned"), [(live, cordoned) for live in (True, False) for cordoned in (True, False)]
+)
+def test_only_a_live_broker_without_a_cordon_may_host(live: bool, cordoned: bool) -> None:
+    view = make_view({1: None}, {"t": [(1,)]}, dead=() if live else [1], cordoned=[1] if cordoned else ())
+    assert view.brokers[1].may_host == (live and not cordoned) == (view.why_no_host(1) is None)
+
+
+def test_the_assignment_is_that_of_the_topic_znode_which_a_reassignment_has_written() -> None:
+    cluster = Cluster(7)
+    cluster.observe_brokers({b: broker(b) for b in (1, 2)})
+    cluster.observe_topic(TopicAssignment("t", None, {0: Assignment((1,)), 1: Assignment((1,))}, 0, 50))
+    written = Assignment((1,)).reassigned_to((4,))
+    cluster.observe_assignments("t", 1, {1: written})
+    view = view_of(cluster, CLUSTER_ID)
+    assert view.assignments == [Assignment((1,)), written]
+    assert view.brokers.keys() == {1, 2, 4}
+
+
+def test_topics_that_vanished_are_not_in_the_view_and_those_to_be_deleted_are_named() -> None:
+    cluster = Cluster(7)
+    for name in "abc":
+        cluster.observe_topic(TopicAssignment(name, None, {0: Assignment((1,))}, 0, 50))
+    cluster.observe_topic_gone("b")
+    cluster.observe_deletions(["c"])
+    view = view_of(cluster, CLUSTER_ID, min_isr={"a": 2})
+    assert list(view.topics) == ["a", "c"]
+    assert view.deleting == {"c"}
+    assert (view.min_isr_of("a"), view.min_isr_of("c")) == (2, 1)
+
+
+def test_a_view_stays_as_it_is_when_the_model_changes() -> None:
+    cluster = Cluster(7)
+    cluster.observe_topic(TopicAssignment("t", None, {0: Assignment((1,))}, 0, 50))
+    view = view_of(cluster, CLUSTER_ID)
+    cluster.observe_topic(TopicAssignment("t", None, {0: Assignment((1,)), 1: Assignment((2,))}, 1, 50))
+    cluster.observe_topic_gone("t")
+    assert assigned(view) == {("t", 0): Assignment((1,))}
