@@ -67,8 +67,11 @@ class Machine:
     async def run(self, line: str) -> str:
         """Runs a line as a shell would; returns its output."""
         words = shlex.split(line)
+        if words == ["regent", "health", "--ready"]:  # to be repeated until it succeeds, as the page says
+            await eventually(lambda: self._regent(*words[1:]), 30.0)
+            return ""
         if words[0] == "regent":
-            return await self._execute(self.root / "opt/regent/bin/regent", *words[1:], "--config", self.daemon.config)
+            return await self._regent(*words[1:])
         if words[0] == "systemctl":
             if words[1] in ("restart", "disable"):
                 await self.daemon.stop()
@@ -83,6 +86,9 @@ class Machine:
             self._look_below_root()
             return said
         return await self._execute(*(re.sub(r"^/", f"{self.root}/", word) for word in words))
+
+    async def _regent(self, *words: str) -> str:
+        return await self._execute(self.root / "opt/regent/bin/regent", *words, "--config", self.daemon.config)
 
     async def _execute(self, *command: str | Path, **environment: str) -> str:
         environ = os.environ | {"PYTHONPATH": ""} | environment
