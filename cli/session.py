@@ -44,7 +44,7 @@ TimeoutOption = Annotated[
     typer.Option(
         "--request-timeout",
         min=0.1,
-        help="Longest wait for a response, in seconds (default: 10; verify: 120).",
+        help="Longest wait for a response, in seconds (default: 10; can-stop and the like: 60; verify: 120).",
         rich_help_panel=Panel.SHARED,
     ),
 ]

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from cli.client import Client
 
 POLL_S: Final = 1.0
+JUDGE_TIMEOUT_S: Final = 60.0
+"""Longest wait for a judgement: of a million partitions it takes some seconds."""
 
 Brokers = Annotated[list[int], typer.Argument(help="Ids of the brokers.", min=0, metavar="BROKER...")]
 Chosen = Annotated[
@@ -65,7 +67,7 @@ def can_stop(session: Session, brokers: Brokers, accept: Accept = None) -> None:
     Yes means that each of their partitions keeps a leader and min.insync.replicas, that no replica of them on other
     brokers is out of sync already, and that no reassignment moves them.
     """
-    client = session.client()
+    client = session.client(JUDGE_TIMEOUT_S)
     found = client.get("/v1/can-stop", {"broker": brokers, "accept": accept or []})["items"][0]
     _report(session.output, "CanStop", found, "may stop together", "must not stop together")
 
@@ -75,7 +77,7 @@ def can_remove(session: Session, brokers: Brokers) -> None:
 
     Yes means that no replica is assigned to them, no reassignment moves one there, and none is the controller.
     """
-    found = session.client().get("/v1/can-remove", {"broker": brokers})["items"][0]
+    found = session.client(JUDGE_TIMEOUT_S).get("/v1/can-remove", {"broker": brokers})["items"][0]
     _report(session.output, "CanRemove", found, "may be removed", "must not be removed")
 
 
@@ -115,7 +117,7 @@ def restart_next(
     """
     from cli.since_file import begun
 
-    client, output = session.client(), session.output
+    client, output = session.client(JUDGE_TIMEOUT_S), session.output
     epochs = begun(client, since, brokers or [])
     query = {
         "since": [f"{broker}:{epoch}" for broker, epoch in epochs.items()],
