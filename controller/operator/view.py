@@ -6,11 +6,8 @@ Answers come from memory; :meth:`View.keep_fresh` reads, at intervals, the facts
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
-
-import anyio
 
 from brokers.queries import Dial, dial_for
 from controller.daemon.daemon import Daemon
@@ -28,21 +25,19 @@ from controller.http.ports import (
     TopicPage,
 )
 from controller.http.restart_models import RestartNext, SetOfBrokers
-from controller.journal.journal import folder_in
-from controller.journal.query import history
 from controller.metrics.gauges import Gauges
 from controller.operator.counts import Counts, partitions_of
 from controller.operator.explain import explain
 from controller.operator.items import (
     broker_item,
     dead_broker_item,
-    history_rows,
     ibp_item,
     partition_item,
     setting_item,
     topic_item,
     verification,
 )
+from controller.operator.journal_history import history_of
 from controller.operator.operations import Operations
 from controller.operator.pages import find_partition, find_topic, partition_page, topic_page
 from controller.operator.restarts import in_turns, restart_item, set_of_brokers
@@ -59,8 +54,6 @@ from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import restarting
 from state_machines.decisions.stopping import removing, stopping
 from state_machines.model.cluster import Cluster
-
-log = logging.getLogger("regent.journal")
 
 READY: Final = frozenset({Mode.ACTIVE, Mode.STANDBY, Mode.SHADOW})
 
@@ -210,7 +203,7 @@ class View:
             isr_because=found.isr,
             would_change=found.would_change,
             waiting_for=sorted(term.channels.unacknowledged_by(i)) if term is not None else [],
-            history=await self._history(topic, partition),
+            history=await history_of(self._daemon.settings, topic, partition),
         )
 
     async def _allows_unclean(self, term: Term, topic: int) -> bool:
@@ -220,18 +213,6 @@ class View:
         except ZooKeeperError:
             return self._daemon.settings.controller.unclean_leader_election_enable
         return known[topic]
-
-    async def _history(self, topic: str, partition: int) -> list[models.HistoryRow]:
-        """Reads the journal's files in a thread, because a disk may be slow."""
-        settings = self._daemon.settings
-        if not settings.journal.enabled:
-            return []
-        folder = folder_in(settings.state.directory)
-        try:
-            return history_rows(await anyio.to_thread.run_sync(history, folder, topic, partition))
-        except OSError as error:
-            log.warning("the journal in %s cannot be read: %s", folder, error)
-            return []
 
     # -- brokers that stop
 
