@@ -197,6 +197,8 @@ class Liveness:
         term = self._term(serving) if serving is not None else None
         if term is None or self.w.removing or self.w.scribbling or history.lost_ids():
             return
+        if self._is_recent(paths.CONTROLLER_EPOCH):  # another client may have raised it, which ends the term soon
+            return
         recent: frozenset[Key] | None = None
         for broker in history.registered:
             well = self._broker(broker)
