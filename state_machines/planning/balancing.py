@@ -25,7 +25,7 @@ def draw_added(draft: PlanDraft, goal: Add) -> None:
     if draft.refused:
         return
     counts, added = draft.loads.replicas, sorted(set(goal.brokers))
-    givers = {b for b, known in draft.view.brokers.items() if known.live and b not in added} - draft.view.daemons
+    givers = {b for b, known in draft.view.brokers.items() if known.live and b not in added}
     low = min(counts[b] for b in added)
     crowded = {b for b in givers if counts[b] - low > 1}
     rows = _smallest_first(draft, draft.rows(goal.topics, lambda replicas: not crowded.isdisjoint(replicas)))

@@ -41,7 +41,8 @@ class ClusterView(Struct, frozen=True):
     ``topics`` maps names, sorted, to the rows of their partitions, sorted by number. ``partitions`` and
     ``assignments`` are columns by row; an assignment is that of the topic znode. ``sizes``: bytes of one replica by
     topic and partition, where known. ``min_isr``: ``min.insync.replicas`` by topic, where it is not the default of 1.
-    ``deleting``: topics that wait for their deletion. ``daemons``: ids of controller daemons, which host no replica.
+    ``deleting``: topics that wait for their deletion. ``daemons``: ids of controller daemons; ``brokers`` has none of
+    them.
     """
 
     cluster_id: str
@@ -82,7 +83,7 @@ class ClusterView(Struct, frozen=True):
             return f"broker {broker} is unknown: correct the id, or start the broker"
         if not known.live:
             return f"broker {broker} is not live: start it, or name another one"
-        return f"broker {broker} is cordoned: end that, or name another one" if known.cordoned else None
+        return f"broker {broker} is cordoned: remove that mark, or name another one" if known.cordoned else None
 
 
 def view_of(

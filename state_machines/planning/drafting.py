@@ -28,9 +28,7 @@ class PlanDraft:
 
     def __init__(self, view: ClusterView, leaving: Collection[int] = ()) -> None:
         self.view = view
-        self.hosts = frozenset(
-            b for b, known in view.brokers.items() if known.may_host and b not in leaving and b not in view.daemons
-        )
+        self.hosts = frozenset(b for b, known in view.brokers.items() if known.may_host and b not in leaving)
         self.racks = Racks(view, self.hosts)
         self._distinct = _distinct(view.assignments)
         self.loads = Loads(self._distinct, self.hosts)

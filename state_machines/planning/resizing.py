@@ -26,7 +26,7 @@ def draw_factor(draft: PlanDraft, goal: ReplicationFactor) -> None:
         if goal.factor >= (least := draft.view.min_isr_of(topic)):
             topics.append(topic)
         else:
-            why = f"factor = {goal.factor} is below min.insync.replicas = {least}: give {least}, or lower that first"
+            why = f"factor = {goal.factor} is below min.insync.replicas = {least}: give {least}, or lower the setting"
             draft.refuse(f"topic {topic}", why)
     for topic, row in draft.rows(tuple(topics), lambda replicas: len(replicas) != goal.factor):
         origin = draft.view.assignments[row].replicas

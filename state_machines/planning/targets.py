@@ -61,4 +61,4 @@ def below_min_isr(view: ClusterView, topic: str, origin: tuple[int, ...], replic
     least, count = view.min_isr_of(topic), len(set(replicas))
     if count >= least or count == len(origin):
         return None
-    return f"{count} replicas are below min.insync.replicas = {least}; give {least} or more, or lower that first"
+    return f"{count} replicas are below min.insync.replicas = {least}; give {least} or more, or lower the setting"

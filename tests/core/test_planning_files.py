@@ -156,7 +156,7 @@ CHANGES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
         "a cordoned target",
         {"t": [(1, 2)]},
         {"cordoned": [3]},
-        ["The plan adds replicas, but broker 3 is cordoned: end that, or name another one."],
+        ["The plan adds replicas, but broker 3 is cordoned: remove that mark, or name another one."],
     ),
     (
         "no live replica",
@@ -188,7 +188,7 @@ def test_what_changed_since_a_plan_was_made_is_said_in_sentences(
 def test_a_plan_that_lowers_the_factor_does_not_fit_once_min_isr_is_above_it() -> None:
     saved = decode_plan(moving(target=[1]))
     assert difference(saved, make_view(RACKS, {"t": [(1, 2)]})) == ()
-    why = "1 replicas are below min.insync.replicas = 2; give 2 or more, or lower that first"
+    why = "1 replicas are below min.insync.replicas = 2; give 2 or more, or lower the setting"
     assert difference(saved, make_view(RACKS, {"t": [(1, 2)]}, min_isr={"t": 2})) == (f"t-0: {why}.",)
 
 

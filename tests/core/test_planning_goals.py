@@ -48,6 +48,12 @@ def test_given_replicas_are_planned_in_the_order_of_partitions_with_their_bytes(
     assert list(moves_of(found)) == ["a-0", "a-1", "a-2", "b-0"]
     assert [move.bytes for move in found.moves] == [10, 0, None, 14]
     assert (found.summary.bytes_to_move, found.summary.sizes_unknown) == (24, 1)
+    assert {load.broker: (load.moves_in, load.moves_out, load.bytes_in) for load in found.summary.brokers} == {
+        1: (0, 2, 0),
+        2: (0, 2, 0),
+        3: (3, 0, 17),
+        4: (1, 0, 7),
+    }
     assert found.refused == ()
     assert found.goal == "given replicas of 4 partitions"
 
@@ -91,7 +97,7 @@ UNFIT: list[tuple[str, tuple[str, int, Replicas], list[str]]] = [
     ),
     ("dead", ("t", 0, (1, 5)), ["replicas = [1, 5]: broker 5 is not live: start it, or name another one"]),
     ("stopping", ("t", 0, (1, 6)), ["replicas = [1, 6]: broker 6 is not live: start it, or name another one"]),
-    ("cordoned", ("t", 0, (1, 4)), ["replicas = [1, 4]: broker 4 is cordoned: end that, or name another one"]),
+    ("cordoned", ("t", 0, (1, 4)), ["replicas = [1, 4]: broker 4 is cordoned: remove that mark, or name another one"]),
     (
         "daemon",
         ("t", 0, (1, DAEMON)),
@@ -100,7 +106,7 @@ UNFIT: list[tuple[str, tuple[str, int, Replicas], list[str]]] = [
     (
         "below min ISR",
         ("t", 0, (1,)),
-        ["replicas = [1]: 1 replicas are below min.insync.replicas = 2; give 2 or more, or lower that first"],
+        ["replicas = [1]: 1 replicas are below min.insync.replicas = 2; give 2 or more, or lower the setting"],
     ),
     ("under way", ("t", 1, (1, 3)), ["it is being reassigned now: wait until that is complete, or cancel it"]),
     ("deleted", ("gone", 0, (2,)), ["it is being deleted: leave it out, or wait until it is gone"]),
@@ -115,7 +121,7 @@ UNFIT: list[tuple[str, tuple[str, int, Replicas], list[str]]] = [
         [
             "replicas = [5, 5]: broker 5 is named 2 times; name it once",
             "replicas = [5, 5]: broker 5 is not live: start it, or name another one",
-            "replicas = [5, 5]: 1 replicas are below min.insync.replicas = 2; give 2 or more, or lower that first",
+            "replicas = [5, 5]: 1 replicas are below min.insync.replicas = 2; give 2 or more, or lower the setting",
             "it is being reassigned now: wait until that is complete, or cancel it",
         ],
     ),
@@ -152,11 +158,12 @@ def test_a_partition_that_is_given_twice_is_refused_once() -> None:
     assert found.moves == ()
 
 
-def test_the_factor_may_stay_below_min_isr_or_change_to_it_but_not_to_less() -> None:
-    view = make_view(BARE, {"t": [(1, 2)] * 4}, min_isr={"t": 3})
-    found = plan(view, target(("t", 0, (3, 4)), ("t", 1, (1, 2, 3)), ("t", 2, (1,)), ("t", 3, (1, 2, 3, 4))))
-    assert list(moves_of(found)) == ["t-0", "t-1", "t-3"]
-    assert [subject for subject, _ in refusals_of(found)] == ["t-2"]
+def test_the_factor_may_stay_below_min_isr_or_change_to_it_but_to_nothing_else_below() -> None:
+    view = make_view({**BARE, 5: None}, {"t": [(1, 2)] * 5}, min_isr={"t": 4})
+    given = [(3, 4), (1,), (1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4, 5)]
+    found = plan(view, target(*(("t", p, replicas) for p, replicas in enumerate(given))))
+    assert list(moves_of(found)) == ["t-0", "t-3", "t-4"]
+    assert [subject for subject, _ in refusals_of(found)] == ["t-1", "t-2"]
 
 
 # -- goals that are wrong themselves
@@ -180,7 +187,7 @@ WRONG: list[tuple[Goal, list[tuple[str, str]]]] = [
         Add((3, 4, 9, DAEMON)),
         [
             ("broker 3", "brokers = 3: broker 3 is not live: start it, or name another one"),
-            ("broker 4", "brokers = 4: broker 4 is cordoned: end that, or name another one"),
+            ("broker 4", "brokers = 4: broker 4 is cordoned: remove that mark, or name another one"),
             ("broker 9", "brokers = 9: broker 9 is unknown: correct the id, or start the broker"),
             (
                 f"broker {DAEMON}",
@@ -266,6 +273,11 @@ def test_a_dead_broker_is_decommissioned_and_its_first_replicas_spread() -> None
     found = plan(view, Decommission((1,)))
     assert {frozenset(move.target) for move in found.moves} == {frozenset((2, 3, 4))}
     assert Counter(move.target[0] for move in found.moves) == {2: 2, 3: 2, 4: 2}
+
+
+def test_a_dead_replica_is_never_made_the_first_in_place_of_one_that_leaves() -> None:
+    view = make_view(BARE, {"t": [(1, 3, 2)], "u": [(2,)] * 3 + [(4,)] * 2}, dead=[3])
+    assert moves_of(plan(view, Decommission((1,))))["t-0"][1] == (4, 3, 2)
 
 
 def test_a_partition_with_too_few_brokers_stays_and_the_refusal_names_the_hosts() -> None:
@@ -355,6 +367,22 @@ def test_an_added_broker_takes_first_replicas_too() -> None:
     assert max(load.first_after for load in loads) - min(load.first_after for load in loads) <= 4
 
 
+def test_an_added_broker_takes_no_replica_along_a_gap_of_one_where_racks_keep_it_below() -> None:
+    view = make_view({1: "a", 2: "b", 3: "b"}, {"t": [(1, 2)] * 3})
+    assert counts_of(moved(view, plan(view, Add((3,))).moves)) == {1: 3, 2: 2, 3: 1}
+
+
+def test_of_equally_loaded_brokers_the_one_that_is_not_first_gives() -> None:
+    view = make_view({1: None, 2: None, 3: None}, {"t": [(1, 2), (2, 1)] * 2})
+    assert moves_of(plan(view, Add((3,)))) == {"t-0": ((1, 2), (1, 3)), "t-1": ((2, 1), (2, 3))}
+
+
+def test_a_dead_broker_keeps_its_replicas_as_it_may_return() -> None:
+    view = make_view(BARE, {"t": [(1, 2)] * 4}, dead=[1])
+    found = plan(view, Add((3,)))
+    assert counts_of(moved(view, found.moves)) == {1: 4, 2: 2, 3: 2}
+
+
 def test_brokers_that_have_their_share_take_nothing() -> None:
     view = make_view(BARE, {"t": [(1, 2), (3, 4), (1, 2)]})
     assert plan(view, Add((3, 4))).moves == ()
@@ -393,7 +421,7 @@ def test_a_smaller_factor_drops_a_dead_replica_before_one_that_shares_a_rack() -
 def test_a_factor_below_min_isr_is_refused_for_its_topic_alone(factor: int, refused: bool) -> None:
     view = make_view(BARE, {"t": [(1, 2, 3)], "u": [(1, 2, 3, 4)]}, min_isr={"t": 2})
     found = plan(view, ReplicationFactor(("t", "u"), factor))
-    why = "factor = 1 is below min.insync.replicas = 2: give 2, or lower that first"
+    why = "factor = 1 is below min.insync.replicas = 2: give 2, or lower the setting"
     assert refusals_of(found) == ([("topic t", why)] if refused else [])
     assert "u-0" in moves_of(found)
     assert ("t-0" in moves_of(found)) == (factor == 2)
@@ -424,3 +452,10 @@ def test_absent_brokers_and_racks_that_are_all_in_use_are_no_reason_to_move() ->
     found = plan(view, RestoreRacks())
     assert (found.moves, found.refused) == ((), ())
     assert found.summary.rack_violations_before == 0
+
+
+def test_a_rack_on_which_nothing_may_be_placed_counts_where_a_replica_is_there() -> None:
+    view = make_view({1: "a", 2: "b", 3: "b", 4: "c"}, {"t": [(1, 2, 3)]}, cordoned=[1])
+    found = plan(view, RestoreRacks())
+    assert moves_of(found) == {"t-0": ((1, 2, 3), (1, 4, 3))}
+    assert (found.summary.rack_violations_before, found.summary.rack_violations_after) == (1, 0)

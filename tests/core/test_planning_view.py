@@ -12,28 +12,17 @@ from tests.core.planning_kit import CLUSTER_ID, DAEMON, assigned, make_view
 
 
 def test_rows_are_sorted_by_topic_and_partition_and_found_by_name_also_where_numbers_have_holes() -> None:
+    numbers = {"c": range(10), "a": (7, 2, 3), "b": (9, 8)}
     cluster = Cluster(7)
-    for name, numbers in (("b", (0, 1)), ("a", (7, 2, 3))):
-        found = {p: Assignment((p + 1,)) for p in numbers}
-        cluster.observe_topic(TopicAssignment(name, None, found, 0, 50))
+    for name, found in numbers.items():
+        cluster.observe_topic(TopicAssignment(name, None, {p: Assignment((p + 1,)) for p in found}, 0, 50))
     view = view_of(cluster, CLUSTER_ID)
-    assert list(view.topics) == ["a", "b"]
-    assert list(view.partitions) == [2, 3, 7, 0, 1]
-    assert {name: found.replicas for name, found in assigned(view).items()} == {
-        ("a", 2): (3,),
-        ("a", 3): (4,),
-        ("a", 7): (8,),
-        ("b", 0): (1,),
-        ("b", 1): (2,),
-    }
-    rows = {(t, p): view.find(t, p) for t in "abx" for p in range(-1, 9)}
-    assert {name: row for name, row in rows.items() if row is not None} == {
-        ("a", 2): 0,
-        ("a", 3): 1,
-        ("a", 7): 2,
-        ("b", 0): 3,
-        ("b", 1): 4,
-    }
+    names = [(t, p) for t in "abc" for p in sorted(numbers[t])]
+    assert list(view.topics) == ["a", "b", "c"]
+    assert list(view.partitions) == [p for _, p in names]
+    assert assigned(view) == {(t, p): Assignment((p + 1,)) for t, p in names}
+    for t, p in ((t, p) for t in "abcx" for p in range(-1, 12)):
+        assert view.find(t, p) == (names.index((t, p)) if (t, p) in names else None)
 
 
 def test_brokers_are_those_registered_and_absent_ones_that_assignments_name_without_daemons() -> None:
