@@ -14,10 +14,10 @@ from metadata_store import reads
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config
 from metadata_store.commits.state_commit import Names, StateOutcome, commit_states
-from metadata_store.commits.topic_commit import TopicOutcome, commit_topics
+from metadata_store.commits.topic_commit import TopicOutcome, commit_topics, commit_topics_with
 from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.fencing.outcome import Fence
-from metadata_store.port import ZooKeeper
+from metadata_store.port import Op, ZooKeeper
 from metadata_store.reads import Brokers
 from state_machines.model.decision import Change, TopicChange
 from state_machines.model.types import Leadership, TopicAssignment
@@ -72,6 +72,12 @@ class KafkaStore:
         the last outcome, and a change in no outcome was certainly not applied. ``writes_max=1`` sends singly.
         """
         return commit_states(self.zk, changes, names, fence, writes_max)
+
+    async def commit_topics_with(
+        self, changes: Sequence[TopicChange], fence: Fence, rider: Sequence[Op]
+    ) -> TopicOutcome:
+        """Rewrites topic znodes in one multi with other operations, all or nothing."""
+        return await commit_topics_with(self.zk, changes, fence, rider)
 
     async def commit_topics(
         self, changes: Sequence[TopicChange], fence: Fence, *, writes_max: int = WRITES_MAX

@@ -39,6 +39,7 @@ class EventKind(StrEnum):
     AUTO_BALANCE = "auto_balance"
     BROKER_SETTINGS = "broker_settings"
     EXPIRED_TOKENS = "expired_tokens"
+    PROCEDURES = "procedures"
     SETTLED = "settled"
     ALTER_PARTITION = "alter_partition"
     CONTROLLED_SHUTDOWN = "controlled_shutdown"

@@ -53,7 +53,7 @@ async def rewrite_topics(
             c.gate.check()
             rounds.repeat()
             continue
-        await _observe(c, changes, outcome)
+        await observe_rewrites(c, changes, outcome)
         failed.update(_beyond_retry(outcome))
     else:
         failed.update((change.topic, CONTENDED) for change in wanted())
@@ -61,7 +61,8 @@ async def rewrite_topics(
     return failed
 
 
-async def _observe(c: Controller, changes: Sequence[TopicChange], outcome: TopicOutcome) -> None:
+async def observe_rewrites(c: Controller, changes: Sequence[TopicChange], outcome: TopicOutcome) -> None:
+    """Observes applied changes, and reads topics back that conflicted or whose outcome is unknown."""
     c.gate.check()
     c.counters.commits += 1
     c.counters.writes += len(outcome.applied)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from controller.procedures.group import RECORDS_MAX, Decided, Group
 from controller.procedures.kinds import Env, Kind, Kinds
-from controller.procedures.requests import Abort, Bypass, Pending, Refused, Request, Submit
+from controller.procedures.requests import Abort, Bypass, Command, Pending, Refused, Request, Submit
 from controller.procedures.running import Running
 from controller.procedures.steps import Steps
 from metadata_store.records.port import RecordStore
@@ -91,6 +91,10 @@ class Engine(Generic[Env]):
     async def bypass(self, pid: int) -> bool:
         """Ends a procedure and its ancestors as they are; False where it has ended or has children."""
         return bool(await self._request(Bypass(pid)))
+
+    async def command(self, pid: int, command: bytes) -> bool:
+        """Has the kind of a procedure change its message; False where it failed or ended. Raises :class:`Refused`."""
+        return bool(await self._request(Command(pid, command)))
 
     async def result(self, pid: int) -> Record:
         """Waits for the end of a procedure that a caller submitted; returns its record. Raises :class:`Refused`."""
@@ -187,8 +191,13 @@ class Engine(Generic[Env]):
             self._results.begun(record)
             return self._procedures.submitted(record), record.pid
         pid = self._known(request.pid).pid
-        decide = self._procedures.aborted if isinstance(request, Abort) else self._procedures.bypassed
-        change = decide(pid, now_ms)
+        if isinstance(request, Abort):
+            change = self._procedures.aborted(pid, now_ms)
+        elif isinstance(request, Bypass):
+            change = self._procedures.bypassed(pid, now_ms)
+        else:
+            record = self._procedures.latest(pid)
+            change = self._procedures.commanded(pid, self._kinds[record.kind].changed(record, request.command), now_ms)
         return (Change(), 0) if change is None else (change, pid)
 
     def _known(self, pid: int) -> Record:
@@ -230,7 +239,7 @@ class Engine(Generic[Env]):
             self._stage(group, decided)
             return
         await self._write(group)
-        applied = await write(change)
+        applied = await self._steps.write(write, change, pid)
         self._running.enter(decided if applied else Decided(Change(), entry, again=True))
 
     def _changed(self, record: Record, act: Act, outcome: Outcome) -> Change:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
+from controller.procedures.requests import Refused
 from state_machines.procedures.demand import Demand
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.locks import LockOrder
@@ -45,7 +46,8 @@ class Kind(NamedTuple, Generic[Env]):
     """A kind of procedure. The index of a step is stored, so steps are only ever added at the end.
 
     ``no_return``: index of the first step that is never undone. ``holds_locks``: from the first step to the end, also
-    while it waits and over restarts; otherwise locks are held for one step at a time.
+    while it waits and over restarts; otherwise locks are held for one step at a time. ``command``: returns the message
+    after an operator's command, or raises :class:`Refused`; None where the kind has no commands.
     """
 
     name: str
@@ -53,6 +55,13 @@ class Kind(NamedTuple, Generic[Env]):
     demand: Callable[[Record], Demand]
     no_return: int | None = None
     holds_locks: bool = False
+    command: Callable[[Record, bytes], bytes] | None = None
+
+    def changed(self, record: Record, command: bytes) -> bytes:
+        """Returns the message after an operator's command; raises :class:`Refused`."""
+        if self.command is None:
+            raise Refused(f"pid {record.pid}: {self.name} has no commands: abort it, or wait for its end")
+        return self.command(record, command)
 
     def undo_of(self, record: Record) -> Step[Env]:
         """Returns the step to undo next."""

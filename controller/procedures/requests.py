@@ -35,7 +35,14 @@ class Bypass(NamedTuple):
     pid: int
 
 
-Request: TypeAlias = Submit | Abort | Bypass
+class Command(NamedTuple):
+    """Changes the message of a procedure as its kind understands it; the response is 0 where it failed or ended."""
+
+    pid: int
+    command: bytes
+
+
+Request: TypeAlias = Submit | Abort | Bypass | Command
 
 
 class Pending(NamedTuple):

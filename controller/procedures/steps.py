@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Generic
 
 from controller.procedures.kinds import Effect, Env, Kinds
+from metadata_store.records.port import StoreFailed
 from state_machines.procedures.kernel import Act, Change
 from state_machines.procedures.outcome import Children, Failed, Next, Outcome, Retry, Yield
 from state_machines.procedures.record import Record
@@ -60,3 +61,15 @@ class Steps(Generic[Env]):
         if isinstance(outcome, Next | Children) and not 0 <= outcome.step < len(kind.steps):
             return Failed(f"step {step.name} names step {outcome.step}, {kind.name} has {len(kind.steps)}"), None
         return outcome, write
+
+    async def write(self, write: Write, change: Change, pid: int) -> bool:
+        """Writes a change with its effect; returns whether that was applied.
+
+        Raises ``StoreFailed`` where the write raised: whether the record is stored is not known.
+        """
+        try:
+            return await write(change)
+        except self._ends:
+            raise
+        except Exception as error:
+            raise StoreFailed(f"the write of pid {pid} raised {type(error).__name__}: {error}") from error

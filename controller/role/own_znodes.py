@@ -9,6 +9,7 @@
 | /regent/locks/lock-N | ephemeral sequential | the queue for the role, one node per daemon process |
 | /regent/broker_settings | persistent | settings that brokers last sent (:mod:`controller.engine.adoption`) |
 | /regent/topic_ids_begin | persistent | marks that no topic had an id when a term began: ids are being assigned |
+| /regent/procedures | persistent | the highest pid of a procedure; a child for each record (``records.zookeeper``) |
 | /regent/endpoints/ID | ephemeral | address of a daemon's admin endpoint (``nodes.endpoint_znode``) |
 """
 
@@ -29,6 +30,7 @@ FORMAT: Final = f"{ROOT}/format"
 ROLE: Final = f"{ROOT}/role"
 DAEMONS: Final = f"{ROOT}/daemons"
 LOCKS: Final = f"{ROOT}/locks"
+PROCEDURES: Final = f"{ROOT}/procedures"
 ROLLBACK: Final = f"{ROOT}/rollback"
 """State before the last take-over, for a hand-back by a daemon on another machine."""
 BROKER_SETTINGS: Final = f"{ROOT}/broker_settings"

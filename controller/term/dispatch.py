@@ -136,6 +136,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.AUTO_BALANCE: Handling(unread(auto_balance), KafkaState.AUTO_LEADER_BALANCE),
     EventKind.BROKER_SETTINGS: Handling(unread(broker_settings)),
     EventKind.EXPIRED_TOKENS: Handling(lambda c, e: expired_tokens(c, expired(e))),
+    EventKind.PROCEDURES: Handling(None),
     EventKind.SETTLED: Handling(lambda _, e: settled(e)),
     # calls
     EventKind.ALTER_PARTITION: Handling(call(alter_partition), KafkaState.ISR_CHANGE),

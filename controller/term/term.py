@@ -39,6 +39,7 @@ from controller.term.broker_responses import BrokerResponses
 from controller.term.channel_setup import channel_settings
 from controller.term.claim_monitor import WATCHED, ClaimMonitor
 from controller.term.dispatch import HANDLERS, RAISED, REREAD
+from controller.term.procedures import TermProcedures
 from controller.term.settings_reader import query_settings
 from controller.term.watches import changed
 from metadata_store import paths
@@ -125,6 +126,7 @@ class Term:
                 self.authorizer,
             ),
         )
+        self.procedures = TermProcedures(self.controller)
         self._dial = dial
         self.serving, self.finished = asyncio.Event(), asyncio.Event()
         self.idle = asyncio.Event()
@@ -182,6 +184,7 @@ class Term:
     async def _close(self) -> None:
         """Refuses waiting callers at once, and those that come from now on; leaves no task of the term running."""
         self.queue.close()
+        self.procedures.close(self.gate.why_ended or "the daemon stops")
         self.authorizer.close()
         self._claim_monitor.close()
         await self.controller.close()
@@ -210,6 +213,7 @@ class Term:
             if self.authorizer.lists:
                 self.controller.spawn(self.authorizer.follow(self.zk), at_end=self.authorizer.close)
             await fail_over(self.controller)
+            await self.procedures.load()
             self.controller.journal.event(Kind.CTL_PHASE, why="in office: the cluster is read, leaders are elected")
         except (NotConnected, OutcomeUnknown):
             raise TermEnded("the connection to ZooKeeper was lost while taking office") from None
@@ -234,8 +238,11 @@ class Term:
         try:
             if event.kind is EventKind.RECONNECTED:
                 await self.rearm()
+            elif event.kind is EventKind.PROCEDURES:
+                await self.procedures.turn()
             else:
                 await HANDLERS[event.kind](self.controller, event)
+                self.procedures.handled(event.kind)
         except (NotConnected, OutcomeUnknown):
             await self.controller.connected()
             if event.key is not None:

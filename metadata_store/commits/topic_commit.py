@@ -15,11 +15,19 @@ from typing import Final
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.topic import encode_topic
-from metadata_store.errors import Code, NotConnected
-from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, batches, write_with_results
+from metadata_store.errors import Code, MultiFailed, NotConnected
+from metadata_store.fencing.fenced import (
+    WRITES_MAX,
+    Batch,
+    Write,
+    attempt_with_results,
+    batches,
+    judged,
+    write_with_results,
+)
 from metadata_store.fencing.outcome import Fence, MultiOutcome
 from metadata_store.fencing.window import Emit, Job, in_flight
-from metadata_store.port import IN_FLIGHT_MAX, SetData, Stat, ZooKeeper
+from metadata_store.port import IN_FLIGHT_MAX, Op, OpResult, SetData, Stat, ZooKeeper
 from metadata_store.reads import read_topics
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import TopicAssignment
@@ -52,6 +60,29 @@ async def commit_topics(
     return total
 
 
+async def commit_topics_with(
+    zk: ZooKeeper, changes: Sequence[TopicChange], fence: Fence, rider: Sequence[Op]
+) -> TopicOutcome:
+    """Rewrites topic znodes in one multi with the operations of ``rider``, all or nothing.
+
+    Raises ``MultiFailed`` where the rider itself cannot be written, ``Fenced`` and ``NotConnected``.
+    """
+    total: TopicOutcome = MultiOutcome()
+    found = await read_topics(zk, [change.topic for change in changes])
+    writes = list(_writes(changes, found, total))
+    if len(writes) < len(changes):
+        total.conflicts += [topic for topic, _, _ in writes]
+        return total
+    ops = [*rider, *(op for _, _, (op,) in writes)]
+    batch = Batch([topic for topic, _, _ in writes], list(changes), ops, range(-len(rider), len(writes)))
+    outcome, results = await attempt_with_results(zk, fence, batch)
+    if isinstance(outcome, MultiFailed):
+        if outcome.index <= len(rider):
+            raise outcome
+        outcome = judged(batch, outcome)
+    return _without_strangers(outcome, changes, results[len(rider) :])
+
+
 def _jobs(
     zk: ZooKeeper, fence: Fence, writes: Iterable[Write[str, TopicChange]], total: TopicOutcome, writes_max: int
 ) -> Iterator[Job[TopicOutcome]]:
@@ -61,12 +92,19 @@ def _jobs(
 
 async def _write(zk: ZooKeeper, fence: Fence, batch: Batch[TopicChange, str], emit: Emit[TopicOutcome]) -> None:
     outcome, results = await write_with_results(zk, fence, batch)
-    for change, stat in zip(batch.changes, results, strict=False):  # no results where the batch failed
+    emit(_without_strangers(outcome, batch.changes, results))
+
+
+def _without_strangers(
+    outcome: TopicOutcome, changes: Sequence[TopicChange], results: Sequence[OpResult]
+) -> TopicOutcome:
+    """Counts a topic as gone whose next incarnation was written; there are no results where the multi failed."""
+    for change, stat in zip(changes, results, strict=False):
         if isinstance(stat, Stat) and stat.czxid != change.czxid:
             outcome.gone.append(change.topic)
             log.error(_OVERWRITTEN, change.topic, paths.topic(change.topic))
     outcome.applied = [change for change in outcome.applied if change.topic not in outcome.gone]
-    emit(outcome)
+    return outcome
 
 
 def _writes(

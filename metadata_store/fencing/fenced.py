@@ -140,8 +140,16 @@ async def write_with_results(
     zk: ZooKeeper, fence: Fence, batch: Batch[C, K]
 ) -> tuple[MultiOutcome[C, K], Sequence[OpResult]]:
     """Writes a batch as :func:`write`; returns the results of its operations, too, or none where it failed."""
+    found, results = await attempt_with_results(zk, fence, batch)
+    return (judged(batch, found) if isinstance(found, MultiFailed) else found), results
+
+
+async def attempt_with_results(
+    zk: ZooKeeper, fence: Fence, batch: Batch[C, K]
+) -> tuple[MultiOutcome[C, K] | MultiFailed, Sequence[OpResult]]:
+    """Writes a batch as :func:`attempt`; returns the results of its operations, too, or none where it failed."""
     found, results = await _attempt(zk.multi, fence, batch)
-    return (judged(batch, found) if isinstance(found, MultiFailed) else found), results[1:] if results else ()
+    return found, results[1:] if results else ()
 
 
 def judged(batch: Batch[C, K], failed: MultiFailed) -> MultiOutcome[C, K]:

@@ -45,13 +45,13 @@ class ZooKeeperRecords:
         self._root = root
         self._connected = connected
         self._there: set[int] = set()
+        self._has_root = False
         self._last_pid = 0
         self._pending: deque[_Pending] = deque()
         self._writer: asyncio.Task[None] | None = None
 
     async def load(self) -> Stored:
-        """Reads everything, ordered by pid; creates the root of a new store."""
-        await self._until_sent(self._make_root)
+        """Reads everything, ordered by pid; a store without a root is new."""
         found: list[Stored] = []
 
         async def read() -> None:
@@ -72,6 +72,7 @@ class ZooKeeperRecords:
         """Reserves pids that were never given before; returns the first of them, durably."""
         first = self._last_pid + 1
         self._last_pid += count
+        await self._root_made()
 
         async def send() -> None:  # the highest of all: a repeated write must not undo that of a later call
             await self._submit([SetData(self._root, str(self._last_pid).encode(), ANY_VERSION)])
@@ -87,7 +88,10 @@ class ZooKeeperRecords:
     # -- with the writes of others
 
     def ops(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> list[Op]:
-        """Returns the operations of a write, for a multi of the caller's with other znodes in it."""
+        """Returns the operations of a write, for a multi of the caller's with other znodes in it.
+
+        The pids were reserved in this term, or loaded.
+        """
         ops: list[Op] = []
         for record in puts:
             path, body = self.path(record.pid), codec.encode(record)
@@ -111,25 +115,42 @@ class ZooKeeperRecords:
             elif node is Code.NO_NODE:
                 self._there.discard(pid)
 
+    async def stands(self, puts: Sequence[Record]) -> bool:
+        """Checks, after a write whose outcome is unknown, whether these records are stored as they are here."""
+        await self.find_out(record.pid for record in puts)
+        found = await self._zk.read_many([self.path(record.pid) for record in puts])
+        bodies = [node.data if isinstance(node, Node) else None for node in found]
+        return bodies == [codec.encode(record) for record in puts]
+
     def path(self, pid: int) -> str:
         """Returns the znode of a record."""
         return f"{self._root}/{pid:0{NAME_DIGITS}}"
 
     # -- how it works
 
+    async def _root_made(self) -> None:
+        """Creates the root of a new store before its first write."""
+        if not self._has_root:
+            await self._until_sent(self._make_root)
+
     async def _make_root(self) -> None:
-        if await self._zk.get(self._root) is None:
-            try:
-                await self._submit([Create(self._root, b"0")])
-            except StoreFailed as failed:
-                if not isinstance(failed.__cause__, ZkError) or failed.__cause__.code is not Code.NODE_EXISTS:
-                    raise
+        names = self._root.split("/")
+        for path in ("/".join(names[:end]) for end in range(2, len(names) + 1)):
+            if await self._zk.exists(path) is None:
+                try:
+                    await self._submit([Create(path, b"0" if path == self._root else None)])
+                except StoreFailed as failed:
+                    if not isinstance(failed.__cause__, ZkError) or failed.__cause__.code is not Code.NODE_EXISTS:
+                        raise
+        self._has_root = True
 
     async def _read(self) -> Stored:
+        self._there.clear()
         node = await self._zk.get(self._root)
         listed = await self._zk.children(self._root)
+        self._has_root = node is not None and listed is not None
         if node is None or listed is None:
-            raise StoreFailed(f"{self._root} was deleted: procedures are lost; restore it from a backup of ZooKeeper")
+            return Stored((), (), self._last_pid)
         names = sorted(listed[0])
         records: list[Record] = []
         damaged: list[Damaged] = []
@@ -192,6 +213,7 @@ class ZooKeeperRecords:
                 raise
 
         try:
+            await self._root_made()
             await self._until_sent(send)
         except BaseException as error:
             for one in (*group, *self._pending):

@@ -171,6 +171,13 @@ class Procedures:
         puts = tuple(replace(one, bypassed=True, updated_ms=now_ms) for one in lineage)
         return Change(puts=puts, ready=(pid,))
 
+    def commanded(self, pid: int, data: bytes, now_ms: int) -> Change | None:
+        """Decides on an operator's change of a procedure's message; None where it has failed or ended."""
+        record = self.latest(pid)
+        if record.state.is_final or record.state is State.FAILED:
+            return None
+        return Change(puts=(replace(record, data=data, updated_ms=now_ms),), ready=(pid,))
+
     def evicted(self, roots: Iterable[int]) -> Change:
         """Returns the removal of roots that have ended."""
         return Change(deletes=tuple(pid for pid in roots if self.latest(pid).state.is_final))

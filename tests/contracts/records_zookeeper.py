@@ -12,14 +12,14 @@ from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
-from metadata_store.port import ConnectionState, Create, SetData
+from metadata_store.port import ANY_VERSION, ConnectionState, Create, SetData
 from metadata_store.records.port import Damaged, Fenced, StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from tests.contracts.records import RecordsContract, Stores, record
 from tests.contracts.support import Backend, Session, session
 from tests.polling import eventually
 
-ROOT = "/procedures"
+ROOT = "/regent/procedures"
 
 
 async def opened(s: Session) -> ZooKeeperRecords:
@@ -56,7 +56,7 @@ class ZooKeeperRecordsContract(RecordsContract):
                 await asyncio.gather(store.write([record(1)]), store.write([record(2)]))
             with pytest.raises(Fenced):
                 await store.reserve(1)
-            assert await s.names(ROOT) == []
+            assert await s.zk.exists(ROOT) is None
 
     async def test_a_write_whose_reply_is_lost_is_repeated_once_the_connection_is_back(self, backend: Backend) -> None:
         async with session(backend) as s:
@@ -74,6 +74,7 @@ class ZooKeeperRecordsContract(RecordsContract):
         async with session(backend) as s:
             store = await opened(s)
             await store.load()
+            await store.reserve(1)
             await s.zk.create("/topic", b"old")
             puts = [record(1)]
             fence = Fence(0)
@@ -89,6 +90,7 @@ class ZooKeeperRecordsContract(RecordsContract):
         async with session(backend) as s:
             store = await opened(s)
             await store.load()
+            await store.reserve(2)
             backend.lose_reply(s.zk)
             with pytest.raises((OutcomeUnknown, NotConnected)):
                 await submit(s.zk, Fence(0), store.ops([record(1)]))
@@ -114,7 +116,8 @@ class ZooKeeperRecordsContract(RecordsContract):
     async def test_a_root_without_a_number_is_refused(self, backend: Backend, data: bytes) -> None:
         async with session(backend) as s:
             store = await opened(s)
-            await s.zk.create(ROOT, data)
+            await store.reserve(1)
+            await s.zk.set(ROOT, data, ANY_VERSION)
             with pytest.raises(StoreFailed, match="and no number: write the highest pid that was ever used"):
                 await store.load()
 

@@ -1,0 +1,44 @@
+"""The environment of the steps of procedures on a Kafka cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from controller.engine.controller import Controller
+from controller.handlers.topic_rewrites import observe_rewrites
+from metadata_store.errors import NotConnected
+from metadata_store.records.zookeeper import ZooKeeperRecords
+from state_machines.model.decision import TopicChange
+from state_machines.procedures.kernel import Change
+
+
+class KafkaEnv(NamedTuple):
+    """The controller of a term, the store of its procedures, and the wall clock in milliseconds."""
+
+    controller: Controller
+    records: ZooKeeperRecords
+    now_ms: Callable[[], int]
+
+
+async def rewrite_with_record(env: KafkaEnv, changes: Sequence[TopicChange], change: Change) -> bool:
+    """Rewrites topic znodes and the record of a procedure in one multi; returns whether that was applied.
+
+    Where it was not, the topics are read back, so that the step decides anew. Raises Fenced and TermEnded, and
+    ``MultiFailed`` where the record cannot be written.
+    """
+    c = env.controller
+    await c.connected()
+    rider = env.records.ops(change.puts, change.deletes)
+    try:
+        outcome = await c.store.commit_topics_with(changes, c.fence, rider)
+    except NotConnected:
+        c.gate.check()
+        return False
+    applied = len(outcome.applied) == len(changes)
+    if outcome.unknown:
+        applied = await c.until_read(lambda: env.records.stands(change.puts))
+    await observe_rewrites(c, changes, outcome)
+    if applied:
+        env.records.written(change.puts, change.deletes)
+    return applied

@@ -1,0 +1,113 @@
+"""The procedures of a term: the engine, its store in ZooKeeper, and what happens where the store fails.
+
+A store that fails ends no term: elections go on without procedures, which are loaded again after a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Final
+
+from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
+from controller.engine.gate import TermEnded
+from controller.kinds import reassign
+from controller.kinds.environment import KafkaEnv
+from controller.procedures.engine import Engine
+from controller.procedures.requests import Refused
+from controller.role import own_znodes as own
+from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
+from metadata_store.fencing.outcome import Fenced
+from metadata_store.records import port
+from metadata_store.records.zookeeper import ZooKeeperRecords
+
+log = logging.getLogger("regent.procedures")
+
+KINDS: Final = (reassign.REASSIGN,)
+LOAD_AGAIN_S: Final = 30.0
+"""Pause after which the records are loaded again where their store failed."""
+WAKES: Final = {EventKind.FINISH_REASSIGNMENTS: reassign.NAME, EventKind.BROKER_CHANGE: reassign.NAME}
+"""Kinds of procedures that run again after an event."""
+
+
+def wall_ms() -> int:
+    """Returns the machine's time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+class TermProcedures:
+    """Runs the procedures of one term: every turn is an event of its queue."""
+
+    def __init__(self, controller: Controller) -> None:
+        self.unavailable = "procedures are not loaded yet: try again"
+        self._controller = controller
+        self._engine: Engine[KafkaEnv] | None = None
+
+    @property
+    def engine(self) -> Engine[KafkaEnv]:
+        """Returns the engine; raises :class:`Refused` where the records cannot be used."""
+        if self._engine is None:
+            raise Refused(self.unavailable)
+        return self._engine
+
+    async def load(self) -> None:
+        """Loads the records. Raises Fenced, TermEnded and SessionLost; any other failure leaves the term without."""
+        c = self._controller
+        records = ZooKeeperRecords(c.zk, c.fence, own.PROCEDURES, c.connected)
+        engine = Engine(
+            KafkaEnv(c, records, wall_ms),
+            KINDS,
+            records,
+            wanted=lambda: c.queue.signal(EventKind.PROCEDURES),
+            now_ms=wall_ms,
+            interruptions=(NotConnected, OutcomeUnknown),
+            ends=(Fenced, TermEnded, SessionLost, port.StoreFailed),
+        )
+        try:
+            await engine.load()
+        except port.StoreFailed as failed:
+            self._fail(failed)
+            return
+        self._engine = engine
+        for pid, why in engine.unusable.items():
+            log.error("pid=%d cannot go on: %s", pid, why)
+
+    async def turn(self) -> None:
+        """Runs the engine's turn, or loads the records again."""
+        if self._engine is None:
+            await self.load()
+            return
+        try:
+            await self._engine.turn()
+        except port.StoreFailed as failed:
+            self._fail(failed)
+
+    def handled(self, kind: EventKind) -> None:
+        """Wakes the procedures that an event may let go on."""
+        name = WAKES.get(kind)
+        if name is not None and self._engine is not None:
+            for pid in [pid for pid, record in self._engine.records.items() if record.kind == name]:
+                self._engine.wake(pid)
+
+    def close(self, why: str) -> None:
+        """Refuses callers: the term ended."""
+        self._stop(Refused(f"the term ended ({why}): send the request to the daemon that is active now"))
+
+    def _fail(self, failed: Exception) -> None:
+        if isinstance(failed, port.Fenced):
+            raise Fenced(str(failed)) from failed
+        self._stop(Refused(f"procedures stand still: {failed}"))
+        log.error("%s; the cluster is controlled without them, they are loaded again in %d s", failed, LOAD_AGAIN_S)
+        self._controller.spawn(self._load_later())
+
+    def _stop(self, why: Refused) -> None:
+        self.unavailable = str(why)
+        if self._engine is not None:
+            self._engine.close(why)
+            self._engine = None
+
+    async def _load_later(self) -> None:
+        await asyncio.sleep(LOAD_AGAIN_S)
+        self._controller.queue.signal(EventKind.PROCEDURES)

@@ -1,0 +1,205 @@
+"""Decides how a reassign plan goes on: which moves have ended, which begin now, and which are taken back.
+
+A move is written with its plan in one transaction, so a partition that was begun and has neither the plan's target nor
+its replicas was changed by another client: that client wins, and the plan never touches the partition again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from state_machines.decisions.reassignment import NOT_LIVE, NotReassigned, ReassignmentRequest, is_complete, judge
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Assignment, TopicPartition
+
+TOPICS_MAX: Final = 450
+"""Topic znodes that are written together: one multi, with the plan's record."""
+
+GONE: Final = "the partition was deleted"
+ELSEWHERE: Final = "another client reassigned the partition"
+CANCELLED_BY: Final = "another client cancelled the reassignment"
+STOPPED: Final = "the plan was cancelled before the move began"
+
+
+class Status(IntEnum):
+    """States of a move; the values are stored."""
+
+    QUEUED = 0
+    BEGUN = 1
+    DONE = 2
+    SUPERSEDED = 3
+    REFUSED = 4
+    STOPPED = 5
+
+
+ENDED: Final = frozenset({Status.DONE, Status.SUPERSEDED, Status.REFUSED, Status.STOPPED})
+
+
+class PlannedMove(Struct, frozen=True, array_like=True):
+    """A move of a plan. ``why``: of a move that was superseded or refused."""
+
+    topic: str
+    partition: int
+    origin: tuple[int, ...]
+    target: tuple[int, ...]
+    bytes: int = 0
+    status: Status = Status.QUEUED
+    why: str = ""
+
+
+class ReassignPlan(Struct, frozen=True, omit_defaults=True):
+    """The stored message of a plan. ``reverting``: begun and finished moves are taken back.
+
+    ``moves_max``: moves under way in the cluster; ``broker_moves_max``: replicas that one broker receives at a time.
+    Reassignments of other clients count.
+    """
+
+    moves: tuple[PlannedMove, ...]
+    moves_max: int = 100
+    broker_moves_max: int = 10
+    paused: bool = False
+    reverting: bool = False
+
+
+class Progress(NamedTuple):
+    """The plan after a look at the model, and the rows whose topic znodes are written with it."""
+
+    plan: ReassignPlan
+    begins: Mapping[int, Assignment]
+
+    @property
+    def is_over(self) -> bool:
+        """Checks whether every move has ended."""
+        return all(move.status in ENDED for move in self.plan.moves)
+
+
+def advance(plan: ReassignPlan, cluster: Cluster, daemons: Collection[int]) -> Progress:
+    """Compares every move that has not ended with the model, and begins as many as the caps allow."""
+    window = _Window(plan, cluster, daemons)
+    moves = tuple(move if move.status in ENDED else window.looked_at(move) for move in plan.moves)
+    return Progress(replace(plan, moves=moves), window.begins)
+
+
+def reverted(plan: ReassignPlan) -> ReassignPlan:
+    """Returns the plan that takes back what was begun or finished; other clients' partitions stay as they are."""
+    if plan.reverting:
+        return plan
+    return replace(plan, moves=tuple(map(_taken_back, plan.moves)), reverting=True, paused=False)
+
+
+def stopped(plan: ReassignPlan) -> ReassignPlan:
+    """Returns the plan without the moves that have not begun."""
+    moves = [
+        replace(move, status=Status.STOPPED, why=STOPPED) if move.status is Status.QUEUED else move
+        for move in plan.moves
+    ]
+    return replace(plan, moves=tuple(moves), paused=False)
+
+
+def _taken_back(move: PlannedMove) -> PlannedMove:
+    if move.status is Status.QUEUED:
+        return replace(move, status=Status.STOPPED, why=STOPPED)
+    if move.status in (Status.BEGUN, Status.DONE):
+        return replace(move, origin=move.target, target=move.origin, status=Status.QUEUED)
+    return move
+
+
+class _Window:
+    """Counts moves under way, in all and by the broker that receives them, and begins others."""
+
+    def __init__(self, plan: ReassignPlan, cluster: Cluster, daemons: Collection[int]) -> None:
+        self.begins: dict[int, Assignment] = {}
+        self._plan = plan
+        self._cluster = cluster
+        self._daemons = daemons
+        self._receiving = Counter(b for written in cluster.reassigning.values() for b in written.kept.adding)
+        self._moving = sum(written.kept.moving for written in cluster.reassigning.values())
+        self._topics: set[str] = set()
+
+    def looked_at(self, move: PlannedMove) -> PlannedMove:
+        """Returns the move as the model shows it; it begins where the caps have room."""
+        row = self._cluster.find(move.topic, move.partition)
+        if row is None:
+            return replace(move, status=Status.SUPERSEDED, why=GONE)
+        written = self._cluster.reassigning.get(row)
+        replicas = self._cluster.rows[row].assignment.replicas
+        if written is None and replicas == move.target:
+            return replace(move, status=Status.DONE, why="")
+        if move.status is Status.BEGUN:
+            return self._begun(move, written)
+        if written is not None and not self._is_taken_back(written, move):
+            return replace(move, status=Status.SUPERSEDED, why=ELSEWHERE)
+        if written is None and replicas != move.origin:
+            return replace(move, status=Status.SUPERSEDED, why=ELSEWHERE)
+        return move if self._plan.paused else self._begin(move, row, cancels=written is not None)
+
+    def _begun(self, move: PlannedMove, written: Assignment | None) -> PlannedMove:
+        if written is None:
+            return replace(move, status=Status.SUPERSEDED, why=CANCELLED_BY)
+        if written.target != move.target:
+            return replace(move, status=Status.SUPERSEDED, why=ELSEWHERE)
+        return move
+
+    def _is_taken_back(self, written: Assignment, move: PlannedMove) -> bool:
+        """Checks whether the plan itself began what is under way: a plan that is taken back cancels that."""
+        return self._plan.reverting and written.target == move.origin
+
+    def _begin(self, move: PlannedMove, row: int, *, cancels: bool) -> PlannedMove:
+        back = cancels and not is_complete(self._cluster, row) and self._origin(row) == move.target
+        target = None if back else move.target
+        found = judge(self._cluster, ReassignmentRequest(row, target), self._daemons)
+        if isinstance(found, NotReassigned):
+            if found.why == NOT_LIVE and not self._plan.reverting:
+                return replace(move, why=NOT_LIVE)
+            return replace(move, status=Status.REFUSED, why=found.why)
+        if not self._has_room(move.topic, found.kept.adding, cancels=cancels):
+            return move
+        self._topics.add(move.topic)
+        self._moving += not cancels
+        self._receiving.update(found.kept.adding)
+        self.begins[row] = found
+        return replace(move, status=Status.BEGUN, why="")
+
+    def _origin(self, row: int) -> tuple[int, ...]:
+        return self._cluster.reassigning[row].origin
+
+    def _has_room(self, topic: str, adding: Collection[int], *, cancels: bool) -> bool:
+        if topic not in self._topics and len(self._topics) >= TOPICS_MAX:
+            return False
+        if cancels:
+            return True
+        crowded = any(self._receiving[broker] >= self._plan.broker_moves_max for broker in adding)
+        return self._moving < self._plan.moves_max and not crowded
+
+
+def counts(plan: ReassignPlan) -> Counter[Status]:
+    """Counts the moves by status."""
+    return Counter(move.status for move in plan.moves)
+
+
+def faults(plan: ReassignPlan, cluster: Cluster, daemons: Collection[int]) -> Iterator[str]:
+    """Yields why a plan cannot be applied: what the cluster has that the plan does not expect."""
+    seen: set[TopicPartition] = set()
+    for move in plan.moves:
+        name = TopicPartition(move.topic, move.partition)
+        row = cluster.find(*name)
+        if name in seen:
+            yield f"{name} is named twice"
+        elif row is None:
+            yield f"{name} does not exist"
+        elif row in cluster.reassigning:
+            yield f"{name} is being reassigned: wait for its end, or cancel it"
+        elif cluster.rows[row].assignment.replicas != move.origin:
+            present = list(cluster.rows[row].assignment.replicas)
+            yield f"{name} has replicas {present}, the plan expects {list(move.origin)}"
+        else:
+            found = judge(cluster, ReassignmentRequest(row, move.target), daemons)
+            if isinstance(found, NotReassigned):
+                yield f"{name} cannot have replicas {list(move.target)}: {found.why}"
+        seen.add(name)
