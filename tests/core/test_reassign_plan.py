@@ -1,0 +1,281 @@
+"""Reassign plans in the controller's world: waves below caps, other clients that win, pauses, roll-backs, failovers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+
+import msgspec
+import pytest
+
+from controller.kinds.reassign import NAME, PlanCommand, encode_plan, plan_of
+from controller.procedures.requests import Refused
+from controller.role import own_znodes as own
+from metadata_store import paths
+from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
+from state_machines.model.types import Assignment
+from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.states import State
+from tests.core.controller_world import World, in_world
+from tests.core.reassignment_kit import alter, caught_up, join, propagated, written
+
+OPS = Caller(principal="User:ops", nonce="one")
+PARTITIONS = 6
+
+
+async def running(w: World) -> None:
+    """Topics a and b have partitions on brokers 1 and 2, led by 1."""
+    for topic in "ab":
+        await w.topic(topic, *[(1, 2)] * (PARTITIONS // 2), leaders=True)
+    await w.begin_term()
+    await propagated(w)
+    w.forget()
+
+
+def moves(target: Sequence[int] = (3, 4)) -> tuple[PlannedMove, ...]:
+    names = [(topic, number) for topic in "ab" for number in range(PARTITIONS // 2)]
+    return tuple(PlannedMove(topic, number, (1, 2), tuple(target)) for topic, number in names)
+
+
+async def applied(w: World, plan: ReassignPlan, caller: Caller = OPS) -> int:
+    pid = await w.term.procedures.engine.submit(NAME, encode_plan(plan), caller)
+    await w.settle()
+    return pid
+
+
+def record(w: World, pid: int) -> Record:
+    return w.term.procedures.engine.records[pid]
+
+
+def statuses(w: World, pid: int) -> list[Status]:
+    return [move.status for move in plan_of(record(w, pid)).moves]
+
+
+def moving(w: World) -> set[tuple[str, int]]:
+    return {(move.topic, move.partition) for move in moves() if written(w, move.topic, move.partition).moving}
+
+
+def placed(w: World) -> list[tuple[int, ...]]:
+    return [written(w, move.topic, move.partition).replicas for move in moves()]
+
+
+async def finished(w: World, pid: int) -> Record:
+    """Plays brokers until the plan has ended."""
+    for _ in range(2 * PARTITIONS):
+        if record(w, pid).state.is_final:
+            break
+        await caught_up(w)
+        await asyncio.sleep(6)
+        await w.settle()
+    return record(w, pid)
+
+
+async def commanded(w: World, pid: int, **command: object) -> None:
+    data = msgspec.json.encode(PlanCommand(**command))  # type: ignore[arg-type]
+    assert await w.term.procedures.engine.command(pid, data)
+    await w.settle()
+
+
+async def aborted(w: World, pid: int) -> None:
+    assert await w.term.procedures.engine.abort(pid)
+    await w.settle()
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_plan_moves_its_partitions_in_waves_below_both_caps(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=4, broker_moves_max=2))
+    assert len(moving(w)) == 2, "a broker receives two at a time"
+    seen = {len(moving(w))}
+    while not record(w, pid).state.is_final:
+        await join(w)
+        await propagated(w)
+        await asyncio.sleep(6)
+        await w.settle()
+        seen.add(len(moving(w)))
+    assert max(seen) == 2
+    assert placed(w) == [(3, 4)] * PARTITIONS
+    assert record(w, pid).state is State.SUCCESS
+    assert record(w, pid).result == b"6 done"
+    w.agreed()
+
+
+@in_world(1, 2, 3, 4)
+async def test_the_wave_and_the_record_are_one_multi(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves()))
+    [wave] = [names for names in w.active.script.writes if paths.topic("a") in names]
+    assert wave == [paths.CONTROLLER_EPOCH, f"{own.PROCEDURES}/{pid:010}", paths.topic("a"), paths.topic("b")]
+    assert statuses(w, pid) == [Status.BEGUN] * PARTITIONS
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_plan_goes_on_after_a_failover_and_the_nonce_finds_it(w: World) -> None:
+    await running(w)
+    plan = ReassignPlan(moves(), moves_max=2)
+    pid = await applied(w, plan)
+    begun = moving(w)
+    await w.active.crash()
+    await w.begin_term()
+    assert moving(w) == begun
+    assert await applied(w, plan) == pid
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert placed(w) == [(3, 4)] * PARTITIONS
+
+
+@in_world(1, 2, 3, 4)
+async def test_other_clients_win_and_the_plan_names_what_they_did(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=3))
+    assert moving(w) == {("a", 0), ("a", 1), ("a", 2)}
+    assert await alter(w, {("a", 0): None, ("a", 1): (3,), ("b", 2): (2, 3)}) == {}
+    found = await finished(w, pid)
+    by_name = {(move.topic, move.partition): (move.status, move.why) for move in plan_of(found).moves}
+    assert by_name["a", 0] == (Status.SUPERSEDED, "another client cancelled the reassignment")
+    assert by_name["a", 1] == (Status.SUPERSEDED, "another client reassigned the partition")
+    assert by_name["b", 2] == (Status.SUPERSEDED, "another client reassigned the partition")
+    assert [written(w, *name).replicas for name in (("a", 0), ("a", 1), ("b", 2))] == [(1, 2), (3,), (2, 3)]
+    assert found.result == b"3 done, 3 superseded"
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_paused_plan_begins_nothing_until_it_is_resumed(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=1))
+    await commanded(w, pid, paused=True)
+    for _ in range(3):
+        await caught_up(w)
+        await asyncio.sleep(6)
+        await w.settle()
+    assert statuses(w, pid) == [Status.DONE] + [Status.QUEUED] * (PARTITIONS - 1)
+    await commanded(w, pid, paused=False, moves_max=100)
+    assert statuses(w, pid) == [Status.DONE] + [Status.BEGUN] * (PARTITIONS - 1)
+    assert (await finished(w, pid)).state is State.SUCCESS
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_stopped_plan_ends_with_what_it_has_begun(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=2))
+    await commanded(w, pid, stop=True)
+    assert (await finished(w, pid)).result == b"2 done, 4 stopped"
+    assert placed(w) == [(3, 4)] * 2 + [(1, 2)] * 4
+
+
+@in_world(1, 2, 3, 4)
+async def test_an_aborted_plan_gives_every_partition_its_original_replicas(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=2))
+    await join(w)
+    await propagated(w)
+    assert statuses(w, pid) == [Status.DONE] * 2 + [Status.BEGUN] * 2 + [Status.QUEUED] * 2
+    await aborted(w, pid)
+    found = await finished(w, pid)
+    assert (found.state, found.error) == (State.ROLLEDBACK, "aborted")
+    assert placed(w) == [(1, 2)] * PARTITIONS
+    assert not moving(w)
+    w.agreed()
+
+
+@in_world(1, 2, 3, 4)
+async def test_an_aborted_plan_says_which_partition_it_cannot_restore(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(target=(1, 4)), moves_max=1))
+    await join(w)
+    await propagated(w)
+    assert statuses(w, pid) == [Status.DONE, Status.BEGUN] + [Status.QUEUED] * 4
+    w.die(2)
+    await w.settle()
+    await aborted(w, pid)
+    found = await finished(w, pid)
+    assert found.state is State.ROLLEDBACK
+    refused = [move for move in plan_of(found).moves if move.status is Status.REFUSED]
+    assert [(move.topic, move.partition, move.why) for move in refused] == [
+        ("a", 0, "an added replica's broker is not live: start it first")
+    ]
+    assert [written(w, "a", number).replicas for number in (0, 1)] == [(1, 4), (1, 2)]
+
+
+@in_world(1, 2, 3)
+async def test_a_move_to_a_dead_broker_waits_for_it_and_the_others_go_on(w: World) -> None:
+    await running(w)
+    waiting, *others = moves(target=(1, 3))
+    pid = await applied(w, ReassignPlan((msgspec.structs.replace(waiting, target=(3, 4)), *others)))
+    for _ in range(3):
+        await caught_up(w)
+        await asyncio.sleep(6)
+        await w.settle()
+    assert statuses(w, pid) == [Status.QUEUED] + [Status.DONE] * (PARTITIONS - 1)
+    assert plan_of(record(w, pid)).moves[0].why == "an added replica's broker is not live: start it first"
+    await w.boot(4)
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert written(w, "a").replicas == (3, 4)
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_topic_that_changes_under_the_wave_is_read_back_and_the_wave_is_decided_anew(w: World) -> None:
+    await running(w)
+
+    async def foreign() -> None:
+        await w.operator.set(paths.topic("a"), w.node(paths.topic("a")).data, -1)  # type: ignore[union-attr]
+
+    w.active.script.at(paths.topic("a"), partial(foreign), exact=True)
+    pid = await applied(w, ReassignPlan(moves()))
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert placed(w) == [(3, 4)] * PARTITIONS
+
+
+@in_world(1, 2, 3, 4)
+async def test_two_plans_run_one_after_the_other(w: World) -> None:
+    await running(w)
+    first = await applied(w, ReassignPlan(moves(), moves_max=1))
+    back = tuple(msgspec.structs.replace(move, origin=(3, 4), target=(1, 2)) for move in moves())
+    second = await applied(w, ReassignPlan(back), Caller(principal="User:ops", nonce="two"))
+    assert statuses(w, second) == [Status.QUEUED] * PARTITIONS
+    await finished(w, first)
+    await finished(w, second)
+    assert placed(w) == [(1, 2)] * PARTITIONS
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_partition_whose_topic_is_deleted_ends_superseded(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan((*moves(), PlannedMove("gone", 0, (1,), (2,)))))
+    found = plan_of(await finished(w, pid))
+    assert [move.why for move in found.moves if move.status is Status.SUPERSEDED] == ["the partition was deleted"]
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (b"{", "the command cannot be read"),
+        (b'{"moves_max":0}', "moves_max is 0, it must be at least 1"),
+        (b'{"broker_moves_max":-1}', "broker_moves_max is -1, it must be at least 1"),
+    ],
+)
+@in_world(1, 2, 3, 4)
+async def test_a_command_that_cannot_be_carried_out_is_refused(w: World, command: bytes, why: str) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=1))
+    with pytest.raises(Refused, match=why):
+        await w.term.procedures.engine.command(pid, command)
+
+
+@in_world(1, 2, 3, 4)
+async def test_records_that_cannot_be_read_leave_the_term_without_procedures_until_they_can(
+    w: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=1, paused=True))
+    await w.operator.set(own.PROCEDURES, b"many", -1)
+    await w.active.crash()
+    await w.begin_term()
+    assert not w.term.gate.ended
+    with pytest.raises(Refused, match=r"procedures stand still: .*write the highest pid that was ever used"):
+        _ = w.term.procedures.engine
+    await w.operator.set(own.PROCEDURES, b"%d" % pid, -1)
+    await asyncio.sleep(31)
+    await w.settle()
+    assert record(w, pid).kind == NAME
+    assert Assignment((1, 2)) == written(w, "b")
