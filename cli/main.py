@@ -7,7 +7,20 @@ from typing import Annotated
 import typer
 from typer.completion import get_completion_inspect_parameters
 
-from cli.commands import about, config, daemon, describe, events, listing, observe, pipeline, restart, role
+from cli.commands import (
+    about,
+    config,
+    daemon,
+    describe,
+    events,
+    listing,
+    observe,
+    pipeline,
+    procedures,
+    reassign,
+    restart,
+    role,
+)
 from cli.ending import leave
 from cli.help import Group
 from cli.session import ConfigOption, FormatOption, NoColorOption, ServerOption, Session, TimeoutOption
@@ -45,7 +58,20 @@ def shared(
     context.obj = Session(form, server, no_color, request_timeout, config)
 
 
-for group in (daemon, config, observe, listing, describe, restart, events, role, pipeline, about):
+for group in (
+    daemon,
+    config,
+    observe,
+    listing,
+    describe,
+    restart,
+    events,
+    procedures,
+    reassign,
+    role,
+    pipeline,
+    about,
+):
     group.register(app)
 
 

@@ -212,3 +212,17 @@ def guarded(session: Session, work: Callable[[], None]) -> None:
 def on_terminal() -> bool:
     """Returns whether a question can be put to a person."""
     return os.isatty(0) and os.isatty(2)
+
+
+def confirmed(agreed: bool, question: str) -> None:
+    """Puts a question before a change; raises :class:`Failure` without a terminal, or where the user declines."""
+    if agreed:
+        return
+    if not on_terminal():
+        raise Failure(
+            Exit.USAGE,
+            "the question needs a terminal, and there is none",
+            "give --yes, or --dry-run where the command has it",
+        )
+    if not typer.confirm(question, err=True):
+        raise Failure(Exit.REFUSED, "nothing was done")

@@ -12,7 +12,7 @@ import typer
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.output import Output
-from cli.session import Session, command, on_terminal
+from cli.session import Session, command, confirmed
 
 if TYPE_CHECKING:
     from cli.client import Client, Json
@@ -88,7 +88,7 @@ def takeover(
 ) -> None:
     """Give the role to regent, after a preflight and a saved roll-back file. Works on ZooKeeper."""
     settings = session.settings().settings
-    _confirmed(session, yes or dry_run, "Let regent take the controller role from the brokers?")
+    confirmed(yes or dry_run, "Let regent take the controller role from the brokers?")
     request = _request(dry_run, reason)
     wait_s = timeout if _waits(wait) else None
     from cli import offline
@@ -115,11 +115,11 @@ def handback(
     wait_s = timeout if offline or _waits(wait) else None
     if offline:
         settings = session.settings().settings
-        _confirmed(session, yes or dry_run, question)
+        confirmed(yes or dry_run, question)
         found = _handed_back_alone(settings, _request(dry_run, reason), timeout, session.output)
     else:
         client = session.client()
-        _confirmed(session, yes or dry_run, question)
+        confirmed(yes or dry_run, question)
         found = _requested(client, {"dryRun": dry_run, "reason": reason})
         if wait_s is not None:
             found = followed(client, session.output, found, wait_s)
@@ -173,19 +173,6 @@ def _report(output: Output, found: Json, *, waited: bool) -> None:
         output.message("it goes on; see: regent status")
     if waited or code is not Exit.UNFINISHED:
         raise typer.Exit(code)
-
-
-def _confirmed(session: Session, agreed: bool, question: str) -> None:
-    if agreed:
-        return
-    if not on_terminal():
-        raise Failure(
-            Exit.USAGE,
-            "the question needs a terminal, and there is none",
-            "give --yes, or --dry-run to see what would be done",
-        )
-    if not typer.confirm(question, err=True):
-        raise Failure(Exit.REFUSED, "nothing was done")
 
 
 def _waits(wait: bool | None) -> bool:

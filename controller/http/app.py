@@ -29,6 +29,7 @@ from controller.http.models import (
     Verification,
 )
 from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Refused, RestartQuery, ViewError
+from controller.http.procedures import add_routes
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.metrics.exposition import exposition
 from state_machines.decisions.hindrances import StopCause
@@ -60,6 +61,7 @@ def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None =
     _reading(app, view)
     _restarting(app, view)
     _changing(app, view)
+    add_routes(app, view.procedures)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
     return app
 

@@ -12,7 +12,8 @@ from controller.http.models import ErrorBody
 from controller.http.peers import uid_of
 
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-BODY_BYTES_MAX: Final = 65_536
+BODY_BYTES_MAX: Final = 1_048_576
+"""Bytes of a request's body: a reassign plan of some thousand moves."""
 
 
 class ChangeGuard:

@@ -22,6 +22,7 @@ from controller.http.models import (
     Topic,
     Verification,
 )
+from controller.http.procedures import Procedures
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from state_machines.decisions.hindrances import StopCause
 
@@ -160,6 +161,10 @@ class DaemonView(Protocol):
 
     async def handback(self, request: OperationRequest) -> Operation:
         """Begins a hand-back to the brokers (or plans it, in a dry run) and answers at once."""
+
+    @property
+    def procedures(self) -> Procedures:
+        """Returns the view of the procedures."""
 
     def operation(self) -> Operation | None:
         """Returns the running take-over or hand-back, or the last one of this process."""

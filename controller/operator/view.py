@@ -40,6 +40,7 @@ from controller.operator.items import (
 from controller.operator.journal_history import history_of
 from controller.operator.operations import Operations
 from controller.operator.pages import find_partition, find_topic, partition_page, topic_page
+from controller.operator.procedures import ProcedureView
 from controller.operator.restarts import in_turns, restart_item, set_of_brokers
 from controller.operator.role_status import LOOK_S, StatusReader
 from controller.operator.sampling import gauges_of, suspension
@@ -73,6 +74,7 @@ class View:
         self._dial = dial or dial_for(daemon.settings)
         self._operations = Operations(daemon, self._dial, through_tls(release_of, daemon.settings.zookeeper))
         self._lines_dropped = lines_dropped
+        self.procedures = ProcedureView(daemon, self._term, self._active_daemon)
 
     async def keep_fresh(self) -> None:
         """Reads ZooKeeper twice a second until cancelled."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from controller.procedures.group import RECORDS_MAX, Decided, Group
 from controller.procedures.kinds import Env, Kind, Kinds
 from controller.procedures.requests import Abort, Bypass, Command, Pending, Refused, Request, Submit
-from controller.procedures.running import Running
+from controller.procedures.running import LockItem, Running
 from controller.procedures.steps import Steps
 from metadata_store.records.port import RecordStore
 from state_machines.procedures.entity_queue import Entry
@@ -74,6 +74,14 @@ class Engine(Generic[Env]):
     def records(self) -> Mapping[int, Record]:
         """Returns the durable records of live procedures and kept results, by pid."""
         return self._procedures.records
+
+    def pid_of(self, caller: Caller) -> int | None:
+        """Returns the pid that this caller's nonce has started."""
+        return self._results.pid_of(caller)
+
+    def locks(self) -> list[LockItem]:
+        """Returns the locks that procedures hold or wait for, by pid."""
+        return self._running.locks()
 
     async def submit(self, kind: str, data: bytes, caller: Caller, *, expires_ms: int = 0) -> int:
         """Starts a procedure; returns its pid once that is durable, or the one of the same caller's same nonce.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic
+from typing import Generic, NamedTuple
 
 from controller.procedures.group import Decided
 from controller.procedures.kinds import Env, Kinds
@@ -15,6 +15,16 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.recovery import Loaded
 from state_machines.procedures.scheduler import LockConflict, Scheduler
 from state_machines.procedures.states import State
+
+
+class LockItem(NamedTuple):
+    """A lock that a procedure holds, or waits for."""
+
+    pid: int
+    resource: str
+    exclusive: bool
+    parts: list[str]
+    waiting: bool
 
 
 class Running(Generic[Env]):
@@ -92,6 +102,17 @@ class Running(Generic[Env]):
         for root in alarmed:
             self.resume(self._descendants(root))
         decided.respond()
+
+    def locks(self) -> list[LockItem]:
+        """Returns the locks that procedures hold or wait for, by pid."""
+        found: list[LockItem] = []
+        for pid, entry in sorted(self._entries.items()):
+            held = self.scheduler.holds(pid)
+            if held or (pid not in self.waiting and self.procedures.records[pid].state is not State.WAITING):
+                for one in (entry, *entry.also):
+                    name = str(one.queue.resource)
+                    found.append(LockItem(pid, name, one.exclusive, list(map(str, one.parts)), not held))
+        return found
 
     def resume(self, pids: Iterable[int]) -> None:
         """Queues those procedures that wait for a time or an event."""

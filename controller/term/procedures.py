@@ -52,6 +52,11 @@ class TermProcedures:
             raise Refused(self.unavailable)
         return self._engine
 
+    @property
+    def engine_or_none(self) -> Engine[KafkaEnv] | None:
+        """Returns the engine, None where the records cannot be used."""
+        return self._engine
+
     async def load(self) -> None:
         """Loads the records. Raises Fenced, TermEnded and SessionLost; any other failure leaves the term without."""
         c = self._controller

@@ -60,6 +60,10 @@ class ZooKeeperRecords:
         await self._until_sent(read)
         return found[-1]
 
+    async def load_once(self) -> Stored:
+        """Reads as :meth:`load`, for a look: raises ``NotConnected`` and ``ZkError`` instead of waiting."""
+        return await self._read()
+
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
         """Writes all or nothing; returns once it is durable."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -28,6 +28,9 @@ class Resource(NamedTuple):
     name: str = ""
     namespace: str = ""
 
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.scope.name.lower(), self.namespace, self.name)))
+
 
 class Demand(NamedTuple):
     """Describes what a procedure locks while it runs, all or nothing.

@@ -1,0 +1,107 @@
+"""Adds regent procedures and regent locks: longer operations, their progress and their results."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cli.exit_codes import Exit, Failure
+from cli.help import Panel
+from cli.session import Session, command, confirmed, group
+
+if TYPE_CHECKING:
+    from cli.client import Client, Json
+
+POLL_S: Final = 20.0
+"""Longest wait of one request for the end of a procedure."""
+RETRY_S: Final = 0.5
+"""Pause after a failed request of a command that waits: the daemon may be in a failover."""
+
+Pid = Annotated[int, typer.Argument(help="Pid of the procedure.", min=1)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without a question.")]
+WaitS = Annotated[float, typer.Option("--timeout", min=1, help="Longest wait, in seconds.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    named = group(app, "procedures", "List, follow, undo and end longer operations.", Panel.LOOK)
+    command(named, name="list", examples=("regent procedures list", "regent procedures list --live -o wide"))(listed)
+    command(named, examples=("regent procedures show 12",))(show)
+    command(named, examples=("regent procedures wait 12 --timeout 3600",))(wait)
+    command(named, examples=("regent procedures abort 12 --yes",))(abort)
+    command(named, examples=("regent procedures bypass 12 --yes",))(bypass)
+    command(app, panel=Panel.LOOK, examples=("regent locks", "regent locks -o json"))(locks)
+
+
+def listed(session: Session, live: Annotated[bool, typer.Option("--live", help="Without results.")] = False) -> None:
+    """List procedures that run, and the results that are kept."""
+    items = session.client().get("/v1/procedures")["items"]
+    session.output.listing("Procedure", [item for item in items if not (live and item["ended"])])
+
+
+def show(session: Session, pid: Pid) -> None:
+    """Show one procedure."""
+    session.output.detail("Procedure", session.client().get(f"/v1/procedures/{pid}")["items"][0])
+
+
+def wait(session: Session, pid: Pid, timeout: WaitS = 3600) -> None:
+    """Wait for the end of a procedure, also over failovers: exit code 0 when it succeeded, 1 when it was undone."""
+    report(session, awaited(session, pid, timeout))
+
+
+def abort(session: Session, pid: Pid, yes: Yes = False) -> None:
+    """Undo a procedure: what it did is taken back, step by step."""
+    confirmed(yes, f"Undo procedure {pid}?")
+    session.output.detail("Procedure", session.client().post(f"/v1/procedures/{pid}/abort", {})["items"][0])
+
+
+def bypass(session: Session, pid: Pid, yes: Yes = False) -> None:
+    """End a procedure as it is; nothing is undone, and what it left half done is yours to repair."""
+    confirmed(yes, f"End procedure {pid} as it is, without undoing anything?")
+    session.output.detail("Procedure", session.client().post(f"/v1/procedures/{pid}/bypass", {})["items"][0])
+
+
+def locks(session: Session) -> None:
+    """List the locks that procedures hold or wait for."""
+    session.output.listing("Lock", session.client().get("/v1/locks")["items"])
+
+
+def awaited(session: Session, pid: int, timeout_s: float) -> Json:
+    """Returns a procedure once it has ended; a daemon that stops or fails over meanwhile is queried again.
+
+    Raises :class:`Failure` where the time is over.
+    """
+    ends_s, client, said = time.monotonic() + timeout_s, session.client(POLL_S + 10.0), ""
+    while True:
+        found, trouble = _looked_at(client, pid, max(0.0, min(POLL_S, ends_s - time.monotonic())))
+        if found is not None and found["ended"]:
+            return found
+        now = trouble or (found or {}).get("detail", "")
+        if now and now != said:
+            session.output.message(f"pid {pid}: {now}")
+            said = now
+        if time.monotonic() >= ends_s:
+            message = f"procedure {pid} has not ended after {timeout_s:g} s"
+            raise Failure(Exit.UNFINISHED, message, f"it goes on: regent procedures wait {pid}")
+        if trouble:
+            time.sleep(RETRY_S)
+
+
+def _looked_at(client: Client, pid: int, wait_s: float) -> tuple[Json | None, str]:
+    """Returns the procedure, or why no daemon describes it now."""
+    try:
+        found: Json = client.get(f"/v1/procedures/{pid}", {"waitS": wait_s})["items"][0]
+    except Failure as failure:
+        if failure.code is not Exit.UNREACHABLE:
+            raise
+        return None, failure.message
+    return found, ""
+
+
+def report(session: Session, found: Json) -> None:
+    """Shows a procedure that has ended; exits by its end."""
+    session.output.detail("Procedure", found)
+    if found["state"] != "success":
+        raise typer.Exit(Exit.FAILED)

@@ -1,0 +1,141 @@
+"""Adds regent reassign: plans that move replicas below caps, survive any crash, and can be taken back."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cli.commands.procedures import Pid, WaitS, Yes, awaited, report
+from cli.exit_codes import Exit, Failure
+from cli.help import Panel
+from cli.session import Session, command, confirmed, group
+
+if TYPE_CHECKING:
+    from cli.client import Json
+
+FILE_BYTES_MAX: Final = 1_000_000
+
+Caps = Annotated[int | None, typer.Option(min=1, help="Moves under way in the whole cluster (default: 100).")]
+BrokerCaps = Annotated[
+    int | None, typer.Option(min=1, help="Replicas that one broker receives at a time (default: 10).")
+]
+Reason = Annotated[str, typer.Option("--reason", help="The reason; kept with the plan.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    named = group(
+        app, "reassign", "Move replicas by a plan that survives any crash and can be taken back.", Panel.CHANGE
+    )
+    command(
+        named,
+        examples=(
+            "regent reassign apply plan.json --dry-run",
+            'regent reassign apply plan.json --yes --wait --reason "rack 3 is full"',
+        ),
+    )(apply)
+    command(named, examples=("regent reassign show 12", "regent reassign show 12 -o json"))(show)
+    command(named, examples=("regent reassign pause 12",))(pause)
+    command(named, examples=("regent reassign resume 12", "regent reassign resume 12 --broker-moves-max 2"))(resume)
+    command(named, examples=("regent reassign cancel 12 --yes", "regent reassign cancel 12 --roll-back --yes"))(cancel)
+
+
+def apply(
+    session: Session,
+    plan: Annotated[Path, typer.Argument(help="File in the format of kafka-reassign-partitions.")],
+    moves_max: Caps = None,
+    broker_moves_max: BrokerCaps = None,
+    nonce: Annotated[
+        str, typer.Option("--nonce", help="Name of this call: repeated with the same one it starts no second plan.")
+    ] = "",
+    reason: Reason = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Judge the plan, do nothing.")] = False,
+    yes: Yes = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the end.")] = False,
+    timeout: WaitS = 86_400,
+) -> None:
+    """Begin a plan: its partitions move in waves below the caps; the response is its pid."""
+    moves = read_plan(plan)
+    confirmed(yes or dry_run, f"Move {len(moves)} partitions?")
+    request: Json = {
+        "moves": moves,
+        "nonce": nonce or uuid.uuid4().hex,
+        "reason": reason,
+        "dryRun": dry_run,
+        **_given(movesMax=moves_max, brokerMovesMax=broker_moves_max),
+    }
+    found = session.client().post("/v1/reassignments", request)["items"][0]
+    if dry_run or not wait:
+        session.output.detail("Procedure", found)
+        return
+    session.output.message(
+        f"pid {found['pid']}: it goes on without this command: regent procedures wait {found['pid']}"
+    )
+    report(session, awaited(session, found["pid"], timeout))
+
+
+def show(session: Session, pid: Pid) -> None:
+    """Show the moves of a plan, each with its status."""
+    session.output.listing("Move", session.client().get(f"/v1/procedures/{pid}/moves")["items"])
+
+
+def pause(session: Session, pid: Pid) -> None:
+    """Begin no further moves; those under way go on."""
+    _command(session, pid, paused=True)
+
+
+def resume(session: Session, pid: Pid, moves_max: Caps = None, broker_moves_max: BrokerCaps = None) -> None:
+    """Go on with a paused plan, or give one that runs other caps."""
+    _command(session, pid, paused=False, movesMax=moves_max, brokerMovesMax=broker_moves_max)
+
+
+def cancel(
+    session: Session,
+    pid: Pid,
+    roll_back: Annotated[
+        bool, typer.Option("--roll-back", help="Give every partition its original replicas back.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Stop a plan: what is queued does not begin; with --roll-back everything is taken back."""
+    if not roll_back:
+        confirmed(yes, f"Stop plan {pid}?")
+        _command(session, pid, stop=True)
+        return
+    confirmed(yes, f"Take everything back that plan {pid} moved?")
+    session.output.detail("Procedure", session.client().post(f"/v1/procedures/{pid}/abort", {})["items"][0])
+
+
+def _command(session: Session, pid: int, **change: Any) -> None:
+    found = session.client().post(f"/v1/reassignments/{pid}", _given(**change))["items"][0]
+    session.output.detail("Procedure", found)
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def read_plan(file: Path) -> list[Json]:
+    """Reads a file of kafka-reassign-partitions; raises :class:`Failure` that names what is wrong with it."""
+    try:
+        with file.open("rb") as opened:
+            data = opened.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise Failure(Exit.USAGE, f"{file} cannot be read: {error.strerror}", "name the plan's file") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise Failure(Exit.USAGE, f"{file} has more than {FILE_BYTES_MAX} bytes", "split the plan into several files")
+    try:
+        found = json.loads(data)
+        partitions = found["partitions"]
+        moves = [{"topic": p["topic"], "partition": p["partition"], "target": p["replicas"]} for p in partitions]
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"{file} is no plan: {type(error).__name__}: {error}"
+        remedy = 'write {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
+        raise Failure(Exit.USAGE, message, remedy) from error
+    if not moves:
+        raise Failure(Exit.USAGE, f"{file} names no partitions", "name at least one")
+    return moves

@@ -1,0 +1,85 @@
+"""Defines requests and responses of the HTTP surface about procedures and locks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from controller.http.models import Item
+
+REASON_MAX: Final = 1_000
+"""Characters of a reason, a nonce or a client's name."""
+MOVES_MAX: Final = 10_000
+"""Moves of one plan."""
+
+Words = Annotated[str, Field(max_length=REASON_MAX)]
+Cap = Annotated[int, Field(ge=1, le=1_000_000)]
+
+
+class Procedure(Item):
+    """A procedure. ``result`` and ``error`` are sentences; ``detail`` is the kind's own summary of its progress."""
+
+    pid: int
+    kind: str
+    state: str
+    step: str = ""
+    detail: str = ""
+    parent: int | None = None
+    principal: str = ""
+    client: str = ""
+    reason: str = ""
+    submitted: datetime | None = None
+    updated: datetime | None = None
+    ended: bool = False
+    attempts: int = Field(0, description="of the present step, in vain")
+    stuck: bool = Field(False, description="one step was tried in vain so often that an operator should look")
+    aborted: bool = False
+    bypassed: bool = False
+    error: str = ""
+    result: str = ""
+    unusable: str = Field("", description="why this daemon cannot go on with it; the record stays as it is")
+
+
+class Move(Item):
+    """A move of a reassign plan. Without ``origin`` it is taken from the cluster when the plan is applied."""
+
+    topic: Annotated[str, Field(min_length=1, max_length=249)]
+    partition: Annotated[int, Field(ge=0)]
+    origin: tuple[int, ...] | None = None
+    target: tuple[int, ...]
+    size_bytes: int = Field(0, ge=0)
+    status: str = "queued"
+    why: str = ""
+
+
+class ReassignRequest(Item):
+    """A plan to apply. ``nonce``: the same caller's same nonce never starts a second plan."""
+
+    moves: Annotated[list[Move], Field(min_length=1, max_length=MOVES_MAX)]
+    moves_max: Cap = 100
+    broker_moves_max: Cap = 10
+    paused: bool = False
+    nonce: Words = ""
+    reason: Words = ""
+    dry_run: bool = False
+
+
+class ReassignCommand(Item):
+    """A change of a plan that runs; what is absent stays. ``stop``: nothing further begins."""
+
+    paused: bool | None = None
+    moves_max: Cap | None = None
+    broker_moves_max: Cap | None = None
+    stop: bool = False
+
+
+class Lock(Item):
+    """A lock that a procedure holds, or waits for."""
+
+    pid: int
+    resource: str
+    exclusive: bool
+    parts: list[str] = Field(default_factory=list)
+    waiting: bool = False

@@ -1,0 +1,86 @@
+"""Routes requests about procedures, reassign plans and locks."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Protocol
+
+from fastapi import FastAPI, Query, Request, Response
+
+from controller.http.models import Document, Item
+from controller.http.peers import uid_of
+from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, ReassignRequest
+
+WAIT_S_MAX: Final = 60.0
+"""Longest wait of one request for the end of a procedure."""
+
+WaitS = Annotated[float, Query(ge=0, le=WAIT_S_MAX, alias="waitS")]
+
+
+class Procedures(Protocol):
+    """The daemon's procedures as the surface uses them. Any method may raise ``ViewError``."""
+
+    async def list_all(self) -> list[Procedure]:
+        """Lists procedures and kept results."""
+
+    async def one(self, pid: int, wait_s: float) -> Procedure:
+        """Describes one; waits at most ``wait_s`` for its end."""
+
+    async def moves(self, pid: int) -> list[Move]:
+        """Lists the moves of a reassign plan."""
+
+    def locks(self) -> list[Lock]:
+        """Lists locks."""
+
+    async def apply(self, request: ReassignRequest, principal: str) -> Procedure:
+        """Starts a reassign plan."""
+
+    async def command(self, pid: int, command: ReassignCommand) -> Procedure:
+        """Changes a reassign plan that runs."""
+
+    async def abort(self, pid: int) -> Procedure:
+        """Undoes a procedure."""
+
+    async def bypass(self, pid: int) -> Procedure:
+        """Ends a procedure as it is."""
+
+
+def add_routes(app: FastAPI, procedures: Procedures) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.get("/v1/procedures", response_model=Document[Procedure])
+    async def listed() -> Response:
+        return _document("Procedure", await procedures.list_all())
+
+    @app.get("/v1/procedures/{pid}", response_model=Document[Procedure])
+    async def one(pid: int, wait_s: WaitS = 0) -> Response:
+        return _document("Procedure", [await procedures.one(pid, wait_s)])
+
+    @app.get("/v1/procedures/{pid}/moves", response_model=Document[Move])
+    async def moves(pid: int) -> Response:
+        return _document("Move", await procedures.moves(pid))
+
+    @app.get("/v1/locks", response_model=Document[Lock])
+    async def locks() -> Response:
+        return _document("Lock", procedures.locks())
+
+    @app.post("/v1/reassignments", response_model=Document[Procedure])
+    async def apply(plan: ReassignRequest, request: Request) -> Response:
+        uid = uid_of(request.scope.get("client"))
+        return _document("Procedure", [await procedures.apply(plan, f"uid {uid}")])
+
+    @app.post("/v1/reassignments/{pid}", response_model=Document[Procedure])
+    async def command(pid: int, change: ReassignCommand) -> Response:
+        return _document("Procedure", [await procedures.command(pid, change)])
+
+    @app.post("/v1/procedures/{pid}/abort", response_model=Document[Procedure])
+    async def abort(pid: int) -> Response:
+        return _document("Procedure", [await procedures.abort(pid)])
+
+    @app.post("/v1/procedures/{pid}/bypass", response_model=Document[Procedure])
+    async def bypass(pid: int) -> Response:
+        return _document("Procedure", [await procedures.bypass(pid)])
+
+
+def _document(kind: str, items: list[Item] | list[Procedure] | list[Move] | list[Lock]) -> Response:
+    found = Document[Item].model_construct(kind=kind, items=list(items))
+    return Response(found.model_dump_json(by_alias=True, exclude_none=True), media_type="application/json")

@@ -1,0 +1,93 @@
+"""Converts records of procedures into items of the HTTP surface."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from controller.http.procedure_models import Move, Procedure
+from controller.kinds import reassign
+from controller.kinds.environment import KafkaEnv
+from controller.procedures.kinds import Kind
+from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
+from state_machines.procedures.kernel import is_stuck
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+
+
+def procedure_item(record: Record, kinds: Mapping[str, Kind[KafkaEnv]], unusable: str = "") -> Procedure:
+    """Describes a record; its step by name where this daemon has the kind."""
+    kind = kinds.get(record.kind)
+    known = kind is not None and record.step < len(kind.steps)
+    return Procedure(
+        pid=record.pid,
+        kind=record.kind,
+        state=record.state.name.lower(),
+        step=kind.steps[record.step].name if kind is not None and known else str(record.step),
+        detail=_detail(record),
+        parent=record.parent or None,
+        principal=record.caller.principal,
+        client=record.caller.client,
+        reason=record.caller.reason,
+        submitted=_time(record.submitted_ms),
+        updated=_time(record.updated_ms),
+        ended=record.state.is_final,
+        attempts=record.attempts,
+        stuck=is_stuck(record),
+        aborted=record.aborted,
+        bypassed=record.bypassed,
+        error=record.error,
+        result=record.result.decode("utf-8", "replace") if record.state is State.SUCCESS else "",
+        unusable=unusable,
+    )
+
+
+def unreadable_item(pid: int, why: str) -> Procedure:
+    """Describes a record of which only the pid is known."""
+    return Procedure(pid=pid, kind="unknown", state="unknown", unusable=why)
+
+
+def move_items(plan: ReassignPlan) -> list[Move]:
+    """Describes the moves of a plan."""
+    return [
+        Move(
+            topic=move.topic,
+            partition=move.partition,
+            origin=move.origin,
+            target=move.target,
+            size_bytes=move.bytes,
+            status=move.status.name.lower(),
+            why=move.why,
+        )
+        for move in plan.moves
+    ]
+
+
+def planned(moves: Iterable[Move], origins: Mapping[tuple[str, int], tuple[int, ...]]) -> tuple[PlannedMove, ...]:
+    """Returns the moves of a request; those without an origin get the present replicas."""
+    return tuple(
+        PlannedMove(
+            move.topic,
+            move.partition,
+            move.origin if move.origin is not None else origins.get((move.topic, move.partition), ()),
+            move.target,
+            move.size_bytes,
+        )
+        for move in moves
+    )
+
+
+def _detail(record: Record) -> str:
+    if record.kind != reassign.NAME:
+        return ""
+    try:
+        plan = reassign.plan_of(record)
+    except msgspec.DecodeError:
+        return ""
+    return f"{reassign.sentence(plan)}{'; paused' if plan.paused else ''}{'; taken back' if plan.reverting else ''}"
+
+
+def _time(ms: int) -> datetime | None:
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None

@@ -1,0 +1,170 @@
+"""Gives operators their view of procedures, and takes their requests: on the active daemon, and reads on any."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import islice
+from typing import Final, TypeVar
+
+import msgspec
+
+from controller.daemon.daemon import Daemon
+from controller.http.ports import NotActive, NotFound, Refused
+from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, ReassignRequest
+from controller.kinds import reassign
+from controller.kinds.environment import KafkaEnv
+from controller.operator.procedure_items import move_items, planned, procedure_item, unreadable_item
+from controller.procedures import requests
+from controller.procedures.engine import Engine
+from controller.role import own_znodes as own
+from controller.term.procedures import KINDS
+from controller.term.term import Term
+from metadata_store.errors import ZooKeeperError
+from metadata_store.fencing.outcome import Fence
+from metadata_store.records.port import StoreFailed
+from metadata_store.records.zookeeper import ZooKeeperRecords
+from state_machines.decisions.plan_progress import ReassignPlan, faults
+from state_machines.procedures.record import Caller, Record
+
+T = TypeVar("T")
+
+FAULTS_SHOWN: Final = 20
+"""Differences that a refused plan names."""
+BY_NAME: Final = {kind.name: kind for kind in KINDS}
+
+
+class ProcedureView:
+    """The procedures of a daemon: of its engine while it is active, of the store otherwise."""
+
+    def __init__(self, daemon: Daemon, term: Callable[[], Term | None], remedy: Callable[[], str]) -> None:
+        self._daemon = daemon
+        self._term = term
+        self._remedy = remedy
+
+    # -- reading
+
+    async def list_all(self) -> list[Procedure]:
+        """Lists procedures and kept results by pid, with the records that cannot be used."""
+        records, unusable = await self._records()
+        found = {pid: procedure_item(record, BY_NAME, unusable.get(pid, "")) for pid, record in records.items()}
+        found |= {pid: unreadable_item(pid, why) for pid, why in unusable.items() if pid not in records}
+        return [item for _, item in sorted(found.items())]
+
+    async def one(self, pid: int, wait_s: float) -> Procedure:
+        """Describes one procedure; waits at most ``wait_s`` for its end where this daemon is active."""
+        term = self._term()
+        if term is not None and wait_s > 0:
+            try:
+                record = await asyncio.wait_for(self._engine(term).result(pid), wait_s)
+                return procedure_item(record, BY_NAME)
+            except (TimeoutError, requests.Refused):
+                pass
+        for item in await self.list_all():
+            if item.pid == pid:
+                return item
+        raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed: see 'regent events'")
+
+    async def moves(self, pid: int) -> list[Move]:
+        """Lists the moves of a reassign plan."""
+        records, _ = await self._records()
+        record = records.get(pid)
+        if record is None or record.kind != reassign.NAME:
+            raise NotFound(f"no reassign plan has pid {pid}", "see 'regent procedures list'")
+        return move_items(reassign.plan_of(record))
+
+    def locks(self) -> list[Lock]:
+        """Lists the locks that procedures hold or wait for."""
+        return [Lock(**lock._asdict()) for lock in self._engine(self._active()).locks()]
+
+    async def _records(self) -> tuple[dict[int, Record], dict[int, str]]:
+        term = self._term()
+        if term is not None:
+            try:
+                engine = term.procedures.engine
+            except requests.Refused:
+                pass
+            else:
+                return dict(engine.records), dict(engine.unusable)
+        return await self._stored()
+
+    async def _stored(self) -> tuple[dict[int, Record], dict[int, str]]:
+        role = self._daemon.role
+        if role is None:
+            raise NotActive("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
+
+        async def connected() -> None:
+            """Does not wait: a lost connection fails the request."""
+
+        records = ZooKeeperRecords(role.zk, Fence(0, lambda: False), own.PROCEDURES, connected)
+        try:
+            stored = await records.load_once()
+        except (StoreFailed, ZooKeeperError) as error:
+            raise NotActive(f"the records cannot be read: {error}", "try again once ZooKeeper responds") from error
+        return {record.pid: record for record in stored.records}, {one.pid: one.why for one in stored.damaged}
+
+    # -- requests
+
+    async def apply(self, request: ReassignRequest, principal: str) -> Procedure:
+        """Starts a plan, or judges it in a dry run; refuses one that the cluster does not match."""
+        term = self._active()
+        names = [(move.topic, move.partition) for move in request.moves]
+        rows = {name: row for name in names if (row := term.cluster.find(*name)) is not None}
+        origins = {name: term.cluster.rows[row].assignment.replicas for name, row in rows.items()}
+        plan = ReassignPlan(
+            planned(request.moves, origins), request.moves_max, request.broker_moves_max, paused=request.paused
+        )
+        caller = Caller(principal=principal, client="regent", reason=request.reason, nonce=request.nonce)
+        known = term.procedures.engine_or_none
+        if known is None or known.pid_of(caller) is None:
+            found = list(islice(faults(plan, term.cluster, term.controller.daemons), FAULTS_SHOWN))
+            if found:
+                raise Refused(f"the plan does not match the cluster: {'; '.join(found)}", "make a new plan")
+        if request.dry_run:
+            return Procedure(pid=0, kind=reassign.NAME, state="planned", detail=reassign.sentence(plan))
+        engine = self._engine(term)
+        pid = await self._requested(engine.submit(reassign.NAME, reassign.encode_plan(plan), caller))
+        return procedure_item(engine.records[pid], BY_NAME)
+
+    async def command(self, pid: int, command: ReassignCommand) -> Procedure:
+        """Changes a plan that runs."""
+        engine = self._engine(self._active())
+        data = msgspec.json.encode(reassign.PlanCommand(**command.model_dump()))
+        return await self._done(engine, pid, engine.command(pid, data), "it has failed or ended")
+
+    async def abort(self, pid: int) -> Procedure:
+        """Aborts a procedure: what it did is undone."""
+        engine = self._engine(self._active())
+        return await self._done(engine, pid, engine.abort(pid), "it has ended, or cannot be undone any more")
+
+    async def bypass(self, pid: int) -> Procedure:
+        """Ends a procedure as it is."""
+        engine = self._engine(self._active())
+        return await self._done(engine, pid, engine.bypass(pid), "it has ended, or has children: bypass those first")
+
+    async def _done(self, engine: Engine[KafkaEnv], pid: int, work: Awaitable[bool], why: str) -> Procedure:
+        if not await self._requested(work):
+            raise Refused(f"pid {pid}: {why}", "see 'regent procedures show'")
+        return procedure_item(engine.records[pid], BY_NAME)
+
+    async def _requested(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except requests.Refused as refused:
+            raise Refused(str(refused), "see 'regent procedures list'") from refused
+        except StoreFailed as failed:
+            raise NotActive(
+                f"the procedures' store failed: {failed}", "see the daemon's log, then try again"
+            ) from failed
+
+    def _engine(self, term: Term) -> Engine[KafkaEnv]:
+        try:
+            return term.procedures.engine
+        except requests.Refused as refused:
+            raise NotActive(str(refused), "see the daemon's log") from refused
+
+    def _active(self) -> Term:
+        term = self._term()
+        if term is None:
+            raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._remedy())
+        return term
