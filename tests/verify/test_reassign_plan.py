@@ -1,0 +1,119 @@
+"""Reassign plans on real brokers: killed daemons, other clients, roll-backs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.demo.process import RegentProcess
+from state_machines.model.types import Assignment
+from tests.cluster.scene import regent
+from tests.polling import eventually
+from tests.verify.system import System, system
+
+TOPICS = ("one", "two")
+PARTITIONS = 25
+KILLS = 5
+
+
+async def made(s: System) -> Path:
+    """Creates 50 partitions on brokers 1 and 2; returns the file of a plan that moves them to 3 and 4."""
+    for topic in TOPICS:
+        await s.create(topic, dict.fromkeys(range(PARTITIONS), (1, 2)))
+        await s.fill(topic, range(PARTITIONS), 0.5)
+    partitions = [
+        {"topic": topic, "partition": number, "replicas": [3, 4]} for topic in TOPICS for number in range(PARTITIONS)
+    ]
+    file = s.w.cluster.folder / "plan.json"
+    file.write_text(json.dumps({"version": 1, "partitions": partitions}), encoding="utf-8")
+    return file
+
+
+async def ran(daemon: RegentProcess, *arguments: str) -> Any:
+    """Runs a command of regent that must succeed; returns the items of its JSON."""
+    code, out, err = await regent(daemon, *arguments, "-o", "json")
+    assert code == 0, (arguments, out, err)
+    return json.loads(out)["items"]
+
+
+async def placed(s: System) -> set[Assignment]:
+    """Reads the distinct assignments of all partitions."""
+    return {assignment for topic in TOPICS for assignment in (await s.placed(topic)).values()}
+
+
+async def moved(s: System) -> int:
+    """Counts the partitions that are on their target."""
+    found = [assignment for topic in TOPICS for assignment in (await s.placed(topic)).values()]
+    return found.count(Assignment((3, 4)))
+
+
+async def test_a_plan_of_fifty_partitions_goes_on_through_five_kills_of_the_daemon(
+    request: pytest.FixtureRequest,
+) -> None:
+    async with system(request.node.name, brokers=4) as s:
+        plan = await made(s)
+        async with s.loaded(dict.fromkeys(TOPICS, PARTITIONS)) as stage:
+            active = await s.active()
+            [begun] = await ran(active, "reassign", "apply", str(plan), "--moves-max", "4", "--yes", "--nonce", "n")
+            pid = str(begun["pid"])
+            with s.times.taken("plan of 50 partitions with 5 kills"):
+                for kill in range(1, KILLS + 1):
+                    await eventually(lambda kill=kill: reached(s, kill * 50 // (KILLS + 2)), 120.0)  # type: ignore[misc]
+                    active = await s.active()
+                    await active.kill()
+                    await active.boot(None)
+                await s.active()
+                [again] = await ran(
+                    await s.active(), "reassign", "apply", str(plan), "--moves-max", "4", "--yes", "--nonce", "n"
+                )
+                assert again["pid"] == begun["pid"], "the nonce finds the plan that runs"
+                [ended] = await ran(await s.active(), "procedures", "wait", pid, "--timeout", "300")
+            assert (ended["state"], ended["result"]) == ("success", "50 done")
+            assert await placed(s) == {Assignment((3, 4))}
+            await eventually(lambda: stray_free(s), 60.0)
+            await s.proven(stage)
+
+
+async def reached(s: System, count: int) -> bool:
+    """Returns whether so many partitions have moved."""
+    return await moved(s) >= count
+
+
+async def stray_free(s: System) -> bool:
+    """Returns whether no broker keeps a log of what was moved away."""
+    hosting = set[int]()
+    for topic in TOPICS:
+        hosting |= {broker for broker, _ in s.w.hosting(topic)}
+    return hosting == {3, 4}
+
+
+async def test_a_plan_that_is_rolled_back_half_way_gives_every_replica_set_back_except_those_of_other_clients(
+    request: pytest.FixtureRequest,
+) -> None:
+    async with system(request.node.name, brokers=4) as s:
+        plan = await made(s)
+        async with s.loaded(dict.fromkeys(TOPICS, PARTITIONS)) as stage:
+            active = await s.active()
+            [begun] = await ran(active, "reassign", "apply", str(plan), "--moves-max", "4", "--yes")
+            pid = str(begun["pid"])
+            foreign = {"version": 1, "partitions": [{"topic": "two", "partition": 24, "replicas": [1, 3]}]}
+            file = s.w.cluster.folder / "foreign.json"
+            file.write_text(json.dumps(foreign), encoding="utf-8")
+            await s.tool(
+                "kafka-reassign-partitions", "--reassignment-json-file", str(file), "--execute", "--additional"
+            )
+            await eventually(lambda: reached(s, 20), 120.0)
+            await ran(active, "reassign", "cancel", pid, "--roll-back", "--yes")
+            code, out, err = await regent(active, "procedures", "wait", pid, "--timeout", "300", "-o", "json")
+            assert code == 1, (out, err)
+            [ended] = json.loads(out)["items"]
+            assert (ended["state"], ended["error"]) == ("rolledback", "aborted")
+            moves = {(m["topic"], m["partition"]): m for m in await ran(active, "reassign", "show", pid)}
+            assert moves["two", 24]["why"] == "another client reassigned the partition"
+            found = {(t, p): a for t in TOPICS for p, a in (await s.placed(t)).items()}
+            assert found.pop(("two", 24)) == Assignment((1, 3))
+            assert set(found.values()) == {Assignment((1, 2))}
+            await s.proven(stage)
