@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import httpx
 import uvloop
@@ -39,7 +40,9 @@ from controller.http.ports import (
     Refused,
     RestartQuery,
     TopicPage,
+    ViewError,
 )
+from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, ReassignRequest
 from controller.http.restart_models import Hindrance, RestartNext, SetOfBrokers
 from controller.http.server import serving
 from controller.metrics.counters import Counters
@@ -47,6 +50,47 @@ from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
 from controller.term.dispatch import KAFKA_STATES
 from state_machines.decisions.hindrances import StopCause
+
+
+class ProceduresDouble:
+    """One plan of two moves, pid 12; ``seen`` has the requests."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Any, ...]] = []
+        self.state = "runnable"
+        self.refuse: ViewError | None = None
+
+    def _item(self, *request: Any) -> Procedure:
+        self.seen.append(request)
+        if self.refuse is not None:
+            raise self.refuse
+        ended = self.state in ("success", "rolledback")
+        return Procedure(pid=12, kind="reassign", state=self.state, detail="2 queued", ended=ended, principal="uid 0")
+
+    async def list_all(self) -> list[Procedure]:
+        return [self._item("list"), Procedure(pid=13, kind="reassign", state="success", ended=True)]
+
+    async def one(self, pid: int, wait_s: float) -> Procedure:
+        return self._item("one", pid, wait_s)
+
+    async def moves(self, pid: int) -> list[Move]:
+        self._item("moves", pid)
+        return [Move(topic="orders", partition=n, origin=(1, 2), target=(3,)) for n in range(2)]
+
+    def locks(self) -> list[Lock]:
+        return [Lock(pid=12, resource="server reassignments", exclusive=True)]
+
+    async def apply(self, request: ReassignRequest, principal: str) -> Procedure:
+        return self._item("apply", request, principal)
+
+    async def command(self, pid: int, command: ReassignCommand) -> Procedure:
+        return self._item("command", pid, command.model_dump(exclude_defaults=True))
+
+    async def abort(self, pid: int) -> Procedure:
+        return self._item("abort", pid)
+
+    async def bypass(self, pid: int) -> Procedure:
+        return self._item("bypass", pid)
 
 
 @dataclass
@@ -63,6 +107,7 @@ class DaemonDouble:
     verification_may_end: asyncio.Event | None = None
     broken: bool = False
     old: str | None = None
+    running: ProceduresDouble = field(default_factory=ProceduresDouble)
     hindrances: list[Hindrance] = field(default_factory=list)
     judged: list[tuple[frozenset[int], frozenset[StopCause]]] = field(default_factory=list)
     plans: list[RestartNext] = field(default_factory=list)
@@ -161,6 +206,10 @@ class DaemonDouble:
             memory=self.mode is ShownMode.ACTIVE, partitions=10, brokers=[1, 2, 3], differences=self.differences,
             differences_total=len(self.differences),
         )  # fmt: skip
+
+    @property
+    def procedures(self) -> ProceduresDouble:
+        return self.running
 
     async def can_stop(self, brokers: frozenset[int], accepted: frozenset[StopCause]) -> SetOfBrokers:
         self._active()

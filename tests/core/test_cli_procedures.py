@@ -1,0 +1,162 @@
+"""regent procedures, locks and reassign against the double of a daemon: requests, exit codes, plan files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli.commands.reassign import FILE_BYTES_MAX
+from cli.exit_codes import Exit
+from controller.http.ports import NotActive, NotFound, Refused
+from tests.core.cli_kit import items, regent, unwrapped
+from tests.core.http_world import DaemonDouble, ProceduresDouble, daemon_in_thread
+
+PLAN = {"version": 1, "partitions": [{"topic": "orders", "partition": n, "replicas": [3]} for n in range(2)]}
+
+
+@pytest.fixture(scope="module")
+def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DaemonDouble, Path]]:
+    double = DaemonDouble()
+    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), double) as socket:
+        yield double, socket
+
+
+@pytest.fixture(autouse=True)
+def view(surface: tuple[DaemonDouble, Path], monkeypatch: pytest.MonkeyPatch) -> ProceduresDouble:
+    """Resets the double of a daemon, which every command reaches."""
+    double, socket = surface
+    monkeypatch.setenv("REGENT_SERVER", str(socket))
+    double.running.__init__()  # type: ignore[misc]
+    return double.running
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(PLAN), encoding="utf-8")
+    return file
+
+
+def test_a_plan_reaches_the_daemon_with_its_caps_and_its_caller(view: ProceduresDouble, plan: Path) -> None:
+    caps = ("--moves-max", 7, "--broker-moves-max", 3)
+    [found] = items("reassign", "apply", plan, "--yes", *caps, "--nonce", "n", "--reason", "rack 3 is full")
+    assert found["pid"] == 12
+    [(name, request, principal)] = view.seen
+    assert (name, principal.startswith("uid ")) == ("apply", True)
+    assert [(move.topic, move.partition, move.origin, move.target) for move in request.moves] == [
+        ("orders", 0, None, (3,)),
+        ("orders", 1, None, (3,)),
+    ]
+    assert (request.moves_max, request.broker_moves_max, request.nonce, request.reason) == (7, 3, "n", "rack 3 is full")
+    assert not request.dry_run
+
+
+def test_without_a_nonce_each_call_has_one_of_its_own_and_the_daemons_caps_hold(
+    view: ProceduresDouble, plan: Path
+) -> None:
+    for _ in range(2):
+        regent("reassign", "apply", plan, "--yes")
+    requests = [request for _, request, _ in view.seen]
+    assert len({request.nonce for request in requests} - {""}) == 2
+    assert {(request.moves_max, request.broker_moves_max) for request in requests} == {(100, 10)}
+
+
+def test_a_plan_that_is_not_confirmed_is_not_sent(view: ProceduresDouble, plan: Path) -> None:
+    assert "give --yes" in regent("reassign", "apply", plan, code=Exit.USAGE).stderr
+    assert not view.seen
+    regent("reassign", "apply", plan, "--dry-run")
+    assert view.seen[0][1].dry_run
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "is no plan: JSONDecodeError"),
+        (b"[]", "is no plan: TypeError"),
+        (b"{}", "is no plan: KeyError: 'partitions'"),
+        (b'{"partitions":[{"topic":"t"}]}', "is no plan: KeyError: 'partition'"),
+        (b'{"partitions":[]}', "names no partitions"),
+        (b"\xff", "is no plan: UnicodeDecodeError"),
+        (b" " * (FILE_BYTES_MAX + 1), f"has more than {FILE_BYTES_MAX} bytes"),
+    ],
+)
+def test_a_file_that_is_no_plan_is_refused_before_anything_is_sent(
+    view: ProceduresDouble, plan: Path, content: bytes, why: str
+) -> None:
+    plan.write_bytes(content)
+    assert why in unwrapped(regent("reassign", "apply", plan, "--yes", code=Exit.USAGE).stderr)
+    assert not view.seen
+
+
+def test_a_missing_file_is_named(plan: Path) -> None:
+    plan.unlink()
+    assert "cannot be read: No such file or directory" in unwrapped(
+        regent("reassign", "apply", plan, "--yes", code=Exit.USAGE).stderr
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "request_"),
+    [
+        (("reassign", "pause", 12), ("command", 12, {"paused": True})),
+        (("reassign", "resume", 12), ("command", 12, {"paused": False})),
+        (("reassign", "resume", 12, "--moves-max", 5), ("command", 12, {"paused": False, "moves_max": 5})),
+        (("reassign", "cancel", 12, "--yes"), ("command", 12, {"stop": True})),
+        (("reassign", "cancel", 12, "--roll-back", "--yes"), ("abort", 12)),
+        (("procedures", "abort", 12, "--yes"), ("abort", 12)),
+        (("procedures", "bypass", 12, "--yes"), ("bypass", 12)),
+        (("procedures", "show", 12), ("one", 12, 0)),
+        (("reassign", "show", 12), ("moves", 12)),
+    ],
+)
+def test_each_command_is_one_request(
+    view: ProceduresDouble, arguments: tuple[object, ...], request_: tuple[Any, ...]
+) -> None:
+    regent(*arguments)
+    assert view.seen == [request_]
+
+
+def test_lists_name_procedures_moves_and_locks() -> None:
+    assert [item["pid"] for item in items("procedures", "list")] == [12, 13]
+    assert [item["pid"] for item in items("procedures", "list", "--live")] == [12]
+    assert [item["partition"] for item in items("reassign", "show", 12)] == [0, 1]
+    assert items("locks")[0]["resource"] == "server reassignments"
+    assert "2 queued" in regent("procedures", "list").stdout
+
+
+@pytest.mark.parametrize(("state", "code"), [("success", Exit.DONE), ("rolledback", Exit.FAILED)])
+def test_a_wait_ends_with_the_procedure_and_its_end_is_the_exit_code(
+    view: ProceduresDouble, plan: Path, state: str, code: Exit
+) -> None:
+    view.state = state
+    assert items("procedures", "wait", 12, code=code)[0]["state"] == state
+    regent("reassign", "apply", plan, "--yes", "--wait", code=code)
+
+
+def test_a_wait_without_an_end_names_the_way_to_go_on(view: ProceduresDouble) -> None:
+    said = unwrapped(regent("procedures", "wait", 12, "--timeout", 1, code=Exit.UNFINISHED).stderr)
+    assert "procedure 12 has not ended after 1 s" in said
+    assert "regent procedures wait 12" in said
+    assert "2 queued" in said, "progress is shown"
+
+
+def test_a_wait_goes_on_while_no_daemon_is_active(view: ProceduresDouble) -> None:
+    view.refuse = NotActive("this daemon is standby", "query the other one")
+    said = unwrapped(regent("procedures", "wait", 12, "--timeout", 1, code=Exit.UNFINISHED).stderr)
+    assert "this daemon is standby" in said
+    assert len(view.seen) > 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(NotFound("procedure 12 is not known", "see the list"), Exit.FAILED), (Refused("no", "wait"), Exit.REFUSED)],
+)
+def test_a_refusal_is_shown_with_its_remedy(view: ProceduresDouble, error: Any, code: Exit) -> None:
+    view.refuse = error
+    said = unwrapped(regent("procedures", "wait", 12, code=code).stderr)
+    assert error.message in said
+    assert error.remedy in said
