@@ -1,0 +1,151 @@
+"""The operators' view of procedures: of the engine on the active daemon, of ZooKeeper's records on any other."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from controller.http.ports import NotActive, NotFound, Refused
+from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
+from controller.operator.procedures import ProcedureView
+from controller.role import own_znodes as own
+from tests.core.controller_world import Seat, World, in_world
+from tests.core.reassignment_kit import caught_up, propagated, written
+
+
+def view_of(w: World, seat: Seat | None = None) -> ProcedureView:
+    """Returns the view of the active daemon, or of another one that stands by with a session of its own."""
+    mode = SimpleNamespace(value="active" if seat is None else "standby")
+    daemon: Any = SimpleNamespace(role=(seat or w.active).role, mode=mode, why="it waits in the queue")
+    return ProcedureView(daemon, lambda: w.term if seat is None else None, lambda: "query the active daemon")
+
+
+def request(**more: Any) -> ReassignRequest:
+    return ReassignRequest(moves=[Move(topic="t", partition=number, target=(3,)) for number in range(2)], **more)
+
+
+async def running(w: World) -> ProcedureView:
+    await w.topic("t", (1, 2), (1, 2), leaders=True)
+    await w.begin_term()
+    await propagated(w)
+    return view_of(w)
+
+
+@in_world(1, 2, 3)
+async def test_a_plan_is_applied_listed_followed_and_has_its_result(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(reason="rack 3 is full", moves_max=1), "uid 0")
+    await w.settle()
+    [listed] = await view.list_all()
+    assert (listed.pid, listed.kind, listed.principal, listed.reason) == (
+        begun.pid,
+        "reassign",
+        "uid 0",
+        "rack 3 is full",
+    )
+    assert (listed.detail, listed.step, listed.ended) == ("1 queued, 1 begun", "move replicas", False)
+    assert [(move.origin, move.status) for move in await view.moves(begun.pid)] == [
+        ((1, 2), "begun"),
+        ((1, 2), "queued"),
+    ]
+    [lock] = view.locks()
+    assert (lock.pid, lock.resource, lock.exclusive, lock.waiting) == (begun.pid, "server reassignments", True, False)
+    waiting = asyncio.ensure_future(view.one(begun.pid, 60.0))
+    for _ in range(4):
+        await caught_up(w)
+        await w.settle()
+    ended = await waiting
+    assert (ended.state, ended.result, ended.ended) == ("success", "2 done", True)
+    assert written(w, "t").replicas == (3,)
+
+
+@in_world(1, 2, 3)
+async def test_a_standby_shows_the_records_in_zookeeper_and_changes_nothing(w: World) -> None:
+    begun = await (await running(w)).apply(request(paused=True), "uid 0")
+    await w.settle()
+    standby = view_of(w, await w.seat())
+    [found] = await standby.list_all()
+    assert (found.pid, found.detail) == (begun.pid, "2 queued; paused")
+    assert (await standby.one(begun.pid, 5.0)).pid == begun.pid
+    for work in (standby.abort(begun.pid), standby.apply(request(), "uid 0")):
+        with pytest.raises(NotActive, match="this daemon is standby: it waits in the queue"):
+            await work
+
+
+@in_world(1, 2, 3)
+async def test_a_plan_that_the_cluster_does_not_match_is_refused_with_every_difference(w: World) -> None:
+    view = await running(w)
+    moves = [
+        Move(topic="t", partition=0, origin=(2, 1), target=(3,)),
+        Move(topic="t", partition=1, target=(3, 9)),
+        Move(topic="t", partition=1, target=(3,)),
+        Move(topic="gone", partition=0, target=(3,)),
+    ]
+    with pytest.raises(Refused) as refused:
+        await view.apply(ReassignRequest(moves=moves), "uid 0")
+    for part in (
+        "t-0 has replicas [1, 2], the plan expects [2, 1]",
+        "t-1 cannot have replicas [3, 9]: an added replica's broker is not live: start it first",
+        "t-1 is named twice",
+        "gone-0 does not exist",
+    ):
+        assert part in refused.value.message
+    assert not await view.list_all()
+
+
+@in_world(1, 2, 3)
+async def test_a_dry_run_starts_nothing(w: World) -> None:
+    view = await running(w)
+    assert (await view.apply(request(dry_run=True), "uid 0")).state == "planned"
+    await w.settle()
+    assert w.node(own.PROCEDURES) is None
+
+
+@in_world(1, 2, 3)
+async def test_a_repeated_call_finds_its_plan_although_the_cluster_has_changed_since(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(nonce="n"), "uid 0")
+    await w.settle()
+    assert (await view.apply(request(nonce="n"), "uid 0")).pid == begun.pid
+    with pytest.raises(Refused, match="t-0 is being reassigned: wait for its end, or cancel it"):
+        await view.apply(request(nonce="other"), "uid 0")
+
+
+@in_world(1, 2, 3)
+async def test_operations_on_what_is_not_there_name_it(w: World) -> None:
+    view = await running(w)
+    with pytest.raises(NotFound, match="procedure 7 is not known"):
+        await view.one(7, 0)
+    with pytest.raises(NotFound, match="no reassign plan has pid 7"):
+        await view.moves(7)
+    for work in (view.abort(7), view.bypass(7), view.command(7, ReassignCommand(paused=True))):
+        with pytest.raises(Refused, match="pid 7: it is not known"):
+            await work
+
+
+@in_world(1, 2, 3)
+async def test_what_has_ended_is_neither_aborted_nor_bypassed_nor_changed(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(), "uid 0")
+    for _ in range(4):
+        await caught_up(w)
+        await w.settle()
+    for work in (view.abort(begun.pid), view.bypass(begun.pid), view.command(begun.pid, ReassignCommand(stop=True))):
+        with pytest.raises(Refused, match=f"pid {begun.pid}: it has "):
+            await work
+
+
+@in_world(1, 2, 3)
+async def test_records_that_cannot_be_used_are_listed_with_the_reason(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(paused=True), "uid 0")
+    await w.settle()
+    await w.operator.create(f"{own.PROCEDURES}/0000009999", b"{")
+    await w.active.crash()
+    await w.begin_term()
+    found = {item.pid: item.unusable for item in await view_of(w).list_all()}
+    assert found[begun.pid] == ""
+    assert "JSON" in found[9999] or "Input data" in found[9999]
