@@ -377,8 +377,8 @@ def test_of_equally_loaded_brokers_the_one_that_is_not_first_gives() -> None:
     assert moves_of(plan(view, Add((3,)))) == {"t-0": ((1, 2), (1, 3)), "t-1": ((2, 1), (2, 3))}
 
 
-def test_a_dead_broker_keeps_its_replicas_as_it_may_return() -> None:
-    view = make_view(BARE, {"t": [(1, 2)] * 4}, dead=[1])
+def test_a_broker_that_is_not_live_keeps_its_replicas_as_it_may_return() -> None:
+    view = make_view({1: "a", 2: "b", 3: "c"}, {"t": [(1, 2)] * 4}, stopping=[1])
     found = plan(view, Add((3,)))
     assert counts_of(moved(view, found.moves)) == {1: 4, 2: 2, 3: 2}
 
