@@ -84,6 +84,7 @@ SOUND: dict[str, Row] = {
         leader0=2, leader1=3, isr0=[2, 1, 3], isr1=[1, 3], absent=[1], strategy="controlled_shutdown", states=None
     ),
     "another controller's write": row(reason=OBSERVED, leader_epoch1=9, from_state="NON_EXISTENT", states=None),
+    "another controller's ISR, before its assignment was read": row(reason=OBSERVED, leader_epoch1=9, isr1=[2, 3, 9]),
     "a replica that stops": replica(),
     "a new replica": replica(from_state="NON_EXISTENT", to_state="ONLINE", states=["NEW", "ONLINE"]),
     "a broker": Row(1, "c", 1, 7, 1, 0, 0, Kind.BROKER_UP, broker=1),
