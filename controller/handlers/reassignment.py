@@ -217,7 +217,7 @@ async def go_on(c: Controller, rows: Collection[int], why: str, *, again: bool =
 
 def _resume_deletions(c: Controller, rows: Iterable[int]) -> None:
     """Resumes deletions that waited for reassignments which ended without a further write of the topic znode."""
-    ended = {c.cluster.rows[i].topic for i in rows if i not in c.cluster.reassigning} & c.cluster.deletions
+    ended = {c.cluster.rows[i].topic for i in rows if not c.cluster.is_moving(i)} & c.cluster.deletions
     if ended:
         c.deletion_queue.resume(ended)
         c.queue.signal(EventKind.DELETION_PROGRESS)

@@ -67,7 +67,7 @@ def advance(draft: Draft, topics: Iterable[int], *, retry: bool = False) -> None
     for index in topics:
         if index in cluster.deletions:
             members = cluster.topics[index].rows
-            moving = next((i for i in members if i in cluster.reassigning), None) if cluster.reassigning else None
+            moving = next((i for i in members if cluster.is_moving(i)), None) if cluster.reassigning else None
             if moving is None:
                 rows += members
             else:
@@ -152,7 +152,7 @@ def ineligible(cluster: Cluster, topics: Iterable[int] | None = None) -> dict[in
 
 def waits_for(cluster: Cluster, rows: Sequence[int]) -> str | None:
     """Returns the reason why these rows of a queued topic wait; None where only responses are missing."""
-    if any(i in cluster.reassigning for i in rows):
+    if any(map(cluster.is_moving, rows)):
         return MOVES
     if any(cluster.replica_state(i, b) is INELIGIBLE for i in rows for b in _hosts(cluster, i)):
         return WAITS

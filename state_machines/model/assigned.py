@@ -37,6 +37,11 @@ class Assigned(Directory):
         """Returns the brokers that assignments name; visits distinct assignments."""
         return self._hosting.brokers()
 
+    def is_moving(self, i: int) -> bool:
+        """Checks whether the topic znode has a reassignment of a row; replicas that it only dropped are none."""
+        written = self.reassigning.get(i)
+        return written is not None and written.moving
+
     def observe_assignments(self, name: str, version: int, found: Mapping[int, Assignment]) -> list[int]:
         """Enters a topic znode's assignments of known partitions, as written or read back; returns their rows.
 

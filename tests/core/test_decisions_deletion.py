@@ -122,6 +122,17 @@ def test_a_reassignment_that_has_to_end_first_is_the_reason_of_the_wait() -> Non
 
 
 @pytest.mark.seed("S4-78")
+def test_a_topic_whose_isr_names_brokers_that_its_znode_does_not_is_deleted_at_once_and_on_these_brokers_too() -> None:
+    """Nothing can end such a reassignment where no assigned replica is in sync: no client can cancel it either."""
+    cluster = queued(P((2,), 1))
+    cluster.load_leadership([0], [Leadership(1, 0, (1,), 1, 0)])
+    assert cluster.observe_strays() == [0]
+    decision = start(cluster)
+    assert not decision.refusals
+    assert {move.broker for move in decision.replica_moves if move.stop} == {1, 2}
+
+
+@pytest.mark.seed("S4-78")
 def test_brokers_are_sent_the_end_of_a_partition_that_started_even_when_its_znodes_are_gone() -> None:
     """Partition 1 never started (KAFKA-6650): its replicas are deleted, but no broker has its metadata."""
     cluster = queued(P((1, 2), 1), P((2, 1)))
