@@ -22,6 +22,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("UNACKED", "unacknowledgedPartitions"),
         Column("AGE", "propagationAgeS"),
         Column("RACK", "rack"),
+        Column("CORDONED", "cordoned"),
         Column("IBP", "ibp", wide=True),
         Column("QUEUED", "queued", wide=True),
         Column("EPOCH", "epoch", wide=True),
@@ -95,6 +96,20 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("TARGET", "target"),
         Column("WHY", "why"),
         Column("BYTES", "sizeBytes", wide=True),
+    ),
+    "BrokerLoad": (
+        Column("BROKER", "broker"),
+        Column("REPLICAS", "replicas"),
+        Column("FIRST", "first"),
+        Column("IN", "movesIn"),
+        Column("OUT", "movesOut"),
+        Column("BYTES-IN", "bytesIn"),
+    ),
+    "CordonedBroker": (
+        Column("BROKER", "broker"),
+        Column("SINCE", "since"),
+        Column("PRINCIPAL", "principal"),
+        Column("REASON", "reason"),
     ),
     "Lock": (
         Column("PID", "pid"),

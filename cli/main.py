@@ -10,6 +10,7 @@ from typer.completion import get_completion_inspect_parameters
 from cli.commands import (
     about,
     config,
+    cordon,
     daemon,
     describe,
     events,
@@ -68,6 +69,7 @@ for group in (
     events,
     procedures,
     reassign,
+    cordon,
     role,
     pipeline,
     about,

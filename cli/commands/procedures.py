@@ -75,7 +75,8 @@ def awaited(session: Session, pid: int, timeout_s: float) -> Json:
     """
     ends_s, client, said = time.monotonic() + timeout_s, session.client(POLL_S + 10.0), ""
     while True:
-        found, trouble = _looked_at(client, pid, max(0.0, min(POLL_S, ends_s - time.monotonic())))
+        began_s, wait_s = time.monotonic(), max(0.0, min(POLL_S, ends_s - time.monotonic()))
+        found, trouble = _looked_at(client, pid, wait_s)
         if found is not None and found["ended"]:
             return found
         now = trouble or (found or {}).get("detail", "")
@@ -85,8 +86,8 @@ def awaited(session: Session, pid: int, timeout_s: float) -> Json:
         if time.monotonic() >= ends_s:
             message = f"procedure {pid} has not ended after {timeout_s:g} s"
             raise Failure(Exit.UNFINISHED, message, f"it goes on: regent procedures wait {pid}")
-        if trouble:
-            time.sleep(RETRY_S)
+        if time.monotonic() - began_s < wait_s / 2:  # only the active daemon waits; a standby responds at once
+            time.sleep(min(RETRY_S, max(0.0, ends_s - time.monotonic())))
 
 
 def _looked_at(client: Client, pid: int, wait_s: float) -> tuple[Json | None, str]:

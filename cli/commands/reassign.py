@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cli.commands import reassign_plan
 from cli.commands.procedures import Pid, WaitS, Yes, awaited, report
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
@@ -17,11 +17,15 @@ from cli.session import Session, command, confirmed, group
 if TYPE_CHECKING:
     from cli.client import Json
 
-FILE_BYTES_MAX: Final = 1_000_000
+MOVES_MAX: Final = 10_000
+"""Moves of one plan; the daemon refuses longer ones."""
 
 Caps = Annotated[int | None, typer.Option(min=1, help="Moves under way in the whole cluster (default: 100).")]
 BrokerCaps = Annotated[
     int | None, typer.Option(min=1, help="Replicas that one broker receives at a time (default: 10).")
+]
+Throttle = Annotated[
+    int | None, typer.Option(min=0, help="Bytes per second of each broker and direction; 0: no throttle (default).")
 ]
 Reason = Annotated[str, typer.Option("--reason", help="The reason; kept with the plan.")]
 
@@ -31,6 +35,7 @@ def register(app: typer.Typer) -> None:
     named = group(
         app, "reassign", "Move replicas by a plan that survives any crash and can be taken back.", Panel.CHANGE
     )
+    command(named, name="plan", examples=reassign_plan.EXAMPLES)(reassign_plan.make)
     command(
         named,
         examples=(
@@ -46,9 +51,10 @@ def register(app: typer.Typer) -> None:
 
 def apply(
     session: Session,
-    plan: Annotated[Path, typer.Argument(help="File in the format of kafka-reassign-partitions.")],
+    plan: Annotated[Path, typer.Argument(help="File of regent reassign plan, or of kafka-reassign-partitions.")],
     moves_max: Caps = None,
     broker_moves_max: BrokerCaps = None,
+    throttle: Throttle = None,
     nonce: Annotated[
         str, typer.Option("--nonce", help="Name of this call: repeated with the same one it starts no second plan.")
     ] = "",
@@ -59,16 +65,20 @@ def apply(
     timeout: WaitS = 86_400,
 ) -> None:
     """Begin a plan: its partitions move in waves below the caps; the response is its pid."""
-    moves = read_plan(plan)
-    confirmed(yes or dry_run, f"Move {len(moves)} partitions?")
+    found = read_plan(plan)
+    confirmed(yes or dry_run, f"Move {len(found['moves'])} partitions?")
     request: Json = {
-        "moves": moves,
+        **found,
         "nonce": nonce or uuid.uuid4().hex,
         "reason": reason,
         "dryRun": dry_run,
-        **_given(movesMax=moves_max, brokerMovesMax=broker_moves_max),
+        **_given(movesMax=moves_max, brokerMovesMax=broker_moves_max, rateBytesPerS=throttle),
     }
-    found = session.client().post("/v1/reassignments", request)["items"][0]
+    try:
+        found = session.client().post("/v1/reassignments", request)["items"][0]
+    except Failure as failure:
+        again = f"{failure.remedy}; to repeat it, add --nonce {request['nonce']}"
+        raise Failure(failure.code, failure.message, again) from failure
     if dry_run or not wait:
         session.output.detail("Procedure", found)
         return
@@ -88,9 +98,15 @@ def pause(session: Session, pid: Pid) -> None:
     _command(session, pid, paused=True)
 
 
-def resume(session: Session, pid: Pid, moves_max: Caps = None, broker_moves_max: BrokerCaps = None) -> None:
-    """Go on with a paused plan, or give one that runs other caps."""
-    _command(session, pid, paused=False, movesMax=moves_max, brokerMovesMax=broker_moves_max)
+def resume(
+    session: Session,
+    pid: Pid,
+    moves_max: Caps = None,
+    broker_moves_max: BrokerCaps = None,
+    throttle: Throttle = None,
+) -> None:
+    """Go on with a paused plan, or give one that runs other caps or another throttle."""
+    _command(session, pid, paused=False, movesMax=moves_max, brokerMovesMax=broker_moves_max, rateBytesPerS=throttle)
 
 
 def cancel(
@@ -119,23 +135,46 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def read_plan(file: Path) -> list[Json]:
-    """Reads a file of kafka-reassign-partitions; raises :class:`Failure` that names what is wrong with it."""
+def read_plan(file: Path) -> Json:
+    """Reads a file of ``regent reassign plan`` or of kafka-reassign-partitions as the begin of a request.
+
+    Raises :class:`Failure` that names what is wrong with it.
+    """
+    from state_machines.planning.json_file import UnusableFile
+
     try:
-        with file.open("rb") as opened:
-            data = opened.read(FILE_BYTES_MAX + 1)
+        data = file.read_bytes()
+        found = _saved(data) if b'"cluster_id"' in data else _kafkas(data)
     except OSError as error:
         raise Failure(Exit.USAGE, f"{file} cannot be read: {error.strerror}", "name the plan's file") from error
-    if len(data) > FILE_BYTES_MAX:
-        raise Failure(Exit.USAGE, f"{file} has more than {FILE_BYTES_MAX} bytes", "split the plan into several files")
-    try:
-        found = json.loads(data)
-        partitions = found["partitions"]
-        moves = [{"topic": p["topic"], "partition": p["partition"], "target": p["replicas"]} for p in partitions]
-    except (ValueError, KeyError, TypeError) as error:
-        message = f"{file} is no plan: {type(error).__name__}: {error}"
-        remedy = 'write {"version":1,"partitions":[{"topic":"t","partition":0,"replicas":[1,2]}]}'
-        raise Failure(Exit.USAGE, message, remedy) from error
-    if not moves:
-        raise Failure(Exit.USAGE, f"{file} names no partitions", "name at least one")
-    return moves
+    except UnusableFile as error:
+        raise Failure(Exit.USAGE, f"{file}: {error}", "make a plan: regent reassign plan --help") from error
+    count = len(found["moves"])
+    if not 0 < count <= MOVES_MAX:
+        message = f"{file} has {count} moves, a plan has between 1 and {MOVES_MAX}"
+        raise Failure(Exit.USAGE, message, "limit the plan with --topic")
+    return found
+
+
+def _saved(data: bytes) -> Json:
+    from state_machines.planning.plan_file import decode_plan
+
+    saved = decode_plan(data)
+    moves = [
+        {
+            "topic": move.topic,
+            "partition": move.partition,
+            "origin": move.origin,
+            "target": move.target,
+            "sizeBytes": move.bytes or 0,
+        }
+        for move in saved.moves
+    ]
+    return {"moves": moves, "clusterId": saved.cluster_id}
+
+
+def _kafkas(data: bytes) -> Json:
+    from state_machines.planning.kafka_json import decode_kafka
+
+    partitions = decode_kafka(data).partitions
+    return {"moves": [{"topic": p.topic, "partition": p.partition, "target": p.replicas} for p in partitions]}

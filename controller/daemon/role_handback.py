@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import Final
 
 from brokers.queries import Dial
 from controller.daemon.daemon import Daemon
@@ -20,6 +21,9 @@ from metadata_store.reads import read_brokers
 
 log = logging.getLogger("regent.role")
 
+HOLD_S_MAX: Final = 10.0
+"""Longest wait until throttles of plans are lifted; a hand-back goes on without that."""
+
 
 async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note) -> RoleHolder:
     """Gives the role to the brokers; on failure takes it back and raises :class:`HandbackFailed`."""
@@ -27,6 +31,8 @@ async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note) -> Role
     if role is None:
         raise HandbackRefused("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
     await _refuse_if_pointless(role, term)
+    for step in await term.procedures.hold(HOLD_S_MAX) if term is not None else ():
+        note(step)
     try:
         await role.set_flag("brokers", reason)
     except OutcomeUnknown as unknown:

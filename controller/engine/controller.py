@@ -61,6 +61,7 @@ class Controller(Facts):
         self.creation_policy: str | None = None
         self.remote_storage: bool | None = None
         self.token_check_s = 0.0
+        self.cordoned: frozenset[int] = frozenset()
         self.endpoint: AdminEndpoint | None = None
         self.endpoint_gone_s: float | None = None
         self.waiting_topics: set[str] = set()

@@ -23,6 +23,7 @@ class EventKind(StrEnum):
     PREFERRED_ELECTION = "preferred_election"
     CONFIG_CHANGE = "config_change"
     ENDPOINT_CHANGE = "endpoint_change"
+    CORDON_CHANGE = "cordon_change"
     ACL_CHANGE = "acl_change"
     PARTITION_MODIFICATIONS = "partition_modifications"
     REPAIRED_STATE = "mended_state"

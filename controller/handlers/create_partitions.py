@@ -144,7 +144,13 @@ def _judge(
         else:
             known = None if topic is None else _as_it_ends(c, topic)
             added = judge_growth(
-                _growth(wanted), known, brokers=brokers, marked=context.marked, spare=spare, again=again
+                _growth(wanted),
+                known,
+                brokers=brokers,
+                marked=context.marked,
+                spare=spare,
+                again=again,
+                cordoned=c.cordoned,
             )
         if not isinstance(added, TopicRefusal) and not asked.pays(name, len(added)):
             added = THROTTLED

@@ -139,6 +139,7 @@ async def _create(c: Controller, asked: Sequence[_Asked]) -> None:
         defaults=c.new_topics,
         policy=c.creation_policy,
         remote_storage=c.remote_storage,
+        cordoned=c.cordoned,
     )
     for one in asked:
         context = structs.replace(context, spare=PARTITIONS_MAX)

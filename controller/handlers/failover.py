@@ -77,6 +77,7 @@ async def fail_over(c: Controller) -> None:
     c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())
     report = await c.carry_out(partial(failover, unclean=c.unclean), Reason.FAILOVER, "failover")
     c.channels.snapshot(None)
+    c.queue.signal(EventKind.CORDON_CHANGE)
     c.queue.signal(EventKind.RESUME_REASSIGNMENTS)
     c.queue.signal(EventKind.TOPIC_DELETION)
     c.queue.signal(EventKind.PREFERRED_ELECTION)

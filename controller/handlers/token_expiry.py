@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 from typing import Final
 
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event, QueueFull
+from controller.process.wall_clock import wall_ms
 from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
@@ -37,11 +37,6 @@ def begin(c: Controller) -> None:
     """Schedules the first look of a term."""
     if c.token_check_s > 0:
         c.spawn(_looks(c))
-
-
-def now_ms() -> int:
-    """Returns the wall clock's time, by which brokers set the expiry of tokens."""
-    return time.time_ns() // 1_000_000
 
 
 async def _looks(c: Controller) -> None:
@@ -70,7 +65,7 @@ async def _look(c: Controller) -> None:
             await c.zk.watch(data=[token.path for token in malformed], since_zxid=since)
         for bad in malformed:
             c.malformed(bad)
-        now = now_ms()
+        now = wall_ms()  # brokers set the expiry of tokens by their wall clock
         ended = tuple(token for token in found if isinstance(token, Token) and expired(token, now))
         if ended:
             c.queue.post(Event(EventKind.EXPIRED_TOKENS, ended))

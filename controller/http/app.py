@@ -29,7 +29,7 @@ from controller.http.models import (
     Verification,
 )
 from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Refused, RestartQuery, ViewError
-from controller.http.procedures import add_routes
+from controller.http.procedures import add_cordon_routes, add_routes
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.metrics.exposition import exposition
 from state_machines.decisions.hindrances import StopCause
@@ -62,6 +62,7 @@ def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None =
     _restarting(app, view)
     _changing(app, view)
     add_routes(app, view.procedures)
+    add_cordon_routes(app, view.cordons)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
     return app
 

@@ -151,6 +151,7 @@ class Broker(Item):
     state: Literal["live", "unreachable", "shutting down", "dead"] = "live"
     epoch: int | None = None
     rack: str | None = None
+    cordoned: bool = Field(False, description="regent places no further replica on it")
     ibp: str | None = None
     listeners: list[Listener] = []
     leads: int = Field(0, description="of a dead broker: partitions that it led last and that have no leader")

@@ -22,7 +22,7 @@ from controller.http.models import (
     Topic,
     Verification,
 )
-from controller.http.procedures import Procedures
+from controller.http.procedures import Cordoning, Procedures
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from state_machines.decisions.hindrances import StopCause
 
@@ -165,6 +165,10 @@ class DaemonView(Protocol):
     @property
     def procedures(self) -> Procedures:
         """Returns the view of the procedures."""
+
+    @property
+    def cordons(self) -> Cordoning:
+        """Returns the view of cordoned brokers."""
 
     def operation(self) -> Operation | None:
         """Returns the running take-over or hand-back, or the last one of this process."""

@@ -15,6 +15,7 @@ MOVES_MAX: Final = 10_000
 """Moves of one plan."""
 
 Words = Annotated[str, Field(max_length=REASON_MAX)]
+Rate = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Cap = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
@@ -58,8 +59,10 @@ class ReassignRequest(Item):
     """A plan to apply. ``nonce``: the same caller's same nonce never starts a second plan."""
 
     moves: Annotated[list[Move], Field(min_length=1, max_length=MOVES_MAX)]
+    cluster_id: Words = Field("", description="of the cluster that the plan was made for; another one refuses it")
     moves_max: Cap = 100
     broker_moves_max: Cap = 10
+    rate_bytes_per_s: Rate = Field(0, description="throttle of each broker and direction, 0 without")
     paused: bool = False
     nonce: Words = ""
     reason: Words = ""
@@ -72,7 +75,24 @@ class ReassignCommand(Item):
     paused: bool | None = None
     moves_max: Cap | None = None
     broker_moves_max: Cap | None = None
+    rate_bytes_per_s: Rate | None = None
     stop: bool = False
+
+
+class CordonRequest(Item):
+    """Brokers to mark: no further replica is placed on them."""
+
+    brokers: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1, max_length=1_000)]
+    reason: Words = ""
+
+
+class CordonedBroker(Item):
+    """A cordoned broker."""
+
+    broker: int
+    reason: str = ""
+    principal: str = ""
+    since: datetime | None = None
 
 
 class Lock(Item):

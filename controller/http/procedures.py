@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Annotated, Final, Protocol
 
 from fastapi import FastAPI, Query, Request, Response
 
 from controller.http.models import Document, Item
 from controller.http.peers import uid_of
-from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, ReassignRequest
+from controller.http.procedure_models import (
+    CordonedBroker,
+    CordonRequest,
+    Lock,
+    Move,
+    Procedure,
+    ReassignCommand,
+    ReassignRequest,
+)
 
 WAIT_S_MAX: Final = 60.0
 """Longest wait of one request for the end of a procedure."""
@@ -44,6 +53,39 @@ class Procedures(Protocol):
         """Ends a procedure as it is."""
 
 
+class Cordoning(Protocol):
+    """The marks of brokers as the surface uses them. Any method may raise ``ViewError``."""
+
+    async def listed(self) -> list[CordonedBroker]:
+        """Lists cordoned brokers."""
+
+    async def cordon(self, request: CordonRequest, principal: str) -> list[CordonedBroker]:
+        """Marks brokers."""
+
+    async def uncordon(self, brokers: Collection[int]) -> list[CordonedBroker]:
+        """Removes marks."""
+
+
+def add_cordon_routes(app: FastAPI, cordons: Cordoning) -> None:
+    """Adds the routes about cordoned brokers."""
+
+    @app.get("/v1/cordons", response_model=Document[CordonedBroker])
+    async def cordoned() -> Response:
+        return _document("CordonedBroker", await cordons.listed())
+
+    @app.post("/v1/cordons", response_model=Document[CordonedBroker])
+    async def cordon(wanted: CordonRequest, request: Request) -> Response:
+        return _document("CordonedBroker", await cordons.cordon(wanted, _principal(request)))
+
+    @app.post("/v1/cordons/remove", response_model=Document[CordonedBroker])
+    async def uncordon(wanted: CordonRequest) -> Response:
+        return _document("CordonedBroker", await cordons.uncordon(wanted.brokers))
+
+
+def _principal(request: Request) -> str:
+    return f"uid {uid_of(request.scope.get('client'))}"
+
+
 def add_routes(app: FastAPI, procedures: Procedures) -> None:
     """Adds the routes to the surface of a daemon."""
 
@@ -65,8 +107,7 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
 
     @app.post("/v1/reassignments", response_model=Document[Procedure])
     async def apply(plan: ReassignRequest, request: Request) -> Response:
-        uid = uid_of(request.scope.get("client"))
-        return _document("Procedure", [await procedures.apply(plan, f"uid {uid}")])
+        return _document("Procedure", [await procedures.apply(plan, _principal(request))])
 
     @app.post("/v1/reassignments/{pid}", response_model=Document[Procedure])
     async def command(pid: int, change: ReassignCommand) -> Response:
@@ -81,6 +122,6 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
         return _document("Procedure", [await procedures.bypass(pid)])
 
 
-def _document(kind: str, items: list[Item] | list[Procedure] | list[Move] | list[Lock]) -> Response:
+def _document(kind: str, items: Sequence[Item]) -> Response:
     found = Document[Item].model_construct(kind=kind, items=list(items))
     return Response(found.model_dump_json(by_alias=True, exclude_none=True), media_type="application/json")

@@ -19,12 +19,14 @@ class KafkaEnv(NamedTuple):
     controller: Controller
     records: ZooKeeperRecords
     now_ms: Callable[[], int]
+    unwritable: dict[str, str]
+    """Topics whose znodes ZooKeeper refuses to write in this term, and why."""
 
 
-async def rewrite_with_record(env: KafkaEnv, changes: Sequence[TopicChange], change: Change) -> bool:
-    """Rewrites topic znodes and the record of a procedure in one multi; returns whether that was applied.
+async def rewrite_with_record(env: KafkaEnv, changes: Sequence[TopicChange], change: Change) -> str | None:
+    """Rewrites topic znodes and the record of a procedure in one multi; returns why nothing was written, else None.
 
-    Where it was not, the topics are read back, so that the step decides anew. Raises Fenced and TermEnded, and
+    Topics that another client changed are read back, so that the step decides anew. Raises Fenced and TermEnded, and
     ``MultiFailed`` where the record cannot be written.
     """
     c = env.controller
@@ -34,11 +36,16 @@ async def rewrite_with_record(env: KafkaEnv, changes: Sequence[TopicChange], cha
         outcome = await c.store.commit_topics_with(changes, c.fence, rider)
     except NotConnected:
         c.gate.check()
-        return False
+        return "the connection to ZooKeeper was lost"
     applied = len(outcome.applied) == len(changes)
-    if outcome.unknown:
+    if not applied and (outcome.unknown or outcome.gone):  # a topic that was created again may have been written
         applied = await c.until_read(lambda: env.records.stands(change.puts))
     await observe_rewrites(c, changes, outcome)
     if applied:
         env.records.written(change.puts, change.deletes)
-    return applied
+        return None
+    for topic, code in outcome.refused:
+        env.unwritable[topic] = f"ZooKeeper refused the write ({code.name}): check jute.maxbuffer and the znode's ACL"
+    if outcome.refused:
+        return f"ZooKeeper refused topics {sorted(topic for topic, _ in outcome.refused)}"
+    return "another client changed the topics at the same time"

@@ -15,15 +15,17 @@ import msgspec
 from controller.engine.event_kinds import EventKind
 from controller.handlers.reassignment import go_on
 from controller.kinds.environment import KafkaEnv, rewrite_with_record
+from controller.kinds.plan_throttles import lift_throttles, set_throttles
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
 from controller.process.wording import counted
 from metadata_store.errors import NotConnected, OutcomeUnknown
+from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX
 from state_machines.decisions.plan_progress import Progress, ReassignPlan, Status, advance, counts, reverted, stopped
 from state_machines.decisions.reassignment import rewrites
 from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
-from state_machines.procedures.outcome import Done, Outcome, Wait
+from state_machines.procedures.outcome import Done, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
 
 log = logging.getLogger("regent.procedures")
@@ -37,11 +39,16 @@ _encoder = msgspec.json.Encoder()
 
 
 class PlanCommand(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An operator's change of a plan; what is None stays. ``stop``: nothing further begins."""
+    """An operator's change of a plan; what is None stays. ``stop``: nothing further begins.
+
+    ``held``: the role is given back; a plan that is resumed is held no more.
+    """
 
     paused: bool | None = None
+    held: bool | None = None
     moves_max: int | None = None
     broker_moves_max: int | None = None
+    rate_bytes_per_s: int | None = None
     stop: bool = False
 
 
@@ -63,42 +70,50 @@ def demand(record: Record) -> Demand:
 
 async def move(env: KafkaEnv, record: Record) -> Outcome | Effect:
     """Begins as many moves as the caps allow, and waits for those under way."""
-    c, plan = env.controller, plan_of(record)
-    found = advance(plan, c.cluster, c.daemons)
-    return _outcome(env, plan, found, record.pid)
+    return await _looked_at(env, record, plan_of(record))
 
 
 async def take_back(env: KafkaEnv, record: Record) -> Outcome | Effect:
     """Gives every partition that the plan moved, or moves, its original replicas; other clients' moves stay."""
-    c, plan = env.controller, plan_of(record)
-    found = advance(reverted(plan), c.cluster, c.daemons)
-    return _outcome(env, plan, found, record.pid)
+    return await _looked_at(env, record, reverted(plan_of(record)))
 
 
-def _outcome(env: KafkaEnv, plan: ReassignPlan, found: Progress, pid: int) -> Outcome | Effect:
-    """Stores what was found, with the moves that begin, and looks again: at once, or after an event or a while."""
-    data = encode_plan(found.plan)
+async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outcome | Effect:
+    """Stores each finding before the next is made; then begins moves, or waits for an event or a while.
+
+    Throttles are in force before the first move begins, and gone before the plan ends.
+    """
+    stored, c = plan_of(record), env.controller
+    if plan != stored:
+        return Wait(env.now_ms(), encode_plan(plan))
+    found = advance(plan, c.cluster, c.daemons, env.unwritable)
+    expected = found.plan if found.is_over else plan
+    throttled = await (lift_throttles(env, expected) if found.is_over else set_throttles(env, expected))
+    if isinstance(throttled, Retry):
+        return throttled
+    if throttled != expected:
+        return Wait(env.now_ms(), encode_plan(throttled))
     if found.begins:
-        return Effect(Wait(env.now_ms(), data), partial(_begin, env, found, pid))
-    if found.plan != plan:
-        return Wait(env.now_ms(), data)
+        return Effect(Wait(env.now_ms(), encode_plan(found.plan)), partial(_begin, env, found, record.pid))
+    if found.plan != stored:
+        return Wait(env.now_ms(), encode_plan(found.plan))
     if found.is_over:
         return Done(sentence(plan).encode())
-    return Wait(env.now_ms() + LOOK_AGAIN_MS, data, durable=False)
+    return Wait(env.now_ms() + LOOK_AGAIN_MS, record.data, durable=False)
 
 
-async def _begin(env: KafkaEnv, found: Progress, pid: int, change: Change) -> bool:
+async def _begin(env: KafkaEnv, found: Progress, pid: int, change: Change) -> str | None:
     c = env.controller
     changes = rewrites(c.cluster, found.begins)
-    if not await rewrite_with_record(env, changes, change):
-        return False
+    if (why_not := await rewrite_with_record(env, changes, change)) is not None:
+        return why_not
     why = f"pid={pid} reassign: {counted(len(found.begins), 'partition')} begun"
     log.info("%s; %s", why, sentence(found.plan))
     try:
         await go_on(c, sorted(found.begins), why, again=True)
     except (NotConnected, OutcomeUnknown):  # the plan is written: the moves go on once the connection is back
         c.queue.signal(EventKind.RESUME_REASSIGNMENTS)
-    return True
+    return None
 
 
 def sentence(plan: ReassignPlan) -> str:
@@ -116,13 +131,19 @@ def command(record: Record, data: bytes) -> bytes:
     plan = plan_of(record)
     given = {
         "paused": wanted.paused,
+        "held": False if wanted.paused is False else wanted.held,
         "moves_max": wanted.moves_max,
         "broker_moves_max": wanted.broker_moves_max,
+        "rate_bytes_per_s": wanted.rate_bytes_per_s,
     }
     for name in ("moves_max", "broker_moves_max"):
         value = getattr(wanted, name)
         if value is not None and value < 1:
             raise Refused(f"{name} is {value}, it must be at least 1: pause the plan where nothing further shall begin")
+    if wanted.rate_bytes_per_s is not None and not 0 <= wanted.rate_bytes_per_s <= RATE_BYTES_PER_S_MAX:
+        raise Refused(
+            f"rate_bytes_per_s is {wanted.rate_bytes_per_s}: give 0 for none, or at most {RATE_BYTES_PER_S_MAX}"
+        )
     changed = msgspec.structs.replace(plan, **{name: value for name, value in given.items() if value is not None})
     return encode_plan(stopped(changed) if wanted.stop else changed)
 

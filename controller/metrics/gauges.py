@@ -61,6 +61,10 @@ class Gauges:
     under_min_isr_partitions: int = 0
     preferred_replica_imbalance: int = 0
     reassigning_partitions: int = 0
+    procedures: int = 0
+    procedures_stuck: int = 0
+    procedures_unusable: int = 0
+    procedures_stand_still: bool = False
     topics: int = 0
     partitions: int = 0
     topics_to_delete: int = 0

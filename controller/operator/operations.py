@@ -56,6 +56,7 @@ class Operations:
         self._begin()  # again: another operation may have begun meanwhile
         if request.dry_run:
             steps = [
+                "pause reassign plans, and lift their throttles",
                 "set the role flag to brokers",
                 "refuse brokers' requests, handle waiting events, propagate them to every broker",
                 "restore the ACL of /controller_epoch, where daemons locked it",

@@ -86,7 +86,8 @@ def _detail(record: Record) -> str:
         plan = reassign.plan_of(record)
     except msgspec.DecodeError:
         return ""
-    return f"{reassign.sentence(plan)}{'; paused' if plan.paused else ''}{'; taken back' if plan.reverting else ''}"
+    marks = [name for name, holds in (("paused", plan.paused or plan.held), ("taken back", plan.reverting)) if holds]
+    return "; ".join((reassign.sentence(plan), *marks))
 
 
 def _time(ms: int) -> datetime | None:

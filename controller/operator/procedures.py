@@ -16,7 +16,7 @@ from controller.kinds import reassign
 from controller.kinds.environment import KafkaEnv
 from controller.operator.procedure_items import move_items, planned, procedure_item, unreadable_item
 from controller.procedures import requests
-from controller.procedures.engine import Engine
+from controller.procedures.engine import DATA_BYTES_MAX, Engine
 from controller.role import own_znodes as own
 from controller.term.procedures import KINDS
 from controller.term.term import Term
@@ -37,10 +37,17 @@ BY_NAME: Final = {kind.name: kind for kind in KINDS}
 class ProcedureView:
     """The procedures of a daemon: of its engine while it is active, of the store otherwise."""
 
-    def __init__(self, daemon: Daemon, term: Callable[[], Term | None], remedy: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        daemon: Daemon,
+        term: Callable[[], Term | None],
+        remedy: Callable[[], str],
+        cluster_id: Callable[[], str | None],
+    ) -> None:
         self._daemon = daemon
         self._term = term
         self._remedy = remedy
+        self._cluster_id = cluster_id
 
     # -- reading
 
@@ -108,22 +115,35 @@ class ProcedureView:
     async def apply(self, request: ReassignRequest, principal: str) -> Procedure:
         """Starts a plan, or judges it in a dry run; refuses one that the cluster does not match."""
         term = self._active()
+        present = self._cluster_id()
+        if request.cluster_id and present and request.cluster_id != present:
+            raise Refused(f"the plan is for cluster {request.cluster_id}, and this is {present}", "plan again here")
         names = [(move.topic, move.partition) for move in request.moves]
         rows = {name: row for name in names if (row := term.cluster.find(*name)) is not None}
         origins = {name: term.cluster.rows[row].assignment.replicas for name, row in rows.items()}
         plan = ReassignPlan(
-            planned(request.moves, origins), request.moves_max, request.broker_moves_max, paused=request.paused
+            planned(request.moves, origins),
+            request.moves_max,
+            request.broker_moves_max,
+            paused=request.paused,
+            rate_bytes_per_s=request.rate_bytes_per_s,
         )
         caller = Caller(principal=principal, client="regent", reason=request.reason, nonce=request.nonce)
         known = term.procedures.engine_or_none
         if known is None or known.pid_of(caller) is None:
-            found = list(islice(faults(plan, term.cluster, term.controller.daemons), FAULTS_SHOWN))
+            found = list(
+                islice(faults(plan, term.cluster, term.controller.daemons, term.controller.cordoned), FAULTS_SHOWN)
+            )
             if found:
                 raise Refused(f"the plan does not match the cluster: {'; '.join(found)}", "make a new plan")
+        data = reassign.encode_plan(plan)
+        if len(data) > DATA_BYTES_MAX:
+            why = f"the plan has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored"
+            raise Refused(why, "limit it to some topics with --topic, and apply several plans")
         if request.dry_run:
             return Procedure(pid=0, kind=reassign.NAME, state="planned", detail=reassign.sentence(plan))
         engine = self._engine(term)
-        pid = await self._requested(engine.submit(reassign.NAME, reassign.encode_plan(plan), caller))
+        pid = await self._requested(engine.submit(reassign.NAME, data, caller))
         return procedure_item(engine.records[pid], BY_NAME)
 
     async def command(self, pid: int, command: ReassignCommand) -> Procedure:

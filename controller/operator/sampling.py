@@ -15,6 +15,7 @@ from controller.role.mode import Mode
 from controller.term.dispatch import controller_state
 from controller.term.term import Term
 from metadata_store.port import ConnectionState
+from state_machines.procedures.kernel import is_stuck
 
 MODES: Final = {
     Mode.CONNECTING: gauge.ShownMode.STARTING,
@@ -90,8 +91,13 @@ def lease_part(daemon: Daemon) -> float:
 def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) -> Gauges:
     """Adds the values of the model to those of every mode."""
     cluster = term.cluster
+    live, stuck, unusable = _procedures(term)
     return replace(
         base,
+        procedures=live,
+        procedures_stuck=stuck,
+        procedures_unusable=unusable,
+        procedures_stand_still=term.procedures.engine_or_none is None,
         controller_epoch=term.claim.epoch,
         event_queue_size=len(term.queue),
         brokers={
@@ -113,3 +119,12 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
         topics_ineligible_to_delete=deletions.ineligible_topics,
         replicas_ineligible_to_delete=deletions.ineligible_replicas,
     )
+
+
+def _procedures(term: Term) -> tuple[int, int, int]:
+    """Counts procedures that have not ended, those of them that are stuck, and records that cannot be used."""
+    engine = term.procedures.engine_or_none
+    if engine is None:
+        return 0, 0, 0
+    live = [record for record in engine.records.values() if not record.state.is_final]
+    return len(live), sum(map(is_stuck, live)), len(engine.unusable)

@@ -26,6 +26,7 @@ from controller.http.ports import (
 )
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.metrics.gauges import Gauges
+from controller.operator.cordons import CordonView
 from controller.operator.counts import Counts, partitions_of
 from controller.operator.explain import explain
 from controller.operator.items import (
@@ -74,7 +75,10 @@ class View:
         self._dial = dial or dial_for(daemon.settings)
         self._operations = Operations(daemon, self._dial, through_tls(release_of, daemon.settings.zookeeper))
         self._lines_dropped = lines_dropped
-        self.procedures = ProcedureView(daemon, self._term, self._active_daemon)
+        self.cordons = CordonView(self._active)
+        self.procedures = ProcedureView(
+            daemon, self._term, self._active_daemon, lambda: self.status_reader.role_status.cluster_id
+        )
 
     async def keep_fresh(self) -> None:
         """Reads ZooKeeper twice a second until cancelled."""
@@ -157,6 +161,10 @@ class View:
         leaving = cluster.shutting_down
         found = {b: broker_item(live, b in leaving, counts, lags.get(b)) for b, live in cluster.brokers.items()}
         found |= {b: dead_broker_item(b, counts) for b in counts.hosts.keys() - cluster.brokers.keys()}
+        term = self._term()
+        cordoned = term.controller.cordoned if term is not None else frozenset()
+        for broker in cordoned & found.keys():
+            found[broker] = found[broker].model_copy(update={"cordoned": True})
         return [item for _, item in sorted(found.items())]
 
     def describe_broker(self, broker: int) -> models.Broker:
@@ -277,6 +285,13 @@ class View:
         if term is not None:
             return term.cluster
         return shadow.tracker.model if shadow is not None and self._daemon.mode is Mode.SHADOW else None
+
+    def _active(self) -> Term:
+        """Returns the active term; raises :class:`NotActive`."""
+        term = self._term()
+        if term is None:
+            raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._active_daemon())
+        return term
 
     def _active_daemon(self) -> str:
         """Names the daemon that does hold the role, as a remedy."""

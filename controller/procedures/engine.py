@@ -20,17 +20,19 @@ from controller.procedures.kinds import Env, Kind, Kinds
 from controller.procedures.requests import Abort, Bypass, Command, Pending, Refused, Request, Submit
 from controller.procedures.running import LockItem, Running
 from controller.procedures.steps import Steps
-from metadata_store.records.port import RecordStore
+from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Act, Change
-from state_machines.procedures.outcome import Children, Failed, Outcome, Wait, Yield
+from state_machines.procedures.outcome import Children, Failed, Outcome, Retry, Wait, Yield
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.recovery import load
 
 TURN_S_MAX: Final = 0.05
 """Time after which a turn begins no further step: other events of the queue wait for its end."""
-DATA_BYTES_MAX: Final = 256 * 1024
+DATA_BYTES_MAX: Final = 192 * 1024
 """Bytes of the message of a submitted procedure."""
+CHANGE_BYTES_MAX: Final = 384 * 1024
+"""Bytes of messages and results that one step writes. With a full group, and as base64, they fit into a request."""
 PIDS: Final = 1_000
 """Pids that are reserved together."""
 REQUESTS_MAX: Final = 1_000
@@ -138,7 +140,7 @@ class Engine(Generic[Env]):
         conflicts = self._running.restore(found)
         self.unusable = {**found.unusable, **conflicts, **{one.pid: one.why for one in stored.damaged}}
         self._next_pid = self._pids_end = stored.last_pid + 1
-        self._running.waiting.arm()
+        self._running.waiting.arm(self._results.next_ms)
         self._wanted()
 
     async def turn(self) -> None:
@@ -146,7 +148,16 @@ class Engine(Generic[Env]):
 
         Raises ``StoreFailed`` and the errors of ``ends``: the engine is of no use any more.
         """
-        running, group = self._running, Group()
+        group = Group()
+        try:
+            await self._turn(group)
+        except BaseException as error:
+            stopped = Refused(f"the daemon stops, or its term ended ({error}): try again")
+            group.refuse(error if isinstance(error, Refused | StoreFailed) else stopped)
+            raise
+
+    async def _turn(self, group: Group) -> None:
+        running = self._running
         running.resume(running.waiting.due())
         roots = self._results.take_due(self._now_ms(), RECORDS_MAX)
         if roots:
@@ -159,7 +170,7 @@ class Engine(Generic[Env]):
                 break
             await self._run(entry, group)
         await self._write(group)
-        running.waiting.arm()
+        running.waiting.arm(self._results.next_ms)
         if self._requests or running.scheduler.is_busy:
             self._wanted()
 
@@ -176,13 +187,19 @@ class Engine(Generic[Env]):
         return await pending.response
 
     async def _carry_out(self, group: Group) -> None:
-        await self._reserve(len(self._requests))
-        while self._requests and not group.is_full:
+        count = len(self._requests)
+        await self._reserve(count)
+        for _ in range(count):  # others may have come while pids were reserved: they wait for the next turn
+            if group.is_full:
+                break
             pending = self._requests.popleft()
             try:
                 change, pid = self._decide(pending.request)
             except Refused as refused:
                 pending.refuse(refused)
+            except Exception as error:
+                pending.refuse(error)
+                raise
             else:
                 self._stage(group, Decided(change, pending=pending, pid=pid))
 
@@ -240,23 +257,38 @@ class Engine(Generic[Env]):
         outcome, write = await self._steps.run(record, act)
         if isinstance(outcome, Children):
             outcome = await self._family(record, outcome)
-        change = self._changed(record, act, outcome)
+        drawn = self._changed(record, act, outcome)
+        change = self._bounded(record, act, drawn)
         until_ms = outcome.until_ms if isinstance(outcome, Wait) else 0
         decided = Decided(change, entry, until_ms=until_ms, again=isinstance(outcome, Yield))
-        if write is None or isinstance(outcome, Failed):
+        if write is None or isinstance(outcome, Failed) or change is not drawn:
             self._stage(group, decided)
             return
         await self._write(group)
-        applied = await self._steps.write(write, change, pid)
-        self._running.enter(decided if applied else Decided(Change(), entry, again=True))
+        why_not = await self._steps.write(write, change, pid)
+        if why_not is None:
+            self._running.enter(decided)
+        else:
+            self._stage(group, Decided(self._changed(record, act, Retry(why_not)), entry))
+
+    def _bounded(self, record: Record, act: Act, change: Change) -> Change:
+        """Fails a step whose records are larger than a transaction of the store may be."""
+        size = sum(len(put.data) + len(put.result) for put in change.puts)
+        if size <= CHANGE_BYTES_MAX:
+            return change
+        why = f"its records have {size} bytes, one step may write {CHANGE_BYTES_MAX}"
+        return self._changed(record, act, Retry(why) if act is Act.UNDO else Failed(why))
 
     def _changed(self, record: Record, act: Act, outcome: Outcome) -> Change:
         if isinstance(outcome, Yield):
             return Change()
+        holds = self._kinds[record.kind].holds_locks and not record.locked
+        if holds and isinstance(outcome, Wait):
+            outcome = outcome._replace(durable=True)  # the lock is kept over restarts from now on
         if act is Act.UNDO:
             return self._procedures.undone(record.pid, outcome, self._now_ms())
         change = self._procedures.executed(record.pid, outcome, self._now_ms())
-        if record.locked or not self._kinds[record.kind].holds_locks:
+        if not holds:
             return change
         return change._replace(puts=tuple(_locked(put) if put.pid == record.pid else put for put in change.puts))
 
@@ -290,15 +322,9 @@ class Engine(Generic[Env]):
 
     async def _write(self, group: Group) -> None:
         """Writes a group and enters it; the group is empty afterwards."""
-        decided, puts, deletes = group.take()
-        try:
-            if puts or deletes:
-                await self._store.write(puts, deletes)
-        except Exception as error:
-            for one in decided:
-                one.refuse(error)
-            raise
-        for one in decided:
+        if group.puts or group.deletes:
+            await self._store.write(group.puts, group.deletes)
+        for one in group.take():
             self._running.enter(one)
 
 

@@ -11,7 +11,7 @@ from state_machines.procedures.record import Record
 
 RECORDS_MAX: Final = 400
 """Records that one turn writes, before the last change is added; a ZooKeeper multi has room for 500."""
-BYTES_MAX: Final = 256 * 1024
+BYTES_MAX: Final = 128 * 1024
 """Bytes of messages and results that one turn writes, before the last change is added."""
 
 
@@ -49,6 +49,16 @@ class Group:
         self._bytes = 0
 
     @property
+    def puts(self) -> list[Record]:
+        """Returns the records to write."""
+        return list(self._puts.values())
+
+    @property
+    def deletes(self) -> list[int]:
+        """Returns the pids of the records to delete."""
+        return list(self._deletes)
+
+    @property
     def is_full(self) -> bool:
         """Checks whether the next change goes into another transaction."""
         return max(len(self._decided), len(self._puts) + len(self._deletes)) >= RECORDS_MAX or self._bytes >= BYTES_MAX
@@ -63,8 +73,13 @@ class Group:
             self._puts.pop(pid, None)
             self._deletes[pid] = None
 
-    def take(self) -> tuple[list[Decided], list[Record], list[int]]:
-        """Removes and returns the changes, and the records to write and to delete."""
-        found = self._decided, list(self._puts.values()), list(self._deletes)
+    def take(self) -> list[Decided]:
+        """Removes and returns the changes, whose records are written."""
+        found = self._decided
         self._decided, self._puts, self._deletes, self._bytes = [], {}, {}, 0
         return found
+
+    def refuse(self, why: Exception) -> None:
+        """Refuses the requests of changes that were not written."""
+        for one in self._decided:
+            one.refuse(why)

@@ -20,11 +20,11 @@ Env = TypeVar("Env")
 class Effect(NamedTuple):
     """A step whose record is written in one transaction with the znodes that it changes.
 
-    ``write`` writes both; it returns False where another writer was first: nothing was written, the step is repeated.
+    ``write`` writes both and returns None, or returns why nothing was written: the step is repeated after a pause.
     """
 
     outcome: Outcome
-    write: Callable[[Change], Awaitable[bool]]
+    write: Callable[[Change], Awaitable[str | None]]
 
 
 Execute: TypeAlias = Callable[[Env, Record], Awaitable[Outcome | Effect]]

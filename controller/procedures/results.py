@@ -32,6 +32,7 @@ class Results:
         self._ended: deque[_Due] = deque()
         self._fetched: deque[_Due] = deque()
         self._kept: set[int] = set()
+        self._noted: set[int] = set()
         self._waiters: dict[int, list[asyncio.Future[Record]]] = {}
 
     def pid_of(self, caller: Caller) -> int | None:
@@ -53,13 +54,22 @@ class Results:
 
     def fetched(self, pid: int, now_ms: int) -> None:
         """Notes that a caller has the result: it is kept for a shorter time."""
-        self._fetched.append(_Due(now_ms + FETCHED_KEPT_MS, pid))
+        if pid in self._kept and pid not in self._noted:
+            self._noted.add(pid)
+            self._fetched.append(_Due(now_ms + FETCHED_KEPT_MS, pid))
 
     def wait(self, pid: int) -> asyncio.Future[Record]:
         """Returns a future of the record as it has ended."""
         future: asyncio.Future[Record] = asyncio.get_running_loop().create_future()
-        self._waiters.setdefault(pid, []).append(future)
+        waiters = self._waiters.setdefault(pid, [])
+        waiters.append(future)
+        future.add_done_callback(lambda done: _remove(waiters, done))
         return future
+
+    @property
+    def next_ms(self) -> int:
+        """Returns when the next result goes, 0 where none is kept."""
+        return min((due[0].at_ms for due in (self._fetched, self._ended) if due), default=0)
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
         """Removes and returns at most ``count_max`` roots whose results go now."""
@@ -69,6 +79,7 @@ class Results:
                 pid = due.popleft().pid
                 if pid in self._kept:
                     self._kept.discard(pid)
+                    self._noted.discard(pid)
                     found.append(pid)
         return found
 
@@ -87,3 +98,9 @@ class Results:
 
     def _too_many(self, due: deque[_Due]) -> bool:
         return due is self._ended and len(self._kept) > RESULTS_MAX
+
+
+def _remove(waiters: list[asyncio.Future[Record]], done: asyncio.Future[Record]) -> None:
+    """Removes a caller that stopped waiting before the procedure ended."""
+    if done in waiters:
+        waiters.remove(done)

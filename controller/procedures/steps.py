@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Generic
 
 from controller.procedures.kinds import Effect, Env, Kinds
+from metadata_store.errors import ZooKeeperError
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.kernel import Act, Change
 from state_machines.procedures.outcome import Children, Failed, Next, Outcome, Retry, Yield
@@ -17,7 +18,7 @@ log = logging.getLogger("regent.procedures")
 RAISES_MAX: Final = 10
 """Attempts of a step that raises; then its procedure fails."""
 
-Write = Callable[[Change], Awaitable[bool]]
+Write = Callable[[Change], Awaitable[str | None]]
 
 
 class Steps(Generic[Env]):
@@ -62,14 +63,14 @@ class Steps(Generic[Env]):
             return Failed(f"step {step.name} names step {outcome.step}, {kind.name} has {len(kind.steps)}"), None
         return outcome, write
 
-    async def write(self, write: Write, change: Change, pid: int) -> bool:
-        """Writes a change with its effect; returns whether that was applied.
+    async def write(self, write: Write, change: Change, pid: int) -> str | None:
+        """Writes a change with its effect; returns None where that was applied, else why it was not.
 
-        Raises ``StoreFailed`` where the write raised: whether the record is stored is not known.
+        Raises ``StoreFailed`` where ZooKeeper failed: whether the record is stored is not known.
         """
         try:
             return await write(change)
         except self._ends:
             raise
-        except Exception as error:
-            raise StoreFailed(f"the write of pid {pid} raised {type(error).__name__}: {error}") from error
+        except ZooKeeperError as error:
+            raise StoreFailed(f"the write of pid {pid} failed: {type(error).__name__}: {error}") from error

@@ -75,15 +75,16 @@ class Waiting:
                 found.append(pid)
         return found
 
-    def arm(self) -> None:
-        """Sets the timer to the first deadline."""
+    def arm(self, also_ms: int = 0) -> None:
+        """Sets the timer to the first deadline, or to ``also_ms`` where that comes first (0: never)."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         while self._heap and self._is_stale():
             heappop(self._heap)
-        if self._heap:
-            delay_s = max(0, self._heap[0][0] - self._now_ms()) / 1000
+        first_ms = self._heap[0][0] if self._heap else also_ms
+        if first_ms:
+            delay_s = max(0, min(first_ms, also_ms or first_ms) - self._now_ms()) / 1000
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_due)
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from controller.handlers.broker_change import broker_change
 from controller.handlers.broker_settings import broker_settings
 from controller.handlers.config_change import config_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call
+from controller.handlers.cordon_change import cordon_change
 from controller.handlers.create_partitions import create_partitions
 from controller.handlers.create_topics import create_topics
 from controller.handlers.daemon_replicas import replace_daemons
@@ -112,6 +113,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
         unread(config_change), KafkaState.UNCLEAN_LEADER_ELECTION_ENABLE, reread=True, watch=Watched.CONFIG
     ),
     EventKind.ENDPOINT_CHANGE: Handling(unread(endpoint_change), reread=True, watch=Watched.ENDPOINT),
+    EventKind.CORDON_CHANGE: Handling(unread(cordon_change), reread=True, watch=Watched.CORDONS),
     EventKind.ACL_CHANGE: Handling(
         lambda c, e: acl_change(c, known=e.detail is not None), reread=True, watch=Watched.ACL_CHANGES
     ),

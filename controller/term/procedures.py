@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+from contextlib import suppress
 from typing import Final
+
+import anyio
+import msgspec
 
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
@@ -17,11 +20,14 @@ from controller.kinds import reassign
 from controller.kinds.environment import KafkaEnv
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
+from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.fencing.outcome import Fenced
 from metadata_store.records import port
 from metadata_store.records.zookeeper import ZooKeeperRecords
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 
 log = logging.getLogger("regent.procedures")
 
@@ -32,9 +38,18 @@ WAKES: Final = {EventKind.FINISH_REASSIGNMENTS: reassign.NAME, EventKind.BROKER_
 """Kinds of procedures that run again after an event."""
 
 
-def wall_ms() -> int:
-    """Returns the machine's time in milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
+HOLD: Final = msgspec.json.encode(reassign.PlanCommand(held=True))
+POLL_S: Final = 0.05
+
+
+def is_over(record: Record) -> bool:
+    """Checks whether a plan has ended, or is taken back: then it cannot be held."""
+    return record.state.is_final or record.state is State.FAILED
+
+
+def _is_throttled(engine: Engine[KafkaEnv], pid: int) -> bool:
+    record = engine.records.get(pid)
+    return record is not None and not record.state.is_final and bool(reassign.plan_of(record).throttles)
 
 
 class TermProcedures:
@@ -44,6 +59,7 @@ class TermProcedures:
         self.unavailable = "procedures are not loaded yet: try again"
         self._controller = controller
         self._engine: Engine[KafkaEnv] | None = None
+        self._loads_later = False
 
     @property
     def engine(self) -> Engine[KafkaEnv]:
@@ -62,7 +78,7 @@ class TermProcedures:
         c = self._controller
         records = ZooKeeperRecords(c.zk, c.fence, own.PROCEDURES, c.connected)
         engine = Engine(
-            KafkaEnv(c, records, wall_ms),
+            KafkaEnv(c, records, wall_ms, {}),
             KINDS,
             records,
             wanted=lambda: c.queue.signal(EventKind.PROCEDURES),
@@ -72,7 +88,9 @@ class TermProcedures:
         )
         try:
             await engine.load()
-        except port.StoreFailed as failed:
+        except (Fenced, TermEnded, SessionLost):
+            raise
+        except Exception as failed:
             self._fail(failed)
             return
         self._engine = engine
@@ -88,6 +106,30 @@ class TermProcedures:
             await self._engine.turn()
         except port.StoreFailed as failed:
             self._fail(failed)
+
+    async def hold(self, within_s: float) -> list[str]:
+        """Pauses plans and lifts their throttles before the role is given back; returns a sentence for what remains.
+
+        Held plans stay so until an operator resumes them.
+        """
+        engine = self._engine
+        if engine is None:
+            return [f"{self.unavailable}: plans, and their throttles, stay as they are"]
+        going_back = [pid for pid, record in engine.records.items() if record.state is State.FAILED]
+        live = [pid for pid, record in engine.records.items() if record.kind == reassign.NAME and not is_over(record)]
+        with anyio.move_on_after(within_s), suppress(Refused, port.StoreFailed):
+            for pid in live:
+                await engine.command(pid, HOLD)
+            for _ in range(int(within_s / POLL_S)):
+                if not any(_is_throttled(engine, pid) for pid in live):
+                    break
+                await asyncio.sleep(POLL_S)
+        left = [pid for pid in live if _is_throttled(engine, pid)]
+        found = [f"plans {live} are paused: regent reassign resume, once regent has the role again"] if live else []
+        if going_back:
+            found.append(f"plans {going_back} are being taken back, and go on when regent has the role again")
+        left += [pid for pid in going_back if _is_throttled(engine, pid)]
+        return found + ([f"throttles of plans {left} are still in force: kafka-configs removes them"] if left else [])
 
     def handled(self, kind: EventKind) -> None:
         """Wakes the procedures that an event may let go on."""
@@ -105,7 +147,9 @@ class TermProcedures:
             raise Fenced(str(failed)) from failed
         self._stop(Refused(f"procedures stand still: {failed}"))
         log.error("%s; the cluster is controlled without them, they are loaded again in %d s", failed, LOAD_AGAIN_S)
-        self._controller.spawn(self._load_later())
+        if not self._loads_later:
+            self._loads_later = True
+            self._controller.spawn(self._load_later())
 
     def _stop(self, why: Refused) -> None:
         self.unavailable = str(why)
@@ -115,4 +159,5 @@ class TermProcedures:
 
     async def _load_later(self) -> None:
         await asyncio.sleep(LOAD_AGAIN_S)
+        self._loads_later = False
         self._controller.queue.signal(EventKind.PROCEDURES)

@@ -8,6 +8,7 @@ from typing import Final
 
 from metadata_store import paths
 from metadata_store.nodes.acl_nodes import CHANGES as ACL_CHANGES
+from metadata_store.nodes.cordon_node import PATH as CORDONS
 from metadata_store.nodes.endpoint_znode import endpoint_path
 from metadata_store.port import WatchEvent, WatchKind
 
@@ -25,6 +26,7 @@ class Watched(Enum):
     PREFERRED_ELECTION = auto()
     CONFIG = auto()
     ENDPOINT = auto()
+    CORDONS = auto()
     ACL_CHANGES = auto()
     STATE = auto()
     MALFORMED_STATE = auto()
@@ -37,6 +39,7 @@ _SINGLE: Final[Mapping[str, Watched]] = {
     paths.REASSIGN_PARTITIONS: Watched.REASSIGNMENT,
     paths.LOG_DIR_EVENTS: Watched.LOG_DIR_EVENTS,
     paths.PREFERRED_ELECTION: Watched.PREFERRED_ELECTION,
+    CORDONS: Watched.CORDONS,
 }
 
 

@@ -8,7 +8,14 @@ from typing import Final
 
 from msgspec import Struct
 
-from state_machines.admin_rules.create_topics import Refused, TopicError, TopicRefusal, check_numbers, spread
+from state_machines.admin_rules.create_topics import (
+    Refused,
+    TopicError,
+    TopicRefusal,
+    check_numbers,
+    spread,
+    uncordoned,
+)
 from state_machines.model.types import Assignment, TopicAssignment
 
 Replicas = tuple[int, ...]
@@ -32,24 +39,32 @@ def judge_growth(
     marked: bool,
     spare: int,
     again: bool = False,
+    cordoned: Collection[int] = frozenset(),
 ) -> dict[int, Assignment] | TopicRefusal:
     """Returns the partitions to add, or the refusal.
 
     ``topic`` is its znode, ``marked`` whether it waits for its deletion, ``spare`` how many partitions the request may
     still create. ``again``: an earlier attempt may have added them; then a topic as wanted gets none and is no error.
+    ``cordoned``: brokers that are not chosen; given assignments may name them.
     """
     if marked:
         return TopicRefusal(TopicError.INVALID_TOPIC, "The topic is queued for deletion.")
     if topic is None:
         return TopicRefusal(TopicError.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{wanted.name}' does not exist.")
     try:
-        return _judged(wanted, topic, brokers, spare, again=again)
+        return _judged(wanted, topic, brokers, spare, cordoned, again=again)
     except Refused as refused:
         return refused.refusal
 
 
 def _judged(
-    wanted: WantedGrowth, topic: TopicAssignment, brokers: Mapping[int, str | None], spare: int, *, again: bool
+    wanted: WantedGrowth,
+    topic: TopicAssignment,
+    brokers: Mapping[int, str | None],
+    spare: int,
+    cordoned: Collection[int],
+    *,
+    again: bool,
 ) -> dict[int, Assignment]:
     if any(assignment.adding or assignment.removing for assignment in topic.partitions.values()):
         why = f"A partition reassignment is in progress for the topic '{wanted.name}'."
@@ -70,9 +85,10 @@ def _judged(
         placed = _given(wanted.assignments, present, added, factor, brokers)
         check_numbers(added, factor, factor, spare)
     else:
-        check_numbers(added, factor, len(brokers), spare)
-        at = _index_from(sorted(brokers), first.replicas[0])
-        placed = spread(brokers, added, factor, at, at, present)
+        free = uncordoned(brokers, cordoned)
+        check_numbers(added, factor, len(free), spare, len(brokers) - len(free))
+        at = _index_from(sorted(free), first.replicas[0])
+        placed = spread(free, added, factor, at, at, present)
     return {p: Assignment(replicas) for p, replicas in placed.items()}
 
 

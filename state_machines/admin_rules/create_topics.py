@@ -101,10 +101,11 @@ class NewTopic(Struct, frozen=True, gc=False):
 class TopicContext(Struct):
     """The state of the cluster that topics are judged against.
 
-    ``brokers``: rack by id of all that are registered. ``daemons``: ids that host no replica. ``existing``: names that
-    brokers show. ``found``: names that ZooKeeper has, though no broker shows them; ``marked``: those that wait for
-    their deletion. ``spare``: partitions that the request may still create. ``policy``: why no topic is created at all.
-    ``remote_storage``: whether brokers have tiered storage. Both are None where that is not known yet.
+    ``brokers``: rack by id of all that are registered; ``cordoned`` ones are not chosen. ``daemons``: ids that host no
+    replica. ``existing``: names that brokers show. ``found``: names that ZooKeeper has, though no broker shows them;
+    ``marked``: those that wait for their deletion. ``spare``: partitions that the request may still create. ``policy``:
+    why no topic is created at all. ``remote_storage``: whether brokers have tiered storage. Both are None where that is
+    not known yet.
     """
 
     brokers: Mapping[int, str | None]
@@ -117,6 +118,7 @@ class TopicContext(Struct):
     spare: int = PARTITIONS_MAX
     policy: str | None = ""
     remote_storage: bool | None = True
+    cordoned: Collection[int] = frozenset()
 
 
 def judge_topic(context: TopicContext, wanted: WantedTopic, start: int, shift: int) -> NewTopic | TopicRefusal:
@@ -173,19 +175,30 @@ def _placed(context: TopicContext, wanted: WantedTopic, start: int, shift: int) 
         raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_PARTITIONS)
     if factor is None:
         raise Refused(TopicError.REQUEST_TIMED_OUT, UNKNOWN_FACTOR)
-    check_numbers(count, factor, len(context.brokers), context.spare)
-    drawn = len(context.brokers)
-    return spread(context.brokers, count, factor, start % drawn, shift % drawn)
+    brokers = uncordoned(context.brokers, context.cordoned)
+    check_numbers(count, factor, len(brokers), context.spare, len(context.brokers) - len(brokers))
+    drawn = len(brokers)
+    return spread(brokers, count, factor, start % drawn, shift % drawn)
 
 
-def check_numbers(count: int, factor: int, brokers: int, spare: int) -> None:
-    """Checks whether ``count`` partitions with ``factor`` replicas can be placed on so many brokers."""
+def uncordoned(brokers: Mapping[int, str | None], cordoned: Collection[int]) -> Mapping[int, str | None]:
+    """Returns the brokers on which replicas may be placed."""
+    return {broker: rack for broker, rack in brokers.items() if broker not in cordoned} if cordoned else brokers
+
+
+def check_numbers(count: int, factor: int, brokers: int, spare: int, cordoned: int = 0) -> None:
+    """Checks whether ``count`` partitions with ``factor`` replicas can be placed on so many brokers.
+
+    ``cordoned``: brokers that are registered besides.
+    """
     if count <= 0:
         raise Refused(TopicError.INVALID_PARTITIONS, "Number of partitions must be larger than 0.")
     if factor <= 0:
         raise Refused(TopicError.INVALID_REPLICATION_FACTOR, "Replication factor must be larger than 0.")
     if factor > brokers:
         why = f"Replication factor: {factor} larger than available brokers: {brokers}."
+        if cordoned:
+            why += f" {cordoned} more are cordoned: see 'regent list brokers'."
         raise Refused(TopicError.INVALID_REPLICATION_FACTOR, why)
     if count > spare:
         why = f"{count} partitions: a request may create {PARTITIONS_MAX} together"

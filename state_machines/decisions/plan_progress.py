@@ -14,12 +14,24 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from state_machines.decisions.reassignment import NOT_LIVE, NotReassigned, ReassignmentRequest, is_complete, judge
+from state_machines.admin_rules.throttles import Throttle
+from state_machines.decisions.reassignment import (
+    LAST_IN_SYNC,
+    NOT_LIVE,
+    NotReassigned,
+    ReassignmentRequest,
+    is_complete,
+    judge,
+)
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 
 TOPICS_MAX: Final = 450
 """Topic znodes that are written together: one multi, with the plan's record."""
+
+BYTES_MAX: Final = 300_000
+"""Bytes of the topic znodes that are written together, unless it is one."""
+EMPTY: Final[Mapping[str, str]] = {}
 
 GONE: Final = "the partition was deleted"
 ELSEWHERE: Final = "another client reassigned the partition"
@@ -38,6 +50,8 @@ class Status(IntEnum):
     STOPPED = 5
 
 
+PASSING: Final = frozenset({NOT_LIVE, LAST_IN_SYNC})
+"""Refusals for which a move waits: they pass by themselves."""
 ENDED: Final = frozenset({Status.DONE, Status.SUPERSEDED, Status.REFUSED, Status.STOPPED})
 
 
@@ -57,7 +71,9 @@ class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     """The stored message of a plan. ``reverting``: begun and finished moves are taken back.
 
     ``moves_max``: moves under way in the cluster; ``broker_moves_max``: replicas that one broker receives at a time.
-    Reassignments of other clients count.
+    Reassignments of other clients count. ``rate_bytes_per_s``: the throttle of each broker and direction, 0 without;
+    ``rate_in_force``: the one that was written; ``throttles``: what stood there before. ``held``: paused and without a
+    throttle, because the role was given back.
     """
 
     moves: tuple[PlannedMove, ...]
@@ -65,6 +81,10 @@ class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     broker_moves_max: int = 10
     paused: bool = False
     reverting: bool = False
+    rate_bytes_per_s: int = 0
+    rate_in_force: int = 0
+    throttles: tuple[Throttle, ...] = ()
+    held: bool = False
 
 
 class Progress(NamedTuple):
@@ -79,9 +99,14 @@ class Progress(NamedTuple):
         return all(move.status in ENDED for move in self.plan.moves)
 
 
-def advance(plan: ReassignPlan, cluster: Cluster, daemons: Collection[int]) -> Progress:
-    """Compares every move that has not ended with the model, and begins as many as the caps allow."""
-    window = _Window(plan, cluster, daemons)
+def advance(
+    plan: ReassignPlan, cluster: Cluster, daemons: Collection[int], unwritable: Mapping[str, str] = EMPTY
+) -> Progress:
+    """Compares every move that has not ended with the model, and begins as many as the caps allow.
+
+    ``unwritable``: topics whose znodes ZooKeeper refuses to write, and why; their moves are refused.
+    """
+    window = _Window(plan, cluster, daemons, unwritable)
     moves = tuple(move if move.status in ENDED else window.looked_at(move) for move in plan.moves)
     return Progress(replace(plan, moves=moves), window.begins)
 
@@ -90,7 +115,8 @@ def reverted(plan: ReassignPlan) -> ReassignPlan:
     """Returns the plan that takes back what was begun or finished; other clients' partitions stay as they are."""
     if plan.reverting:
         return plan
-    return replace(plan, moves=tuple(map(_taken_back, plan.moves)), reverting=True, paused=False)
+    moves = tuple(map(_taken_back, plan.moves))
+    return replace(plan, moves=moves, reverting=True, paused=False, held=False, rate_in_force=0)
 
 
 def stopped(plan: ReassignPlan) -> ReassignPlan:
@@ -113,8 +139,12 @@ def _taken_back(move: PlannedMove) -> PlannedMove:
 class _Window:
     """Counts moves under way, in all and by the broker that receives them, and begins others."""
 
-    def __init__(self, plan: ReassignPlan, cluster: Cluster, daemons: Collection[int]) -> None:
+    def __init__(
+        self, plan: ReassignPlan, cluster: Cluster, daemons: Collection[int], unwritable: Mapping[str, str] = EMPTY
+    ) -> None:
         self.begins: dict[int, Assignment] = {}
+        self._unwritable = unwritable
+        self._bytes = 0
         self._plan = plan
         self._cluster = cluster
         self._daemons = daemons
@@ -137,7 +167,7 @@ class _Window:
             return replace(move, status=Status.SUPERSEDED, why=ELSEWHERE)
         if written is None and replicas != move.origin:
             return replace(move, status=Status.SUPERSEDED, why=ELSEWHERE)
-        return move if self._plan.paused else self._begin(move, row, cancels=written is not None)
+        return move if self._plan.paused or self._plan.held else self._begin(move, row, cancels=written is not None)
 
     def _begun(self, move: PlannedMove, written: Assignment | None) -> PlannedMove:
         if written is None:
@@ -151,15 +181,18 @@ class _Window:
         return self._plan.reverting and written.target == move.origin
 
     def _begin(self, move: PlannedMove, row: int, *, cancels: bool) -> PlannedMove:
+        if (why := self._unwritable.get(move.topic)) is not None:
+            return replace(move, status=Status.REFUSED, why=why)
         back = cancels and not is_complete(self._cluster, row) and self._origin(row) == move.target
         target = None if back else move.target
         found = judge(self._cluster, ReassignmentRequest(row, target), self._daemons)
         if isinstance(found, NotReassigned):
-            if found.why == NOT_LIVE and not self._plan.reverting:
-                return replace(move, why=NOT_LIVE)
+            if found.why in PASSING and not self._plan.reverting:
+                return replace(move, why=found.why)
             return replace(move, status=Status.REFUSED, why=found.why)
-        if not self._has_room(move.topic, found.kept.adding, cancels=cancels):
+        if not self._has_room(row, found.kept.adding, cancels=cancels):
             return move
+        self._bytes += 0 if move.topic in self._topics else self._size(row)
         self._topics.add(move.topic)
         self._moving += not cancels
         self._receiving.update(found.kept.adding)
@@ -169,8 +202,15 @@ class _Window:
     def _origin(self, row: int) -> tuple[int, ...]:
         return self._cluster.reassigning[row].origin
 
-    def _has_room(self, topic: str, adding: Collection[int], *, cancels: bool) -> bool:
-        if topic not in self._topics and len(self._topics) >= TOPICS_MAX:
+    def _size(self, row: int) -> int:
+        """Returns the bytes of a topic's znode, at most."""
+        replicas = len(self._cluster.rows[row].assignment.replicas) + 2
+        return len(self._cluster.topics[self._cluster.rows[row].topic].rows) * (16 + 12 * replicas)
+
+    def _has_room(self, row: int, adding: Collection[int], *, cancels: bool) -> bool:
+        further = self._cluster.name(row).topic not in self._topics
+        full = len(self._topics) >= TOPICS_MAX or self._bytes + self._size(row) > BYTES_MAX
+        if further and self._topics and full:
             return False
         if cancels:
             return True
@@ -183,7 +223,9 @@ def counts(plan: ReassignPlan) -> Counter[Status]:
     return Counter(move.status for move in plan.moves)
 
 
-def faults(plan: ReassignPlan, cluster: Cluster, daemons: Collection[int]) -> Iterator[str]:
+def faults(
+    plan: ReassignPlan, cluster: Cluster, daemons: Collection[int], cordoned: Collection[int] = ()
+) -> Iterator[str]:
     """Yields why a plan cannot be applied: what the cluster has that the plan does not expect."""
     seen: set[TopicPartition] = set()
     for move in plan.moves:
@@ -200,6 +242,9 @@ def faults(plan: ReassignPlan, cluster: Cluster, daemons: Collection[int]) -> It
             yield f"{name} has replicas {present}, the plan expects {list(move.origin)}"
         else:
             found = judge(cluster, ReassignmentRequest(row, move.target), daemons)
+            avoided = [broker for broker in move.target if broker in cordoned and broker not in move.origin]
             if isinstance(found, NotReassigned):
                 yield f"{name} cannot have replicas {list(move.target)}: {found.why}"
+            elif avoided:
+                yield f"{name} cannot get a replica on {avoided}: cordoned, see regent uncordon"
         seen.add(name)

@@ -125,7 +125,7 @@ class Procedures:
                 waiting = replace(_stepped(old, step, data), state=State.WAITING)
                 return Change(puts=(waiting, *family), ready=tuple(one.pid for one in family))
             case Wait(until_ms, data, durable):
-                waiting = replace(old, data=data, deadline_ms=until_ms, state=State.WAITING_TIMEOUT)
+                waiting = replace(_onwards(old, data), deadline_ms=until_ms, state=State.WAITING_TIMEOUT)
                 return Change(puts=(waiting,) if durable else (), later=(pid,))
             case Done(result):
                 ended = replace(old, done=(*old.done, old.step), state=State.SUCCESS, result=result, error="")
@@ -143,7 +143,7 @@ class Procedures:
         if isinstance(outcome, Retry):
             return self._retried(old, outcome.error, State.FAILED)
         if isinstance(outcome, Wait):
-            waiting = replace(old, data=outcome.data, deadline_ms=outcome.until_ms)
+            waiting = replace(_onwards(old, outcome.data), deadline_ms=outcome.until_ms, error=old.error)
             return Change(puts=(waiting,) if outcome.durable else (), later=(pid,))
         left = replace(old, done=old.done[:-1], attempts=0)
         return self.submitted(left) if left.done else self._ended(replace(left, state=State.ROLLEDBACK))
@@ -156,8 +156,7 @@ class Procedures:
         root = self.latest(self.latest(pid).root)
         if root.state.is_final or root.state is State.FAILED or self._is_past_return(root):
             return None
-        ready = (root.pid,) if root.state is State.WAITING_TIMEOUT else ()
-        return Change(puts=(replace(root, aborted=True, updated_ms=now_ms),), ready=ready)
+        return Change(puts=(replace(root, aborted=True, updated_ms=now_ms),), ready=(root.pid,))
 
     def bypassed(self, pid: int, now_ms: int) -> Change | None:
         """Decides on a bypass: the procedure and its ancestors end without doing anything more.
@@ -215,6 +214,11 @@ class Procedures:
     def _ended(self, record: Record) -> Change:
         """Keeps a root for its caller, and removes a child; :meth:`apply` wakes its parent."""
         return Change(deletes=(record.pid,)) if record.parent else Change(puts=(record,))
+
+
+def _onwards(record: Record, data: bytes) -> Record:
+    """Returns the record with a message; another message than before means that the attempts were not in vain."""
+    return record if data == record.data else replace(record, data=data, attempts=0, error="")
 
 
 def _stepped(record: Record, step: int, data: bytes) -> Record:

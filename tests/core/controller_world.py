@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -348,6 +349,16 @@ def _cancel(waiting: asyncio.Future[None]) -> None:
     waiting.cancel()
 
 
+class _Wall:
+    """The wall clock of a world: it begins with the machine's, and goes with the loop's."""
+
+    def __init__(self) -> None:
+        self._since_ns = time.time_ns() - int(1e9 * asyncio.get_running_loop().time())
+
+    def time_ns(self) -> int:
+        return self._since_ns + int(1e9 * asyncio.get_running_loop().time())
+
+
 @asynccontextmanager
 async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> AsyncIterator[World]:
     """Boots a cluster, and kills its daemons in the end; ``changes`` are settings of the section ``controller``."""
@@ -356,6 +367,7 @@ async def world(*ids: int, folder: Path = Path("/nowhere"), **changes: Any) -> A
     with (
         mock.patch("controller.term.term.Channels", partial(Witness, w)),
         mock.patch("controller.handlers.failover.gc", quick),
+        mock.patch("controller.process.wall_clock.time", _Wall()),
     ):
         await w.operator.connect(1.0)
         await ensure_top_level_paths(w.operator)

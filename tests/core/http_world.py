@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,7 +42,15 @@ from controller.http.ports import (
     TopicPage,
     ViewError,
 )
-from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, ReassignRequest
+from controller.http.procedure_models import (
+    CordonedBroker,
+    CordonRequest,
+    Lock,
+    Move,
+    Procedure,
+    ReassignCommand,
+    ReassignRequest,
+)
 from controller.http.restart_models import Hindrance, RestartNext, SetOfBrokers
 from controller.http.server import serving
 from controller.metrics.counters import Counters
@@ -50,6 +58,24 @@ from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
 from controller.term.dispatch import KAFKA_STATES
 from state_machines.decisions.hindrances import StopCause
+
+
+class CordonsDouble:
+    """Marks of brokers in memory."""
+
+    def __init__(self) -> None:
+        self.marks: dict[int, CordonedBroker] = {}
+
+    async def listed(self) -> list[CordonedBroker]:
+        return list(self.marks.values())
+
+    async def cordon(self, request: CordonRequest, principal: str) -> list[CordonedBroker]:
+        self.marks |= {b: CordonedBroker(broker=b, reason=request.reason, principal=principal) for b in request.brokers}
+        return await self.listed()
+
+    async def uncordon(self, brokers: Collection[int]) -> list[CordonedBroker]:
+        self.marks = {b: mark for b, mark in self.marks.items() if b not in brokers}
+        return await self.listed()
 
 
 class ProceduresDouble:
@@ -107,6 +133,7 @@ class DaemonDouble:
     verification_may_end: asyncio.Event | None = None
     broken: bool = False
     old: str | None = None
+    marks: CordonsDouble = field(default_factory=CordonsDouble)
     running: ProceduresDouble = field(default_factory=ProceduresDouble)
     hindrances: list[Hindrance] = field(default_factory=list)
     judged: list[tuple[frozenset[int], frozenset[StopCause]]] = field(default_factory=list)
@@ -206,6 +233,10 @@ class DaemonDouble:
             memory=self.mode is ShownMode.ACTIVE, partitions=10, brokers=[1, 2, 3], differences=self.differences,
             differences_total=len(self.differences),
         )  # fmt: skip
+
+    @property
+    def cordons(self) -> CordonsDouble:
+        return self.marks
 
     @property
     def procedures(self) -> ProceduresDouble:

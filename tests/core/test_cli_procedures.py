@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cli.commands.reassign import FILE_BYTES_MAX
+from cli.commands.reassign import MOVES_MAX
 from cli.exit_codes import Exit
 from controller.http.ports import NotActive, NotFound, Refused
 from tests.core.cli_kit import items, regent, unwrapped
@@ -75,13 +75,15 @@ def test_a_plan_that_is_not_confirmed_is_not_sent(view: ProceduresDouble, plan: 
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"", "is no plan: JSONDecodeError"),
-        (b"[]", "is no plan: TypeError"),
-        (b"{}", "is no plan: KeyError: 'partitions'"),
-        (b'{"partitions":[{"topic":"t"}]}', "is no plan: KeyError: 'partition'"),
-        (b'{"partitions":[]}', "names no partitions"),
-        (b"\xff", "is no plan: UnicodeDecodeError"),
-        (b" " * (FILE_BYTES_MAX + 1), f"has more than {FILE_BYTES_MAX} bytes"),
+        (b"", "the file is empty: write the plan again"),
+        (b"[]", "the file is not as expected"),
+        (b"{}", "the file is not as expected"),
+        (b'{"version":1,"partitions":[{"topic":"t"}]}', "the file is not as expected"),
+        (b'{"version":2,"partitions":[]}', "version = 2: give 1"),
+        (b'{"version":1,"partitions":[]}', f"has 0 moves, a plan has between 1 and {MOVES_MAX}"),
+        (b"\xff", "the file is not as expected"),
+        (b'{"version":9,"cluster_id":"c","goal":"","moves":[]}', "version = 9: this program knows 1"),
+        (b'{"version":1,"cluster_id":"c","goal":"","moves":[]}', "has 0 moves"),
     ],
 )
 def test_a_file_that_is_no_plan_is_refused_before_anything_is_sent(
@@ -90,6 +92,23 @@ def test_a_file_that_is_no_plan_is_refused_before_anything_is_sent(
     plan.write_bytes(content)
     assert why in unwrapped(regent("reassign", "apply", plan, "--yes", code=Exit.USAGE).stderr)
     assert not view.seen
+
+
+def test_a_plan_with_more_moves_than_the_daemon_takes_is_refused(view: ProceduresDouble, plan: Path) -> None:
+    partitions = [{"topic": "t", "partition": n, "replicas": [1]} for n in range(MOVES_MAX + 1)]
+    plan.write_text(json.dumps({"version": 1, "partitions": partitions}), encoding="utf-8")
+    said = unwrapped(regent("reassign", "apply", plan, "--yes", code=Exit.USAGE).stderr)
+    assert f"has {MOVES_MAX + 1} moves" in said
+    assert "limit the plan with --topic" in said
+
+
+def test_a_file_of_regents_own_carries_origins_sizes_and_the_cluster(view: ProceduresDouble, plan: Path) -> None:
+    move = {"topic": "orders", "partition": 0, "origin": [1, 2], "target": [3], "bytes": 7}
+    plan.write_text(json.dumps({"version": 1, "cluster_id": "c", "goal": "g", "moves": [move]}), encoding="utf-8")
+    regent("reassign", "apply", plan, "--yes")
+    [(_, request, _)] = view.seen
+    [sent] = request.moves
+    assert (request.cluster_id, sent.origin, sent.target, sent.size_bytes) == ("c", (1, 2), (3,), 7)
 
 
 def test_a_missing_file_is_named(plan: Path) -> None:

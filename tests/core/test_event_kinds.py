@@ -14,6 +14,7 @@ from controller.requests.codec import TRANSLATIONS
 from controller.term.dispatch import EVENTS, HANDLERS, RAISED, REREAD, controller_state
 from controller.term.watches import Watched, changed
 from metadata_store import paths
+from metadata_store.nodes.cordon_node import PATH as CORDONS
 from metadata_store.nodes.endpoint_znode import endpoint_path
 from metadata_store.port import WatchEvent, WatchKind
 
@@ -34,6 +35,7 @@ ZNODES: list[tuple[str, list[tuple[EventKind, str | None]]]] = [
     (paths.CONFIG_CHANGES, [(EventKind.CONFIG_CHANGE, None)]),
     (paths.topic_config("t"), [(EventKind.CONFIG_CHANGE, None)]),
     (endpoint_path(DAEMON), [(EventKind.ENDPOINT_CHANGE, None)]),
+    (CORDONS, [(EventKind.CORDON_CHANGE, None)]),
     ("/kafka-acl-changes", [(EventKind.ACL_CHANGE, "/kafka-acl-changes")]),
     (paths.CONTROLLER, []),
 ]

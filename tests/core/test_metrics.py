@@ -40,6 +40,7 @@ BUSY = Gauges(
     holder="daemon", role_flag="regent", zookeeper_connected=True, session_timeout_s=105, event_queue_size=106,
     ibp_mismatch_brokers=107, outranking_brokers=108, malformed_znodes=109, endpoint_shown=True, log_lines_dropped=110,
     controller_state=111, offline_partitions=112, under_replicated_partitions=113, under_min_isr_partitions=114,
+    procedures=124, procedures_stuck=125, procedures_unusable=126, procedures_stand_still=True,
     preferred_replica_imbalance=115, reassigning_partitions=116, topics=117, partitions=118, topics_to_delete=119,
     replicas_to_delete=120, topics_ineligible_to_delete=121, replicas_ineligible_to_delete=122, active_brokers=123,
     brokers={1: BrokerGauges(queued=20, age_s=0.5, unacknowledged_partitions=8), 2: BrokerGauges(queued=13)},
@@ -51,6 +52,8 @@ GAUGES = {
     "regent_ibp_mismatch_brokers": 107, "regent_outranking_brokers": 108, "regent_malformed_znodes": 109,
     "regent_log_lines_dropped_total": 110, "regent_under_replicated_partitions": 113,
     "regent_under_min_isr_partitions": 114, "regent_reassigning_partitions": 116, "regent_zookeeper_connected": 1,
+    "regent_procedures": 124, "regent_procedures_stuck": 125, "regent_procedures_unusable": 126,
+    "regent_procedures_stand_still": 1,
     "regent_admin_endpoint_shown": 1, "regent_role_wanted": 1, 'regent_role_held{by="daemon"}': 1,
     'regent_build_info{controller_id="1000001",version="1.2.3"}': 1,
     'regent_broker_propagation_age_seconds{broker_id="1"}': 0.5,
@@ -150,7 +153,8 @@ def test_a_histogram_counts_durations_in_seconds_up_to_each_bound(name: str) -> 
 
 def test_own_names_end_in_base_units() -> None:
     units = re.compile(
-        r"_(seconds|ratio|held|wanted|bytes|total|info|partitions|brokers|znodes|size|epoch|connected|failing|role|shown)"
+        r"_(seconds|ratio|held|wanted|bytes|total|info|partitions|brokers|znodes|size|epoch|connected|failing|role|shown"
+        r"|procedures|procedures_stand_still|procedures_stuck|procedures_unusable)"
     )
     assert all(units.search(name) for name in scrape(Counters(), View(BUSY)) if name.startswith("regent_"))
 

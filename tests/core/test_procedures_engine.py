@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from unittest import mock
 
 import pytest
 
 from controller.procedures import engine as engine_module
 from controller.procedures import results
-from controller.procedures.engine import DATA_BYTES_MAX, REQUESTS_MAX
+from controller.procedures.engine import CHANGE_BYTES_MAX, DATA_BYTES_MAX, REQUESTS_MAX
 from controller.procedures.group import RECORDS_MAX
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
 from controller.procedures.steps import RAISES_MAX
 from metadata_store.records.port import Fenced
-from state_machines.procedures.demand import CLUSTER, Demand
+from state_machines.procedures.demand import CLUSTER, Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
-from state_machines.procedures.outcome import Done, Next, Outcome, Wait
-from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.outcome import Children, Done, Next, Outcome, Retry, Wait
+from state_machines.procedures.record import Caller, Record, child
 from state_machines.procedures.states import State
 from testing.memory.records import Disk, MemoryRecords
+from tests.core.virtual_time import in_exact_time
 from tests.kills.harness import Clock, Daemon
 from tests.kills.kinds import (
     Notes,
@@ -35,7 +37,6 @@ from tests.kills.kinds import (
     spreads,
     step,
     topic,
-    twice,
 )
 
 OPS = Caller(principal="User:ops", nonce="one")
@@ -283,9 +284,15 @@ async def test_a_wait_lasts_until_its_time_also_over_a_restart() -> None:
     assert 10_000 <= host.clock.ms - began_ms <= 11_500
 
 
-@pytest.mark.parametrize("waiting", [arrives, twice])
-async def test_a_procedure_that_expires_undoes_its_steps_whatever_it_waits_for(waiting: object) -> None:
-    host = Host(Kind("root", (step(), step(arrives), step(last)), topic))
+def never(_: Notes, _record: Record) -> Outcome:
+    return Retry("a broker is away")
+
+
+@pytest.mark.parametrize("waiting", [arrives, never])
+async def test_a_procedure_that_expires_undoes_its_steps_whatever_it_waits_for(
+    waiting: Callable[[Notes, Record], Outcome],
+) -> None:
+    host = Host(Kind("root", (step(), step(waiting), step(last)), topic))
     daemon = await host.daemon()
     expires_ms = host.clock.ms + 60_000
     pid = await daemon.run(daemon.engine.submit("root", b"t", NOBODY, expires_ms=expires_ms))
@@ -426,20 +433,91 @@ async def test_an_effect_is_written_with_its_record_and_repeated_where_another_w
     tries: list[int] = []
 
     async def effective(notes: Notes, record: Record) -> Effect:
-        async def write(change: Change) -> bool:
+        async def write(change: Change) -> str | None:
             tries.append(change.puts[0].pid)
             if len(tries) < 3:
-                return False
+                return "another writer was first"
             await MemoryRecordsOf(host).write(change)
-            return True
+            return None
 
         return Effect(Next(1, record.data), write)
 
     host.kinds = (Kind("root", (Step("effective", effective), step(last)), topic),)
     daemon = await host.daemon()
     pid = await submitted(daemon, "root")
+    await daemon.until(lambda: daemon.engine.records[pid].attempts == 2)
+    assert daemon.engine.records[pid].error == "another writer was first"
     assert (await ended(daemon, pid)).done == (0, 1)
     assert tries == [pid] * 3
+
+
+async def test_a_step_whose_records_are_too_large_for_a_transaction_fails() -> None:
+    large = bytes(CHANGE_BYTES_MAX // 2 + 1)
+
+    def spreads_much(_: Notes, record: Record) -> Outcome:
+        return Children((child("part", large), child("part", large)), 2, record.data)
+
+    def always(_: Record) -> Demand:
+        return Demand(Resource(Scope.TOPIC, "t"), exclusive=True)
+
+    host = Host(Kind("root", (step(), step(spreads_much), step(last)), topic), Kind("part", (step(last),), always))
+    daemon = await host.daemon()
+    record = await ended(daemon, await submitted(daemon, "root"))
+    assert record.state is State.ROLLEDBACK
+    assert f"its records have {2 * len(large) + 1} bytes, one step may write {CHANGE_BYTES_MAX}" in record.error
+    assert not host.notes.there
+
+
+async def test_requests_that_come_while_pids_are_reserved_wait_for_the_next_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_module, "PIDS", 1)
+    host = Host(Kind("root", (step(last),), part))
+    daemon = await host.daemon()
+    calls: list[asyncio.Task[int]] = []
+    reserve = MemoryRecords.reserve
+
+    async def reserved(self: MemoryRecords, count: int) -> int:
+        if len(calls) == 1:
+            calls.extend(asyncio.ensure_future(daemon.engine.submit("root", b"%d" % n, NOBODY)) for n in range(5))
+            await asyncio.sleep(0)
+        return await reserve(self, count)
+
+    monkeypatch.setattr(MemoryRecords, "reserve", reserved)
+    calls.append(asyncio.ensure_future(daemon.engine.submit("root", b"first", NOBODY)))
+    await daemon.run(asyncio.wait(calls))
+    await daemon.run(asyncio.wait(calls))
+    assert sorted(call.result() for call in calls) == list(range(1, 7))
+    assert host.disk.last_pid == 6, "no pid was given that was not reserved"
+
+
+async def test_a_turn_that_is_cancelled_refuses_the_callers_whose_changes_it_has_not_written() -> None:
+    host = Host(Kind("root", (step(last),), topic))
+    daemon = await host.daemon()
+    stuck = asyncio.Event()
+
+    async def write(self: MemoryRecords, puts: object, deletes: object = ()) -> None:
+        await stuck.wait()
+
+    with mock.patch.object(MemoryRecords, "write", write):
+        call = asyncio.ensure_future(daemon.engine.submit("root", b"t", NOBODY))
+        await asyncio.sleep(0)
+        turn = asyncio.ensure_future(daemon.engine.turn())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        turn.cancel()
+        with pytest.raises(Refused, match="the daemon stops"):
+            await call
+
+
+@in_exact_time
+async def test_results_go_although_nothing_else_happens() -> None:
+    host = Host(Kind("root", (step(last),), topic))
+    daemon = await host.daemon()
+    await ended(daemon, await submitted(daemon, "root"))
+    daemon.wanted = False
+    await asyncio.sleep(results.FETCHED_KEPT_MS / 1000 + 1)
+    assert daemon.wanted
 
 
 class MemoryRecordsOf:

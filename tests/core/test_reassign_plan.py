@@ -13,6 +13,8 @@ from controller.kinds.reassign import NAME, PlanCommand, encode_plan, plan_of
 from controller.procedures.requests import Refused
 from controller.role import own_znodes as own
 from metadata_store import paths
+from metadata_store.acl import READ, Acl
+from state_machines.decisions import plan_progress
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
 from state_machines.model.types import Assignment
 from state_machines.procedures.record import Caller, Record
@@ -279,3 +281,184 @@ async def test_records_that_cannot_be_read_leave_the_term_without_procedures_unt
     await w.settle()
     assert record(w, pid).kind == NAME
     assert Assignment((1, 2)) == written(w, "b")
+
+
+# -- throttles
+
+RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+LISTS = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
+
+def config(w: World, kind: str, name: str) -> dict[str, str]:
+    node = w.node(paths.config(kind, name))
+    return {} if node is None else dict(msgspec.json.decode(node.data or b"")["config"])
+
+
+def throttled(w: World) -> set[str]:
+    """The entities that have a setting of a throttle."""
+    entities = [("brokers", str(b)) for b in range(1, 5)] + [("topics", topic) for topic in "ab"]
+    return {f"{kind} {name}" for kind, name in entities if {*RATES, *LISTS} & config(w, kind, name).keys()}
+
+
+@in_world(1, 2, 3, 4)
+async def test_throttles_are_in_force_before_the_first_move_and_gone_at_the_end(w: World) -> None:
+    await running(w)
+    seen: list[dict[str, str]] = []
+    w.active.script.at(paths.topic("a"), lambda: seen.append(config(w, "brokers", "3")), exact=True)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
+    assert seen == [dict.fromkeys(RATES, "5000")]
+    assert throttled(w) == {"brokers 1", "brokers 2", "brokers 3", "brokers 4", "topics a", "topics b"}
+    assert config(w, "topics", "a")[LISTS[1]] == "0:3,0:4,1:3,1:4,2:3,2:4"
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert throttled(w) == set()
+
+
+@in_world(1, 2, 3, 4)
+async def test_throttles_are_gone_after_a_roll_back_too_and_former_values_are_back(w: World) -> None:
+    await running(w)
+    path = paths.config("brokers", "3")
+    data = b'{"version":1,"config":{"follower.replication.throttled.rate":"77"}}'
+    for parent in ("/config/brokers",):
+        if w.node(parent) is None:
+            await w.operator.create(parent, None)
+    await w.operator.create(path, data)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
+    assert config(w, "brokers", "3")["follower.replication.throttled.rate"] == "5000"
+    await aborted(w, pid)
+    assert (await finished(w, pid)).state is State.ROLLEDBACK
+    assert config(w, "brokers", "3") == {"follower.replication.throttled.rate": "77"}
+    assert throttled(w) == {"brokers 3"}
+
+
+@in_world(1, 2, 3, 4)
+async def test_another_rate_is_written_and_a_rate_of_zero_lifts_the_throttle_at_once(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
+    await commanded(w, pid, rate_bytes_per_s=9_000)
+    assert config(w, "brokers", "1") == dict.fromkeys(RATES, "9000")
+    await commanded(w, pid, rate_bytes_per_s=0)
+    assert throttled(w) == set()
+    assert (await finished(w, pid)).state is State.SUCCESS
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_throttle_that_another_client_changed_stays(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
+    path = paths.config("brokers", "1")
+    await w.operator.set(path, b'{"version":1,"config":{"leader.replication.throttled.rate":"1"}}', -1)
+    await finished(w, pid)
+    assert config(w, "brokers", "1") == {"leader.replication.throttled.rate": "1"}
+    assert throttled(w) == {"brokers 1"}
+
+
+@in_world(1, 2, 3, 4)
+async def test_the_next_daemon_lifts_the_throttles_of_the_one_that_died(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
+    await w.active.crash()
+    await w.begin_term()
+    assert throttled(w)
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert throttled(w) == set()
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_plan_that_is_held_has_no_throttle_begins_nothing_and_goes_on_once_it_is_resumed(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=5_000))
+    holding = asyncio.ensure_future(w.term.procedures.hold(5.0))
+    await w.settle()
+    assert (await holding)[0].startswith(f"plans [{pid}] are paused")
+    assert throttled(w) == set()
+    await w.active.crash()
+    await w.begin_term()
+    for _ in range(3):
+        await caught_up(w)
+        await asyncio.sleep(6)
+        await w.settle()
+    assert statuses(w, pid) == [Status.DONE] + [Status.QUEUED] * (PARTITIONS - 1)
+    await commanded(w, pid, paused=False)
+    assert throttled(w)
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert throttled(w) == set()
+
+
+@in_world(1, 2, 3, 4)
+async def test_without_plans_nothing_is_held(w: World) -> None:
+    await running(w)
+    assert await w.term.procedures.hold(5.0) == []
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_held_plan_is_taken_back_when_it_is_aborted(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=2, held=True))
+    await aborted(w, pid)
+    assert (await finished(w, pid)).state is State.ROLLEDBACK
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_topic_that_zookeeper_refuses_is_refused_alone_and_the_others_move(w: World) -> None:
+    await running(w)
+    w.server.tree._nodes[paths.topic("a")].acls = (Acl(READ, "world", "anyone"),)
+    pid = await applied(w, ReassignPlan(moves()))
+    await asyncio.sleep(2)
+    await w.settle()
+    found = await finished(w, pid)
+    assert found.result == b"3 done, 3 refused"
+    assert {move.why for move in plan_of(found).moves if move.status is Status.REFUSED} == {
+        "ZooKeeper refused the write (NO_AUTH): check jute.maxbuffer and the znode's ACL"
+    }
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_wave_is_bounded_by_the_bytes_of_its_topics_and_one_large_topic_goes_alone(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(w)
+    monkeypatch.setattr(plan_progress, "BYTES_MAX", 1)
+    pid = await applied(w, ReassignPlan(moves()))
+    waves = [names[2:] for names in w.active.script.writes if f"{own.PROCEDURES}/{pid:010}" in names]
+    assert [wave for wave in waves if wave] == [[paths.topic("a")], [paths.topic("b")]]
+    assert statuses(w, pid) == [Status.BEGUN] * PARTITIONS
+
+
+@in_world(1, 2, 3, 4)
+async def test_attempts_in_vain_are_counted_for_one_wave_and_not_for_the_whole_plan(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=1))
+    for _ in range(PARTITIONS):
+
+        async def foreign() -> None:
+            for topic in "ab":
+                node = w.node(paths.topic(topic))
+                assert node is not None
+                await w.operator.set(paths.topic(topic), node.data, -1)
+
+        w.active.script.at(own.PROCEDURES, foreign)
+        await join(w)
+        await propagated(w)
+        await asyncio.sleep(10)
+        await w.settle()
+        assert record(w, pid).attempts <= 1
+    assert (await finished(w, pid)).state is State.SUCCESS
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_configuration_that_cannot_be_read_keeps_no_other_throttle_in_force(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=100, rate_bytes_per_s=5_000))
+    path = paths.config("brokers", "1")
+    node = w.node(path)
+    assert node is not None
+    await w.operator.set(path, b"{", -1)
+    for _ in range(3):
+        await caught_up(w)
+        await asyncio.sleep(6)
+        await w.settle()
+    assert not record(w, pid).state.is_final
+    assert f"{path} cannot be used" in record(w, pid).error
+    await w.operator.set(path, node.data, -1)
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert throttled(w) == set()

@@ -20,7 +20,9 @@ def view_of(w: World, seat: Seat | None = None) -> ProcedureView:
     """Returns the view of the active daemon, or of another one that stands by with a session of its own."""
     mode = SimpleNamespace(value="active" if seat is None else "standby")
     daemon: Any = SimpleNamespace(role=(seat or w.active).role, mode=mode, why="it waits in the queue")
-    return ProcedureView(daemon, lambda: w.term if seat is None else None, lambda: "query the active daemon")
+    return ProcedureView(
+        daemon, lambda: w.term if seat is None else None, lambda: "query the active daemon", lambda: "here"
+    )
 
 
 def request(**more: Any) -> ReassignRequest:
@@ -94,6 +96,14 @@ async def test_a_plan_that_the_cluster_does_not_match_is_refused_with_every_diff
     ):
         assert part in refused.value.message
     assert not await view.list_all()
+
+
+@in_world(1, 2, 3)
+async def test_a_plan_of_another_cluster_is_refused(w: World) -> None:
+    view = await running(w)
+    with pytest.raises(Refused, match="the plan is for cluster there, and this is here"):
+        await view.apply(request(cluster_id="there"), "uid 0")
+    assert (await view.apply(request(cluster_id="here"), "uid 0")).pid
 
 
 @in_world(1, 2, 3)

@@ -113,20 +113,20 @@ class Daemon(Generic[Env]):
 
     def __init__(self, env: Env, kinds: Sequence[Kind[Env]], store: RecordStore, clock: Clock) -> None:
         self._clock = clock
-        self._wanted = False
+        self.wanted = False
         self.turns = 0
         self.engine = Engine(env, kinds, store, wanted=self._want, now_ms=clock.now_ms)
 
     def _want(self) -> None:
-        self._wanted = True
+        self.wanted = True
 
     async def until(self, done: Callable[[], bool]) -> None:
         """Runs turns until ``done``; time passes where none is wanted."""
         while not done():
             await asyncio.sleep(0)
-            if not self._wanted:
+            if not self.wanted:
                 self._clock.ms += IDLE_MS
-            self._wanted = False
+            self.wanted = False
             await self.engine.turn()
             self.turns += 1
             assert self.turns < TURNS_MAX, f"it does not end: {list(self.engine.records.values())}"

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from cli.demo.process import RegentProcess
+from metadata_store import paths
+from state_machines.admin_rules.throttles import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from state_machines.model.types import Assignment
 from tests.cluster.scene import regent
 from tests.polling import eventually
@@ -17,6 +19,9 @@ from tests.verify.system import System, system
 TOPICS = ("one", "two")
 PARTITIONS = 25
 KILLS = 5
+RATE = 20_000_000
+OPTIONS = ("--moves-max", "4", "--throttle", str(RATE), "--yes", "--nonce", "n")
+SETTINGS = {LEADER_RATE, FOLLOWER_RATE, LEADER_REPLICAS, FOLLOWER_REPLICAS}
 
 
 async def made(s: System) -> Path:
@@ -57,8 +62,9 @@ async def test_a_plan_of_fifty_partitions_goes_on_through_five_kills_of_the_daem
         plan = await made(s)
         async with s.loaded(dict.fromkeys(TOPICS, PARTITIONS)) as stage:
             active = await s.active()
-            [begun] = await ran(active, "reassign", "apply", str(plan), "--moves-max", "4", "--yes", "--nonce", "n")
+            [begun] = await ran(active, "reassign", "apply", str(plan), *OPTIONS)
             pid = str(begun["pid"])
+            await eventually(lambda: is_throttled(s), 30.0)
             with s.times.taken("plan of 50 partitions with 5 kills"):
                 for kill in range(1, KILLS + 1):
                     await eventually(lambda kill=kill: reached(s, kill * 50 // (KILLS + 2)), 120.0)  # type: ignore[misc]
@@ -66,20 +72,35 @@ async def test_a_plan_of_fifty_partitions_goes_on_through_five_kills_of_the_daem
                     await active.kill()
                     await active.boot(None)
                 await s.active()
-                [again] = await ran(
-                    await s.active(), "reassign", "apply", str(plan), "--moves-max", "4", "--yes", "--nonce", "n"
-                )
+                [again] = await ran(await s.active(), "reassign", "apply", str(plan), *OPTIONS)
                 assert again["pid"] == begun["pid"], "the nonce finds the plan that runs"
                 [ended] = await ran(await s.active(), "procedures", "wait", pid, "--timeout", "300")
             assert (ended["state"], ended["result"]) == ("success", "50 done")
             assert await placed(s) == {Assignment((3, 4))}
+            assert await throttled(s) == set()
             await eventually(lambda: stray_free(s), 60.0)
             await s.proven(stage)
+
+
+async def throttled(s: System) -> set[str]:
+    """Reads the entities whose configuration has a setting of a throttle."""
+    entities = [("brokers", str(broker)) for broker in s.w.cluster.brokers] + [("topics", topic) for topic in TOPICS]
+    found: set[str] = set()
+    for kind, name in entities:
+        node = await s.w.zk.get(paths.config(kind, name))
+        if node is not None and SETTINGS & json.loads(node.data or b"{}").get("config", {}).keys():
+            found.add(f"{kind} {name}")
+    return found
 
 
 async def reached(s: System, count: int) -> bool:
     """Returns whether so many partitions have moved."""
     return await moved(s) >= count
+
+
+async def is_throttled(s: System) -> bool:
+    """Returns whether brokers and topics have the plan's throttle."""
+    return len(await throttled(s)) == len(s.w.cluster.brokers) + len(TOPICS)
 
 
 async def stray_free(s: System) -> bool:
@@ -97,7 +118,9 @@ async def test_a_plan_that_is_rolled_back_half_way_gives_every_replica_set_back_
         plan = await made(s)
         async with s.loaded(dict.fromkeys(TOPICS, PARTITIONS)) as stage:
             active = await s.active()
-            [begun] = await ran(active, "reassign", "apply", str(plan), "--moves-max", "4", "--yes")
+            [begun] = await ran(
+                active, "reassign", "apply", str(plan), "--moves-max", "4", "--throttle", str(RATE), "--yes"
+            )
             pid = str(begun["pid"])
             foreign = {"version": 1, "partitions": [{"topic": "two", "partition": 24, "replicas": [1, 3]}]}
             file = s.w.cluster.folder / "foreign.json"
@@ -116,4 +139,5 @@ async def test_a_plan_that_is_rolled_back_half_way_gives_every_replica_set_back_
             found = {(t, p): a for t in TOPICS for p, a in (await s.placed(t)).items()}
             assert found.pop(("two", 24)) == Assignment((1, 3))
             assert set(found.values()) == {Assignment((1, 2))}
+            assert await throttled(s) == set()
             await s.proven(stage)

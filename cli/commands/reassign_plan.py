@@ -1,0 +1,151 @@
+"""Adds regent reassign plan, which makes the file of a plan and shows what it costs and gains."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cli.exit_codes import Exit, Failure
+from cli.session import Session
+
+if TYPE_CHECKING:
+    from state_machines.planning.goals import Goal, Topics
+    from state_machines.planning.plan import Plan
+
+SHOWN_MAX: Final = 20
+"""Distinct reasons of refusals that are shown."""
+
+EXAMPLES: Final = (
+    "regent reassign plan --decommission 3 --out plan.json",
+    "regent reassign plan --add 7 --add 8 --out plan.json",
+    "regent reassign plan --replication-factor 3 --topic orders --out plan.json",
+    "regent reassign plan --restore-racks --out plan.json",
+    "regent reassign plan --target wanted.json --out plan.json",
+)
+
+
+def make(
+    session: Session,
+    out: Annotated[Path | None, typer.Option("--out", help="File of the plan; without it nothing is written.")] = None,
+    target: Annotated[
+        Path | None, typer.Option("--target", help="Given replicas: a file of kafka-reassign-partitions.")
+    ] = None,
+    decommission: Annotated[
+        list[int] | None, typer.Option("--decommission", min=0, help="A broker that all replicas leave; repeatable.")
+    ] = None,
+    add: Annotated[
+        list[int] | None, typer.Option("--add", min=0, help="A broker that takes its share of replicas; repeatable.")
+    ] = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", min=1, help="Replicas of each partition of --topic.")
+    ] = None,
+    restore_racks: Annotated[
+        bool, typer.Option("--restore-racks", help="Spread replicas that share a rack over racks.")
+    ] = False,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help="Limits the plan to a topic; repeatable.")] = None,
+    sizes: Annotated[bool, typer.Option("--sizes/--no-sizes", help="Query brokers for the sizes of replicas.")] = True,
+) -> None:
+    """Plan moves of replicas; changes nothing. Reads ZooKeeper and brokers, no daemon needs to be alive."""
+    goal = _goal(target, decommission, add, replication_factor, restore_racks, tuple(topic) if topic else None)
+    settings = session.settings().settings
+    from cli.planning import make_plan
+
+    warn = session.output.message
+    found = asyncio.run(make_plan(settings, goal, lambda text: warn(text, style="yellow"), sizes=sizes))
+    _show(session, found)
+    if out is not None and found.moves:
+        _write(out, found)
+        warn(f"{len(found.moves)} moves are in {out}: regent reassign apply {out}")
+    if found.refused:
+        raise typer.Exit(Exit.REFUSED)
+
+
+def _goal(
+    target: Path | None,
+    decommission: list[int] | None,
+    add: list[int] | None,
+    factor: int | None,
+    restore_racks: bool,
+    topics: Topics,
+) -> Goal:
+    """Returns the one goal that the options name; raises :class:`Failure` for none and for several."""
+    from state_machines.planning import goals
+    from state_machines.planning.json_file import UnusableFile
+    from state_machines.planning.kafka_json import decode_kafka
+
+    given: list[Goal] = []
+    if target is not None:
+        try:
+            given.append(decode_kafka(target.read_bytes()))
+        except (OSError, UnusableFile) as error:
+            raise Failure(Exit.USAGE, f"{target}: {error}", "give a file of kafka-reassign-partitions") from error
+    if decommission:
+        given.append(goals.Decommission(tuple(decommission), topics))
+    if add:
+        given.append(goals.Add(tuple(add), topics))
+    if factor is not None:
+        if topics is None:
+            raise Failure(Exit.USAGE, "--replication-factor needs topics", "give at least one --topic")
+        given.append(goals.ReplicationFactor(topics, factor))
+    if restore_racks:
+        given.append(goals.RestoreRacks(topics))
+    if len(given) != 1:
+        what = "several goals are given" if given else "no goal is given"
+        remedy = "give one of --target, --decommission, --add, --replication-factor and --restore-racks"
+        raise Failure(Exit.USAGE, what, remedy)
+    return given[0]
+
+
+def _show(session: Session, found: Plan) -> None:
+    """Writes the brokers' loads, or for programs the moves, and sentences about costs and refusals."""
+    output, summary = session.output, found.summary
+    if output.for_programs:
+        output.document("Move", [_move(move) for move in found.moves])
+    else:
+        output.listing("BrokerLoad", [_load(load) for load in summary.brokers])
+    unknown = f", without {summary.sizes_unknown} moves of unknown size" if summary.sizes_unknown else ""
+    racks = f"{summary.rack_violations_before} before, {summary.rack_violations_after} after"
+    output.message(
+        f"{found.goal}: {len(found.moves)} moves, {summary.bytes_to_move / 1e9:.1f} GB to copy{unknown}; "
+        f"partitions that could be on more racks: {racks}"
+    )
+    reasons = Counter(refused.why for refused in found.refused)
+    for why, count in reasons.most_common(SHOWN_MAX):
+        first = next(refused.subject for refused in found.refused if refused.why == why)
+        more = f" and {count - 1} more" if count > 1 else ""
+        output.message(f"refused: {first}{more}: {why}", style="red")
+
+
+def _move(move: Any) -> dict[str, Any]:
+    return {
+        "topic": move.topic,
+        "partition": move.partition,
+        "origin": list(move.origin),
+        "target": list(move.target),
+        "sizeBytes": move.bytes,
+    }
+
+
+def _load(load: Any) -> dict[str, Any]:
+    return {
+        "broker": load.broker,
+        "replicas": f"{load.replicas_before} -> {load.replicas_after}",
+        "first": f"{load.first_before} -> {load.first_after}",
+        "movesIn": load.moves_in,
+        "movesOut": load.moves_out,
+        "bytesIn": load.bytes_in,
+    }
+
+
+def _write(out: Path, found: Plan) -> None:
+    from state_machines.planning.json_file import UnusableFile
+    from state_machines.planning.plan_file import encode_plan
+
+    try:
+        out.write_bytes(encode_plan(found))
+    except (OSError, UnusableFile) as error:
+        raise Failure(Exit.FAILED, f"{out} cannot be written: {error}", "name another file with --out") from error

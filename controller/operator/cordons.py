@@ -1,0 +1,85 @@
+"""Marks brokers as cordoned, and removes the marks, at the request of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import UTC, datetime
+from typing import Final
+
+from controller.http.ports import NotActive, Refused
+from controller.http.procedure_models import CordonedBroker, CordonRequest
+from controller.process.wall_clock import wall_ms
+from controller.term.term import Term
+from metadata_store.codecs.base import Malformed
+from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
+from metadata_store.fencing.outcome import Fenced
+from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH, Cordon, Cordons, read_cordons, write_cordons
+
+ROUNDS_MAX: Final = 5
+"""How often the marks are read and written while other clients write them."""
+
+Marks = dict[int, Cordon]
+
+
+class CordonView:
+    """The marks of brokers as operators see and change them; only the active daemon has them."""
+
+    def __init__(self, active: Callable[[], Term]) -> None:
+        self._active = active
+
+    async def listed(self) -> list[CordonedBroker]:
+        """Lists cordoned brokers by id."""
+        return _items((await self._read(self._active())).brokers)
+
+    async def cordon(self, request: CordonRequest, principal: str) -> list[CordonedBroker]:
+        """Marks brokers; those that are marked keep their mark. Refuses unknown brokers."""
+        cluster = self._active().cluster
+        unknown = sorted(set(request.brokers) - cluster.brokers.keys() - cluster.hosts())
+        if unknown:
+            raise Refused(f"brokers {unknown} are not registered and host no replica", "correct the ids")
+        mark = Cordon(request.reason, principal, wall_ms())
+        return await self._changed(lambda marks: {**dict.fromkeys(request.brokers, mark), **marks})
+
+    async def uncordon(self, brokers: Collection[int]) -> list[CordonedBroker]:
+        """Removes the marks of brokers; those without one stay as they are."""
+        return await self._changed(lambda marks: {b: mark for b, mark in marks.items() if b not in brokers})
+
+    async def _changed(self, change: Callable[[Marks], Marks]) -> list[CordonedBroker]:
+        term = self._active()
+        for _ in range(ROUNDS_MAX):
+            found = await self._read(term)
+            wanted = change(found.brokers)
+            if len(wanted) > BROKERS_MAX:
+                raise Refused(f"{len(wanted)} brokers would be cordoned, at most {BROKERS_MAX} may be", "uncordon some")
+            if wanted == found.brokers or await self._written(term, Cordons(wanted, found.znode_version)):
+                return _items(wanted)
+        raise Refused(f"other clients write {PATH} all the time", "try again")
+
+    async def _read(self, term: Term) -> Cordons:
+        try:
+            found = await read_cordons(term.zk)
+        except (NotConnected, OutcomeUnknown, ZkError) as error:
+            raise NotActive(f"ZooKeeper does not send {PATH}: {error}", "try again") from error
+        if isinstance(found, Malformed):
+            raise Refused(f"{found.path} cannot be understood: {found.why}", "correct or delete it")
+        return found
+
+    async def _written(self, term: Term, cordons: Cordons) -> bool:
+        try:
+            return await write_cordons(term.zk, term.controller.fence, cordons)
+        except OutcomeUnknown:
+            return False
+        except (NotConnected, ZkError, Fenced) as error:
+            raise NotActive(f"{PATH} cannot be written: {error}", "try again; see 'regent status'") from error
+
+
+def _items(marks: Marks) -> list[CordonedBroker]:
+    return [
+        CordonedBroker(
+            broker=broker,
+            reason=mark.reason,
+            principal=mark.principal,
+            since=datetime.fromtimestamp(mark.since_ms / 1000, UTC) if mark.since_ms else None,
+        )
+        for broker, mark in sorted(marks.items())
+    ]

@@ -1,0 +1,223 @@
+"""Steps that send one message to many servers: one result for each server, resent until it has come.
+
+Results are stored before the next step begins; responses that come while a daemon dies are lost, and the message is
+sent again: servers store nothing and see a message perhaps twice. One failure fails the step, and its undo sends the
+opposite to every server. Two of these steps, the second behind the point of no return, are a two-phase commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller.procedures.kinds import Execute
+from state_machines.procedures.outcome import Done, Failed, Next, Outcome, Wait
+from state_machines.procedures.record import Record
+
+log = logging.getLogger("regent.procedures")
+
+SERVERS_MAX: Final = 10_000
+UNDER_WAY_MAX: Final = 128
+"""Messages of one procedure that are under way at the same time."""
+
+
+NONE: Final = -1
+"""Stands for no step."""
+
+
+class Unreachable(Exception):
+    """A server did not respond: the message is sent again."""
+
+
+class Rejected(Exception):
+    """A server rejects the message; the text is its reason."""
+
+
+class Result(Struct, frozen=True, array_like=True):
+    """The result of one server."""
+
+    server: int
+    ok: bool
+    text: str = ""
+
+
+class Broadcast(Struct, frozen=True, omit_defaults=True):
+    """The stored message of such a procedure. ``results``: of the present step, or of the undo of step ``undoing``."""
+
+    servers: tuple[int, ...]
+    message: bytes = b""
+    results: tuple[Result, ...] = ()
+    undoing: int = NONE
+
+
+Send = Callable[[int, bytes], Awaitable[str]]
+"""Sends a message to a server, returns its response; raises :class:`Unreachable` or :class:`Rejected`."""
+
+
+class Resending(NamedTuple):
+    """How often and how long a message is sent to a server; the step fails after ``tries_max`` (0: never)."""
+
+    timeout_s: float = 10.0
+    pause_ms: int = 1_000
+    tries_max: int = 0
+
+
+Phased = tuple[int, bool]
+"""A step, and whether it is undone."""
+
+
+class Responses:
+    """Holds the messages under way and the responses that came, of all procedures of a daemon.
+
+    One message of a procedure to a server is under way at a time, so an undo never overtakes what it undoes.
+    ``wake``: :meth:`controller.procedures.engine.Engine.wake`.
+    """
+
+    def __init__(self, spawn: Callable[[Coroutine[None, None, None]], object]) -> None:
+        self.wake: Callable[[int], None] = lambda _: None
+        self._spawn = spawn
+        self._under_way: set[tuple[int, int]] = set()
+        self._came: dict[int, list[tuple[Phased, Result]]] = {}
+        self._tries: dict[tuple[int, int], int] = {}
+
+    def take(self, pid: int, phase: Phased) -> list[Result]:
+        """Removes and returns the results of a phase that came; results of an earlier phase are dropped."""
+        return [result for of, result in self._came.pop(pid, []) if of == phase]
+
+    def send(self, pid: int, server: int, phase: Phased, message: bytes, send: Send, how: Resending) -> None:
+        """Sends to a server, unless a message to it is under way."""
+        key = pid, server
+        if key not in self._under_way:
+            self._under_way.add(key)
+            self._spawn(self._sent(key, phase, message, send, how))
+
+    async def _sent(self, key: tuple[int, int], phase: Phased, message: bytes, send: Send, how: Resending) -> None:
+        pid, server = key
+        try:
+            async with asyncio.timeout(how.timeout_s):
+                result = Result(server, ok=True, text=await send(server, message))
+        except Rejected as error:
+            result = Result(server, ok=False, text=str(error))
+        except Exception as error:
+            if not isinstance(error, Unreachable | TimeoutError):
+                log.exception("pid=%d: the message to server %d raised; it is sent again", pid, server)
+            tries = self._tries[key] = self._tries.get(key, 0) + 1
+            if not how.tries_max or tries < how.tries_max:
+                return
+            result = Result(server, ok=False, text=str(error) or f"no response after {tries} tries")
+        finally:
+            self._under_way.discard(key)
+        self._tries.pop(key, None)
+        self._came.setdefault(pid, []).append((phase, result))
+        self.wake(pid)
+
+
+class BroadcastEnv(NamedTuple):
+    """What the steps of a broadcast need of a domain."""
+
+    responses: Responses
+    now_ms: Callable[[], int]
+
+
+Env = TypeVar("Env")
+
+
+class Phase(Generic[Env]):
+    """Makes the step that sends to each server, and its undo. ``of``: finds the environment's part for broadcasts.
+
+    ``send`` and ``undo`` get the environment; without ``undo`` nothing is sent when the step is undone. ``last``: the
+    procedure ends with this step, and its result lists the responses.
+    """
+
+    def __init__(
+        self,
+        of: Callable[[Env], BroadcastEnv],
+        send: Callable[[Env], Send],
+        undo: Callable[[Env], Send] | None = None,
+        *,
+        last: bool = True,
+        how: Resending | None = None,
+    ) -> None:
+        self._of = of
+        self._send = send
+        self._undo = undo
+        self._last = last
+        self._how = how or Resending()
+
+    @property
+    def execute(self) -> Execute[Env]:
+        """Returns the coroutine of the step."""
+        return self._executed
+
+    @property
+    def undo(self) -> Execute[Env] | None:
+        """Returns the coroutine of its undo."""
+        return None if self._undo is None else self._undone
+
+    async def _executed(self, env: Env, record: Record) -> Outcome:
+        found = self._sent_to_all(env, record, decode(record.data), self._send(env), self._how)
+        if isinstance(found, Wait):
+            return found
+        rejected = [result for result in found.results if not result.ok]
+        if rejected and record.attempts:  # behind the point of no return: these servers are sent the message again
+            kept = tuple(result for result in found.results if result.ok)
+            return Wait(self._of(env).now_ms() + self._how.pause_ms, encode(replace(found, results=kept)))
+        if rejected:
+            return Failed("; ".join(f"server {result.server}: {result.text}" for result in rejected[:5]))
+        after = encode(replace(found, results=()))
+        return Done(_encoder.encode(found.results)) if self._last else Next(record.step + 1, after)
+
+    async def _undone(self, env: Env, record: Record) -> Outcome:
+        assert self._undo is not None
+        state = decode(record.data)
+        step = record.done[-1]
+        begun = state if state.undoing == step else replace(state, results=(), undoing=step)
+        how = self._how._replace(tries_max=0)
+        found = self._sent_to_all(env, record, begun, self._undo(env), how)
+        return found if isinstance(found, Wait) else Done()
+
+    def _sent_to_all(self, env: Env, record: Record, state: Broadcast, send: Send, how: Resending) -> Wait | Broadcast:
+        """Returns the state once each server has a result; until then what to store, or how long to wait."""
+        responses, now_ms = self._of(env)
+        undoes = state.undoing != NONE
+        phase = state.undoing if undoes else record.step, undoes
+        if state != decode(record.data):
+            return Wait(now_ms(), encode(state))
+        known = {result.server for result in state.results}
+        came = [result for result in responses.take(record.pid, phase) if result.server not in known]
+        if came:
+            return Wait(now_ms(), encode(replace(state, results=(*state.results, *came))))
+        missing = [server for server in state.servers if server not in known]
+        if not missing:
+            return state
+        for server in missing[:UNDER_WAY_MAX]:
+            responses.send(record.pid, server, phase, state.message, send, how)
+        return Wait(now_ms() + how.pause_ms, record.data, durable=False)
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Broadcast)
+_results = msgspec.json.Decoder(tuple[Result, ...])
+
+
+def encode(state: Broadcast) -> bytes:
+    """Encodes the message of a procedure; raises ValueError for too many servers."""
+    if len(state.servers) > SERVERS_MAX:
+        raise ValueError(f"{len(state.servers)} servers, at most {SERVERS_MAX} are addressed together")
+    return _encoder.encode(state)
+
+
+def decode(data: bytes) -> Broadcast:
+    """Decodes the message of a procedure."""
+    return _decoder.decode(data)
+
+
+def results(data: bytes) -> tuple[Result, ...]:
+    """Decodes the result of a procedure that has ended."""
+    return _results.decode(data)

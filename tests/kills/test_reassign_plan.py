@@ -1,0 +1,85 @@
+"""A reassign plan with throttles, forward and taken back, whose daemon is killed before and after each write."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NamedTuple
+
+import pytest
+
+from brokers.listener.controller_listener import NotController
+from controller.kinds.reassign import NAME, encode_plan, plan_of
+from controller.procedures.requests import Refused
+from controller.role import own_znodes as own
+from metadata_store.hooks import Kill
+from state_machines.decisions.plan_progress import ReassignPlan, Status
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+from tests.core.controller_world import World, world
+from tests.core.reassignment_kit import join, propagated
+from tests.core.test_reassign_plan import OPS, moves, placed, running, throttled
+from tests.core.virtual_time import in_virtual_time
+
+PLAN = ReassignPlan(moves(), moves_max=4, rate_bytes_per_s=5_000)
+ROUNDS_MAX = 40
+BEYOND = 10_000
+
+
+class End(NamedTuple):
+    """What is left: the procedure's state, the replicas, entities with a throttle, and the number of records."""
+
+    state: State
+    placed: list[tuple[int, ...]]
+    throttled: set[str]
+    records: int
+
+
+async def turned(w: World, *, abort: bool) -> Record | None:
+    """Repeats the client's call, plays brokers for a while; returns the record once the plan has ended."""
+    engine = w.term.procedures.engine
+    pid = await engine.submit(NAME, encode_plan(PLAN), OPS)
+    await w.settle()
+    record = engine.records[pid]
+    if record.state.is_final:
+        return record
+    if abort and any(move.status is Status.DONE for move in plan_of(record).moves) and not record.aborted:
+        await engine.abort(pid)
+    await join(w)
+    await propagated(w)
+    await asyncio.sleep(6)
+    await w.settle()
+    return None
+
+
+async def ended(number: int, when: str, *, abort: bool) -> tuple[End, int]:
+    """Plays a plan to its end with a death at a write; returns the end, and the writes of the first daemon."""
+    async with world(1, 2, 3, 4) as w:
+        await running(w)
+        first = w.active
+        first.script.kill_at(number, when)
+        for _ in range(ROUNDS_MAX):
+            if first is w.active and (first.running is None or first.running.done() or w.term.gate.ended):
+                await first.crash()
+                await w.begin_term()
+            try:
+                record = await turned(w, abort=abort)
+            except (Kill, NotController, Refused):
+                continue
+            if record is not None:
+                records = len(w.children(own.PROCEDURES))
+                return End(record.state, placed(w), throttled(w), records), len(first.script.writes)
+        raise AssertionError(f"killed {when} write {number}: the plan does not end")
+
+
+@pytest.mark.parametrize("abort", [False, True], ids=["forward", "taken back"])
+@in_virtual_time
+async def test_a_plan_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(abort: bool) -> None:
+    clean, writes = await ended(BEYOND, "before", abort=abort)
+    assert clean == (
+        End(State.ROLLEDBACK, [(1, 2)] * 6, set(), 1) if abort else End(State.SUCCESS, [(3, 4)] * 6, set(), 1)
+    )
+    assert writes > 10
+    for number in range(1, writes + 1):
+        for when in ("before", "after"):
+            found, _ = await ended(number, when, abort=abort)
+            assert found == clean, f"killed {when} write {number}"
