@@ -12,6 +12,7 @@ from tests.simulation.actions_elections import ElectionActions
 from tests.simulation.actions_ensemble import EnsembleActions
 from tests.simulation.actions_foreign import ForeignActions
 from tests.simulation.actions_interference import InterferenceActions
+from tests.simulation.actions_plans import PlanActions
 from tests.simulation.actions_reassignment import ReassignmentActions
 from tests.simulation.actions_topics import TopicActions
 
@@ -23,6 +24,7 @@ class Actions(
     InterferenceActions,
     CallActions,
     ReassignmentActions,
+    PlanActions,
     ElectionActions,
     BrokerActions,
     DaemonActions,

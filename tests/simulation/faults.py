@@ -69,6 +69,8 @@ OPERATOR_DROPPED: Final = "operator: parent znode deleted"
 CALL_CREATED: Final = "call: topic created"
 CALL_GREW: Final = "call: partitions added"
 CALL_DELETED: Final = "call: topic deleted"
+PLAN_APPLIED: Final = "plan: applied"
+PLAN_ABORTED: Final = "plan: taken back"
 SIZE_CHAIN: Final = "size: topic created in several multis"
 SIZE_CUT: Final = "size: LeaderAndIsr cut"
 SIZE_LOADED: Final = "size: failover in several turns"
@@ -86,6 +88,6 @@ INTERIM: Final = "controller: interim term of a broker"
 REQUIRED: Final = tuple(
     value
     for name, value in sorted(globals().items())
-    if name.startswith(("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "CALL_", "SIZE_", "ELECTION_"))
+    if name.startswith(("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "CALL_", "PLAN_", "SIZE_", "ELECTION_"))
 )
 """Faults that each must occur in at least one seed of a hundred."""

@@ -28,6 +28,7 @@ from tests.simulation import faults
 from tests.simulation.checking import Checking
 from tests.simulation.ensemble import Session
 from tests.simulation.history import Key, key_of, topic_of
+from tests.simulation.invariants_plans import PREFIX, PlanInvariants
 
 if TYPE_CHECKING:
     from testing.simulated.calls import IsrChange
@@ -44,6 +45,7 @@ class WriteInvariants(Checking):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
+        self.plans = PlanInvariants(world, self._fail)
         self._owner: dict[int, object] = {}
         self._given_up: set[int] = set()
         self._known: dict[tuple[object, Key], int | None] = {}
@@ -118,6 +120,8 @@ class WriteInvariants(Checking):
             self._epoch_written(session, int(data or b"0"), stat.version)
         elif (topic := topic_of(path)) is not None:
             self._topic_written(session, topic, data, stat)
+        elif path.startswith(PREFIX):
+            self.plans.written(path, data)
         elif path == paths.REASSIGN_PARTITIONS:
             request = decode_reassignments(path, data)
             self.history.request = request.targets if isinstance(request, Reassignments) else {}
@@ -288,6 +292,8 @@ class WriteInvariants(Checking):
             )
 
     def _deleted(self, session: Session, path: str) -> None:
+        if path.startswith(PREFIX):
+            self.plans.deleted(path)
         key, topic = key_of(path), topic_of(path)
         if key is not None and session.client.by_daemon:
             self.history.ended(key, self._deletion_ends(session, key), by_hand=False)

@@ -103,6 +103,7 @@ class Quiescence:
                 known = term.cluster.topic(name)
                 if known is not None and known.topic_id is None:
                     self.w.operate(self.w.actions.give_back(name, topic_id))
+        self.w.actions.stop_plans()
         blocked = any(d.daemon is not None and d.daemon.why == OUTRANKED for d in self.w.daemons)
         if blocked and (self.w.made_up_epochs or self.w.counts[faults.BROKER_FOREIGN]):
             self.w.operate(self.w.actions.raise_epoch())
@@ -139,7 +140,8 @@ class Quiescence:
 
     def wrong(self) -> list[str]:
         """Returns all that keeps the cluster from being quiet and right; the cheapest checks first."""
-        return self._role() or [work.what for work in unfinished(self.w)] or self._views()
+        plans = self.w.invariants.plans
+        return self._role() or [work.what for work in unfinished(self.w)] or list(plans.unfinished()) or self._views()
 
     def _views(self) -> list[str]:
         return [line for broker in sorted(self.w.invariants.history.registered) for line in self.views.wrong(broker)]

@@ -115,7 +115,7 @@ def surroundings(world: World) -> Iterator[None]:
             ("controller.handlers.create_topics", "random", world.chance),
             ("controller.role.claim", "time", clock),
             ("controller.role.queue_member", "time", clock),
-            ("controller.term.procedures", "time", clock),
+            ("controller.process.wall_clock", "time", clock),
             ("controller.procedures.engine", "time", SimpleNamespace(monotonic=lambda: world.loop.now_s)),
             ("controller.role.own_znodes", "started_ticks", world.started_ticks),
             ("controller.engine.controller", "Draft", WatchedDraft),

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from brokers.client import BrokerCallFailed, ClusterMetadata, TopicMetadata
 from brokers.queries import BrokerQueries
@@ -210,11 +210,11 @@ class World:
         self.actions.perform(verb, *words)
         self.event()
 
-    def operate(self, work: Coroutine[None, None, None]) -> None:
+    def operate(self, work: Coroutine[Any, Any, object]) -> None:
         """Runs an operator's work; work that a fault spoils is not tried again."""
         self.operators.start(self._operated(work))
 
-    async def _operated(self, work: Coroutine[None, None, None]) -> None:
+    async def _operated(self, work: Coroutine[Any, Any, object]) -> None:
         try:
             await self.operator.connect(10.0)
             await work

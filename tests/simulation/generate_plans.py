@@ -1,0 +1,44 @@
+"""Draws reassign plans of operators in a run, apart from everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Final
+
+from tests.simulation.plan import Action, Word
+
+SHARE: Final = 0.35
+"""Share of seeds in which there are plans."""
+PLANS: Final = (1, 4)
+
+
+def plans(seed: int, topics: Sequence[str], brokers: Sequence[int], begin_s: float, end_s: float) -> list[Action]:
+    """Draws plans, of which some are paused, given another rate, stopped or taken back."""
+    r = Random(f"{seed} plans")
+    if r.random() >= SHARE:
+        return []
+    actions: list[Action] = []
+    for number in range(r.randint(*PLANS)):
+        at_s = r.uniform(begin_s, max(begin_s, end_s))
+        targets = [_target(r, topics, brokers) for _ in range(r.choice((1, 3, 8)))]
+        caps: tuple[Word, ...] = r.choice((1, 2, 100)), r.choice((0, 0, 5_000))
+        actions.append(Action(round(at_s, 3), "plan", (f"n{number}", *caps, *dict.fromkeys(targets))))
+        for _ in range(r.choice((0, 1, 1, 2))):
+            at_s += r.uniform(0.0, 8.0)
+            verb, *words = r.choice(
+                (
+                    ("plan-abort",),
+                    ("plan-abort",),
+                    ("plan-command", "stop"),
+                    ("plan-command", "pause"),
+                    ("plan-command", "rate"),
+                )
+            )
+            actions.append(Action(round(at_s, 3), verb, (f"n{number}", *words)))
+    return actions
+
+
+def _target(r: Random, topics: Sequence[str], brokers: Sequence[int]) -> str:
+    replicas = r.sample(brokers, r.randint(1, min(3, len(brokers))))
+    return f"{r.choice(topics)}/{r.choice((0, 0, 1, 2))}/{','.join(map(str, replicas))}"

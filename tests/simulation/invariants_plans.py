@@ -1,0 +1,108 @@
+"""Judges reassign plans by the records in ZooKeeper.
+
+| I8 | one nonce has one procedure, whatever happens to daemons |
+| I9 | a move that has ended begins no more, unless the plan is taken back; a plan ends with all its moves |
+| I12 | one plan moves partitions at a time |
+| I13 | no throttle is left where no plan runs |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from controller.kinds.reassign import plan_of
+from controller.role import own_znodes as own
+from metadata_store import paths
+from metadata_store.records import codec
+from state_machines.admin_rules.throttles import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
+from state_machines.decisions.plan_progress import ENDED, ReassignPlan, Status
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+from tests.simulation.unfinished import can_end
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+PREFIX: Final = own.PROCEDURES + "/"
+THROTTLED: Final = (f"{paths.CONFIG}/brokers/", f"{paths.CONFIG}/topics/")
+SETTINGS: Final = frozenset({LEADER_RATE, FOLLOWER_RATE, LEADER_REPLICAS, FOLLOWER_REPLICAS})
+
+
+class PlanInvariants:
+    """Follows every record of a plan."""
+
+    def __init__(self, world: World, fail: Callable[[str, str], None]) -> None:
+        self.w = world
+        self.records: dict[int, Record] = {}
+        self._fail = fail
+        self._nonces: dict[str, int] = {}
+
+    def answered(self, nonce: str, pid: int) -> None:
+        """Checks I8: the response names the one procedure of the nonce."""
+        if self._nonces.setdefault(nonce, pid) != pid:
+            self._fail("I8", f"nonce {nonce} is pid {self._nonces[nonce]} and pid {pid}")
+
+    def written(self, path: str, data: bytes | None) -> None:
+        """Checks a record that was written, against the one before."""
+        record = codec.decode(int(path.removeprefix(PREFIX)), data or b"")
+        self.answered(record.caller.nonce, record.pid)
+        before, self.records[record.pid] = self.records.get(record.pid), record
+        plan = plan_of(record)
+        if before is not None:
+            self._compare(record.pid, plan_of(before), plan)
+        if record.state.is_final and not record.bypassed:
+            self._ended(record, plan)
+        moving = [pid for pid, one in self.records.items() if not one.state.is_final and _is_moving(plan_of(one))]
+        if len(moving) > 1:
+            self._fail("I12", f"plans {moving} move partitions at the same time")
+
+    def deleted(self, path: str) -> None:
+        """Forgets a record; only one that has ended may go."""
+        record = self.records.pop(int(path.removeprefix(PREFIX)), None)
+        if record is not None and not record.state.is_final:
+            self._fail("I9", f"the record of plan {record.pid}, which has not ended, is deleted")
+
+    def _compare(self, pid: int, before: ReassignPlan, after: ReassignPlan) -> None:
+        turned = after.reverting and not before.reverting
+        for old, new in zip(before.moves, after.moves, strict=True):
+            again = new.status not in ENDED and old.status in ENDED
+            if again and not (turned and old.status is Status.DONE):
+                self._fail("I9", f"plan {pid} begins {new.topic}-{new.partition} again after {old.status.name}")
+
+    def _ended(self, record: Record, plan: ReassignPlan) -> None:
+        left = [move for move in plan.moves if move.status not in ENDED]
+        begun = any(move.status is Status.DONE for move in plan.moves) and not plan.reverting
+        if left or (record.state is State.ROLLEDBACK and begun):
+            self._fail("I9", f"plan {record.pid} ends {record.state.name} with {left or 'finished moves'}")
+        if plan.throttles:
+            self._fail("I13", f"plan {record.pid} ends with throttles {plan.throttles}")
+
+    # -- at the end
+
+    def unfinished(self) -> Iterator[str]:
+        """Yields plans that have not ended although nothing holds their moves up, and throttles of none."""
+        live = [record for record in self.records.values() if not record.state.is_final]
+        for record in live:
+            if not self._is_held_up(plan_of(record)):
+                yield f"plan {record.pid} has not ended: {record.state.name} {record.error}"
+        if not live:
+            yield from self._throttles()
+
+    def _is_held_up(self, plan: ReassignPlan) -> bool:
+        moving = self.w.invariants.history.moving()
+        names = [(move.topic, move.partition) for move in plan.moves if move.status is Status.BEGUN]
+        return any(name in moving and not can_end(self.w, name, moving[name]) for name in names)
+
+    def _throttles(self) -> Iterator[str]:
+        for path, node in self.w.ensemble.leader.tree.every().items():
+            if path.startswith(THROTTLED) and node.data:
+                left = SETTINGS & msgspec.json.decode(node.data).get("config", {}).keys()
+                if left:
+                    yield f"{path} has {sorted(left)}, and no plan runs"
+
+
+def _is_moving(plan: ReassignPlan) -> bool:
+    return any(move.status is Status.BEGUN for move in plan.moves)
