@@ -83,10 +83,13 @@ class PlanInvariants:
     # -- at the end
 
     def unfinished(self) -> Iterator[str]:
-        """Yields plans that have not ended although nothing holds their moves up, and throttles of none."""
+        """Yields plans that have not ended although nothing holds up a move, and throttles of none.
+
+        One plan runs at a time: those behind a plan that is held up wait with it.
+        """
         live = [record for record in self.records.values() if not record.state.is_final]
-        for record in live:
-            if not self._is_held_up(plan_of(record)):
+        if not any(self._is_held_up(plan_of(record)) for record in live):
+            for record in live:
                 yield f"plan {record.pid} has not ended: {record.state.name} {record.error}"
         if not live:
             yield from self._throttles()

@@ -348,4 +348,4 @@ class WriteInvariants(Checking):
 
 def _is_given_up(path: str) -> bool:
     """Returns whether a term deletes this znode when it gives its role up."""
-    return path.startswith(OWN_ROOTS) and path != own.TOPIC_IDS_BEGIN
+    return path.startswith(OWN_ROOTS) and path != own.TOPIC_IDS_BEGIN and not path.startswith(PREFIX)
