@@ -11,9 +11,8 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
-from metadata_store.fencing.outcome import Fence, Fenced, MultiOutcome
+from metadata_store.fencing.outcome import FENCE_PATH_BYTES_MAX, Fence, Fenced, MultiOutcome
 from metadata_store.fencing.sizes import OP_OVERHEAD, write_bytes
 from metadata_store.port import WRITE_BYTES_MAX, Check, Op, OpResult, ZooKeeper
 
@@ -24,7 +23,7 @@ R = TypeVar("R")
 WRITES_MAX: Final = 500
 """Writes of one multi."""
 
-HEAD_BYTES: Final = len(paths.CONTROLLER_EPOCH) + 2 * OP_OVERHEAD
+HEAD_BYTES: Final = FENCE_PATH_BYTES_MAX + 2 * OP_OVERHEAD
 """Bytes of a multi besides its writes."""
 
 _CONFLICTS: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NOT_EMPTY)
@@ -91,13 +90,13 @@ async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed 
 async def _submit(send: Callable[[Sequence[Op]], Awaitable[R]], fence: Fence, ops: Sequence[Op]) -> R | MultiFailed:
     require_open(fence)
     try:
-        return await send([Check(paths.CONTROLLER_EPOCH, fence.epoch_version), *ops])
+        return await send([Check(fence.path, fence.epoch_version), *ops])
     except MultiFailed as failed:
         if failed.index:
             return failed
         if failed.code in (Code.BAD_VERSION, Code.NO_NODE):
             raise Fenced(
-                f"another controller was elected: {paths.CONTROLLER_EPOCH} has no longer version "
+                f"another controller was elected: {fence.path} has no longer version "
                 f"{fence.epoch_version} ({failed.code.name})"
             ) from failed
         raise

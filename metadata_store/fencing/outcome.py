@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct, field
 
+from metadata_store import paths
 from metadata_store.errors import Code, ZooKeeperError
 
 C = TypeVar("C")
 K = TypeVar("K")
 
+FENCE_PATH_BYTES_MAX: Final = 64
+"""Longest path of an epoch's znode: multis are packed with room for it."""
+
 
 class Fenced(ZooKeeperError):
-    """``/controller_epoch`` differs from the term's: another controller was elected. Resign."""
+    """The epoch differs from the term's: another controller was elected. Resign."""
 
 
 class Fence(NamedTuple):
     """The condition of every write of a term.
 
-    ``epoch_version`` is the version that ``/controller_epoch`` got by the term's claim. ``open`` is called before every
-    submit (term, connection and lease hold); where it returns False, nothing is sent.
+    ``epoch_version`` is the version that the epoch's znode got by the term's claim. ``open`` is called before every
+    submit (term, connection and lease hold); where it returns False, nothing is sent. ``path``: the znode of another
+    domain's epoch, of at most ``FENCE_PATH_BYTES_MAX`` bytes.
     """
 
     epoch_version: int
     open: Callable[[], bool] = lambda: True
+    path: str = paths.CONTROLLER_EPOCH
 
 
 class MultiOutcome(Struct, Generic[C, K]):

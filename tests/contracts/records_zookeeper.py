@@ -27,10 +27,14 @@ async def opened(s: Session) -> ZooKeeperRecords:
     node = await s.zk.get(paths.CONTROLLER_EPOCH)
     version = node.stat.version if node is not None else (await s.zk.create(paths.CONTROLLER_EPOCH, b"1")).stat.version
 
+    return _store(s, Fence(version), ROOT)
+
+
+def _store(s: Session, fence: Fence, root: str) -> ZooKeeperRecords:
     async def connected() -> None:
         await eventually(lambda: s.zk.state is ConnectionState.CONNECTED)
 
-    return ZooKeeperRecords(s.zk, Fence(version), ROOT, connected)
+    return ZooKeeperRecords(s.zk, fence, root, connected)
 
 
 class ZooKeeperRecordsContract(RecordsContract):
@@ -85,6 +89,20 @@ class ZooKeeperRecordsContract(RecordsContract):
             assert list((await store.load()).records) == [record(1)]
             await store.write([record(1, step=2)], deletes=[])
             assert list((await store.load()).records) == [record(1, step=2)]
+
+    async def test_another_domain_fences_its_records_by_its_own_epoch(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            await opened(s)
+            await s.zk.create("/regions", None)
+            epoch = (await s.zk.create("/regions/epoch", b"1")).stat.version
+            mine = _store(s, Fence(epoch, path="/regions/epoch"), "/regions/procedures")
+            await mine.load()
+            await s.zk.set(paths.CONTROLLER_EPOCH, b"9", -1)
+            await mine.write([record(1)])
+            await s.zk.set("/regions/epoch", b"2", -1)
+            with pytest.raises(Fenced, match="/regions/epoch has no longer version 0"):
+                await mine.write([record(2)])
+            assert list((await mine.load()).records) == [record(1)]
 
     async def test_a_rider_with_an_unknown_outcome_is_found_out(self, backend: Backend) -> None:
         async with session(backend) as s:
