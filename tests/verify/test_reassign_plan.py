@@ -10,6 +10,7 @@ import pytest
 
 from cli.demo.process import RegentProcess
 from metadata_store import paths
+from metadata_store.port import ConnectionState
 from state_machines.admin_rules.throttles import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from state_machines.model.types import Assignment
 from tests.cluster.scene import regent
@@ -55,7 +56,7 @@ async def moved(s: System) -> int:
     return found.count(Assignment((3, 4)))
 
 
-async def test_a_plan_of_fifty_partitions_goes_on_through_five_kills_of_the_daemon(
+async def test_a_plan_goes_on_through_killed_daemons_a_zookeeper_restart_a_bounced_broker_and_a_pause(
     request: pytest.FixtureRequest,
 ) -> None:
     async with system(request.node.name, brokers=4) as s:
@@ -71,6 +72,7 @@ async def test_a_plan_of_fifty_partitions_goes_on_through_five_kills_of_the_daem
                     active = await s.active()
                     await active.kill()
                     await active.boot(None)
+                    await disturbed(s, pid, kill)
                 await s.active()
                 [again] = await ran(await s.active(), "reassign", "apply", str(plan), *OPTIONS)
                 assert again["pid"] == begun["pid"], "the nonce finds the plan that runs"
@@ -80,6 +82,25 @@ async def test_a_plan_of_fifty_partitions_goes_on_through_five_kills_of_the_daem
             assert await throttled(s) == set()
             await eventually(lambda: stray_free(s), 60.0)
             await s.proven(stage)
+
+
+async def disturbed(s: System, pid: str, kill: int) -> None:
+    """Restarts ZooKeeper, bounces a destination, or pauses and resumes the plan, each after another kill."""
+    if kill == 1:
+        await s.w.cluster.zookeeper.restart()
+        await eventually(lambda: s.w.zk.state is ConnectionState.CONNECTED, 60.0)
+    elif kill == 2:
+        await s.w.cluster.brokers[3].restart()
+    elif kill == 3:
+        await ran(await s.active(), "reassign", "pause", pid)
+        await eventually(lambda: begins_nothing(s, pid), 60.0)
+        await ran(await s.active(), "reassign", "resume", pid)
+
+
+async def begins_nothing(s: System, pid: str) -> bool:
+    """Returns whether no move of the plan is under way, while some are queued."""
+    found = {move["status"] for move in await ran(await s.active(), "reassign", "show", pid)}
+    return "queued" in found and "begun" not in found
 
 
 async def throttled(s: System) -> set[str]:
