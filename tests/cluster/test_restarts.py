@@ -15,10 +15,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 async def test_a_rolling_restart_by_the_command_restarts_each_broker_once(stage: Scene, tmp_path: Path) -> None:
     call = ("restart-next", "--since", str(tmp_path / "restart.json"))
+    wait = ("--wait", "--timeout", "90")
     code, out, _ = await regent(stage.daemon, "can-stop", "1", "2", "3")
     assert (code, "no-leader" in out) == (Exit.REFUSED, True)
     restarted: list[int] = []
-    while batch := [int(broker) for broker in (await succeeds(stage.daemon, *call, "--wait")).split()]:
+    while batch := [int(broker) for broker in (await succeeds(stage.daemon, *call, *wait)).split()]:
         assert not set(restarted).intersection(batch)
         await asyncio.gather(*(stage.w.cluster.brokers[broker].stop() for broker in batch))
         code, out, err = await regent(stage.daemon, *call)

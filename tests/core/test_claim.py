@@ -133,7 +133,8 @@ async def test_a_claim_is_ours_while_fence_and_nonce_hold() -> None:
     async with queued() as (w, [seat]):
         claim = await seat.role.claim()
         ours = controller(w).data
-        for data in (BROKER_2, b"nonsense", None):
+        twin = msgspec.json.encode(msgspec.json.decode(ours or b"") | {"regent": "another process with our id"})
+        for data in (BROKER_2, twin, b"nonsense", None):
             await w.operator.set(paths.CONTROLLER, data, -1)
             assert not await seat.role.is_ours(claim)
         await w.operator.set(paths.CONTROLLER, ours, -1)

@@ -186,6 +186,39 @@ async def test_the_final_rewrite_waits_for_replicas_to_stop_for_a_bounded_time(w
 
 
 @pytest.mark.seed("S4-59", "S4-60")
+@in_world()
+async def test_a_second_reassignment_waits_for_its_own_replicas_although_those_of_the_first_have_stopped(
+    w: World,
+) -> None:
+    await running(w, "3.9", (1, 2, 3))
+    silent, writes_on = asyncio.Event(), True
+    exchange = Wire.exchange
+
+    async def never_stops(wire: Wire, parts: Sequence[bytes]) -> bytes:
+        if wire._broker == 3 and int.from_bytes(unframe(parts)[:2], "big") == STOP_REPLICA:
+            await silent.wait()
+        return await exchange(wire, parts)
+
+    async def foreign() -> None:
+        if writes_on:
+            await w.touch(paths.topic("t"))
+
+    with mock.patch.object(Wire, "exchange", never_stops):
+        await alter(w, {("t", 0): (2, 3)})
+        w.active.script.at(paths.topic("t"), foreign, exact=True, times=1_000)
+        await propagated(w)
+        assert written(w, "t") == Assignment((2, 3, 1), (), (1,)), "broker 1 has stopped, and the rewrite fails"
+        writes_on = False
+        await alter(w, {("t", 0): (2,)})
+        await asyncio.sleep(10.0)
+        await w.settle()
+        assert written(w, "t").removing == (3, 1), "broker 3 may yet stop it"
+        silent.set()
+    await propagated(w)
+    assert written(w, "t") == Assignment((2,))
+
+
+@pytest.mark.seed("S4-59", "S4-60")
 @in_world(before=left_while_it_should_stop)
 async def test_a_broker_that_returns_before_the_final_rewrite_is_sent_the_removal_again(w: World) -> None:
     """Its former life may not have heard of it, and once the topic znode forgets the replica nobody would tell it."""

@@ -27,7 +27,7 @@ from tests.simulation.totals import Totals
 
 SHRUNK_MAX = 5
 """Failing seeds that are shrunk; the rest is only named."""
-MUTATION_SEEDS = 100
+MUTATION_SEEDS = 300
 """Seeds that a planted bug may survive: all of them together take two cores about eight minutes at the most."""
 NAME_WIDTH, WHY_WIDTH = 32, 110
 SEEDS = 300

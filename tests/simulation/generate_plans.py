@@ -1,4 +1,4 @@
-"""Draws reassign plans of operators in a run, apart from everything else."""
+"""Draws reassign plans of operators in a run, apart from everything else: often together, and cancelled by others."""
 
 from __future__ import annotations
 
@@ -20,10 +20,14 @@ def plans(seed: int, topics: Sequence[str], brokers: Sequence[int], begin_s: flo
         return []
     actions: list[Action] = []
     for number in range(r.randint(*PLANS)):
-        at_s = r.uniform(begin_s, max(begin_s, end_s))
+        together = actions and r.random() < 0.4
+        at_s = actions[-1].at_s + r.uniform(0.0, 1.0) if together else r.uniform(begin_s, max(begin_s, end_s))
         targets = [_target(r, topics, brokers) for _ in range(r.choice((1, 3, 8)))]
         caps: tuple[Word, ...] = r.choice((1, 2, 100)), r.choice((0, 0, 5_000))
         actions.append(Action(round(at_s, 3), "plan", (f"n{number}", *caps, *dict.fromkeys(targets))))
+        if r.random() < 0.4:
+            cancelled = [f"{target.rpartition('/')[0]}/-" for target in targets]
+            actions.append(Action(round(at_s + r.uniform(0.0, 1.5), 3), "reassign", tuple(dict.fromkeys(cancelled))))
         for _ in range(r.choice((0, 1, 1, 2))):
             at_s += r.uniform(0.0, 8.0)
             verb, *words = r.choice(

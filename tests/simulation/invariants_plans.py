@@ -2,7 +2,7 @@
 
 | I8 | one nonce has one procedure, whatever happens to daemons |
 | I9 | a move that has ended begins no more, unless the plan is taken back; a plan ends with all its moves |
-| I12 | one plan moves partitions at a time |
+| I12 | one plan has the lock of reassignments, and moves partitions |
 | I13 | no throttle is left where no plan runs |
 """
 
@@ -55,9 +55,10 @@ class PlanInvariants:
             self._compare(record.pid, plan_of(before), plan)
         if record.state.is_final and not record.bypassed:
             self._ended(record, plan)
-        moving = [pid for pid, one in self.records.items() if not one.state.is_final and _is_moving(plan_of(one))]
-        if len(moving) > 1:
-            self._fail("I12", f"plans {moving} move partitions at the same time")
+        live = {pid: one for pid, one in self.records.items() if not one.state.is_final}
+        holding = [pid for pid, one in live.items() if one.locked or _is_moving(plan_of(one))]
+        if len(holding) > 1:
+            self._fail("I12", f"plans {holding} have the lock of reassignments at the same time")
 
     def deleted(self, path: str) -> None:
         """Forgets a record; only one that has ended may go."""
@@ -67,7 +68,12 @@ class PlanInvariants:
 
     def _compare(self, pid: int, before: ReassignPlan, after: ReassignPlan) -> None:
         turned = after.reverting and not before.reverting
+        moving = self.w.invariants.history.moving()
         for old, new in zip(before.moves, after.moves, strict=True):
+            under_way = moving.get((new.topic, new.partition))
+            done = new.status is Status.DONE and old.status is Status.BEGUN
+            if done and under_way is not None and under_way.target == tuple(new.target):
+                self._fail("I9", f"plan {pid} counts {new.topic}-{new.partition} as done, which is under way")
             again = new.status not in ENDED and old.status in ENDED
             if again and not (turned and old.status is Status.DONE):
                 self._fail("I9", f"plan {pid} begins {new.topic}-{new.partition} again after {old.status.name}")

@@ -17,7 +17,6 @@ from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, St
 from state_machines.model.types import Assignment
 from state_machines.procedures.outcome import Done
 from state_machines.procedures.record import Record
-from state_machines.procedures.scheduler import Scheduler
 from tests.simulation.planting import mutation, put
 
 
@@ -53,12 +52,6 @@ def take_nothing_back(stack: ExitStack) -> None:
     [step] = reassign.REASSIGN.steps
     kind = reassign.REASSIGN._replace(steps=(step._replace(undo=take_back),))
     stack.enter_context(mock.patch("controller.term.procedures.KINDS", (kind,)))
-
-
-@mutation
-def restore_no_locks(stack: ExitStack) -> None:
-    """Begins a second plan after a failover."""
-    put(stack, Scheduler, "restore", lambda self, entry: None)
 
 
 @mutation
