@@ -13,6 +13,7 @@ import httpx
 
 from cli.demo.process import RegentProcess
 from cli.exit_codes import Exit
+from metadata_store import paths
 from state_machines.model.types import Leadership
 from testing.embedded.load import REQUEST_S_MAX, Load, Reader
 from tests.cluster.world import World, world
@@ -67,6 +68,16 @@ class Scene:
         begin = self.load.ledger.sent
         await eventually(lambda: self.load.acknowledged_since(begin), within_s)
         await eventually(lambda: self.load.oldest().seconds < FLOWING_S, within_s)
+
+    async def delete(self, topic: str, within_s: float = 60.0) -> None:
+        """Marks a topic for deletion and waits until nothing is left of it."""
+        await self.w.zk.create(paths.deletion(topic), None)
+        await eventually(lambda: self.gone(topic), within_s)
+
+    async def gone(self, topic: str) -> bool:
+        """Returns whether nothing of a topic is left in ZooKeeper and on the brokers."""
+        last = (paths.topic(topic), paths.topic_config(topic), paths.deletion(topic))
+        return not any([await self.w.zk.exists(path) for path in last]) and not self.w.hosting(topic)
 
     async def proven(self) -> None:
         """Waits until records flow, replicas are in sync, all acknowledged records were read, and metadata agree."""

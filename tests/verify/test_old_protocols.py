@@ -7,7 +7,6 @@ from typing import NamedTuple
 import pytest
 
 from tests.cluster.scene import leaders, scene
-from tests.cluster.test_deletion import gone, mark
 from tests.cluster.test_reassignment import RING, create, moved, request
 from tests.polling import eventually
 
@@ -54,8 +53,7 @@ async def test_deaths_clean_stops_reassignments_and_deletions_at_every_protocol(
             await eventually(lambda target=target: moved(stage, topic, target), 60.0)  # type: ignore[misc]
         await stage.proven()
 
-        await mark(stage, topic)
-        await eventually(lambda: gone(stage, topic), 60.0)
+        await stage.delete(topic)
         await stage.proven()
         topics = await stage.w.store.load_topics()
         assert {getattr(found, "topic_id", None) is not None for found in topics} == {PROTOCOLS[ibp].topic_ids}
