@@ -23,6 +23,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("AGE", "propagationAgeS"),
         Column("RACK", "rack"),
         Column("CORDONED", "cordoned"),
+        Column("DRAINED", "drained"),
         Column("IBP", "ibp", wide=True),
         Column("QUEUED", "queued", wide=True),
         Column("EPOCH", "epoch", wide=True),
@@ -107,9 +108,12 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
     ),
     "CordonedBroker": (
         Column("BROKER", "broker"),
+        Column("DRAINED", "drained"),
         Column("SINCE", "since"),
         Column("PRINCIPAL", "principal"),
         Column("REASON", "reason"),
+        Column("DRAIN-REASON", "drainReason", wide=True),
+        Column("DRAIN-PID", "drainPid", wide=True),
     ),
     "Lock": (
         Column("PID", "pid"),

@@ -18,6 +18,7 @@ from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.handlers import auto_balance, token_expiry
 from controller.handlers.broker_settings import load_kept_settings
+from controller.handlers.cordon_change import cordon_change
 from controller.handlers.deletion import queue_markers
 from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import discard
@@ -72,12 +73,12 @@ async def fail_over(c: Controller) -> None:
     c.deletion_queue.absent = c.cluster.hosts().difference(c.cluster.brokers, c.daemons)
     loaded_s = time.monotonic()
     await endpoint_change(c)
+    await cordon_change(c)
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
     c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())
     report = await c.carry_out(partial(failover, unclean=c.unclean), Reason.FAILOVER, "failover")
     c.channels.snapshot(None)
-    c.queue.signal(EventKind.CORDON_CHANGE)
     c.queue.signal(EventKind.RESUME_REASSIGNMENTS)
     c.queue.signal(EventKind.TOPIC_DELETION)
     c.queue.signal(EventKind.PREFERRED_ELECTION)

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import Field, StringConstraints
 from starlette.exceptions import HTTPException
 
+from controller.http.drains import add_drain_routes
 from controller.http.guard import ChangeGuard
 from controller.http.models import (
     Broker,
@@ -63,6 +64,7 @@ def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None =
     _changing(app, view)
     add_routes(app, view.procedures)
     add_cordon_routes(app, view.cordons)
+    add_drain_routes(app, view.drains)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
     return app
 

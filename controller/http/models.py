@@ -152,6 +152,7 @@ class Broker(Item):
     epoch: int | None = None
     rack: str | None = None
     cordoned: bool = Field(False, description="regent places no further replica on it")
+    drained: bool = Field(False, description="it leads only where no other broker can")
     ibp: str | None = None
     listeners: list[Listener] = []
     leads: int = Field(0, description="of a dead broker: partitions that it led last and that have no leader")

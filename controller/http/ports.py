@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, Protocol
 
+from controller.http.drains import Draining
 from controller.http.models import (
     Broker,
     Cluster,
@@ -169,6 +170,10 @@ class DaemonView(Protocol):
     @property
     def cordons(self) -> Cordoning:
         """Returns the view of cordoned brokers."""
+
+    @property
+    def drains(self) -> Draining:
+        """Returns the view that drains brokers."""
 
     def operation(self) -> Operation | None:
         """Returns the running take-over or hand-back, or the last one of this process."""

@@ -87,12 +87,15 @@ class CordonRequest(Item):
 
 
 class CordonedBroker(Item):
-    """A cordoned broker."""
+    """A cordoned broker. ``drained`` ones lead last; ``drain_pid`` is the procedure that marked it."""
 
     broker: int
     reason: str = ""
     principal: str = ""
     since: datetime | None = None
+    drained: bool = False
+    drain_reason: str = ""
+    drain_pid: int | None = None
 
 
 class Lock(Item):

@@ -71,18 +71,19 @@ def add_cordon_routes(app: FastAPI, cordons: Cordoning) -> None:
 
     @app.get("/v1/cordons", response_model=Document[CordonedBroker])
     async def cordoned() -> Response:
-        return _document("CordonedBroker", await cordons.listed())
+        return document("CordonedBroker", await cordons.listed())
 
     @app.post("/v1/cordons", response_model=Document[CordonedBroker])
     async def cordon(wanted: CordonRequest, request: Request) -> Response:
-        return _document("CordonedBroker", await cordons.cordon(wanted, _principal(request)))
+        return document("CordonedBroker", await cordons.cordon(wanted, principal_of(request)))
 
     @app.post("/v1/cordons/remove", response_model=Document[CordonedBroker])
     async def uncordon(wanted: CordonRequest) -> Response:
-        return _document("CordonedBroker", await cordons.uncordon(wanted.brokers))
+        return document("CordonedBroker", await cordons.uncordon(wanted.brokers))
 
 
-def _principal(request: Request) -> str:
+def principal_of(request: Request) -> str:
+    """Returns the caller of a request, as procedures and marks name it."""
     return f"uid {uid_of(request.scope.get('client'))}"
 
 
@@ -91,37 +92,38 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
 
     @app.get("/v1/procedures", response_model=Document[Procedure])
     async def listed() -> Response:
-        return _document("Procedure", await procedures.list_all())
+        return document("Procedure", await procedures.list_all())
 
     @app.get("/v1/procedures/{pid}", response_model=Document[Procedure])
     async def one(pid: int, wait_s: WaitS = 0) -> Response:
-        return _document("Procedure", [await procedures.one(pid, wait_s)])
+        return document("Procedure", [await procedures.one(pid, wait_s)])
 
     @app.get("/v1/procedures/{pid}/moves", response_model=Document[Move])
     async def moves(pid: int) -> Response:
-        return _document("Move", await procedures.moves(pid))
+        return document("Move", await procedures.moves(pid))
 
     @app.get("/v1/locks", response_model=Document[Lock])
     async def locks() -> Response:
-        return _document("Lock", procedures.locks())
+        return document("Lock", procedures.locks())
 
     @app.post("/v1/reassignments", response_model=Document[Procedure])
     async def apply(plan: ReassignRequest, request: Request) -> Response:
-        return _document("Procedure", [await procedures.apply(plan, _principal(request))])
+        return document("Procedure", [await procedures.apply(plan, principal_of(request))])
 
     @app.post("/v1/reassignments/{pid}", response_model=Document[Procedure])
     async def command(pid: int, change: ReassignCommand) -> Response:
-        return _document("Procedure", [await procedures.command(pid, change)])
+        return document("Procedure", [await procedures.command(pid, change)])
 
     @app.post("/v1/procedures/{pid}/abort", response_model=Document[Procedure])
     async def abort(pid: int) -> Response:
-        return _document("Procedure", [await procedures.abort(pid)])
+        return document("Procedure", [await procedures.abort(pid)])
 
     @app.post("/v1/procedures/{pid}/bypass", response_model=Document[Procedure])
     async def bypass(pid: int) -> Response:
-        return _document("Procedure", [await procedures.bypass(pid)])
+        return document("Procedure", [await procedures.bypass(pid)])
 
 
-def _document(kind: str, items: Sequence[Item]) -> Response:
+def document(kind: str, items: Sequence[Item]) -> Response:
+    """Returns the response that lists items."""
     found = Document[Item].model_construct(kind=kind, items=list(items))
     return Response(found.model_dump_json(by_alias=True, exclude_none=True), media_type="application/json")

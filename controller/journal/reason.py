@@ -22,3 +22,4 @@ class Reason(StrEnum):
     UNCLEAN_ALLOWED = "unclean_allowed"
     LOG_DIRECTORY = "log_directory"
     DELETION = "deletion"
+    DRAIN = "drain"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 from controller.http.ports import NotActive, Refused
@@ -13,12 +14,20 @@ from controller.term.term import Term
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.outcome import Fenced
-from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH, Cordon, Cordons, read_cordons, write_cordons
+from metadata_store.nodes.cordon_node import (
+    BROKERS_MAX,
+    PATH,
+    Cordon,
+    Cordons,
+    Marks,
+    cordoned,
+    read_cordons,
+    undrained,
+    write_cordons,
+)
 
 ROUNDS_MAX: Final = 5
 """How often the marks are read and written while other clients write them."""
-
-Marks = dict[int, Cordon]
 
 
 class CordonView:
@@ -32,17 +41,21 @@ class CordonView:
         return _items((await self._read(self._active())).brokers)
 
     async def cordon(self, request: CordonRequest, principal: str) -> list[CordonedBroker]:
-        """Marks brokers; those that are marked keep their mark. Refuses unknown brokers."""
+        """Marks brokers; those that are cordoned keep their mark. Refuses unknown brokers."""
         cluster = self._active().cluster
         unknown = sorted(set(request.brokers) - cluster.brokers.keys() - cluster.hosts())
         if unknown:
             raise Refused(f"brokers {unknown} are not registered and host no replica", "correct the ids")
         mark = Cordon(request.reason, principal, wall_ms())
-        return await self._changed(lambda marks: {**dict.fromkeys(request.brokers, mark), **marks})
+        return await self._changed(partial(cordoned, brokers=request.brokers, mark=mark))
 
     async def uncordon(self, brokers: Collection[int]) -> list[CordonedBroker]:
-        """Removes the marks of brokers; those without one stay as they are."""
-        return await self._changed(lambda marks: {b: mark for b, mark in marks.items() if b not in brokers})
+        """Removes the marks of brokers; those without one stay as they are. Refuses drained brokers."""
+        return await self._changed(partial(_uncordoned, brokers=brokers))
+
+    async def undrain(self, brokers: Collection[int]) -> list[CordonedBroker]:
+        """Removes the drains of brokers, and the cordons that came with them."""
+        return await self._changed(partial(undrained, brokers=brokers))
 
     async def _changed(self, change: Callable[[Marks], Marks]) -> list[CordonedBroker]:
         term = self._active()
@@ -73,13 +86,21 @@ class CordonView:
             raise NotActive(f"{PATH} cannot be written: {error}", "try again; see 'regent status'") from error
 
 
+def _uncordoned(marks: Marks, brokers: Collection[int]) -> Marks:
+    drained = sorted(Cordons(marks).drained.intersection(brokers))
+    if drained:
+        raise Refused(f"brokers {drained} are drained", f"regent undrain {' '.join(map(str, drained))}")
+    return {broker: mark for broker, mark in marks.items() if broker not in brokers}
+
+
 def _items(marks: Marks) -> list[CordonedBroker]:
-    return [
-        CordonedBroker(
-            broker=broker,
-            reason=mark.reason,
-            principal=mark.principal,
-            since=datetime.fromtimestamp(mark.since_ms / 1000, UTC) if mark.since_ms else None,
-        )
-        for broker, mark in sorted(marks.items())
-    ]
+    return [_item(broker, mark) for broker, mark in sorted(marks.items())]
+
+
+def _item(broker: int, mark: Cordon) -> CordonedBroker:
+    since = datetime.fromtimestamp(mark.since_ms / 1000, UTC) if mark.since_ms else None
+    found = CordonedBroker(broker=broker, reason=mark.reason, principal=mark.principal, since=since)
+    if mark.drain is None:
+        return found
+    drain = {"drained": True, "drain_reason": mark.drain.reason, "drain_pid": mark.drain.pid or None}
+    return found.model_copy(update=drain)

@@ -146,7 +146,7 @@ def _would_move(cluster: Cluster, i: int, unclean: bool, least: int | None) -> I
     else:
         leaving = cluster.shutting_down | {leader}
         select = partial(selectors.controlled_shutdown, registered=cluster.brokers, shutting_down=leaving)
-        moved = selectors.last(select, cluster.outranked)(replicas, row.isr, down)
+        moved = selectors.last(select, cluster.outranked, cluster.drained)(replicas, row.isr, down)
         yield f"if broker {leader} shuts down, {_outcome(moved, least)}"
     if leader != replicas[0]:
         moved = _preferred(cluster, i)
@@ -197,7 +197,7 @@ def _elected(
     rule: Selector = partial(selectors.initial, live=live)
     if row.has_leadership:
         rule = partial(selectors.offline, live=live, unclean=unclean)
-    return selectors.last(rule, cluster.outranked)(row.assignment.replicas, row.isr, offline)
+    return selectors.last(rule, cluster.outranked, cluster.drained)(row.assignment.replicas, row.isr, offline)
 
 
 def _preferred(cluster: Cluster, i: int) -> Election | NoLeader:

@@ -8,10 +8,12 @@ from datetime import UTC, datetime
 import msgspec
 
 from controller.http.procedure_models import Move, Procedure
-from controller.kinds import reassign
+from controller.kinds import drain, reassign
 from controller.kinds.environment import KafkaEnv
 from controller.procedures.kinds import Kind
+from state_machines.decisions.drain import Drain
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
+from state_machines.model.types import TopicPartition
 from state_machines.procedures.kernel import is_stuck
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
@@ -80,14 +82,22 @@ def planned(moves: Iterable[Move], origins: Mapping[tuple[str, int], tuple[int, 
 
 
 def _detail(record: Record) -> str:
-    if record.kind != reassign.NAME:
-        return ""
     try:
+        if record.kind == drain.NAME:
+            return _of_drain(drain.drain_of(record))
+        if record.kind != reassign.NAME:
+            return ""
         plan = reassign.plan_of(record)
     except msgspec.DecodeError:
         return ""
     marks = [name for name, holds in (("paused", plan.paused or plan.held), ("taken back", plan.reverting)) if holds]
     return "; ".join((reassign.sentence(plan), *marks))
+
+
+def _of_drain(found: Drain) -> str:
+    upto = f", up to {TopicPartition(*found.after)}" if found.after is not None else ""
+    replicas = f"; {len(found.plan.moves)} partitions move" if found.plan is not None else ""
+    return f"brokers {list(found.brokers)}: {found.led} leaders{upto}{replicas}"
 
 
 def _time(ms: int) -> datetime | None:

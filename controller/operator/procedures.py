@@ -142,8 +142,12 @@ class ProcedureView:
             raise Refused(why, "limit it to some topics with --topic, and apply several plans")
         if request.dry_run:
             return Procedure(pid=0, kind=reassign.NAME, state="planned", detail=reassign.sentence(plan))
-        engine = self._engine(term)
-        pid = await self._requested(engine.submit(reassign.NAME, data, caller))
+        return await self.submit(reassign.NAME, data, caller)
+
+    async def submit(self, kind: str, data: bytes, caller: Caller) -> Procedure:
+        """Starts a procedure of another kind."""
+        engine = self._engine(self._active())
+        pid = await self._requested(engine.submit(kind, data, caller))
         return procedure_item(engine.records[pid], BY_NAME)
 
     async def command(self, pid: int, command: ReassignCommand) -> Procedure:

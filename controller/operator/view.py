@@ -28,6 +28,7 @@ from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.metrics.gauges import Gauges
 from controller.operator.cordons import CordonView
 from controller.operator.counts import Counts, partitions_of
+from controller.operator.drains import DrainView
 from controller.operator.explain import explain
 from controller.operator.items import (
     broker_item,
@@ -79,6 +80,7 @@ class View:
         self.procedures = ProcedureView(
             daemon, self._term, self._active_daemon, lambda: self.status_reader.role_status.cluster_id
         )
+        self.drains = DrainView(self._active, self.cordons, self.procedures)
 
     async def keep_fresh(self) -> None:
         """Reads ZooKeeper twice a second until cancelled."""
@@ -164,7 +166,8 @@ class View:
         term = self._term()
         cordoned = term.controller.cordoned if term is not None else frozenset()
         for broker in cordoned & found.keys():
-            found[broker] = found[broker].model_copy(update={"cordoned": True})
+            marks = {"cordoned": True, "drained": broker in cluster.drained}
+            found[broker] = found[broker].model_copy(update=marks)
         return [item for _, item in sorted(found.items())]
 
     def describe_broker(self, broker: int) -> models.Broker:

@@ -16,7 +16,7 @@ import msgspec
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.engine.gate import TermEnded
-from controller.kinds import reassign
+from controller.kinds import drain, reassign
 from controller.kinds.environment import KafkaEnv
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
@@ -31,7 +31,7 @@ from state_machines.procedures.states import State
 
 log = logging.getLogger("regent.procedures")
 
-KINDS: Final = (reassign.REASSIGN,)
+KINDS: Final = (reassign.REASSIGN, drain.DRAIN)
 LOAD_AGAIN_S: Final = 30.0
 """Pause after which the records are loaded again where their store failed."""
 WAKES: Final = {EventKind.FINISH_REASSIGNMENTS: reassign.NAME, EventKind.BROKER_CHANGE: reassign.NAME}
@@ -49,7 +49,9 @@ def is_over(record: Record) -> bool:
 
 def _is_throttled(engine: Engine[KafkaEnv], pid: int) -> bool:
     record = engine.records.get(pid)
-    return record is not None and not record.state.is_final and bool(reassign.plan_of(record).throttles)
+    if record is None or record.state.is_final or record.kind != reassign.NAME:
+        return False
+    return bool(reassign.plan_of(record).throttles)
 
 
 class TermProcedures:

@@ -29,7 +29,7 @@ def move_leaders(draft: Draft, broker: int) -> None:
     cluster = draft.cluster
     led = [i for i in _replicated(draft, broker) if draft.rows[i].leader == broker]
     select = partial(selectors.controlled_shutdown, registered=cluster.brokers, shutting_down=cluster.shutting_down)
-    PartitionStateMachine(draft).elect(led, selectors.last(select, draft.outranked))
+    PartitionStateMachine(draft).elect(led, selectors.last(select, draft.outranked, draft.drained))
 
 
 def stop_followers(draft: Draft, broker: int, moved: Collection[int] = ()) -> None:

@@ -97,7 +97,8 @@ def elect(draft: Draft, rows: Iterable[int], kind: ElectionType) -> None:
 def _rule(cluster: Cluster, kind: ElectionType) -> Selector:
     if kind is ElectionType.PREFERRED:
         return selectors.never(partial(selectors.preferred, live=cluster.live), cluster.outranked)
-    return selectors.last(partial(selectors.offline, live=cluster.live, unclean=True), cluster.outranked)
+    rule = partial(selectors.offline, live=cluster.live, unclean=True)
+    return selectors.last(rule, cluster.outranked, cluster.drained)
 
 
 def outcome(cluster: Cluster, i: int, kind: ElectionType) -> NotElected | None:
@@ -168,11 +169,12 @@ def to_balance(
     """Returns the moves of the automatic balance, of the worst broker first (KAFKA-9866).
 
     Brokers above ``percentage_max`` (per cent of the partitions that prefer them and that others lead) get those that
-    they can lead at once, ``moves_max`` at most. The rest waits for the next balance. Outranked brokers get none.
+    they can lead at once, ``moves_max`` at most. The rest waits for the next balance. Outranked and drained brokers
+    get none.
     ``counted``: the present :func:`imbalance`. ``behind``: returns the rows instead that only their ISR keeps from
     moving.
     """
-    able = cluster.live - cluster.outranked
+    able = cluster.live - cluster.outranked - cluster.drained
     shares = [
         (share.ratio, broker, share.not_led)
         for broker, share in (imbalance(cluster) if counted is None else counted).items()

@@ -318,7 +318,7 @@ def _settle_leader(draft: Draft, i: int, wanted: Assignment, steps: _Steps) -> b
 def _chosen(draft: Draft) -> Selector:
     """Returns the rule of a completion. It waits rather than choose an outranked broker: the present leader serves."""
     rule, outranked = partial(selectors.reassigned, live=draft.live), draft.outranked
-    return selectors.never(selectors.last(rule, outranked), outranked)
+    return selectors.never(selectors.last(rule, outranked, draft.drained), outranked)
 
 
 def _reassigned(draft: Draft, i: int, wanted: Assignment, why: str, steps: _Steps) -> None:

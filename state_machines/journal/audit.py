@@ -51,10 +51,15 @@ _STRATEGIES: Final = {
     selectors.PREFERRED: "preferred",
     selectors.REASSIGNED: "reassign",
     selectors.SHUTDOWN: "controlled_shutdown",
+    selectors.DRAINED: "drain",
 }
-STRATEGIES: Final = {
+_PASSING: Final = {
     **_STRATEGIES,
     **{passed: f"{_STRATEGIES[why]}_passing" for why, passed in selectors.PASSED_OVER.items()},
+}
+STRATEGIES: Final = {
+    **_PASSING,
+    **{spared: f"{_PASSING[why].removesuffix('_passing')}_passing" for why, spared in selectors.SPARED.items()},
 }
 """Strategy of an election by the reason that its selector gives. ``_passing``: a row does not name the brokers,
 so the order of the replicas is not judged.

@@ -40,6 +40,7 @@ class Draft:
         self.rows = cluster.rows
         self.live = cluster.live
         self.outranked = cluster.outranked
+        self.drained = cluster.drained
         self.only = frozenset(only) if only is not None else None
         self.trace: list[Transition] | None = None
         """Set to a list before deciding, it takes the transitions in their order (golden stories, explanations)."""

@@ -69,7 +69,8 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
         """
         draft, failed_on = self.draft, self.draft.cluster.failed
         seen: dict[tuple[Replicas, Replicas, frozenset[int]], Election | NoLeader] = {}
-        last_resort = selectors.last(partial(selectors.offline, live=draft.live, unclean=True), draft.outranked)
+        dirty_rule = partial(selectors.offline, live=draft.live, unclean=True)
+        last_resort = selectors.last(dirty_rule, draft.outranked, draft.drained)
         failed: list[int] = []
         by_isr: dict[tuple[Replicas, Replicas, frozenset[int]], bool] = {}
         for i in self.movable(entities, ONLINE):
@@ -103,9 +104,11 @@ class PartitionStateMachine(StateMachine[PartitionState, int]):
             row = self.draft.row(i)
             if row.state is not ONLINE and (row.topic not in deletions or i in reassigning):
                 (new if row.state is NEW else offline).append(i)
-        live, outranked = self.draft.live, self.draft.outranked
-        failed = self.elect(new, selectors.last(partial(selectors.initial, live=live), outranked))
-        return failed + self.elect(offline, selectors.last(partial(selectors.offline, live=live), outranked), unclean)
+        first, next_one = (
+            selectors.last(partial(rule, live=self.draft.live), self.draft.outranked, self.draft.drained)
+            for rule in (selectors.initial, selectors.offline)
+        )
+        return self.elect(new, first) + self.elect(offline, next_one, unclean)
 
     def _recovering(self, found: Election) -> bool | None:
         """Returns RECOVERING after an unclean election where brokers know it (IBP >= 3.2, KIP-704); else unchanged."""

@@ -5,12 +5,13 @@ brokers are live (on failed log directories). It returns an :class:`Election`, o
 An ISR is never emptied.
 
 *Outranked* brokers refuse all requests, because they obey a higher controller epoch: a leader there would never know
-that it leads. :func:`last` and :func:`never` keep leaderships from them; without such brokers a rule is itself.
+that it leads. :func:`last` and :func:`never` keep leaderships from them; without such brokers a rule is itself. Leaders
+of *drained* brokers were moved away by an operator: :func:`last` spares these, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -42,13 +43,16 @@ OFFLINE_UNCLEAN = "unclean election: no ISR member is live, first live replica l
 PREFERRED = "preferred replica leads"
 REASSIGNED = "reassignment: first live target replica of the ISR leads"
 SHUTDOWN = "controlled shutdown: first other replica of the ISR leads"
+DRAINED = "drain: first live replica of the ISR on another broker leads"
 
-PASSED_OVER: Final = {
-    why: f"{why}; brokers that obey a higher controller epoch were passed over"
-    for why in (NEW_PARTITION, OFFLINE_IN_ISR, OFFLINE_UNCLEAN, REASSIGNED, SHUTDOWN)
-}
+_CHOOSING: Final = (NEW_PARTITION, OFFLINE_IN_ISR, OFFLINE_UNCLEAN, REASSIGNED, SHUTDOWN)
+PASSED_OVER: Final = {why: f"{why}; brokers that obey a higher controller epoch were passed over" for why in _CHOOSING}
 """Reasons of elections in which outranked brokers come before the new leader."""
-UNCLEAN: Final = frozenset({OFFLINE_UNCLEAN, PASSED_OVER[OFFLINE_UNCLEAN]})
+SPARED: Final = {why: f"{why}; drained brokers were passed over" for why in (*_CHOOSING, *PASSED_OVER.values())}
+"""Reasons of elections in which drained brokers come before the new leader."""
+UNCLEAN: Final = frozenset(
+    why for why in (OFFLINE_UNCLEAN, *PASSED_OVER.values(), *SPARED.values()) if why.startswith(OFFLINE_UNCLEAN)
+)
 """Reasons of unclean elections."""
 
 NO_LIVE_REPLICA = "no replica is live: start one of the assigned brokers"
@@ -59,6 +63,7 @@ PREFERRED_BEHIND = "the preferred replica is not in the ISR: wait until it has c
 NO_TARGET = "no target replica is live and in the ISR: wait until one has caught up"
 OUTRANKED = "only brokers that obey a higher controller epoch could lead: restart them"
 NO_OTHER_ISR = "no other ISR member can lead: wait until another replica has caught up"
+ONLY_REPLICA = "it has no other replica: add one, or move it"
 
 
 def initial(
@@ -124,25 +129,39 @@ def controlled_shutdown(
     return NoLeader(NO_OTHER_ISR)
 
 
-def last(select: Selector, outranked: Collection[int]) -> Selector:
+def drained(
+    replicas: Replicas, isr: Replicas, down: Collection[int] = (), *, live: Collection[int], avoided: Collection[int]
+) -> Election | NoLeader:
+    """Elects the first live ISR member that is not among ``avoided``; the ISR is unchanged."""
+    for replica in replicas:
+        if replica in live and replica in isr and replica not in down and replica not in avoided:
+            return Election(replica, isr, DRAINED)
+    return NoLeader(NO_OTHER_ISR if len(replicas) > 1 else ONLY_REPLICA)
+
+
+def last(select: Selector, outranked: Collection[int], spared: Collection[int] = ()) -> Selector:
     """Returns ``select`` with outranked brokers as leaders only where no other broker can lead.
 
-    The ISR stays as ``select`` gives it, and whether the election is unclean.
+    Brokers that are ``spared``, drained ones, lead where otherwise only outranked ones could. The ISR stays as
+    ``select`` gives it, and whether the election is unclean.
     """
-    if not outranked:
-        return select
+    if outranked:
+        select = _passing(select, outranked, PASSED_OVER)
+    return _passing(select, spared, SPARED) if spared else select
 
-    def spared(replicas: Replicas, isr: Replicas, down: Collection[int]) -> Election | NoLeader:
+
+def _passing(select: Selector, passed: Collection[int], reasons: Mapping[str, str]) -> Selector:
+    def passing(replicas: Replicas, isr: Replicas, down: Collection[int]) -> Election | NoLeader:
         usual = select(replicas, isr, down)
-        if isinstance(usual, NoLeader) or usual.leader not in outranked:
+        if isinstance(usual, NoLeader) or usual.leader not in passed:
             return usual
-        found = select(tuple(sorted(replicas, key=outranked.__contains__)), isr, down)
-        if isinstance(found, NoLeader) or found.leader in outranked:
+        found = select(tuple(sorted(replicas, key=passed.__contains__)), isr, down)
+        if isinstance(found, NoLeader) or found.leader in passed:
             return usual
         new_isr = found.isr if usual.unclean else usual.isr
-        return Election(found.leader, new_isr, PASSED_OVER[usual.why], usual.unclean)
+        return Election(found.leader, new_isr, reasons[found.why], usual.unclean)
 
-    return spared
+    return passing
 
 
 def never(select: Selector, outranked: Collection[int]) -> Selector:

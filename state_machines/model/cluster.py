@@ -8,7 +8,7 @@ implied by its broker's registration, ``replica_states`` holds the exceptions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -62,6 +62,8 @@ class Cluster(Assigned):
         self.live: frozenset[int] = frozenset()
         self.outranked: frozenset[int] = frozenset()
         """Registered brokers that obey a higher controller epoch, and refuse all requests of this one."""
+        self.drained: frozenset[int] = frozenset()
+        """Brokers that operators have drained: elections choose them last, the automatic balance never."""
         self.replica_states: dict[tuple[int, int], ReplicaState] = {}
         self.leaderless: set[int] = set()
         self._offline: dict[tuple[int, ...], tuple[int, ...]] = {}
@@ -151,6 +153,10 @@ class Cluster(Assigned):
         """Enters that a broker carried out a request."""
         if broker in self.outranked:
             self.outranked -= {broker}
+
+    def observe_drained(self, brokers: Collection[int]) -> None:
+        """Enters which brokers are marked as drained."""
+        self.drained = frozenset(brokers)
 
     def observe_failed_dirs(self, broker: int, rows: Iterable[int]) -> list[int]:
         """Enters replicas that are on a failed log directory until their broker starts anew; returns new ones."""

@@ -15,6 +15,7 @@ import uvloop
 
 from configs.http_section import HttpSettings
 from controller.http.app import create_app
+from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.models import (
     Broker,
     Cluster,
@@ -119,6 +120,21 @@ class ProceduresDouble:
         return self._item("bypass", pid)
 
 
+class DrainsDouble:
+    """Drains of a daemon's double, which notes the requests."""
+
+    def __init__(self, daemon: DaemonDouble) -> None:
+        self._daemon = daemon
+
+    async def drain(self, request: DrainRequest, principal: str) -> Procedure:
+        self._daemon.drained.append(("drain", request, principal))
+        return await self._daemon.running.one(12, 0)
+
+    async def undrain(self, request: UndrainRequest) -> list[CordonedBroker]:
+        self._daemon.drained.append(("undrain", request))
+        return await self._daemon.marks.uncordon(request.brokers)
+
+
 @dataclass
 class DaemonDouble:
     """A daemon with three brokers and two topics of five partitions; tests change its fields."""
@@ -135,6 +151,8 @@ class DaemonDouble:
     old: str | None = None
     marks: CordonsDouble = field(default_factory=CordonsDouble)
     running: ProceduresDouble = field(default_factory=ProceduresDouble)
+    drained: list[tuple[Any, ...]] = field(default_factory=list)
+    """Requests to drain and undrain."""
     hindrances: list[Hindrance] = field(default_factory=list)
     judged: list[tuple[frozenset[int], frozenset[StopCause]]] = field(default_factory=list)
     plans: list[RestartNext] = field(default_factory=list)
@@ -237,6 +255,10 @@ class DaemonDouble:
     @property
     def cordons(self) -> CordonsDouble:
         return self.marks
+
+    @property
+    def drains(self) -> DrainsDouble:
+        return DrainsDouble(self)
 
     @property
     def procedures(self) -> ProceduresDouble:

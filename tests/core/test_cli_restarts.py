@@ -48,7 +48,7 @@ def surface(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[DaemonDo
 @pytest.fixture(autouse=True)
 def view(surface: tuple[DaemonDouble, Path], monkeypatch: pytest.MonkeyPatch) -> DaemonDouble:
     """Resets the double of a daemon, which every command reaches."""
-    vars(surface[0]).update(vars(DaemonDouble(plans=[BATCH])))
+    vars(surface[0]).update(vars(DaemonDouble(plans=[BATCH], running=surface[0].running)))
     monkeypatch.setenv("REGENT_SERVER", str(surface[1]))
     return surface[0]
 
@@ -235,8 +235,11 @@ def test_the_documented_commands_run_in_their_order(
         "restart-next",
         "cordon",
         "uncordon",
+        "drain",
+        "undrain",
         "list",
     }
+    monkeypatch.setattr(view.running, "state", "success")
     for line in documented:
         regent(*shlex.split(line))
     assert (len(view.judged), len(view.restart_queries)) == (4, 2)

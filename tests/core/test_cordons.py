@@ -147,7 +147,7 @@ async def test_marks_that_other_clients_write_all_the_time_are_given_up(w: World
 
 
 @pytest.mark.parametrize(
-    ("data", "why"), [(b"{", "JSON"), (b'{"brokers":{},"version":2}', "format 2 is newer than this daemon's")]
+    ("data", "why"), [(b"{", "JSON"), (b'{"brokers":{},"version":3}', "format 3 is newer than this daemon's")]
 )
 @in_world(1, 2, 3)
 async def test_marks_that_cannot_be_read_leave_those_before_in_force_and_are_not_written_over(

@@ -15,14 +15,18 @@ from state_machines.machines.selectors import (
     NOTHING_LIVE,
     OFFLINE_IN_ISR,
     OFFLINE_UNCLEAN,
+    ONLY_REPLICA,
     OUTRANKED,
     PASSED_OVER,
     PREFERRED_BEHIND,
     PREFERRED_DOWN,
+    SPARED,
+    UNCLEAN,
     Election,
     NoLeader,
     Selector,
     controlled_shutdown,
+    drained,
     initial,
     last,
     never,
@@ -230,3 +234,58 @@ def test_outranked_brokers_change_the_leader_alone_and_only_where_another_could_
                     assert (found.leader in outranked) == (outranked.issuperset(could))
                     assert found.unclean == usual.unclean
                     assert found.isr == ((found.leader,) if found.unclean else usual.isr)
+
+
+SPARING = [
+    pytest.param(last(OFFLINE, (), {1}), (1, 2, 3), (1, 2, 3), (2, (1, 2, 3)), id="offline"),
+    pytest.param(last(OFFLINE, (), {1}), (1, 2), (1,), (1, (1,)), id="no other can lead"),
+    pytest.param(last(DIRTY, (), {1}), (1, 2), (1,), (1, (1,)), id="no record is lost for it"),
+    pytest.param(last(OFFLINE, {2}, {1}), (1, 2, 3), (1, 2, 3), (3, (1, 2, 3)), id="neither drained nor outranked"),
+    pytest.param(last(OFFLINE, {2}, {1}), (1, 2), (1, 2), (1, (1, 2)), id="drained rather than outranked"),
+    pytest.param(last(OFFLINE, {1}, {1, 2}), (1, 2), (1, 2), (2, (1, 2)), id="both: the one that obeys"),
+    pytest.param(last(LEAVES, (), {2}), (1, 2, 3), (1, 2, 3), (3, (2, 3)), id="shutdown"),
+]
+
+
+@pytest.mark.parametrize(("rule", "replicas", "isr", "expected"), SPARING)
+def test_a_drained_broker_leads_last(rule: Selector, replicas: Ids, isr: Ids, expected: object) -> None:
+    assert outcome(rule(replicas, isr, ())) == expected
+
+
+def test_drained_brokers_change_the_leader_alone_and_never_whether_there_is_one() -> None:
+    for replicas, isr in product(permutations(EVERY), ISRS):
+        for live, outranked, spared in product(SUBSETS, SUBSETS, SUBSETS):
+            rules: list[tuple[Selector, Collection[int]]] = [
+                (partial(initial, live=live), live),
+                (partial(offline, live=live), live.intersection(isr)),
+                (partial(offline, live=live, unclean=True), live.intersection(isr) or live),
+                (partial(reassigned, live=live), live.intersection(isr)),
+            ]
+            for rule, could in rules:
+                usual, found = rule(replicas, isr, ()), last(rule, outranked, spared)(replicas, isr, ())
+                assert isinstance(found, Election) == isinstance(usual, Election) == bool(could)
+                if isinstance(usual, NoLeader) or isinstance(found, NoLeader):
+                    continue
+                able = set(could) - outranked or set(could)
+                best = able - spared or able
+                assert found.leader in best
+                assert (usual.leader not in best) or found == usual
+                assert found.unclean == usual.unclean
+                assert found.isr == ((found.leader,) if found.unclean else usual.isr)
+                assert (found.why in UNCLEAN) == found.unclean
+
+
+def test_the_drains_rule_elects_the_first_live_member_that_is_not_avoided_and_keeps_the_isr() -> None:
+    for replicas, isr in product(permutations(EVERY), ISRS):
+        for live, avoided, down in product(SUBSETS, SUBSETS, SUBSETS):
+            able = [b for b in replicas if b in live and b in isr and b not in avoided and b not in down]
+            found = drained(replicas, isr, down, live=live, avoided=avoided)
+            assert outcome(found) == ((able[0], isr) if able else NO_OTHER_ISR)
+    assert outcome(drained((1,), (1,), live={1}, avoided={1})) == ONLY_REPLICA
+
+
+def test_the_reason_says_where_drained_brokers_were_passed_over() -> None:
+    rule = last(OFFLINE, (), {1})
+    assert (rule((1, 2), (1, 2), ()).why, rule((1, 2), (1,), ()).why) == (SPARED[OFFLINE_IN_ISR], OFFLINE_IN_ISR)
+    both = last(OFFLINE, {1}, {2})((1, 2, 3), (1, 2, 3), ())
+    assert both.why == SPARED[PASSED_OVER[OFFLINE_IN_ISR]]

@@ -1,0 +1,63 @@
+"""Adds regent drain and regent undrain: brokers that lead nothing, and host nothing where that is wanted."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Annotated
+
+import typer
+
+from cli.commands.cordon import Brokers
+from cli.commands.procedures import WaitS, awaited, report
+from cli.exit_codes import Exit, Failure
+from cli.help import Panel
+from cli.session import Session, command
+
+Replicas = Annotated[bool, typer.Option("--replicas", help="Move every replica away, too.")]
+Throttle = Annotated[
+    int, typer.Option("--throttle", min=0, help="With --replicas: bytes per second of each broker and direction.")
+]
+Reason = Annotated[str, typer.Option("--reason", help="The reason; kept with the mark.")]
+Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    command(
+        app,
+        panel=Panel.CHANGE,
+        examples=('regent drain 3 --wait --reason "new disk"', "regent drain 3 4 --replicas --throttle 50000000"),
+    )(drain)
+    command(app, panel=Panel.CHANGE, examples=("regent undrain 3",))(undrain)
+
+
+def drain(
+    session: Session,
+    brokers: Brokers,
+    replicas: Replicas = False,
+    throttle: Throttle = 0,
+    reason: Reason = "",
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    """Move the leaders away from brokers, which lead last and get no replicas until regent undrain."""
+    if throttle and not replicas:
+        raise Failure(Exit.USAGE, "--throttle bounds moves of replicas", "add --replicas, or leave --throttle out")
+    body = {
+        "brokers": brokers,
+        "replicas": replicas,
+        "rateBytesPerS": throttle,
+        "nonce": uuid.uuid4().hex,
+        "reason": reason,
+    }
+    found = session.client().post("/v1/drains", body)["items"][0]
+    if wait:
+        report(session, awaited(session, found["pid"], timeout))
+    else:
+        session.output.detail("Procedure", found)
+
+
+def undrain(session: Session, brokers: Brokers) -> None:
+    """Let brokers lead again, and host replicas unless they were cordoned before; nothing moves back at once."""
+    found = session.client().post("/v1/drains/remove", {"brokers": brokers})["items"]
+    session.output.listing("CordonedBroker", found)

@@ -1,0 +1,29 @@
+"""Defines requests and responses of the HTTP surface about drained brokers."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from controller.http.models import Item
+from controller.http.procedure_models import Rate, Words
+
+BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1)]
+BrokerIds = Annotated[list[BrokerId], Field(min_length=1, max_length=1_000)]
+
+
+class DrainRequest(Item):
+    """Brokers to drain. ``nonce``: the same caller's same nonce never starts a second drain."""
+
+    brokers: BrokerIds
+    replicas: bool = Field(False, description="move every replica away, too")
+    rate_bytes_per_s: Rate = Field(0, description="throttle of the replicas' moves, each broker and direction; 0: none")
+    nonce: Words = ""
+    reason: Words = ""
+
+
+class UndrainRequest(Item):
+    """Brokers to let lead again."""
+
+    brokers: BrokerIds

@@ -1,0 +1,34 @@
+"""Routes requests that drain brokers, and undo that."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fastapi import FastAPI, Request, Response
+
+from controller.http.drain_models import DrainRequest, UndrainRequest
+from controller.http.models import Document
+from controller.http.procedure_models import CordonedBroker, Procedure
+from controller.http.procedures import document, principal_of
+
+
+class Draining(Protocol):
+    """Drains as the surface uses them. Any method may raise ``ViewError``."""
+
+    async def drain(self, request: DrainRequest, principal: str) -> Procedure:
+        """Starts a drain."""
+
+    async def undrain(self, request: UndrainRequest) -> list[CordonedBroker]:
+        """Removes the marks of drains; returns the marks that are left."""
+
+
+def add_drain_routes(app: FastAPI, drains: Draining) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.post("/v1/drains", response_model=Document[Procedure])
+    async def drain(wanted: DrainRequest, request: Request) -> Response:
+        return document("Procedure", [await drains.drain(wanted, principal_of(request))])
+
+    @app.post("/v1/drains/remove", response_model=Document[CordonedBroker])
+    async def undrain(wanted: UndrainRequest) -> Response:
+        return document("CordonedBroker", await drains.undrain(wanted))

@@ -1,0 +1,131 @@
+"""The drain: marks brokers as cordoned and drained, and moves their leaders to others in waves.
+
+Each wave is durable before the next begins, and the next waits while brokers are far behind. A wave that a crash
+repeats finds its leaders moved. Replicas move by a reassign plan, a child with its caps and throttle. Undone, the
+drain removes the marks that it set: replicas come back by the plan's undoing, leaders by the balance.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from controller.handlers.cordon_change import change_marks
+from controller.journal.reason import Reason
+from controller.kinds import reassign
+from controller.kinds.environment import KafkaEnv
+from controller.procedures.kinds import Kind, Step
+from metadata_store.nodes.cordon_node import DrainMark, drained, undrained
+from state_machines.decisions.drain import (
+    WAVE_MAX,
+    Drain,
+    advanced,
+    hosted,
+    led,
+    move_leaders,
+    replicas_sentence,
+    sentence,
+    staying,
+    wave,
+)
+from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.outcome import Children, Done, Next, Outcome, Retry, Wait
+from state_machines.procedures.record import Record, child
+
+log = logging.getLogger("regent.procedures")
+
+NAME: Final = "drain"
+LOOK_AGAIN_MS: Final = 100
+"""Pause of a drain while brokers are behind."""
+BEHIND_S_MAX: Final = 10.0
+"""Age of a broker's oldest unacknowledged change after which no drain waits for it any more."""
+
+_decoder = msgspec.json.Decoder(Drain)
+_encoder = msgspec.json.Encoder()
+
+
+def drain_of(record: Record) -> Drain:
+    """Decodes the message of a drain."""
+    return _decoder.decode(record.data)
+
+
+def encode_drain(drain: Drain) -> bytes:
+    """Encodes the message of a drain."""
+    return _encoder.encode(drain)
+
+
+def demand(record: Record) -> Demand:
+    """Demands each of the brokers: a broker is drained by one procedure at a time."""
+    first, *others = (
+        Demand(Resource(Scope.SERVER, f"broker {broker}"), exclusive=True)
+        for broker in sorted(set(drain_of(record).brokers))
+    )
+    return first._replace(also=tuple(others))
+
+
+async def mark(env: KafkaEnv, record: Record) -> Outcome:
+    """Marks the brokers; marks of earlier drains stay as they are."""
+    drain, caller = drain_of(record), record.caller
+    new = DrainMark(caller.reason, caller.principal, record.submitted_ms, record.pid)
+    why_not = await change_marks(env.controller, partial(drained, brokers=drain.brokers, mark=new))
+    if why_not is not None:
+        return Retry(why_not)
+    return Next(1, encode_drain(replace(drain, led=len(led(env.controller.cluster, drain.brokers)))))
+
+
+async def unmark(env: KafkaEnv, record: Record) -> Outcome:
+    """Removes the marks that this drain set."""
+    drain = drain_of(record)
+    why_not = await change_marks(env.controller, partial(undrained, brokers=drain.brokers, pid=record.pid))
+    return Done() if why_not is None else Retry(why_not)
+
+
+async def move(env: KafkaEnv, record: Record) -> Outcome:
+    """Moves the leaders of one wave, or ends once each partition has had its turn."""
+    c, drain = env.controller, drain_of(record)
+    if _brokers_are_behind(env):
+        return Wait(env.now_ms() + LOOK_AGAIN_MS, record.data, durable=False)
+    rows = wave(c.cluster, drain)
+    if not rows:
+        return _leaders_moved(env, drain)
+    why = f"drain of brokers {list(drain.brokers)}, pid={record.pid}"
+    await c.carry_out(partial(move_leaders, rows=rows), Reason.DRAIN, why)
+    after = advanced(c.cluster, drain, rows)
+    log.info("%s: a wave of %d leaders has moved or stays, up to %s", why, len(rows), after.after)
+    return Wait(env.now_ms(), encode_drain(after))
+
+
+def _leaders_moved(env: KafkaEnv, drain: Drain) -> Outcome:
+    """Ends the drain, or lets its plan move the replicas."""
+    cluster, plan = env.controller.cluster, drain.plan
+    if plan is None:
+        return Done(sentence(drain, staying(cluster, drain.brokers)).encode())
+    data = encode_drain(replace(drain, hosted=len(hosted(cluster, drain.brokers))))
+    if not plan.moves:
+        return Next(2, data)
+    return Children((child(reassign.NAME, reassign.encode_plan(plan)),), 2, data)
+
+
+async def end(env: KafkaEnv, record: Record) -> Outcome:
+    """Ends a drain whose plan has ended."""
+    drain, cluster = drain_of(record), env.controller.cluster
+    leaders = sentence(drain, staying(cluster, drain.brokers))
+    return Done(f"{leaders}; {replicas_sentence(drain, hosted(cluster, drain.brokers))}".encode())
+
+
+def _brokers_are_behind(env: KafkaEnv) -> bool:
+    """Checks whether a broker that can be reached has yet to acknowledge more than a wave."""
+    lags = env.controller.channels.lag().values()
+    return any(lag.partitions > WAVE_MAX and lag.oldest_s < BEHIND_S_MAX and not lag.unreachable for lag in lags)
+
+
+DRAIN: Final[Kind[KafkaEnv]] = Kind(
+    NAME,
+    (Step("mark brokers", mark, unmark), Step("move leaders", move), Step("move replicas", end)),
+    demand,
+    holds_locks=True,
+)

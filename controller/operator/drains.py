@@ -1,0 +1,86 @@
+"""Takes operators' requests to drain brokers, and to undo that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final
+
+from controller.http.drain_models import DrainRequest, UndrainRequest
+from controller.http.ports import Refused
+from controller.http.procedure_models import CordonedBroker, Procedure
+from controller.kinds import reassign
+from controller.kinds.drain import NAME, drain_of, encode_drain
+from controller.operator.cordons import CordonView
+from controller.operator.procedures import ProcedureView
+from controller.term.term import Term
+from state_machines.decisions.drain import Drain, why_not
+from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
+from state_machines.planning.cluster_view import view_of
+from state_machines.planning.goals import Decommission
+from state_machines.planning.plan import Plan
+from state_machines.planning.planner import plan
+from state_machines.procedures.record import Caller
+
+PLAN_BYTES_MAX: Final = 128 * 1024
+"""Bytes of the moves that one drain stores: some thousands; the others stay, and the result names them."""
+REFUSED_SHOWN: Final = 5
+
+
+class DrainView:
+    """Drains brokers; only the active daemon does."""
+
+    def __init__(self, active: Callable[[], Term], cordons: CordonView, procedures: ProcedureView) -> None:
+        self._active = active
+        self._cordons = cordons
+        self._procedures = procedures
+
+    async def drain(self, request: DrainRequest, principal: str) -> Procedure:
+        """Starts a drain. Refuses unknown brokers, the last that can lead, and replicas without a place."""
+        term = self._active()
+        brokers = tuple(sorted(set(request.brokers)))
+        caller = Caller(principal=principal, client="regent", reason=request.reason, nonce=request.nonce)
+        known = term.procedures.engine_or_none
+        moves: ReassignPlan | None = None
+        if known is None or known.pid_of(caller) is None:
+            found = why_not(term.cluster, brokers)
+            if found is not None:
+                raise Refused(*found)
+            moves = await _planned(term, brokers, request.rate_bytes_per_s) if request.replicas else None
+        return await self._procedures.submit(NAME, encode_drain(Drain(brokers, plan=moves)), caller)
+
+    async def undrain(self, request: UndrainRequest) -> list[CordonedBroker]:
+        """Removes the marks of drains; refuses brokers that a procedure drains at the moment."""
+        engine = self._active().procedures.engine_or_none
+        for pid, record in engine.records.items() if engine is not None else ():
+            if record.kind == NAME and not record.state.is_final:
+                busy = sorted(set(drain_of(record).brokers).intersection(request.brokers))
+                if busy:
+                    remedy = f"regent procedures abort {pid}, or wait for its end: regent procedures wait {pid}"
+                    raise Refused(f"procedure {pid} is draining brokers {busy}", remedy)
+        return await self._cordons.undrain(request.brokers)
+
+
+async def _planned(term: Term, brokers: Collection[int], rate_bytes_per_s: int) -> ReassignPlan:
+    """Plans moves of all replicas on brokers, in a thread; refuses where a partition has no place to go."""
+    c, cluster = term.controller, term.cluster
+    min_isr = {name: value for name in cluster.topic_index if (value := c.min_isr.of(name)) is not None}
+    marked = c.cordoned.union(brokers)
+    found = await asyncio.to_thread(
+        plan, view_of(cluster, "", min_isr=min_isr, cordoned=marked), Decommission(tuple(brokers))
+    )
+    if found.refused:
+        named = "; ".join(f"{one.subject}: {one.why}" for one in found.refused[:REFUSED_SHOWN])
+        more = len(found.refused) - REFUSED_SHOWN
+        why = f"replicas cannot leave: {named}{f'; and {more} more' if more > 0 else ''}"
+        raise Refused(why, "drain without --replicas, or add brokers")
+    return ReassignPlan(_fitting(found), rate_bytes_per_s=rate_bytes_per_s)
+
+
+def _fitting(found: Plan) -> tuple[PlannedMove, ...]:
+    """Returns the first moves of a plan, as many as one record takes."""
+    moves = tuple(PlannedMove(move.topic, move.partition, move.origin, move.target) for move in found.moves)
+    count = len(moves)
+    while count and len(reassign.encode_plan(ReassignPlan(moves[:count]))) > PLAN_BYTES_MAX:
+        count = count * 3 // 4
+    return moves[:count]
