@@ -1,4 +1,4 @@
-"""Adds regent drain and regent undrain: brokers that lead nothing, and host nothing where that is wanted."""
+"""Adds regent drain, regent undrain and regent shutdown: brokers that lead nothing, and host nothing if wanted."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ def register(app: typer.Typer) -> None:
         examples=('regent drain 3 --wait --reason "new disk"', "regent drain 3 4 --replicas --throttle 50000000"),
     )(drain)
     command(app, panel=Panel.CHANGE, examples=("regent undrain 3",))(undrain)
+    command(app, panel=Panel.CHANGE, examples=("regent shutdown 3", "regent shutdown 3 -o json"))(shutdown)
 
 
 def drain(
@@ -58,6 +59,15 @@ def drain(
 
 
 def undrain(session: Session, brokers: Brokers) -> None:
-    """Let brokers lead again, and host replicas unless they were cordoned before; nothing moves back at once."""
+    """Let brokers lead again, and host replicas unless they were cordoned before; also after regent shutdown."""
     found = session.client().post("/v1/drains/remove", {"brokers": brokers})["items"]
     session.output.listing("CordonedBroker", found)
+
+
+def shutdown(session: Session, broker: Annotated[int, typer.Argument(help="Id of the broker.", min=0)]) -> None:
+    """Prepare the stop of a broker that cannot request it itself: exit code 0 when it may be stopped, 3 if not."""
+    found = session.client().post("/v1/shutdowns", {"broker": broker})["items"][0]
+    session.output.detail("Shutdown", found)
+    if not found["mayStop"]:
+        remedy = f"wait until others have caught up and repeat it, or undo it: regent undrain {broker}"
+        raise Failure(Exit.REFUSED, f"broker {broker} leads partitions that other brokers could lead", remedy)

@@ -62,6 +62,8 @@ class Controller(Facts):
         self.remote_storage: bool | None = None
         self.token_check_s = 0.0
         self.cordoned: frozenset[int] = frozenset()
+        self.shut_by_operator: dict[int, int] = {}
+        """Broker epochs of brokers that operators have shut down by command, and that have not requested it."""
         self.endpoint: AdminEndpoint | None = None
         self.endpoint_gone_s: float | None = None
         self.waiting_topics: set[str] = set()

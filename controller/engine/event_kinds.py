@@ -44,6 +44,7 @@ class EventKind(StrEnum):
     SETTLED = "settled"
     ALTER_PARTITION = "alter_partition"
     CONTROLLED_SHUTDOWN = "controlled_shutdown"
+    UNDO_SHUTDOWN = "undo_shutdown"
     ALLOCATE_PRODUCER_IDS = "allocate_producer_ids"
     DELETE_TOPICS = "delete_topics"
     ELECT_LEADERS = "elect_leaders"

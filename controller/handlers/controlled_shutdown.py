@@ -1,4 +1,4 @@
-"""Handles ControlledShutdown (S4-72..S4-74): responds once the new leaders are durable."""
+"""Handles ControlledShutdown (S4-72..S4-74), of a broker or in its place: responds once the new leaders are durable."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from brokers.wire.errors import Error
 from brokers.wire.replies import ControlledShutdownReply
 from controller.engine.controller import Controller
 from controller.journal.reason import Reason
-from controller.requests.calls import PendingShutdown
-from state_machines.decisions.controlled_shutdown import move_leaders, remaining, stop_followers
+from controller.requests.calls import PendingShutdown, PendingUndo
+from state_machines.decisions.controlled_shutdown import move_leaders, remaining, shutdown_undone, stop_followers
 from state_machines.journal.events import Kind
 
 TOLD_S_MAX = 2.0
@@ -33,20 +33,22 @@ async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> N
     try:
         c.journal.brokers(Kind.BROKER_SHUTDOWN_BEGIN, [broker])
         c.cluster.observe_shutting_down(call.broker_id)
+        _note_caller(c, pending)
         hosted = c.cluster.hosted(call.broker_id)
         led = [i for i in hosted if c.cluster.rows[i].leader == call.broker_id]
         moves = partial(move_leaders, broker=call.broker_id)
-        await c.carry_out(moves, Reason.CONTROLLED_SHUTDOWN, f"broker {call.broker_id} requests its shutdown")
+        await c.carry_out(moves, Reason.CONTROLLED_SHUTDOWN, _why(pending))
         stops = partial(stop_followers, broker=call.broker_id, moved=frozenset(led))
         await c.carry_out(stops, Reason.CONTROLLED_SHUTDOWN, f"broker {call.broker_id} follows no more")
         moved = [i for i in led if c.cluster.rows[i].leader != call.broker_id]
         left = [c.cluster.name(i) for i in remaining(c.cluster, call.broker_id)]
         if left:
             log.warning(
-                "broker %d still leads %d partitions, the first is %s: no other replica is in sync; it will try again",
+                "broker %d still leads %d partitions, the first is %s: no other replica is in sync; %s",
                 call.broker_id,
                 len(left),
                 left[0],
+                "repeat 'regent shutdown' later" if pending.by_operator else "it will try again",
             )
         else:
             log.info("broker %d is free to stop: every partition that others can lead has moved away", call.broker_id)
@@ -56,6 +58,46 @@ async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> N
         raise
     told = _answer_when_told(c, pending, moved or hosted, ControlledShutdownReply(Error.NONE, left))
     c.spawn(told, pending.refuse)
+
+
+async def undo_shutdown_call(c: Controller, pending: PendingUndo) -> None:
+    """Lets a broker lead and follow again that an operator had shut down, unless it has requested its shutdown itself.
+
+    A repeated call does again what an interrupted one left.
+    """
+    broker = c.cluster.brokers.get(pending.call)
+    if broker is None or c.shut_by_operator.get(broker.id) != broker.epoch:
+        pending.answer(False)
+        return
+    try:
+        c.journal.brokers(Kind.BROKER_UP, [broker])
+        c.cluster.observe_shutdown_undone(broker.id)
+        undone = partial(shutdown_undone, broker=broker.id, unclean=c.unclean)
+        await c.carry_out(undone, Reason.BROKER_RETURN, f"the shutdown of broker {broker.id} is undone")
+    except BaseException:
+        pending.refuse()
+        raise
+    del c.shut_by_operator[broker.id]
+    log.info("broker %d leads and follows again: an operator undid its shutdown", broker.id)
+    pending.answer(True)
+
+
+def _note_caller(c: Controller, pending: PendingShutdown) -> None:
+    """Notes shutdowns by command: only these can be undone, because the other brokers are about to stop."""
+    if pending.by_operator:
+        log.info("an operator shuts broker %d down in its place", pending.call.broker_id)
+        c.shut_by_operator[pending.call.broker_id] = c.cluster.brokers[pending.call.broker_id].epoch
+    else:
+        c.shut_by_operator.pop(pending.call.broker_id, None)
+
+
+def _why(pending: PendingShutdown) -> str:
+    broker = pending.call.broker_id
+    return (
+        f"an operator shuts broker {broker} down in its place"
+        if pending.by_operator
+        else f"broker {broker} requests its shutdown"
+    )
 
 
 async def _answer_when_told(

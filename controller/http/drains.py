@@ -1,4 +1,4 @@
-"""Routes requests that drain brokers, and undo that."""
+"""Routes requests that drain brokers, shut them down, and undo that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Protocol
 
 from fastapi import FastAPI, Request, Response
 
-from controller.http.drain_models import DrainRequest, UndrainRequest
+from controller.http.drain_models import DrainRequest, Shutdown, ShutdownRequest, UndrainRequest
 from controller.http.models import Document
 from controller.http.procedure_models import CordonedBroker, Procedure
 from controller.http.procedures import document, principal_of
@@ -19,7 +19,10 @@ class Draining(Protocol):
         """Starts a drain."""
 
     async def undrain(self, request: UndrainRequest) -> list[CordonedBroker]:
-        """Removes the marks of drains; returns the marks that are left."""
+        """Removes the marks of drains, and undoes shutdowns by command; returns the marks that are left."""
+
+    async def shutdown(self, request: ShutdownRequest) -> Shutdown:
+        """Moves a broker's leaders away and stops its followers."""
 
 
 def add_drain_routes(app: FastAPI, drains: Draining) -> None:
@@ -32,3 +35,7 @@ def add_drain_routes(app: FastAPI, drains: Draining) -> None:
     @app.post("/v1/drains/remove", response_model=Document[CordonedBroker])
     async def undrain(wanted: UndrainRequest) -> Response:
         return document("CordonedBroker", await drains.undrain(wanted))
+
+    @app.post("/v1/shutdowns", response_model=Document[Shutdown])
+    async def shutdown(wanted: ShutdownRequest) -> Response:
+        return document("Shutdown", [await drains.shutdown(wanted)])

@@ -1,21 +1,28 @@
-"""Takes operators' requests to drain brokers, and to undo that."""
+"""Takes operators' requests to drain brokers, to shut one down, and to undo that."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection
+from typing import Final, TypeVar
 
-from controller.http.drain_models import DrainRequest, UndrainRequest
-from controller.http.ports import Refused
+from brokers.listener.controller_listener import NotController
+from brokers.wire.calls import ControlledShutdownCall
+from brokers.wire.errors import Error
+from controller.http.drain_models import STAYING_MAX, DrainRequest, Shutdown, ShutdownRequest, UndrainRequest
+from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import CordonedBroker, Procedure
 from controller.kinds import reassign
 from controller.kinds.drain import NAME, drain_of, encode_drain
 from controller.operator.cordons import CordonView
 from controller.operator.procedures import ProcedureView
+from controller.requests.calls import Calls
 from controller.term.term import Term
 from state_machines.decisions.drain import Drain, why_not
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
+from state_machines.machines.selectors import NO_OTHER_ISR, ONLY_REPLICA
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import TopicPartition
 from state_machines.planning.cluster_view import view_of
 from state_machines.planning.goals import Decommission
 from state_machines.planning.plan import Plan
@@ -25,10 +32,13 @@ from state_machines.procedures.record import Caller
 PLAN_BYTES_MAX: Final = 128 * 1024
 """Bytes of the moves that one drain stores: some thousands; the others stay, and the result names them."""
 REFUSED_SHOWN: Final = 5
+CALL_VERSION: Final = 3
+
+R = TypeVar("R")
 
 
 class DrainView:
-    """Drains brokers; only the active daemon does."""
+    """Drains brokers and shuts them down; only the active daemon does."""
 
     def __init__(self, active: Callable[[], Term], cordons: CordonView, procedures: ProcedureView) -> None:
         self._active = active
@@ -50,15 +60,55 @@ class DrainView:
         return await self._procedures.submit(NAME, encode_drain(Drain(brokers, plan=moves)), caller)
 
     async def undrain(self, request: UndrainRequest) -> list[CordonedBroker]:
-        """Removes the marks of drains; refuses brokers that a procedure drains at the moment."""
-        engine = self._active().procedures.engine_or_none
+        """Removes the marks of drains, and undoes shutdowns by command.
+
+        Refuses brokers that a procedure drains at the moment.
+        """
+        term = self._active()
+        engine = term.procedures.engine_or_none
         for pid, record in engine.records.items() if engine is not None else ():
             if record.kind == NAME and not record.state.is_final:
                 busy = sorted(set(drain_of(record).brokers).intersection(request.brokers))
                 if busy:
                     remedy = f"regent procedures abort {pid}, or wait for its end: regent procedures wait {pid}"
                     raise Refused(f"procedure {pid} is draining brokers {busy}", remedy)
-        return await self._cordons.undrain(request.brokers)
+        left = await self._cordons.undrain(request.brokers)
+        for broker in sorted(term.controller.shut_by_operator.keys() & set(request.brokers)):
+            await _called(Calls(term.queue).undo_shutdown(broker))
+        return left
+
+    async def shutdown(self, request: ShutdownRequest) -> Shutdown:
+        """Does what a broker's own request for its controlled shutdown does."""
+        term = self._active()
+        cluster, broker = term.cluster, term.cluster.brokers.get(request.broker)
+        if broker is None:
+            raise Refused(f"broker {request.broker} is not registered", "correct the id; a dead broker has stopped")
+        before = len(_led(cluster, broker.id))
+        call = ControlledShutdownCall(CALL_VERSION, broker.id, broker.epoch)
+        reply = await _called(Calls(term.queue).controlled_shutdown(call, by_operator=True))
+        if reply.error is not Error.NONE:
+            raise Refused(f"broker {broker.id} registered anew meanwhile", "try again")
+        left, could = _led(cluster, broker.id), set(reply.remaining)
+        named = [f"{name}: {NO_OTHER_ISR if name in could else ONLY_REPLICA}" for name in left[:STAYING_MAX]]
+        return Shutdown(
+            broker=broker.id,
+            may_stop=not could,
+            leaders_moved=max(0, before - len(left)),
+            staying_total=len(left),
+            staying=named,
+        )
+
+
+async def _called(call: Awaitable[R]) -> R:
+    try:
+        return await call
+    except NotController as ended:
+        raise NotActive("the term ended, or its queue is full", "try again; see 'regent status'") from ended
+
+
+def _led(cluster: Cluster, broker: int) -> list[TopicPartition]:
+    rows = cluster.rows
+    return sorted(cluster.name(i) for i in cluster.hosted(broker) if rows[i].leader == broker)
 
 
 async def _planned(term: Term, brokers: Collection[int], rate_bytes_per_s: int) -> ReassignPlan:

@@ -67,7 +67,16 @@ class PendingCall(Generic[C, R]):
             self.reply.set_exception(NotController())
 
 
-PendingShutdown = PendingCall[ControlledShutdownCall, ControlledShutdownReply]
+class PendingShutdown(PendingCall[ControlledShutdownCall, ControlledShutdownReply]):
+    """A call for a broker's shutdown. ``by_operator``: an operator made it in the broker's place."""
+
+    def __init__(self, call: ControlledShutdownCall, *, by_operator: bool = False) -> None:
+        super().__init__(call)
+        self.by_operator = by_operator
+
+
+PendingUndo = PendingCall[int, bool]
+"""An operator's call to undo the shutdown of a broker; the reply is whether an operator had shut it down."""
 PendingAlterPartition = PendingCall[AlterPartitionCall, AlterPartitionReply]
 PendingProducerIds = PendingCall[AllocateProducerIdsCall, AllocateProducerIdsReply]
 PendingDeletion = PendingCall[DeleteTopicsCall, DeleteTopicsReply]
@@ -107,9 +116,15 @@ class Calls:
         self._authorizer = authorizer or Authorizer(Principals())
         self._name_of = name_of
 
-    async def controlled_shutdown(self, call: ControlledShutdownCall) -> ControlledShutdownReply:
+    async def controlled_shutdown(
+        self, call: ControlledShutdownCall, *, by_operator: bool = False
+    ) -> ControlledShutdownReply:
         """Moves the leaders that are on the broker."""
-        return await self._ask(EventKind.CONTROLLED_SHUTDOWN, PendingShutdown(call))
+        return await self._ask(EventKind.CONTROLLED_SHUTDOWN, PendingShutdown(call, by_operator=by_operator))
+
+    async def undo_shutdown(self, broker: int) -> bool:
+        """Undoes a shutdown that an operator requested; returns whether there was one."""
+        return await self._ask(EventKind.UNDO_SHUTDOWN, PendingUndo(broker))
 
     async def alter_partition(self, call: AlterPartitionCall) -> AlterPartitionReply:
         """Commits ISR changes."""

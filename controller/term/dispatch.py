@@ -15,7 +15,7 @@ from controller.handlers.auto_balance import auto_balance
 from controller.handlers.broker_change import broker_change
 from controller.handlers.broker_settings import broker_settings
 from controller.handlers.config_change import config_change
-from controller.handlers.controlled_shutdown import controlled_shutdown_call
+from controller.handlers.controlled_shutdown import controlled_shutdown_call, undo_shutdown_call
 from controller.handlers.cordon_change import cordon_change
 from controller.handlers.create_partitions import create_partitions
 from controller.handlers.create_topics import create_topics
@@ -60,7 +60,7 @@ def unread(handler: Callable[[Controller], Awaitable[None]]) -> Handler:
     return lambda c, _: handler(c)
 
 
-def call(handler: Callable[[Controller, PendingCall[Any, Any]], Awaitable[None]]) -> Handler:
+def call(handler: Callable[[Controller, Any], Awaitable[None]]) -> Handler:
     """Returns the handler of an event that carries a call; it responds to it or refuses it before the term ends."""
     return lambda c, event: handler(c, pending(event))
 
@@ -143,6 +143,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     # calls
     EventKind.ALTER_PARTITION: Handling(call(alter_partition), KafkaState.ISR_CHANGE),
     EventKind.CONTROLLED_SHUTDOWN: Handling(call(controlled_shutdown_call), KafkaState.CONTROLLED_SHUTDOWN),
+    EventKind.UNDO_SHUTDOWN: Handling(call(undo_shutdown_call)),
     EventKind.ALLOCATE_PRODUCER_IDS: Handling(call(allocate_producer_ids)),
     EventKind.DELETE_TOPICS: Handling(call(delete_topics_call), KafkaState.TOPIC_DELETION),
     EventKind.ELECT_LEADERS: Handling(call(elect_leaders), KafkaState.MANUAL_LEADER_BALANCE),

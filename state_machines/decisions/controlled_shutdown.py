@@ -1,6 +1,6 @@
 """Decides a broker's controlled shutdown (Kafka ``doControlledShutdown``), once its request was observed.
 
-There are two decisions. Clients wait for the new leaders, so these are committed and sent before the followers.
+A shutdown takes two decisions. Clients wait for the new leaders, so these are committed and sent before the followers.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from functools import partial
 
 from state_machines.machines import selectors
 from state_machines.machines.draft import Draft
-from state_machines.machines.partition import PartitionStateMachine
+from state_machines.machines.partition import PartitionStateMachine, Unclean, never_unclean
 from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.model.cluster import Cluster
-from state_machines.model.types import NO_VERSION
+from state_machines.model.types import NO_VERSION, ReplicaState
 
 LEAVES = "a replica's broker shuts down"
+STAYS = "the shutdown of the replica's broker is undone"
 
 
 def controlled_shutdown(draft: Draft, broker: int) -> None:
@@ -36,6 +37,20 @@ def stop_followers(draft: Draft, broker: int, moved: Collection[int] = ()) -> No
     """Stops the broker's followers, but for the rows whose leadership it has just given away."""
     followed = [i for i in _replicated(draft, broker) if draft.rows[i].leader != broker and i not in moved]
     ReplicaStateMachine(draft).take_offline(broker, followed, LEAVES)
+
+
+def shutdown_undone(draft: Draft, broker: int, unclean: Unclean = never_unclean) -> None:
+    """Lets the stopped followers of a broker follow again, and elects leaders where none is left.
+
+    The model knows the broker as live by then. Replicas on failed log directories stay offline, and so do those of
+    topics that are being deleted.
+    """
+    cluster = draft.cluster
+    rows = [i for i in cluster.hosted(broker) if cluster.rows[i].topic not in cluster.deletions]
+    stopped = [i for i in rows if draft.replica(i, broker) is ReplicaState.OFFLINE and broker not in cluster.failed(i)]
+    ReplicaStateMachine(draft).bring_online([(i, broker) for i in stopped], STAYS)
+    draft.send_metadata(rows)
+    PartitionStateMachine(draft).elect_leaderless(sorted(cluster.leaderless), unclean)
 
 
 def _replicated(draft: Draft, broker: int) -> list[int]:

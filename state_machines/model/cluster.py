@@ -141,6 +141,10 @@ class Cluster(Assigned):
         """Enters a broker's request for controlled shutdown: it stays registered but is not live (never elected)."""
         self._set_live(self.shutting_down | {broker})
 
+    def observe_shutdown_undone(self, broker: int) -> None:
+        """Enters that a broker's shutdown was undone: it may lead again."""
+        self._set_live(self.shutting_down - {broker})
+
     def observe_outranked(self, broker: int, epoch: int) -> bool:
         """Enters an incarnation that obeys a higher controller epoch until it accepts a request; whether it is new."""
         known = self.brokers.get(broker)

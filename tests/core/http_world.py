@@ -15,7 +15,7 @@ import uvloop
 
 from configs.http_section import HttpSettings
 from controller.http.app import create_app
-from controller.http.drain_models import DrainRequest, UndrainRequest
+from controller.http.drain_models import DrainRequest, Shutdown, ShutdownRequest, UndrainRequest
 from controller.http.models import (
     Broker,
     Cluster,
@@ -133,6 +133,13 @@ class DrainsDouble:
     async def undrain(self, request: UndrainRequest) -> list[CordonedBroker]:
         self._daemon.drained.append(("undrain", request))
         return await self._daemon.marks.uncordon(request.brokers)
+
+    async def shutdown(self, request: ShutdownRequest) -> Shutdown:
+        self._daemon.drained.append(("shutdown", request))
+        if self._daemon.refuse:
+            raise Refused(self._daemon.refuse, "correct the id")
+        names = ["orders-0: no other ISR member can lead"] if request.broker == 2 else []
+        return Shutdown(broker=request.broker, may_stop=not names, leaders_moved=3, staying=names)
 
 
 @dataclass

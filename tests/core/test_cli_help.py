@@ -30,7 +30,7 @@ PANELS = {
         "procedures",
         "locks",
     },
-    Panel.CHANGE: {"preflight", "takeover", "reassign", "cordon", "uncordon", "drain", "undrain"},
+    Panel.CHANGE: {"preflight", "takeover", "reassign", "cordon", "uncordon", "drain", "undrain", "shutdown"},
     Panel.GIVE_BACK: {"handback"},
     Panel.PIPELINE: {"pipeline"},
     Panel.COMMAND: {"completion", "version"},

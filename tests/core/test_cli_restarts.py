@@ -237,6 +237,7 @@ def test_the_documented_commands_run_in_their_order(
         "uncordon",
         "drain",
         "undrain",
+        "shutdown",
         "list",
     }
     monkeypatch.setattr(view.running, "state", "success")
