@@ -79,15 +79,18 @@ async def read_cordons(zk: ZooKeeper) -> Cordons | Malformed:
         node = await zk.get(PATH)
     except ZkError as error:
         return Malformed(PATH, f"it cannot be read ({error.code.name}): check its ACL")
-    if node is None:
-        return Cordons({})
+    return Cordons({}) if node is None else decode(node.data or b"", node.stat.version)
+
+
+def decode(data: bytes, znode_version: int) -> Cordons | Malformed:
+    """Decodes the znode's content."""
     try:
-        found = _decoder.decode(node.data or b"")
+        found = _decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         return Malformed(PATH, str(error))
     if found.version > VERSION:
         return Malformed(PATH, f"format {found.version} is newer than this daemon's ({VERSION}): upgrade the daemon")
-    return Cordons(found.brokers, node.stat.version)
+    return Cordons(found.brokers, znode_version)
 
 
 async def write_cordons(zk: ZooKeeper, fence: Fence, cordons: Cordons) -> bool:

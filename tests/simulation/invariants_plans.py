@@ -1,4 +1,4 @@
-"""Judges reassign plans by the records in ZooKeeper.
+"""Judges reassign plans and drains by the records in ZooKeeper.
 
 | I8 | one nonce has one procedure, whatever happens to daemons |
 | I9 | a move that has ended begins no more, unless the plan is taken back; a plan ends with all its moves |
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from controller.kinds import drain
 from controller.kinds.reassign import plan_of
 from controller.role import own_znodes as own
 from metadata_store import paths
+from metadata_store.nodes import cordon_node
 from metadata_store.records import codec
 from state_machines.admin_rules.throttles import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from state_machines.decisions.plan_progress import ENDED, ReassignPlan, Status
@@ -32,11 +34,12 @@ SETTINGS: Final = frozenset({LEADER_RATE, FOLLOWER_RATE, LEADER_REPLICAS, FOLLOW
 
 
 class PlanInvariants:
-    """Follows every record of a plan."""
+    """Follows every record of a plan or a drain."""
 
     def __init__(self, world: World, fail: Callable[[str, str], None]) -> None:
         self.w = world
         self.records: dict[int, Record] = {}
+        self.drains: dict[int, Record] = {}
         self._fail = fail
         self._nonces: dict[str, int] = {}
 
@@ -49,6 +52,9 @@ class PlanInvariants:
         """Checks a record that was written, against the one before."""
         record = codec.decode(int(path.removeprefix(PREFIX)), data or b"")
         self.answered(record.caller.nonce, record.pid)
+        if record.kind == drain.NAME:
+            self.drains[record.pid] = record
+            return
         before, self.records[record.pid] = self.records.get(record.pid), record
         plan = plan_of(record)
         if before is not None:
@@ -62,9 +68,10 @@ class PlanInvariants:
 
     def deleted(self, path: str) -> None:
         """Forgets a record; only one that has ended may go."""
-        record = self.records.pop(int(path.removeprefix(PREFIX)), None)
+        pid = int(path.removeprefix(PREFIX))
+        record = self.records.pop(pid, None) or self.drains.pop(pid, None)
         if record is not None and not record.state.is_final:
-            self._fail("I9", f"the record of plan {record.pid}, which has not ended, is deleted")
+            self._fail("I9", f"the record of {record.kind} {record.pid}, which has not ended, is deleted")
 
     def _compare(self, pid: int, before: ReassignPlan, after: ReassignPlan) -> None:
         turned = after.reverting and not before.reverting
@@ -99,6 +106,23 @@ class PlanInvariants:
                 yield f"plan {record.pid} has not ended: {record.state.name} {record.error}"
         if not live:
             yield from self._throttles()
+        yield from self._drains()
+
+    def _drains(self) -> Iterator[str]:
+        """Yields drains that have not ended, marks that an undone drain left, and marks that the daemon forgot."""
+        node = self.w.ensemble.leader.tree.every().get(cordon_node.PATH)
+        marks = cordon_node.decode(node.data or b"", 0) if node is not None else cordon_node.Cordons({})
+        assert isinstance(marks, cordon_node.Cordons), marks
+        for pid, record in self.drains.items():
+            if not record.state.is_final:
+                yield f"drain {pid} has not ended: {record.state.name} {record.error}"
+            if record.state is State.ROLLEDBACK:
+                left = [b for b, mark in marks.brokers.items() if mark.drain is not None and mark.drain.pid == pid]
+                if left:
+                    yield f"drain {pid} is undone, and its marks of brokers {left} stay"
+        term = self.w.serving_term()
+        if term is not None and term.cluster.drained != marks.drained:
+            yield f"brokers {sorted(marks.drained)} are drained, the daemon takes {sorted(term.cluster.drained)} for it"
 
     def _is_held_up(self, plan: ReassignPlan) -> bool:
         moving = self.w.invariants.history.moving()
