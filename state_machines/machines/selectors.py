@@ -63,6 +63,7 @@ PREFERRED_BEHIND = "the preferred replica is not in the ISR: wait until it has c
 NO_TARGET = "no target replica is live and in the ISR: wait until one has caught up"
 OUTRANKED = "only brokers that obey a higher controller epoch could lead: restart them"
 NO_OTHER_ISR = "no other ISR member can lead: wait until another replica has caught up"
+ONLY_AVOIDED = "its other live ISR members are drained, or refuse all requests: undrain one, or move the partition"
 ONLY_REPLICA = "it has no other replica: add one, or move it"
 
 
@@ -133,10 +134,13 @@ def drained(
     replicas: Replicas, isr: Replicas, down: Collection[int] = (), *, live: Collection[int], avoided: Collection[int]
 ) -> Election | NoLeader:
     """Elects the first live ISR member that is not among ``avoided``; the ISR is unchanged."""
-    for replica in replicas:
-        if replica in live and replica in isr and replica not in down and replica not in avoided:
+    able = [replica for replica in replicas if replica in live and replica in isr and replica not in down]
+    for replica in able:
+        if replica not in avoided:
             return Election(replica, isr, DRAINED)
-    return NoLeader(NO_OTHER_ISR if len(replicas) > 1 else ONLY_REPLICA)
+    if len(replicas) == 1:
+        return NoLeader(ONLY_REPLICA)
+    return NoLeader(ONLY_AVOIDED if len(able) > 1 else NO_OTHER_ISR)
 
 
 def last(select: Selector, outranked: Collection[int], spared: Collection[int] = ()) -> Selector:

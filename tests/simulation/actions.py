@@ -8,11 +8,11 @@ from tests.simulation.actions_brokers import BrokerActions
 from tests.simulation.actions_calls import CallActions
 from tests.simulation.actions_cluster import ClusterActions
 from tests.simulation.actions_daemons import DaemonActions
+from tests.simulation.actions_drains import DrainActions
 from tests.simulation.actions_elections import ElectionActions
 from tests.simulation.actions_ensemble import EnsembleActions
 from tests.simulation.actions_foreign import ForeignActions
 from tests.simulation.actions_interference import InterferenceActions
-from tests.simulation.actions_plans import PlanActions
 from tests.simulation.actions_reassignment import ReassignmentActions
 from tests.simulation.actions_topics import TopicActions
 
@@ -24,7 +24,7 @@ class Actions(
     InterferenceActions,
     CallActions,
     ReassignmentActions,
-    PlanActions,
+    DrainActions,
     ElectionActions,
     BrokerActions,
     DaemonActions,

@@ -1,4 +1,4 @@
-"""Applies, changes and takes back reassign plans and drains, as operators do at the active daemon, with nonces."""
+"""Applies, changes and takes back reassign plans, as operators do at the active daemon; each plan has a nonce."""
 
 from __future__ import annotations
 
@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from controller.http.ports import ViewError
-from controller.kinds import drain
 from controller.kinds.reassign import NAME, PlanCommand, encode_plan, plan_of
-from controller.operator.cordons import CordonView
 from controller.procedures.requests import Refused
-from state_machines.decisions.drain import Drain
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
 from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
@@ -80,42 +76,22 @@ class PlanActions(Acting):
         data = msgspec.json.encode(COMMANDS[command])
         self.w.operate(self._requested(nonce, lambda engine, pid: engine.command(pid, data)))
 
-    def do_drain(self, nonce: str, *brokers: object) -> None:
-        """Drains brokers."""
-        self.w.operate(self._drain(nonce, drain.encode_drain(Drain(tuple(int(str(b)) for b in brokers)))))
-
-    async def _drain(self, nonce: str, data: bytes) -> None:
-        async def submit(engine: Engine[KafkaEnv], _: int) -> int:
-            return await engine.submit(drain.NAME, data, caller(nonce))
-
-        pid = await self._requested(nonce, submit, new=True)
-        if isinstance(pid, int):
-            self.w.happened(faults.BROKER_DRAINED)
-            self.w.invariants.plans.answered(nonce, pid)
-
-    def do_undrain(self, *brokers: object) -> None:
-        """Removes drains."""
-        self.w.operate(self._undrain({int(str(b)) for b in brokers}))
-
-    async def _undrain(self, brokers: set[int]) -> None:
-        until_s = self.w.loop.now_s + AGAIN_S_MAX
-        while self.w.loop.now_s < until_s:
-            if (term := self.w.serving_term()) is not None:
-                with suppress(ViewError):
-                    await CordonView(lambda: term).undrain(brokers)
-                    return
-            await asyncio.sleep(PAUSE_S)
-
     def stop_plans(self) -> None:
         """Stops all plans of the serving daemon, so that nothing waits for brokers that stay down."""
         term = self.w.serving_term()
         engine = term.procedures.engine_or_none if term is not None else None
         for record in list(engine.records.values()) if engine is not None else ():
-            if record.kind != NAME:
-                continue
-            live = not record.state.is_final and record.state is not State.FAILED
+            live = record.kind == NAME and not record.state.is_final and record.state is not State.FAILED
             if live and any(move.status is Status.QUEUED for move in plan_of(record).moves):
-                self.w.operate(self._requested(record.caller.nonce, lambda found, one: found.command(one, STOP)))
+                if record.parent:
+                    self.w.operate(self._stop_child(engine, record.pid))
+                else:
+                    self.w.operate(self._requested(record.caller.nonce, lambda found, one: found.command(one, STOP)))
+
+    async def _stop_child(self, engine: Engine[KafkaEnv] | None, pid: int) -> None:
+        with suppress(Refused, KeyError):
+            if engine is not None:
+                await asyncio.wait_for(engine.command(pid, STOP), AGAIN_S_MAX)
 
     async def _requested(self, nonce: str, request: Request, *, new: bool = False) -> object:
         """Returns the response of a daemon; None where no daemon carries the request out in time."""

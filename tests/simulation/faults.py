@@ -71,7 +71,10 @@ CALL_GREW: Final = "call: partitions added"
 CALL_DELETED: Final = "call: topic deleted"
 PLAN_APPLIED: Final = "plan: applied"
 PLAN_ABORTED: Final = "plan: taken back"
-BROKER_DRAINED: Final = "broker: drained"
+DRAIN_BEGUN: Final = "drain: begun"
+DRAIN_ABORTED: Final = "drain: taken back"
+DRAIN_REPLICAS: Final = "drain: replicas moved away"
+DRAIN_REMOVED: Final = "drain: undone by an operator"
 SIZE_CHAIN: Final = "size: topic created in several multis"
 SIZE_CUT: Final = "size: LeaderAndIsr cut"
 SIZE_LOADED: Final = "size: failover in several turns"
@@ -89,6 +92,6 @@ INTERIM: Final = "controller: interim term of a broker"
 REQUIRED: Final = tuple(
     value
     for name, value in sorted(globals().items())
-    if name.startswith(("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "CALL_", "PLAN_", "SIZE_", "ELECTION_"))
+    if name.startswith(("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "CALL_", "PLAN_", "DRAIN_", "SIZE_", "ELECTION_"))
 )
 """Faults that each must occur in at least one seed of a hundred."""

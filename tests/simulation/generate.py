@@ -11,6 +11,7 @@ from tests.simulation import limits
 from tests.simulation.acting import ACTIVE
 from tests.simulation.generate_calls import calls
 from tests.simulation.generate_calm import with_calm
+from tests.simulation.generate_drains import drains
 from tests.simulation.generate_foreign import foreign, ibp_of
 from tests.simulation.generate_interference import interference
 from tests.simulation.generate_plans import plans
@@ -149,6 +150,7 @@ class Generator:
             self._purge(r.uniform(BEGIN_S, max(BEGIN_S, self.at_s)))
         self.actions += calls(self.seed, self.topics, len(self.brokers), BEGIN_S, self.at_s)
         self.actions += plans(self.seed, self.topics, self.brokers, BEGIN_S, self.at_s)
+        self.actions += drains(self.seed, self.brokers, BEGIN_S, self.at_s)
         self.actions += troubles(self.seed, self.daemons, self.servers, len(self.brokers), BEGIN_S, self.at_s)
         self.actions += foreign(self.seed, self.topics, self.brokers, self.daemons, BEGIN_S, self.at_s)
         self.actions += interference(self.seed, self.topics, self.brokers, self.daemons, BEGIN_S, self.at_s)

@@ -1,4 +1,4 @@
-"""Draws plans and drains of operators in a run, apart from everything else: plans often come together."""
+"""Draws reassign plans of operators in a run, apart from everything else: often together, and cancelled by others."""
 
 from __future__ import annotations
 
@@ -40,20 +40,6 @@ def plans(seed: int, topics: Sequence[str], brokers: Sequence[int], begin_s: flo
                 )
             )
             actions.append(Action(round(at_s, 3), verb, (f"n{number}", *words)))
-    return actions + drains(r, brokers, begin_s, end_s)
-
-
-def drains(r: Random, brokers: Sequence[int], begin_s: float, end_s: float) -> list[Action]:
-    """Draws drains of some brokers, of which some are undone or ended by an operator."""
-    actions: list[Action] = []
-    for number in range(r.choice((0, 0, 1, 2))):
-        at_s = r.uniform(begin_s, max(begin_s, end_s))
-        drained = r.sample(brokers, r.randint(1, max(1, len(brokers) - 1)))
-        actions.append(Action(round(at_s, 3), "drain", (f"d{number}", *drained)))
-        after_s = round(at_s + r.choice((0.001, 0.02, r.uniform(0.0, 8.0))), 3)
-        actions += r.choice(
-            ([], [Action(after_s, "plan-abort", (f"d{number}",))], [Action(after_s, "undrain", tuple(drained))])
-        )
     return actions
 
 

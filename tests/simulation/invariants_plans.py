@@ -1,4 +1,4 @@
-"""Judges reassign plans and drains by the records in ZooKeeper.
+"""Judges reassign plans by the records in ZooKeeper.
 
 | I8 | one nonce has one procedure, whatever happens to daemons |
 | I9 | a move that has ended begins no more, unless the plan is taken back; a plan ends with all its moves |
@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from controller.kinds import drain
-from controller.kinds.reassign import plan_of
+from controller.kinds.reassign import NAME, plan_of
 from controller.role import own_znodes as own
 from metadata_store import paths
-from metadata_store.nodes import cordon_node
 from metadata_store.records import codec
 from state_machines.admin_rules.throttles import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from state_machines.decisions.plan_progress import ENDED, ReassignPlan, Status
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+from tests.simulation.invariants_drains import DrainInvariants
 from tests.simulation.unfinished import can_end
 
 if TYPE_CHECKING:
@@ -34,12 +34,12 @@ SETTINGS: Final = frozenset({LEADER_RATE, FOLLOWER_RATE, LEADER_REPLICAS, FOLLOW
 
 
 class PlanInvariants:
-    """Follows every record of a plan or a drain."""
+    """Follows every record of a plan."""
 
     def __init__(self, world: World, fail: Callable[[str, str], None]) -> None:
         self.w = world
         self.records: dict[int, Record] = {}
-        self.drains: dict[int, Record] = {}
+        self.drains = DrainInvariants(world, fail)
         self._fail = fail
         self._nonces: dict[str, int] = {}
 
@@ -51,27 +51,28 @@ class PlanInvariants:
     def written(self, path: str, data: bytes | None) -> None:
         """Checks a record that was written, against the one before."""
         record = codec.decode(int(path.removeprefix(PREFIX)), data or b"")
-        self.answered(record.caller.nonce, record.pid)
-        if record.kind == drain.NAME:
-            self.drains[record.pid] = record
-            return
+        if not record.parent:
+            self.answered(record.caller.nonce, record.pid)
         before, self.records[record.pid] = self.records.get(record.pid), record
+        if record.kind == drain.NAME:
+            if record.state.is_final and not record.bypassed:
+                self.drains.ended(record)
+            return
         plan = plan_of(record)
         if before is not None:
             self._compare(record.pid, plan_of(before), plan)
         if record.state.is_final and not record.bypassed:
             self._ended(record, plan)
-        live = {pid: one for pid, one in self.records.items() if not one.state.is_final}
+        live = self._live_plans()
         holding = [pid for pid, one in live.items() if one.locked or _is_moving(plan_of(one))]
         if len(holding) > 1:
             self._fail("I12", f"plans {holding} have the lock of reassignments at the same time")
 
     def deleted(self, path: str) -> None:
-        """Forgets a record; only one that has ended may go."""
-        pid = int(path.removeprefix(PREFIX))
-        record = self.records.pop(pid, None) or self.drains.pop(pid, None)
-        if record is not None and not record.state.is_final:
-            self._fail("I9", f"the record of {record.kind} {record.pid}, which has not ended, is deleted")
+        """Forgets a record; only one that has ended may go, and a child by its end."""
+        record = self.records.pop(int(path.removeprefix(PREFIX)), None)
+        if record is not None and not record.state.is_final and not record.parent:
+            self._fail("I9", f"the record of plan {record.pid}, which has not ended, is deleted")
 
     def _compare(self, pid: int, before: ReassignPlan, after: ReassignPlan) -> None:
         turned = after.reverting and not before.reverting
@@ -101,28 +102,15 @@ class PlanInvariants:
         One plan runs at a time: those behind a plan that is held up wait with it.
         """
         live = [record for record in self.records.values() if not record.state.is_final]
-        if not any(self._is_held_up(plan_of(record)) for record in live):
+        if not any(self._is_held_up(plan_of(record)) for record in self._live_plans().values()):
             for record in live:
-                yield f"plan {record.pid} has not ended: {record.state.name} {record.error}"
+                yield f"{record.kind} {record.pid} has not ended: {record.state.name} {record.error}"
         if not live:
             yield from self._throttles()
-        yield from self._drains()
+        yield from self.drains.unfinished()
 
-    def _drains(self) -> Iterator[str]:
-        """Yields drains that have not ended, marks that an undone drain left, and marks that the daemon forgot."""
-        node = self.w.ensemble.leader.tree.every().get(cordon_node.PATH)
-        marks = cordon_node.decode(node.data or b"", 0) if node is not None else cordon_node.Cordons({})
-        assert isinstance(marks, cordon_node.Cordons), marks
-        for pid, record in self.drains.items():
-            if not record.state.is_final:
-                yield f"drain {pid} has not ended: {record.state.name} {record.error}"
-            if record.state is State.ROLLEDBACK:
-                left = [b for b, mark in marks.brokers.items() if mark.drain is not None and mark.drain.pid == pid]
-                if left:
-                    yield f"drain {pid} is undone, and its marks of brokers {left} stay"
-        term = self.w.serving_term()
-        if term is not None and term.cluster.drained != marks.drained:
-            yield f"brokers {sorted(marks.drained)} are drained, the daemon takes {sorted(term.cluster.drained)} for it"
+    def _live_plans(self) -> dict[int, Record]:
+        return {pid: one for pid, one in self.records.items() if one.kind == NAME and not one.state.is_final}
 
     def _is_held_up(self, plan: ReassignPlan) -> bool:
         moving = self.w.invariants.history.moving()

@@ -43,7 +43,7 @@ class JudgedJournal:
             self._world.recorded += rows
         for row in rows:
             if (wrong := self._world.invariants.electing.wrong(row)) is not None:
-                self._world.violated(Violation("I20", wrong))
+                self._world.violated(Violation(*wrong))
         spoilt = self._world.invariants.history.spoilt
         for found in judge(row for row in rows if (row.topic, row.partition) not in spoilt):
             self._world.violated(Violation(found.invariant, str(found)))

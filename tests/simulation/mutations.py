@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.simulation import (
     mutations_calls,
     mutations_deletion,
+    mutations_drains,
     mutations_elections,
     mutations_foreign,
     mutations_plans,
@@ -23,6 +24,7 @@ __all__ = [
     "MUTATIONS",
     "mutations_calls",
     "mutations_deletion",
+    "mutations_drains",
     "mutations_elections",
     "mutations_foreign",
     "mutations_plans",

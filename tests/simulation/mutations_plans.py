@@ -9,7 +9,6 @@ from unittest import mock
 
 from msgspec.structs import replace
 
-from controller.handlers import failover
 from controller.kinds import drain, reassign
 from controller.procedures.results import Results
 from controller.procedures.waiting import Waiting
@@ -53,28 +52,6 @@ def take_nothing_back(stack: ExitStack) -> None:
     [step] = reassign.REASSIGN.steps
     kind = reassign.REASSIGN._replace(steps=(step._replace(undo=take_back),))
     stack.enter_context(mock.patch("controller.term.procedures.KINDS", (kind, drain.DRAIN)))
-
-
-@mutation
-def leave_marks_of_drains(stack: ExitStack) -> None:
-    """Ends an aborted drain without removing its marks."""
-
-    async def nothing(_env: Any, _record: Record) -> Done:
-        return Done()
-
-    first, *others = drain.DRAIN.steps
-    kind = drain.DRAIN._replace(steps=(first._replace(undo=nothing), *others))
-    stack.enter_context(mock.patch("controller.term.procedures.KINDS", (reassign.REASSIGN, kind)))
-
-
-@mutation
-def forget_drains_in_a_failover(stack: ExitStack) -> None:
-    """Enters only those drains that are marked during the term."""
-
-    async def nothing(_: Any) -> None:
-        return
-
-    put(stack, failover, "cordon_change", nothing)
 
 
 @mutation

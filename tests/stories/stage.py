@@ -20,6 +20,8 @@
 ``next-write t-0 conflict isr 1,2``          the leader's own write comes first; or ``reply-lost``, ``refused``
 ``unclean t``                                the topic allows unclean elections
 ``outranked 1``                              the broker obeys a higher controller epoch
+``drain 1,2`` / ``undrain 1``                brokers are marked as drained, and their leaders move; the mark goes
+``undo-shutdown 1``                          an operator undoes the shutdown of a broker
 ============================================ =================================================================
 """
 
@@ -29,8 +31,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from state_machines.decisions.alter_partition import IsrRequest, alter_partitions, judge
-from state_machines.decisions.controlled_shutdown import controlled_shutdown, remaining
+from state_machines.decisions.controlled_shutdown import controlled_shutdown, remaining, shutdown_undone
 from state_machines.decisions.deletion import restored
+from state_machines.decisions.drain import Drain, advanced, led, move_leaders, sentence, staying, wave
 from state_machines.decisions.failover import failover
 from state_machines.decisions.leader_election import FAILED, ElectionType, elect, to_balance
 from state_machines.decisions.leader_election import judge as judge_election
@@ -73,6 +76,9 @@ class Stage(StoryWorld):
             "next-write": self.next_write,
             "unclean": self.unclean.add,
             "outranked": self.outranked,
+            "drain": self.drain,
+            "undrain": self.undrain,
+            "undo-shutdown": self.undo_shutdown,
         }
         commands[verb](*words)
         if verb.startswith("unseen"):
@@ -143,6 +149,24 @@ class Stage(StoryWorld):
     def outranked(self, broker_id: str) -> None:
         """A broker refuses all requests, because it obeys a higher controller epoch."""
         assert self.cluster.observe_outranked(int(broker_id), self.registered[int(broker_id)].epoch)
+
+    def drain(self, brokers: str) -> None:
+        """Drains brokers to the end; the output has the result."""
+        self.cluster.observe_drained(self.cluster.drained.union(parsed(brokers)))
+        found = Drain(parsed(brokers), led=len(led(self.cluster, parsed(brokers))))
+        while rows := wave(self.cluster, found):
+            self.carry_out(partial(move_leaders, rows=rows))
+            found = advanced(self.cluster, found, rows)
+        self.out.append(f"result: {sentence(found, staying(self.cluster, found.brokers))}")
+
+    def undrain(self, brokers: str) -> None:
+        """Removes the marks of brokers."""
+        self.cluster.observe_drained(self.cluster.drained.difference(parsed(brokers)))
+
+    def undo_shutdown(self, broker_id: str) -> None:
+        """Lets a broker lead and follow again."""
+        self.cluster.observe_shutdown_undone(int(broker_id))
+        self.carry_out(partial(shutdown_undone, broker=int(broker_id)))
 
     def log_directory_fails(self, broker_id: str, *names: str) -> None:
         """A broker names itself in a notification, and its response to LeaderAndIsr has errors for these."""

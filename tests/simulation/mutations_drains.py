@@ -1,0 +1,49 @@
+"""Plants bugs in drains and in elections beside drained brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+from controller.handlers import failover
+from controller.kinds import drain, reassign
+from state_machines.machines import selectors
+from state_machines.machines.selectors import Selector
+from state_machines.procedures.outcome import Done
+from state_machines.procedures.record import Record
+from tests.simulation.planting import mutation, put
+
+
+@mutation
+def elect_drained_brokers_like_others(stack: ExitStack) -> None:
+    """Does not spare drained brokers."""
+    last = selectors.last
+
+    def unsparing(select: Selector, outranked: Collection[int], _: Collection[int] = ()) -> Selector:
+        return last(select, outranked)
+
+    put(stack, selectors, "last", unsparing)
+
+
+@mutation
+def keep_marks_of_aborted_drains(stack: ExitStack) -> None:
+    """Ends an aborted drain with its marks in place."""
+
+    async def unmark(_env: Any, _record: Record) -> Done:
+        return Done()
+
+    mark, *others = drain.DRAIN.steps
+    kind = drain.DRAIN._replace(steps=(mark._replace(undo=unmark), *others))
+    stack.enter_context(mock.patch("controller.term.procedures.KINDS", (reassign.REASSIGN, kind)))
+
+
+@mutation
+def forget_marks_at_a_failover(stack: ExitStack) -> None:
+    """Begins a term without the marks of drained brokers."""
+
+    async def nothing(_: Any) -> None:
+        """Reads no marks."""
+
+    put(stack, failover, "cordon_change", nothing)
