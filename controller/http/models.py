@@ -78,6 +78,8 @@ class Status(Item):
         None, description="their producers with acks=all wait; absent until a broker has sent min.insync.replicas"
     )
     reassignments: int | None = Field(None, description="partitions that move to other replicas")
+    cordoned_brokers: list[int] | None = Field(None, description="brokers that get no further replica; absent: none")
+    drained_brokers: list[int] | None = Field(None, description="brokers that lead last; absent: none")
     unacknowledged_partitions: int | None = Field(
         None, description="committed, but not acknowledged by every broker yet"
     )

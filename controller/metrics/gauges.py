@@ -61,6 +61,7 @@ class Gauges:
     under_min_isr_partitions: int = 0
     preferred_replica_imbalance: int = 0
     reassigning_partitions: int = 0
+    drained_brokers: int = 0
     procedures: int = 0
     procedures_stuck: int = 0
     procedures_unusable: int = 0

@@ -111,6 +111,7 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
         under_min_isr_partitions=counts.under_min_isr,
         preferred_replica_imbalance=imbalance(counts, deletions),
         reassigning_partitions=len(cluster.reassigning),
+        drained_brokers=len(cluster.drained),
         topics=len(cluster.topic_index),
         partitions=partitions_of(cluster),
         active_brokers=len(cluster.brokers),

@@ -93,6 +93,8 @@ def _numbers(daemon: Daemon, term: Term | None, cluster: Cluster, reader: Status
         "under_replicated_partitions": counts.under_replicated if counts is not None else None,
         "under_min_isr_partitions": _under_min_isr(counts, reader),
         "reassignments": len(cluster.reassigning),
+        "cordoned_brokers": (sorted(term.controller.cordoned) if term is not None else None) or None,
+        "drained_brokers": sorted(cluster.drained) or None,
         "unacknowledged_partitions": sum(lag.partitions for lag in lags.values()),
         "propagation_age_s_max": max((lag.oldest_s for lag in lags.values()), default=0.0),
         "event_queue_size": len(term.queue) if term is not None else 0,
