@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
 
+from controller.handlers.cordon_change import ROUNDS_MAX
 from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import CordonedBroker, CordonRequest
 from controller.process.wall_clock import wall_ms
@@ -25,9 +25,6 @@ from metadata_store.nodes.cordon_node import (
     undrained,
     write_cordons,
 )
-
-ROUNDS_MAX: Final = 5
-"""How often the marks are read and written while other clients write them."""
 
 
 class CordonView:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import pytest
 
+from brokers.outbound.channel import PropagationLag
+from controller.handlers.cordon_change import ROUNDS_MAX
 from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.ports import Refused
 from controller.http.procedure_models import CordonRequest, Procedure
@@ -14,9 +18,9 @@ from controller.kinds import drain as kind
 from controller.operator.cordons import CordonView
 from controller.operator.drains import DrainView, _fitting
 from controller.role import own_znodes as own
-from metadata_store.nodes.cordon_node import PATH
+from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH
 from state_machines.decisions import drain as decision
-from state_machines.decisions.drain import COULD_MOVE, HOSTED
+from state_machines.decisions.drain import COULD_MOVE, HOSTED, WAVE_MAX
 from state_machines.decisions.leader_election import ElectionType, to_balance
 from state_machines.machines import selectors
 from state_machines.planning.plan import Move, Plan, Summary
@@ -336,3 +340,65 @@ def test_a_plan_that_is_too_long_for_a_record_loses_its_last_moves() -> None:
     assert 0 < len(found) < 2_000
     assert [move.partition for move in found] == list(range(len(found)))
     assert len(_fitting(Plan("", "", moves[:10], (), plan.summary))) == 10
+
+
+@pytest.mark.parametrize(
+    ("partitions", "oldest_s", "unreachable", "expected"),
+    [
+        (WAVE_MAX, 1.0, False, False),
+        (WAVE_MAX + 1, 1.0, False, True),
+        (WAVE_MAX + 1, kind.BEHIND_S_MAX, False, False),
+        (WAVE_MAX + 1, 1.0, True, False),
+    ],
+)
+def test_a_broker_is_behind_with_more_than_a_wave_for_a_while_unless_it_is_unreachable(
+    partitions: int, oldest_s: float, unreachable: bool, expected: bool
+) -> None:
+    lag = PropagationLag(2, 7, not unreachable, oldest_s, partitions, "refused" if unreachable else None)
+    env: Any = SimpleNamespace(controller=SimpleNamespace(channels=SimpleNamespace(lag=lambda: {2: lag})))
+    assert kind._brokers_are_behind(env) == expected
+
+
+@in_world(1, 2, 3)
+async def test_a_drain_beyond_the_bound_of_marks_says_so_and_marks_nothing(w: World) -> None:
+    await running(w)
+    entries = ",".join(f'"{broker}":{{}}' for broker in range(10, 10 + BROKERS_MAX))
+    await w.operator.create(PATH, f'{{"brokers":{{{entries}}},"version":1}}'.encode())
+    await w.settle()
+    found = await views(w)[0].drain(DrainRequest(brokers=[1]), "uid 0")
+    await w.settle()
+    assert f"at most {BROKERS_MAX} may be: uncordon some" in (await view_of(w).one(found.pid, 0)).error
+    assert w.term.cluster.drained == set()
+
+
+@pytest.mark.parametrize(("times", "ended_well"), [(ROUNDS_MAX - 1, True), (ROUNDS_MAX, False)])
+@in_world(1, 2, 3)
+async def test_marks_that_other_clients_write_meanwhile_are_read_again_up_to_a_bound(
+    w: World, times: int, ended_well: bool
+) -> None:
+    await running(w)
+    await views(w)[1].cordon(CordonRequest(brokers=[3]), "uid 0")
+    await w.settle()
+
+    async def foreign() -> None:
+        await w.operator.set(PATH, b'{"brokers":{"2":{}},"version":1}', -1)
+
+    w.active.script.at(PATH, foreign, exact=True, times=times)
+    found = await views(w)[0].drain(DrainRequest(brokers=[1]), "uid 0")
+    await w.settle()
+    item = await view_of(w).one(found.pid, 0)
+    assert item.ended == ended_well
+    assert ("other clients write /regent/cordons all the time" in item.error) == (not ended_well)
+    assert (await ended(w, found.pid)).state == "success"
+    assert marked(w) == ({1}, {1, 2})
+
+
+@in_world(1, 2, 3)
+async def test_a_znode_that_may_not_be_written_holds_the_drain_up(w: World) -> None:
+    await running(w)
+    await views(w)[1].cordon(CordonRequest(brokers=[3]), "uid 0")
+    w.restrict(PATH)
+    found = await views(w)[0].drain(DrainRequest(brokers=[1]), "uid 0")
+    await w.settle()
+    assert "/regent/cordons cannot be written (NO_AUTH): check its ACL" in (await view_of(w).one(found.pid, 0)).error
+    assert leaders(w) == [1] * 4
