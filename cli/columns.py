@@ -115,6 +115,15 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("DRAIN-REASON", "drainReason", wide=True),
         Column("DRAIN-PID", "drainPid", wide=True),
     ),
+    "StrayLog": (
+        Column("BROKER", "broker"),
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition"),
+        Column("BYTES", "sizeBytes"),
+        Column("DIRECTORY", "directory"),
+        Column("REASON", "reason"),
+        Column("FUTURE", "isFuture", wide=True),
+    ),
     "Lock": (
         Column("PID", "pid"),
         Column("RESOURCE", "resource"),

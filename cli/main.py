@@ -22,6 +22,7 @@ from cli.commands import (
     reassign,
     restart,
     role,
+    strays,
 )
 from cli.ending import leave
 from cli.help import Group
@@ -67,6 +68,7 @@ for group in (
     listing,
     describe,
     restart,
+    strays,
     events,
     procedures,
     reassign,

@@ -25,6 +25,7 @@ from controller.http.models import (
 )
 from controller.http.procedures import Cordoning, Procedures
 from controller.http.restart_models import RestartNext, SetOfBrokers
+from controller.http.strays import Strays
 from state_machines.decisions.hindrances import StopCause
 
 
@@ -174,6 +175,10 @@ class DaemonView(Protocol):
     @property
     def drains(self) -> Draining:
         """Returns the view that drains brokers."""
+
+    @property
+    def strays(self) -> Strays:
+        """Returns the view of logs that no assignment names."""
 
     def operation(self) -> Operation | None:
         """Returns the running take-over or hand-back, or the last one of this process."""

@@ -47,6 +47,7 @@ from controller.operator.restarts import in_turns, restart_item, set_of_brokers
 from controller.operator.role_status import LOOK_S, StatusReader
 from controller.operator.sampling import gauges_of, suspension
 from controller.operator.status import lags_of, shown_mode, status_of
+from controller.operator.strays import StrayView
 from controller.operator.verify import verify
 from controller.process.zookeeper_tls import ReleaseOf, through_tls
 from controller.role.mode import Mode
@@ -80,6 +81,7 @@ class View:
         self.procedures = ProcedureView(
             daemon, self._term, self._active_daemon, lambda: self.status_reader.role_status.cluster_id
         )
+        self.strays = StrayView(self._active, self._dial)
         self.drains = DrainView(self._active, self.cordons, self.procedures)
 
     async def keep_fresh(self) -> None:

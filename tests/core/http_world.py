@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +54,7 @@ from controller.http.procedure_models import (
 )
 from controller.http.restart_models import Hindrance, RestartNext, SetOfBrokers
 from controller.http.server import serving
+from controller.http.strays import StrayReport
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
@@ -142,6 +143,18 @@ class DrainsDouble:
         return Shutdown(broker=request.broker, may_stop=not names, leaders_moved=3, staying=names)
 
 
+class StraysDouble:
+    """Strays of a daemon's double, which notes the brokers of a request."""
+
+    def __init__(self) -> None:
+        self.report = StrayReport(brokers=[1, 2, 3])
+        self.seen: list[list[int]] = []
+
+    async def listed(self, brokers: Sequence[int]) -> StrayReport:
+        self.seen.append(list(brokers))
+        return self.report
+
+
 @dataclass
 class DaemonDouble:
     """A daemon with three brokers and two topics of five partitions; tests change its fields."""
@@ -158,6 +171,7 @@ class DaemonDouble:
     old: str | None = None
     marks: CordonsDouble = field(default_factory=CordonsDouble)
     running: ProceduresDouble = field(default_factory=ProceduresDouble)
+    strays: StraysDouble = field(default_factory=StraysDouble)
     drained: list[tuple[Any, ...]] = field(default_factory=list)
     """Requests to drain and undrain."""
     hindrances: list[Hindrance] = field(default_factory=list)

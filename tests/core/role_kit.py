@@ -35,7 +35,7 @@ from metadata_store.hooks import Kill
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import WatchEvent, Write
 from state_machines.admin_rules.inherited_configs import Setting
-from state_machines.model.replica_logs import LogDirectory
+from state_machines.model.replica_logs import LogDirectory, ReplicaLog
 from state_machines.model.types import Broker, Endpoint
 from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.znodes import create_topic, elect, states
@@ -77,6 +77,9 @@ class MiniBroker(FakeBroker):
         self.configs: dict[str, str | None] = dict(CONFIGS)
         self.dirs: dict[str, int] = {"/data": 0}
         self.dirs_refused = ""
+        self.logs: list[ReplicaLog] = []
+        """Logs in each of ``dirs``; ``reports`` counts the requests for them."""
+        self.reports = 0
         self.cluster_id = CLUSTER_ID
         self.controller_id = -1
         self.live: frozenset[int] = frozenset()
@@ -193,7 +196,10 @@ class MiniBroker(FakeBroker):
     async def replica_logs(
         self, partitions: Mapping[str, Collection[int]] | None, replicas_max: int = REPLICAS_MAX
     ) -> tuple[LogDirectory, ...]:
-        return tuple(LogDirectory(path, error) for path, error in (await self.log_dirs()).items())
+        self.reports += 1
+        wanted = [log for log in self.logs if partitions is None or log.partition in partitions.get(log.topic, ())]
+        found = (await self.log_dirs()).items()
+        return tuple(LogDirectory(path, error, tuple(wanted)) for path, error in found)
 
 
 def ints(found: Iterable[Any]) -> tuple[int, ...]:

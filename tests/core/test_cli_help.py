@@ -24,6 +24,7 @@ PANELS = {
         "can-stop",
         "can-remove",
         "restart-next",
+        "strays",
         "list",
         "describe",
         "events",
