@@ -1,14 +1,17 @@
-"""Drains brokers, takes drains back and undoes them, as operators do at the active daemon; each drain has a nonce."""
+"""Drains brokers and shuts them down by command, and undoes both, as operators do; each drain has a nonce."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from controller.http.drain_models import UndrainRequest
+from brokers.listener.controller_listener import NotController
+from controller.http.drain_models import ShutdownRequest, UndrainRequest
 from controller.http.ports import ViewError
 from controller.kinds.drain import NAME, encode_drain
 from controller.operator.cordons import CordonView
 from controller.operator.drains import DrainView
+from controller.requests.calls import Calls
 from state_machines.decisions.drain import Drain, why_not
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.planning.cluster_view import view_of
@@ -67,9 +70,35 @@ class DrainActions(PlanActions):
             self.w.operate(self._undrain(term, brokers))
 
     async def _undrain(self, term: Term, brokers: tuple[int, ...]) -> None:
-        cordons = CordonView(lambda: term)
         try:
-            await DrainView(lambda: term, cordons, None).undrain(UndrainRequest(brokers=list(brokers)))  # type: ignore[arg-type]
+            await self._view(term).undrain(UndrainRequest(brokers=list(brokers)))
         except ViewError:
             return
         self.w.happened(faults.DRAIN_REMOVED)
+
+    def do_shutdown_broker(self, broker: int, undo_s: float) -> None:
+        """Shuts a broker down by command, and undoes that after a while."""
+        self.w.operate(self._shutdown(broker))
+        self._later(undo_s, self.undo_shutdowns)
+
+    async def _shutdown(self, broker: int) -> None:
+        term = self.w.serving_term()
+        if term is not None and len(term.cluster.live) > 1:
+            with suppress(ViewError):
+                await self._view(term).shutdown(ShutdownRequest(broker=broker))
+                self.w.happened(faults.SHUTDOWN_COMMANDED)
+
+    def undo_shutdowns(self) -> None:
+        """Undoes all shutdowns by command of the serving daemon."""
+        term = self.w.serving_term()
+        if term is not None and term.controller.shut_by_operator:
+            self.w.operate(self._undo(term, list(term.controller.shut_by_operator)))
+
+    async def _undo(self, term: Term, brokers: list[int]) -> None:
+        for broker in brokers:
+            with suppress(NotController):
+                if await Calls(term.queue).undo_shutdown(broker):
+                    self.w.happened(faults.SHUTDOWN_UNDONE)
+
+    def _view(self, term: Term) -> DrainView:
+        return DrainView(lambda: term, CordonView(lambda: term), None)  # type: ignore[arg-type]

@@ -75,6 +75,8 @@ DRAIN_BEGUN: Final = "drain: begun"
 DRAIN_ABORTED: Final = "drain: taken back"
 DRAIN_REPLICAS: Final = "drain: replicas moved away"
 DRAIN_REMOVED: Final = "drain: undone by an operator"
+SHUTDOWN_COMMANDED: Final = "shutdown: by command"
+SHUTDOWN_UNDONE: Final = "shutdown: undone by an operator"
 SIZE_CHAIN: Final = "size: topic created in several multis"
 SIZE_CUT: Final = "size: LeaderAndIsr cut"
 SIZE_LOADED: Final = "size: failover in several turns"
@@ -92,6 +94,8 @@ INTERIM: Final = "controller: interim term of a broker"
 REQUIRED: Final = tuple(
     value
     for name, value in sorted(globals().items())
-    if name.startswith(("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "CALL_", "PLAN_", "DRAIN_", "SIZE_", "ELECTION_"))
+    if name.startswith(
+        ("ZK_", "BROKER_", "DAEMON_", "OPERATOR_", "CALL_", "PLAN_", "DRAIN_", "SHUTDOWN_", "SIZE_", "ELECTION_")
+    )
 )
 """Faults that each must occur in at least one seed of a hundred."""

@@ -1,4 +1,4 @@
-"""Draws drains of operators in a run, apart from everything else."""
+"""Draws drains and shutdowns by command in a run, apart from everything else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DRAINS: Final = (1, 4)
 
 
 def drains(seed: int, brokers: Sequence[int], begin_s: float, end_s: float) -> list[Action]:
-    """Draws drains, of which some move replicas, some are taken back, and most are undone in the end."""
+    """Draws drains, of which some move replicas, some are taken back, and most are undone; and shutdowns."""
     r = Random(f"{seed} drains")
     if r.random() >= SHARE:
         return []
@@ -30,4 +30,7 @@ def drains(seed: int, brokers: Sequence[int], begin_s: float, end_s: float) -> l
             )
         if r.random() < 0.6:
             actions.append(Action(round(at_s + r.uniform(0.5, 20.0), 3), "undrain", chosen))
+    for _ in range(r.choice((0, 1, 2))):
+        words: tuple[Word, ...] = r.choice(brokers), round(r.choice((0.05, 1.0, 8.0)), 3)
+        actions.append(Action(round(r.uniform(begin_s, max(begin_s, end_s)), 3), "shutdown-broker", words))
     return actions

@@ -1,4 +1,4 @@
-"""Plants bugs in drains and in elections beside drained brokers."""
+"""Plants bugs in drains, in elections beside drained brokers, and in shutdowns that are undone."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from controller.handlers import failover
+from controller.handlers import controlled_shutdown, failover
 from controller.kinds import drain, reassign
 from state_machines.machines import selectors
+from state_machines.machines.draft import Draft
+from state_machines.machines.partition import PartitionStateMachine, Unclean
 from state_machines.machines.selectors import Selector
 from state_machines.procedures.outcome import Done
 from state_machines.procedures.record import Record
@@ -47,3 +49,13 @@ def forget_marks_at_a_failover(stack: ExitStack) -> None:
         """Reads no marks."""
 
     put(stack, failover, "cordon_change", nothing)
+
+
+@mutation
+def leave_followers_stopped(stack: ExitStack) -> None:
+    """Undoes a shutdown without letting the stopped followers follow again."""
+
+    def elects(draft: Draft, broker: int, unclean: Unclean) -> None:
+        PartitionStateMachine(draft).elect_leaderless(sorted(draft.cluster.leaderless), unclean)
+
+    put(stack, controlled_shutdown, "shutdown_undone", elects)

@@ -104,6 +104,7 @@ class Quiescence:
                 if known is not None and known.topic_id is None:
                     self.w.operate(self.w.actions.give_back(name, topic_id))
         self.w.actions.stop_plans()
+        self.w.actions.undo_shutdowns()
         blocked = any(d.daemon is not None and d.daemon.why == OUTRANKED for d in self.w.daemons)
         if blocked and (self.w.made_up_epochs or self.w.counts[faults.BROKER_FOREIGN]):
             self.w.operate(self.w.actions.raise_epoch())
