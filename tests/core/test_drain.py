@@ -158,6 +158,8 @@ async def test_a_drain_goes_on_after_a_failover_in_its_middle(w: World) -> None:
         found = await views(w)[0].drain(DrainRequest(brokers=[1]), "uid 0")
         await w.settle()
         assert leaders(w) == [2, 2, 1, 1]
+        item = await view_of(w).one(found.pid, 0)
+        assert (item.step, item.detail) == ("move leaders", "brokers [1]: 5 leaders, up to t-1")
         await w.active.crash()
     await w.begin_term()
     assert (await ended(w, found.pid)).result.startswith("4 of 5 leaders moved")
@@ -307,7 +309,10 @@ async def test_an_abort_while_replicas_move_takes_them_back_and_removes_the_mark
     found = await views(w)[0].drain(DrainRequest(brokers=[1], replicas=True), "uid 0")
     await w.settle()
     assert any(written(w, *name).moving for name in w.states)
-    assert [one.kind for one in await view_of(w).list_all()] == ["drain", "reassign"]
+    assert [(one.kind, one.detail) for one in await view_of(w).list_all()] == [
+        ("drain", "brokers [1]: 5 leaders, up to u-0; 5 partitions move"),
+        ("reassign", "5 begun"),
+    ]
     await view_of(w).abort(found.pid)
     assert (await ended(w, found.pid)).state == "rolledback"
     assert {written(w, *name).replicas for name in w.states} == {(1, 2, 3), (1,)}

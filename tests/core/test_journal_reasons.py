@@ -7,7 +7,10 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from controller.journal.reason import Reason
+from controller.kinds.drain import NAME, encode_drain
+from state_machines.decisions.drain import Drain
 from state_machines.decisions.leader_election import ElectionType
+from state_machines.procedures.record import Caller
 from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import alter
 
@@ -69,6 +72,10 @@ async def a_topic_is_deleted(w: World) -> None:
     await w.delete_topics("alone")
 
 
+async def a_broker_is_drained(w: World) -> None:
+    await w.term.procedures.engine.submit(NAME, encode_drain(Drain((1,))), Caller())
+
+
 EVENTS: dict[Reason, Callable[[World], Awaitable[None]]] = {
     Reason.BROKER_FAILURE: a_leader_dies,
     Reason.BROKER_RETURN: the_only_replica_returns,
@@ -82,6 +89,7 @@ EVENTS: dict[Reason, Callable[[World], Awaitable[None]]] = {
     Reason.UNCLEAN_ALLOWED: an_unclean_election_is_allowed,
     Reason.LOG_DIRECTORY: a_log_directory_fails,
     Reason.DELETION: a_topic_is_deleted,
+    Reason.DRAIN: a_broker_is_drained,
 }
 
 
@@ -102,5 +110,5 @@ async def test_a_row_has_the_reason_of_its_event(w: World, reason: Reason) -> No
 def test_rows_of_the_journal_keep_their_words() -> None:
     assert [reason.value for reason in Reason] == [
         *("broker_failure", "broker_return", "controlled_shutdown", "new_topic", "isr_by_leader", "failover"),
-        *("taken_up", "reassignment", "election", "unclean_allowed", "log_directory", "deletion"),
+        *("taken_up", "reassignment", "election", "unclean_allowed", "log_directory", "deletion", "drain"),
     ]
