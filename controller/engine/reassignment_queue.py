@@ -23,6 +23,8 @@ class ReassignmentQueue:
         """Events whose timers run."""
         self.complete: set[int] = set()
         """Rows to finish once the removed replicas have stopped."""
+        self.to_drop: set[int] = set()
+        """Rows whose removed replicas are on returned brokers, which are still to be sent StopReplica again."""
         self.stopped: set[int] = set()
         """Rows to finish now."""
         self.name_daemons: set[str] = set()

@@ -273,26 +273,34 @@ async def _drop_again(c: Controller, brokers: Collection[int]) -> None:
     rows = dropped_on(c.cluster, brokers)
     if not rows:
         return
-    c.reassignment_queue.stopped.difference_update(rows)
-    c.reassignment_queue.complete.update(rows)
+    r = c.reassignment_queue
+    r.to_drop.update(rows)
+    r.stopped -= r.to_drop
+    r.complete -= r.to_drop
     try:
         await confirm(c.zk, c.fence)
     except (NotConnected, OutcomeUnknown):
-        c.reassignment_queue.returned.update(brokers)
+        r.returned.update(brokers)
         c.queue.signal(EventKind.DROPPED_REPLICAS)
         return
     c.gate.check()
     why = f"brokers {sorted(brokers)} are back: {len(rows)} replicas that were moved away go there"
     await c.carry_out(partial(drop_again, rows=rows, brokers=brokers), Reason.REASSIGNMENT, why)
+    r.to_drop.difference_update(rows)
+    r.complete.update(rows)
     _finish_later(c)
 
 
 async def dropped_replicas(c: Controller) -> None:
     """Repeats :func:`_drop_again` where the connection was lost when a broker with removed replicas returned."""
     await c.connected()
-    brokers = c.reassignment_queue.returned & c.cluster.brokers.keys()
-    c.reassignment_queue.returned.clear()
+    r = c.reassignment_queue
+    brokers = r.returned & c.cluster.brokers.keys()
+    r.returned.clear()
+    r.complete |= r.to_drop  # a broker that went away again is not waited for
+    r.to_drop.clear()
     await _drop_again(c, brokers)
+    _finish_later(c)
 
 
 async def resume_reassignments(c: Controller) -> None:
@@ -314,7 +322,7 @@ def _finish_later(c: Controller) -> None:
 
 async def _finish_when_stopped(c: Controller, rows: set[int]) -> None:
     await c.channels.stopped(rows, STOPPED_S_MAX)
-    c.reassignment_queue.stopped |= rows - c.reassignment_queue.complete
+    c.reassignment_queue.stopped |= rows - c.reassignment_queue.complete - c.reassignment_queue.to_drop
     c.reassignment_queue.waiting = False
     c.queue.signal(EventKind.FINISH_REASSIGNMENTS)
 

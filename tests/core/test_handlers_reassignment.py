@@ -11,6 +11,7 @@ import pytest
 
 from controller.engine.controller import Controller
 from controller.handlers import reassignment
+from controller.handlers.reassignment import finish_reassignments
 from metadata_store import paths
 from metadata_store.commits.topic_commit import TopicOutcome
 from metadata_store.errors import OutcomeUnknown
@@ -249,6 +250,38 @@ async def test_a_returning_broker_is_sent_the_removal_once_the_connection_is_bac
     await propagated(w)
     assert written(w, "t") == Assignment((2,))
     assert {*w.wires.deleted(1)} == {("t", 0)}
+
+
+@pytest.mark.seed("S4-60")
+@in_world(before=left_while_it_should_stop)
+async def test_a_removal_that_lost_connections_keep_from_being_sent_again_is_not_taken_for_stopped(w: World) -> None:
+    session, c = w.active.zk.session_id, w.term.controller
+    w.active.script.at(paths.CONTROLLER_EPOCH, lambda: w.server.suspend(session))
+    await w.boot(1)
+    await asyncio.sleep(0.1)
+    for _ in range(2):  # other reassignments end meanwhile
+        await finish_reassignments(c)
+        await asyncio.sleep(0.1)
+        assert not c.reassignment_queue.stopped
+    w.server.resume(session)
+    await propagated(w)
+    assert {*w.wires.deleted(1)} == {("t", 0)}
+    assert written(w, "t") == Assignment((2,))
+
+
+@pytest.mark.seed("S4-60")
+@in_world(before=left_while_it_should_stop)
+async def test_a_broker_that_goes_away_again_before_its_removal_is_sent_is_not_waited_for(w: World) -> None:
+    session = w.active.zk.session_id
+    w.active.script.at(paths.CONTROLLER_EPOCH, lambda: w.server.suspend(session), times=2)
+    await w.boot(1)
+    await asyncio.sleep(0.1)
+    w.die(1)
+    for _ in range(2):
+        w.server.resume(session)
+        await asyncio.sleep(0.1)
+    await propagated(w)
+    assert written(w, "t") == Assignment((2,))
 
 
 @pytest.mark.seed("S4-69", "S4-78")

@@ -91,7 +91,8 @@ class CallActions(Acting):
         if found is None or requested is None or found.czxid != requested.czxid:
             return
         # A broker that has forgotten the topic may leave while the controller waits for others, as in Kafka.
-        shown = [self._shows(broker, found) for broker in live.union(history.registered)]
+        left = {broker for broker, node in self.w.brokers.items() if node.core.metadata}
+        shown = [self._shows(broker, found) for broker in live.union(history.registered, left)]
         self._so(not history.registered or not all(shown), f"{name} is deleted, or forgotten by a broker")
 
     def _shows(self, broker: int, topic: TopicAssignment) -> bool:

@@ -108,7 +108,7 @@ def _reassignments(world: World) -> Iterator[Unfinished]:
         if state is not None and can_end(world, key, moved):
             what = f"{key} is still reassigned: {moved}"
             if not any(has_failed(world, broker, key) for broker in moved.replicas):
-                yield Unfinished(what, frozenset(moved.replicas))
+                yield Unfinished(what, frozenset(moved.replicas), STOPPED_S_MAX)  # it may wait for two final rewrites
             if set(moved.target) <= set(state.isr):
                 yield Unfinished(f"{what}, with the ISR {state.isr}", patience_s=STOPPED_S_MAX)
     for key, states in history.states.items():
