@@ -24,6 +24,7 @@ from controller.journal.report import Report
 from metadata_store.commits.state_commit import StateOutcome
 from metadata_store.errors import NotConnected
 from metadata_store.nodes.endpoint_znode import AdminEndpoint
+from metadata_store.nodes.pause_node import Pause
 from state_machines.admin_rules.create_topics import TopicDefaults
 from state_machines.machines.draft import Decide, Draft
 from state_machines.model.decision import Change, Decision, ReplicaMove
@@ -62,6 +63,8 @@ class Controller(Facts):
         self.remote_storage: bool | None = None
         self.token_check_s = 0.0
         self.cordoned: frozenset[int] = frozenset()
+        self.pause: Pause | None = None
+        """The pause of automatic moves that is in force."""
         self.shut_by_operator: dict[int, int] = {}
         """Broker epochs of brokers that operators have shut down by command, and that have not requested it."""
         self.endpoint: AdminEndpoint | None = None

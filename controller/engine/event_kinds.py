@@ -24,6 +24,7 @@ class EventKind(StrEnum):
     CONFIG_CHANGE = "config_change"
     ENDPOINT_CHANGE = "endpoint_change"
     CORDON_CHANGE = "cordon_change"
+    PAUSE_CHANGE = "pause_change"
     ACL_CHANGE = "acl_change"
     PARTITION_MODIFICATIONS = "partition_modifications"
     REPAIRED_STATE = "mended_state"

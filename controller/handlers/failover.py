@@ -23,6 +23,7 @@ from controller.handlers.deletion import queue_markers
 from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import discard
 from controller.handlers.lost_ids import begin as ask_for_lost_ids
+from controller.handlers.pause_change import pause_change
 from controller.handlers.topic_change import bring_in, load
 from controller.journal.reason import Reason
 from metadata_store import paths
@@ -74,6 +75,7 @@ async def fail_over(c: Controller) -> None:
     loaded_s = time.monotonic()
     await endpoint_change(c)
     await cordon_change(c)
+    await pause_change(c)
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
     c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())

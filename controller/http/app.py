@@ -29,6 +29,7 @@ from controller.http.models import (
     Topic,
     Verification,
 )
+from controller.http.pauses import add_pause_routes
 from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Refused, RestartQuery, ViewError
 from controller.http.procedures import add_cordon_routes, add_routes
 from controller.http.restart_models import RestartNext, SetOfBrokers
@@ -66,6 +67,7 @@ def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None =
     add_routes(app, view.procedures)
     add_cordon_routes(app, view.cordons)
     add_drain_routes(app, view.drains)
+    add_pause_routes(app, view.pauses)
     add_stray_routes(app, view.strays)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
     return app

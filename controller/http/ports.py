@@ -23,6 +23,7 @@ from controller.http.models import (
     Topic,
     Verification,
 )
+from controller.http.pauses import Pausing
 from controller.http.procedures import Cordoning, Procedures
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.http.strays import Strays
@@ -175,6 +176,10 @@ class DaemonView(Protocol):
     @property
     def drains(self) -> Draining:
         """Returns the view that drains brokers."""
+
+    @property
+    def pauses(self) -> Pausing:
+        """Returns the view of the pause of automatic moves."""
 
     @property
     def strays(self) -> Strays:

@@ -87,7 +87,7 @@ async def unmark(env: KafkaEnv, record: Record) -> Outcome:
 async def move(env: KafkaEnv, record: Record) -> Outcome:
     """Moves the leaders of one wave, or ends once each partition has had its turn."""
     c, drain = env.controller, drain_of(record)
-    if _brokers_are_behind(env):
+    if c.pause is not None or _brokers_are_behind(env):
         return Wait(env.now_ms() + LOOK_AGAIN_MS, record.data, durable=False)
     rows = wave(c.cluster, drain)
     if not rows:

@@ -86,7 +86,7 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
     stored, c = plan_of(record), env.controller
     if plan != stored:
         return Wait(env.now_ms(), encode_plan(plan))
-    found = advance(plan, c.cluster, c.daemons, env.unwritable)
+    found = advance(plan, c.cluster, c.daemons, env.unwritable, may_begin=c.pause is None)
     expected = found.plan if found.is_over else plan
     throttled = await (lift_throttles(env, expected) if found.is_over else set_throttles(env, expected))
     if isinstance(throttled, Retry):

@@ -112,6 +112,7 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
         preferred_replica_imbalance=imbalance(counts, deletions),
         reassigning_partitions=len(cluster.reassigning),
         drained_brokers=len(cluster.drained),
+        paused=term.controller.pause is not None,
         topics=len(cluster.topic_index),
         partitions=partitions_of(cluster),
         active_brokers=len(cluster.brokers),

@@ -12,6 +12,7 @@ from controller.http.models import Status
 from controller.metrics.gauges import ShownMode
 from controller.operator.counts import Counts, partitions_of
 from controller.operator.endpoint_status import trouble_of
+from controller.operator.pauses import pause_sentence
 from controller.operator.role_status import StatusReader
 from controller.operator.sampling import connected, lease_s, suspension
 from controller.process.wording import abbreviate
@@ -95,6 +96,7 @@ def _numbers(daemon: Daemon, term: Term | None, cluster: Cluster, reader: Status
         "reassignments": len(cluster.reassigning),
         "cordoned_brokers": (sorted(term.controller.cordoned) if term is not None else None) or None,
         "drained_brokers": sorted(cluster.drained) or None,
+        "paused": pause_sentence(term.controller.pause) if term is not None else None,
         "unacknowledged_partitions": sum(lag.partitions for lag in lags.values()),
         "propagation_age_s_max": max((lag.oldest_s for lag in lags.values()), default=0.0),
         "event_queue_size": len(term.queue) if term is not None else 0,

@@ -42,6 +42,7 @@ from controller.operator.items import (
 from controller.operator.journal_history import history_of
 from controller.operator.operations import Operations
 from controller.operator.pages import find_partition, find_topic, partition_page, topic_page
+from controller.operator.pauses import PauseView
 from controller.operator.procedures import ProcedureView
 from controller.operator.restarts import in_turns, restart_item, set_of_brokers
 from controller.operator.role_status import LOOK_S, StatusReader
@@ -83,6 +84,7 @@ class View:
         )
         self.strays = StrayView(self._active, self._dial)
         self.drains = DrainView(self._active, self.cordons, self.procedures)
+        self.pauses = PauseView(self._active)
 
     async def keep_fresh(self) -> None:
         """Reads ZooKeeper twice a second until cancelled."""

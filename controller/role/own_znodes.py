@@ -10,6 +10,7 @@
 | /regent/broker_settings | persistent | settings that brokers last sent (:mod:`controller.engine.adoption`) |
 | /regent/topic_ids_begin | persistent | marks that no topic had an id when a term began: ids are being assigned |
 | /regent/cordons | persistent | brokers that get no further replica (``nodes.cordon_node``) |
+| /regent/pause | persistent | automatic moves stand still (``nodes.pause_node``) |
 | /regent/procedures | persistent | the highest pid of a procedure; a child for each record (``records.zookeeper``) |
 | /regent/endpoints/ID | ephemeral | address of a daemon's admin endpoint (``nodes.endpoint_znode``) |
 """

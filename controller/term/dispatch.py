@@ -28,6 +28,7 @@ from controller.handlers.isr_notification import isr_notification
 from controller.handlers.late_partitions import late_partitions
 from controller.handlers.log_directories import Failed, log_dir_event, replicas_failed
 from controller.handlers.lost_ids import lost_ids
+from controller.handlers.pause_change import pause_change
 from controller.handlers.producer_ids import allocate_producer_ids
 from controller.handlers.repaired_state import repaired_state
 from controller.handlers.scram_credentials import alter_scram_credentials
@@ -114,6 +115,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     ),
     EventKind.ENDPOINT_CHANGE: Handling(unread(endpoint_change), reread=True, watch=Watched.ENDPOINT),
     EventKind.CORDON_CHANGE: Handling(unread(cordon_change), reread=True, watch=Watched.CORDONS),
+    EventKind.PAUSE_CHANGE: Handling(unread(pause_change), reread=True, watch=Watched.PAUSE),
     EventKind.ACL_CHANGE: Handling(
         lambda c, e: acl_change(c, known=e.detail is not None), reread=True, watch=Watched.ACL_CHANGES
     ),

@@ -10,6 +10,7 @@ from metadata_store import paths
 from metadata_store.nodes.acl_nodes import CHANGES as ACL_CHANGES
 from metadata_store.nodes.cordon_node import PATH as CORDONS
 from metadata_store.nodes.endpoint_znode import endpoint_path
+from metadata_store.nodes.pause_node import PATH as PAUSE
 from metadata_store.port import WatchEvent, WatchKind
 
 
@@ -27,6 +28,7 @@ class Watched(Enum):
     CONFIG = auto()
     ENDPOINT = auto()
     CORDONS = auto()
+    PAUSE = auto()
     ACL_CHANGES = auto()
     STATE = auto()
     MALFORMED_STATE = auto()
@@ -40,6 +42,7 @@ _SINGLE: Final[Mapping[str, Watched]] = {
     paths.LOG_DIR_EVENTS: Watched.LOG_DIR_EVENTS,
     paths.PREFERRED_ELECTION: Watched.PREFERRED_ELECTION,
     CORDONS: Watched.CORDONS,
+    PAUSE: Watched.PAUSE,
 }
 
 

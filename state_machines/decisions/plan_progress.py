@@ -100,13 +100,19 @@ class Progress(NamedTuple):
 
 
 def advance(
-    plan: ReassignPlan, cluster: Cluster, daemons: Collection[int], unwritable: Mapping[str, str] = EMPTY
+    plan: ReassignPlan,
+    cluster: Cluster,
+    daemons: Collection[int],
+    unwritable: Mapping[str, str] = EMPTY,
+    *,
+    may_begin: bool = True,
 ) -> Progress:
     """Compares every move that has not ended with the model, and begins as many as the caps allow.
 
-    ``unwritable``: topics whose znodes ZooKeeper refuses to write, and why; their moves are refused.
+    ``unwritable``: topics whose znodes ZooKeeper refuses to write, and why; their moves are refused. ``may_begin``
+    False: automatic moves are paused, so none begins.
     """
-    window = _Window(plan, cluster, daemons, unwritable)
+    window = _Window(plan, cluster, daemons, unwritable, may_begin=may_begin)
     moves = tuple(move if move.status in ENDED else window.looked_at(move) for move in plan.moves)
     return Progress(replace(plan, moves=moves), window.begins)
 
@@ -140,8 +146,15 @@ class _Window:
     """Counts moves under way, in all and by the broker that receives them, and begins others."""
 
     def __init__(
-        self, plan: ReassignPlan, cluster: Cluster, daemons: Collection[int], unwritable: Mapping[str, str] = EMPTY
+        self,
+        plan: ReassignPlan,
+        cluster: Cluster,
+        daemons: Collection[int],
+        unwritable: Mapping[str, str] = EMPTY,
+        *,
+        may_begin: bool = True,
     ) -> None:
+        self._may_begin = may_begin and not plan.paused and not plan.held
         self.begins: dict[int, Assignment] = {}
         self._unwritable = unwritable
         self._bytes = 0
@@ -167,7 +180,7 @@ class _Window:
             return replace(move, status=Status.SUPERSEDED, why=ELSEWHERE)
         if written is None and replicas != move.origin:
             return replace(move, status=Status.SUPERSEDED, why=ELSEWHERE)
-        return move if self._plan.paused or self._plan.held else self._begin(move, row, cancels=written is not None)
+        return self._begin(move, row, cancels=written is not None) if self._may_begin else move
 
     def _begun(self, move: PlannedMove, written: Assignment | None) -> PlannedMove:
         if written is None:

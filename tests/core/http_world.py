@@ -32,6 +32,7 @@ from controller.http.models import (
     Topic,
     Verification,
 )
+from controller.http.pause_models import PauseItem, PauseRequest
 from controller.http.ports import (
     NotActive,
     NotFound,
@@ -121,6 +122,27 @@ class ProceduresDouble:
         return self._item("bypass", pid)
 
 
+class PausesDouble:
+    """A pause in memory; ``seen`` has the requests."""
+
+    def __init__(self) -> None:
+        self.seen: list[PauseRequest | None] = []
+        self.item = PauseItem(paused=False)
+
+    async def shown(self) -> PauseItem:
+        return self.item
+
+    async def pause(self, request: PauseRequest, principal: str) -> PauseItem:
+        self.seen.append(request)
+        self.item = PauseItem(paused=True, reason=request.reason, principal=principal)
+        return self.item
+
+    async def resume(self) -> PauseItem:
+        self.seen.append(None)
+        self.item = PauseItem(paused=False)
+        return self.item
+
+
 class DrainsDouble:
     """Drains of a daemon's double, which notes the requests."""
 
@@ -169,6 +191,7 @@ class DaemonDouble:
     verification_may_end: asyncio.Event | None = None
     broken: bool = False
     old: str | None = None
+    pause: PausesDouble = field(default_factory=PausesDouble)
     marks: CordonsDouble = field(default_factory=CordonsDouble)
     running: ProceduresDouble = field(default_factory=ProceduresDouble)
     strays: StraysDouble = field(default_factory=StraysDouble)
@@ -276,6 +299,10 @@ class DaemonDouble:
     @property
     def cordons(self) -> CordonsDouble:
         return self.marks
+
+    @property
+    def pauses(self) -> PausesDouble:
+        return self.pause
 
     @property
     def drains(self) -> DrainsDouble:

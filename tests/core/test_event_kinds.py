@@ -16,6 +16,7 @@ from controller.term.watches import Watched, changed
 from metadata_store import paths
 from metadata_store.nodes.cordon_node import PATH as CORDONS
 from metadata_store.nodes.endpoint_znode import endpoint_path
+from metadata_store.nodes.pause_node import PATH as PAUSE
 from metadata_store.port import WatchEvent, WatchKind
 
 DAEMON = 1_000_001
@@ -36,6 +37,7 @@ ZNODES: list[tuple[str, list[tuple[EventKind, str | None]]]] = [
     (paths.topic_config("t"), [(EventKind.CONFIG_CHANGE, None)]),
     (endpoint_path(DAEMON), [(EventKind.ENDPOINT_CHANGE, None)]),
     (CORDONS, [(EventKind.CORDON_CHANGE, None)]),
+    (PAUSE, [(EventKind.PAUSE_CHANGE, None)]),
     ("/kafka-acl-changes", [(EventKind.ACL_CHANGE, "/kafka-acl-changes")]),
     (paths.CONTROLLER, []),
 ]

@@ -63,7 +63,9 @@ def begin_superseded_moves_again(stack: ExitStack) -> None:
         found = looked_at(self, move)
         return replace(found, status=Status.QUEUED) if found.why == plan_progress.CANCELLED_BY else found
 
-    def advance(plan: ReassignPlan, cluster: Any, daemons: Collection[int], _: Any) -> plan_progress.Progress:
+    def advance(
+        plan: ReassignPlan, cluster: Any, daemons: Collection[int], _: Any, **_more: Any
+    ) -> plan_progress.Progress:
         window = plan_progress._Window(plan, cluster, daemons)
         queued = {plan_progress.CANCELLED_BY, plan_progress.ELSEWHERE}
         moves = tuple(
