@@ -238,6 +238,9 @@ def test_the_documented_commands_run_in_their_order(
         "drain",
         "undrain",
         "shutdown",
+        "pause",
+        "resume",
+        "status",
         "list",
     }
     monkeypatch.setattr(view.running, "state", "success")
