@@ -60,7 +60,8 @@ def trust_the_known_isr(stack: ExitStack) -> None:
 @mutation
 def forget_outranked_brokers(stack: ExitStack) -> None:
     """Logs a broker that obeys a higher controller epoch, and elects it as any other."""
-    put(stack, selectors, "last", lambda select, outranked: select)
+    last = selectors.last
+    put(stack, selectors, "last", lambda select, _outranked, spared=(): last(select, (), spared))
 
 
 @mutation
