@@ -112,20 +112,28 @@ def test_unknown_row_stops_the_run(project: Path, mark: str) -> None:
 
 
 def test_page_counts_a_row_as_covered_only_if_all_its_tests_passed() -> None:
-    rows = {"S4-1": "first", "S4-2": "second", "S4-3": "third"}
+    rows = {
+        "S4-1": conformance.Row("first", ""),
+        "S4-2": conformance.Row("second", ""),
+        "S4-3": conformance.Row("third", ""),
+        "S4-4": conformance.Row("fourth", "It is not done."),
+        "S4-5": conformance.Row("fifth", "A test exists, too."),
+    }
     page = conformance.render(
         rows,
         {
             "a.py::good[1]": {"rows": ["S4-1", "S4-2"], "outcome": "passed"},
             "a.py::good[2]": {"rows": ["S4-1", "S4-2"], "outcome": "passed"},
-            "a.py::bad": {"rows": ["S4-2"], "outcome": "failed"},
+            "a.py::bad": {"rows": ["S4-2", "S4-5"], "outcome": "failed"},
         },
     )
-    assert "1 of 3 rows are covered" in page
-    assert "Not covered: S4-2, S4-3." in page
+    assert "1 of 5 rows are covered, 1 more are answered" in page
+    assert "Not covered: S4-2, S4-3, S4-5." in page
     assert "| S4-1 | first | covered | `a.py::good` |" in page
     assert "| S4-2 | second | failing | `a.py::bad`<br>`a.py::good` |" in page
     assert "| S4-3 | third | no test |  |" in page
+    assert "| S4-4 | fourth | answered | It is not done. |" in page
+    assert "| S4-5 | fifth | failing | `a.py::bad` |" in page
 
 
 def test_the_page_names_for_each_test_of_kafka_a_test_here_or_the_reason() -> None:
