@@ -85,6 +85,7 @@ async def test_leaders_move_and_the_result_names_those_that_stay(w: World) -> No
     w.agreed()
 
 
+@pytest.mark.seed("S2-7")
 @in_world(1, 2, 3)
 async def test_leaders_move_in_waves_by_name_each_durable_before_the_next(w: World) -> None:
     await running(w)
@@ -292,6 +293,7 @@ async def test_marks_that_cannot_be_read_hold_the_drain_up_and_leave_leaders_alo
 # -- replicas
 
 
+@pytest.mark.seed("S1-55", "S3-31")
 @in_world(1, 2, 3, 4)
 async def test_with_replicas_every_replica_leaves_by_a_plan_of_its_own(w: World) -> None:
     await running(w)

@@ -73,6 +73,7 @@ async def submitted(daemon: Daemon[Notes], kind: str, data: bytes = b"t", caller
 # -- callers
 
 
+@pytest.mark.seed("S2-4")
 async def test_a_nonce_starts_one_procedure_also_at_once_and_after_a_failover() -> None:
     host = Host(Kind("root", (step(last),), topic))
     daemon = await host.daemon()
@@ -93,6 +94,7 @@ async def test_nonces_of_two_principals_never_meet_and_without_a_nonce_each_call
     assert len(set(pids)) == 4
 
 
+@pytest.mark.seed("S2-12", "S2-13", "S2-21")
 async def test_a_caller_gets_its_response_once_the_record_is_durable() -> None:
     host = Host(Kind("root", (step(arrives), step(last)), topic))
     daemon = await host.daemon()
@@ -100,6 +102,7 @@ async def test_a_caller_gets_its_response_once_the_record_is_durable() -> None:
     assert pid in host.disk.bodies
 
 
+@pytest.mark.seed("S2-31", "S2-32")
 async def test_a_result_goes_after_fifteen_minutes_and_after_five_where_it_was_fetched() -> None:
     host = Host(Kind("root", (step(last),), topic))
     daemon = await host.daemon()
@@ -117,6 +120,7 @@ async def test_a_result_goes_after_fifteen_minutes_and_after_five_where_it_was_f
     assert await submitted(daemon, "root", b"a", OPS) > fetched, "its nonce went with the result"
 
 
+@pytest.mark.seed("S2-32")
 async def test_the_oldest_results_go_first_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "RESULTS_MAX", 3)
     host = Host(Kind("root", (step(last),), topic))
@@ -175,6 +179,7 @@ async def test_a_child_has_no_result_of_its_own() -> None:
 # -- locks and turns
 
 
+@pytest.mark.seed("S1-57")
 async def test_two_procedures_of_one_topic_run_one_after_the_other_and_of_two_topics_side_by_side() -> None:
     trace: list[tuple[bytes, int]] = []
 
@@ -190,6 +195,7 @@ async def test_two_procedures_of_one_topic_run_one_after_the_other_and_of_two_to
     assert other in [pid for _, pid in trace[:5]]
 
 
+@pytest.mark.seed("S1-56")
 async def test_a_lock_that_is_held_over_steps_is_held_over_a_restart() -> None:
     host = Host(
         Kind("root", (step(), step(arrives), step(last)), topic, holds_locks=True), Kind("other", (step(last),), topic)
@@ -247,6 +253,7 @@ async def test_a_turn_ends_in_time_although_steps_are_slow(monkeypatch: pytest.M
 # -- waits
 
 
+@pytest.mark.seed("S1-30")
 async def test_a_wake_up_before_the_wait_is_durable_is_not_lost() -> None:
     async def racing(notes: Notes, record: Record) -> Outcome:
         notes.runs[record.kind, record.data, record.step] += 1
@@ -273,6 +280,7 @@ async def test_wake_ups_of_what_ended_or_never_was_are_ignored() -> None:
         await daemon.engine.turn()
 
 
+@pytest.mark.seed("S2-37")
 async def test_a_wait_lasts_until_its_time_also_over_a_restart() -> None:
     host = Host(Kind("root", (step(pauses), step(last)), topic))
     daemon = await host.daemon()
@@ -288,6 +296,7 @@ def never(_: Notes, _record: Record) -> Outcome:
     return Retry("a broker is away")
 
 
+@pytest.mark.seed("S2-30")
 @pytest.mark.parametrize("waiting", [arrives, never])
 async def test_a_procedure_that_expires_undoes_its_steps_whatever_it_waits_for(
     waiting: Callable[[Notes, Record], Outcome],
@@ -302,6 +311,7 @@ async def test_a_procedure_that_expires_undoes_its_steps_whatever_it_waits_for(
     assert not host.notes.there
 
 
+@pytest.mark.seed("S2-30")
 async def test_children_expire_with_their_parent() -> None:
     host = Host(
         Kind("root", (step(spreads("part", 2)), step(last)), topic), Kind("part", (step(), step(arrives)), topic)
@@ -315,6 +325,7 @@ async def test_children_expire_with_their_parent() -> None:
 # -- abort and bypass
 
 
+@pytest.mark.seed("S1-30")
 async def test_an_abort_reaches_a_family_that_waits() -> None:
     host = Host(
         Kind("root", (step(), step(spreads("part", 3)), step(last)), topic),
@@ -549,6 +560,7 @@ async def test_a_store_that_fails_ends_the_turn_and_refuses_its_callers() -> Non
     await successor.engine.turn()
 
 
+@pytest.mark.seed("S2-49")
 async def test_records_of_an_unknown_kind_or_step_are_named_and_stay_while_others_go_on() -> None:
     newer = Kind("newer", (step(arrives), step(arrives), step(last)), topic)
     host = Host(newer, Kind("root", (step(arrives), step(last)), part))
@@ -576,6 +588,7 @@ async def test_damaged_records_are_named_with_their_families() -> None:
     assert sorted((await host.daemon()).engine.unusable) == [pid, pid + 1, pid + 2]
 
 
+@pytest.mark.seed("S1-62")
 async def test_a_hundred_thousand_procedures_are_queued_loaded_and_ended() -> None:
     host = Host(Kind("root", (step(last),), part))
     count = 100_000

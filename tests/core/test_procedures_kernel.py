@@ -49,6 +49,7 @@ def family() -> Procedures:
 # -- one family, step by step
 
 
+@pytest.mark.seed("S1-28", "S1-50", "S2-19", "S2-20")
 def test_a_parent_waits_for_its_children_and_goes_on_with_the_last_one() -> None:
     p = family()
     assert p.records[1].state is State.WAITING
@@ -68,6 +69,7 @@ def test_a_step_without_children_goes_on_at_once() -> None:
     assert change.ready == (1,)
 
 
+@pytest.mark.seed("S1-50", "S2-5")
 def test_a_child_that_fails_undoes_its_steps_and_has_siblings_and_parent_undo_theirs() -> None:
     p = family()
     failed = p.executed(2, Failed("no room"), 30)
@@ -136,6 +138,7 @@ def test_a_failed_undo_is_tried_again() -> None:
     assert p.due(2, 1_040) is Act.UNDO
 
 
+@pytest.mark.seed("S2-30")
 def test_a_procedure_that_expires_fails_and_one_that_is_committed_does_not() -> None:
     for kind, step, state in ((SAFE, 1, State.FAILED), (COMMITTING, 1, State.FAILED), (COMMITTING, 2, None)):
         p = started(record(1, kind, expires_ms=100))
@@ -201,6 +204,7 @@ def test_a_wait_that_is_not_durable_and_a_yield_write_nothing() -> None:
     assert p.executed(1, Yield(), 10) == Change()
 
 
+@pytest.mark.seed("S1-33")
 @pytest.mark.parametrize(("previous", "state"), list(itertools.product(State, State)))
 def test_a_record_goes_only_where_the_table_allows(previous: State, state: State) -> None:
     p = started(record(1, state=previous))

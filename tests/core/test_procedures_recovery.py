@@ -18,6 +18,7 @@ def loaded(*records: Record) -> Loaded:
     return load(records, lambda record: None if record.kind == "known" else "its kind is not known")
 
 
+@pytest.mark.seed("S2-49")
 def test_an_empty_store_starts_clean() -> None:
     assert loaded() == Loaded({}, (), (), (), {})
 
@@ -37,6 +38,7 @@ def test_families_go_on_in_the_order_of_pids_and_failed_ones_first() -> None:
     assert not found.unusable
 
 
+@pytest.mark.seed("S1-50", "S2-11")
 def test_a_parent_that_was_not_woken_before_the_crash_is_woken_now() -> None:
     assert loaded(record(1, State.WAITING)).ready == (1,)
     assert loaded(record(1, State.WAITING), record(2, State.RUNNABLE, 1)).ready == (2,)
@@ -52,6 +54,7 @@ def test_descendants_of_a_failed_root_undo_their_steps_at_once() -> None:
     assert (found.ready, found.later) == ((3, 4), ())
 
 
+@pytest.mark.seed("S1-36")
 def test_locks_are_restored_from_the_root_to_the_leaves() -> None:
     found = loaded(
         record(8, State.WAITING, locked=True),

@@ -161,7 +161,7 @@ class Machine(RuleBasedStateMachine):
 
 
 Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
-TestRandomProcedures = Machine.TestCase
+TestRandomProcedures = pytest.mark.seed("S1-60", "S1-61", "S3-10")(Machine.TestCase)
 
 
 # -- the order, case by case
@@ -182,9 +182,37 @@ def polled(s: Scheduler, count: int = 100) -> list[int]:
     return [entry.pid for entry in itertools.takewhile(bool, (s.poll() for _ in range(count))) if entry]
 
 
+@pytest.mark.seed("S1-38")
 def test_queues_of_a_lane_take_turns() -> None:
     s = queued(*[Demand(T, False)] * 3, *[Demand(U, False)] * 3)
     assert polled(s) == [1, 4, 2, 5, 3, 6]
+
+
+@pytest.mark.seed("S1-39", "S1-40", "S1-62")
+def test_a_server_has_a_queue_of_its_own_that_goes_with_its_last_procedure_and_comes_anew() -> None:
+    one, other = SERVERS
+    s = queued(Demand(one, True), Demand(one, True), Demand(other, True))
+    assert polled(s) == [1, 3], "2 waits for 1, the other server's procedure waits for nobody"
+    assert {queue.resource for queue in s.queues} == {CLUSTER, one, other}
+    while held := list(s.holders):
+        for entry in held:
+            s.release(entry)
+            s.drop(entry)
+        polled(s)
+    assert [queue.resource for queue in s.queues] == [CLUSTER]
+    s.add_back(s.entry(4, Demand(one, True)))
+    assert polled(s) == [4], "the returned server's queue knows nothing of the one before"
+
+
+@pytest.mark.seed("S1-61")
+def test_parts_are_locked_all_or_nothing() -> None:
+    s = queued(Demand(T, False, (1,)), Demand(T, False, (0, 1, 2)), Demand(T, False, (0, 2)))
+    assert polled(s) == [1, 3], "2 holds neither 0 nor 2 while it waits for 1"
+    first, third = s.holders
+    s.release(third)
+    assert polled(s) == []
+    s.release(first)
+    assert polled(s) == [2]
 
 
 def test_lanes_come_in_the_order_of_scopes() -> None:
@@ -193,6 +221,7 @@ def test_lanes_come_in_the_order_of_scopes() -> None:
     assert polled(s) == [5, 4, 3, 2, 1]
 
 
+@pytest.mark.seed("S1-57", "S1-60", "S3-10")
 def test_a_waiting_exclusive_lock_is_not_passed_by_shared_ones() -> None:
     s = queued(Demand(T, False), Demand(T, True), Demand(T, False), Demand(U, False))
     first, other = s.poll(), s.poll()
@@ -207,6 +236,7 @@ def test_a_waiting_exclusive_lock_is_not_passed_by_shared_ones() -> None:
     assert polled(s) == [3]
 
 
+@pytest.mark.seed("S3-10")
 def test_the_whole_cluster_waits_for_holders_and_their_children_alone() -> None:
     s = queued(Demand(T, False))
     parent = s.poll()

