@@ -7,23 +7,20 @@ A store that fails ends the engine: another one loads the records and goes on (H
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Generic
 
-from msgspec.structs import replace
-
 from controller.procedures.group import RECORDS_MAX, Decided, Group
+from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env, Kind, Kinds
-from controller.procedures.requests import Abort, Bypass, Command, Pending, Refused, Request, Submit
+from controller.procedures.pids import Pids
+from controller.procedures.requests import Abort, Bypass, Command, Refused, Request, Submit
 from controller.procedures.running import LockItem, Running
+from controller.procedures.stepping import Stepping
 from controller.procedures.steps import Steps
 from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.procedures.entity_queue import Entry
-from state_machines.procedures.kernel import Act, Change
-from state_machines.procedures.outcome import Children, Failed, Outcome, Retry, Wait, Yield
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.recovery import load
 
@@ -31,12 +28,6 @@ TURN_S_MAX: Final = 0.05
 """Time after which a turn begins no further step: other events of the queue wait for its end."""
 DATA_BYTES_MAX: Final = 192 * 1024
 """Bytes of the message of a submitted procedure."""
-CHANGE_BYTES_MAX: Final = 384 * 1024
-"""Bytes of messages and results that one step writes. With a full group, and as base64, they fit into a request."""
-PIDS: Final = 1_000
-"""Pids that are reserved together."""
-REQUESTS_MAX: Final = 1_000
-"""Requests that wait for a turn; further ones are refused."""
 
 
 class Engine(Generic[Env]):
@@ -57,17 +48,17 @@ class Engine(Generic[Env]):
         interruptions: tuple[type[Exception], ...] = (),
         ends: tuple[type[Exception], ...] = (),
     ) -> None:
-        self.unusable: Mapping[int, str] = {}
         self._kinds = Kinds(kinds)
         self._steps = Steps(env, self._kinds, interruptions, ends)
         self._store = store
+        self._pids = Pids(store)
         self._wanted = wanted
         self._now_ms = now_ms
         self._running = Running(self._kinds, now_ms, wanted)
         self._procedures = self._running.procedures
         self._results = self._running.results
-        self._requests: deque[Pending] = deque()
-        self._next_pid = self._pids_end = 0
+        self._intake = Intake(self._kinds, self._running, self._pids, now_ms)
+        self._stepping = Stepping(self._kinds, self._steps, self._running, self._pids, now_ms)
         self._closed: Exception | None = None
 
     # -- for callers
@@ -76,6 +67,11 @@ class Engine(Generic[Env]):
     def records(self) -> Mapping[int, Record]:
         """Returns the durable records of live procedures and kept results, by pid."""
         return self._procedures.records
+
+    @property
+    def unusable(self) -> Mapping[int, str]:
+        """Returns the records that cannot be run, by pid, and why."""
+        return self._intake.unusable
 
     def pid_of(self, caller: Caller) -> int | None:
         """Returns the pid that this caller's nonce has started."""
@@ -108,7 +104,7 @@ class Engine(Generic[Env]):
 
     async def result(self, pid: int) -> Record:
         """Waits for the end of a procedure that a caller submitted; returns its record. Raises :class:`Refused`."""
-        record = self._known(pid)
+        record = self._intake.known(pid)
         if record.parent:
             raise Refused(f"pid {pid} is a part of pid {record.root}: wait for that one")
         if self._closed is not None:
@@ -128,8 +124,7 @@ class Engine(Generic[Env]):
         self._closed = why
         self._running.waiting.close()
         self._results.close(why)
-        while self._requests:
-            self._requests.popleft().refuse(why)
+        self._intake.refuse_all(why)
 
     # -- for the consumer
 
@@ -138,8 +133,8 @@ class Engine(Generic[Env]):
         stored = await self._store.load()
         found = load(stored.records, self._kinds.unfit)
         conflicts = self._running.restore(found)
-        self.unusable = {**found.unusable, **conflicts, **{one.pid: one.why for one in stored.damaged}}
-        self._next_pid = self._pids_end = stored.last_pid + 1
+        self._intake.unusable = {**found.unusable, **conflicts, **{one.pid: one.why for one in stored.damaged}}
+        self._pids.begin_after(stored.last_pid)
         self._running.waiting.arm(self._results.next_ms)
         self._wanted()
 
@@ -171,30 +166,25 @@ class Engine(Generic[Env]):
             await self._run(entry, group)
         await self._write(group)
         running.waiting.arm(self._results.next_ms)
-        if self._requests or running.scheduler.is_busy:
+        if self._intake or running.scheduler.is_busy:
             self._wanted()
-
-    # -- requests
 
     async def _request(self, request: Request) -> int:
         if self._closed is not None:
             raise self._closed
-        if len(self._requests) >= REQUESTS_MAX:
-            raise Refused(f"{len(self._requests)} requests wait: try again")
-        pending = Pending(request, asyncio.get_running_loop().create_future())
-        self._requests.append(pending)
+        response = self._intake.add(request)
         self._wanted()
-        return await pending.response
+        return await response
 
     async def _carry_out(self, group: Group) -> None:
-        count = len(self._requests)
-        await self._reserve(count)
+        count = len(self._intake)
+        await self._pids.reserve(count)
         for _ in range(count):  # others may have come while pids were reserved: they wait for the next turn
             if group.is_full:
                 break
-            pending = self._requests.popleft()
+            pending = self._intake.take()
             try:
-                change, pid = self._decide(pending.request)
+                change, pid = self._intake.decide(pending.request)
             except Refused as refused:
                 pending.refuse(refused)
             except Exception as error:
@@ -203,118 +193,18 @@ class Engine(Generic[Env]):
             else:
                 self._stage(group, Decided(change, pending=pending, pid=pid))
 
-    def _decide(self, request: Request) -> tuple[Change, int]:
-        now_ms = self._now_ms()
-        if isinstance(request, Submit):
-            earlier = self._results.pid_of(request.caller)
-            if earlier is not None:
-                return Change(), earlier
-            record = self._new(request.record(now_ms))
-            why = self._kinds.unfit(record) or self._kinds.misordered(record, self._running.scheduler, ())
-            if why:
-                raise Refused(why)
-            self._results.begun(record)
-            return self._procedures.submitted(record), record.pid
-        pid = self._known(request.pid).pid
-        if isinstance(request, Abort):
-            change = self._procedures.aborted(pid, now_ms)
-        elif isinstance(request, Bypass):
-            change = self._procedures.bypassed(pid, now_ms)
-        else:
-            record = self._procedures.latest(pid)
-            change = self._procedures.commanded(pid, self._kinds[record.kind].changed(record, request.command), now_ms)
-        return (Change(), 0) if change is None else (change, pid)
-
-    def _known(self, pid: int) -> Record:
-        record = self._procedures.records.get(pid)
-        if record is None:
-            why = self.unusable.get(pid, "it is not known: it never was, or its result was removed")
-            raise Refused(f"pid {pid}: {why}")
-        return record
-
-    async def _reserve(self, count: int) -> None:
-        if self._pids_end - self._next_pid < count:
-            first = await self._store.reserve(max(count, PIDS))
-            if first != self._pids_end:
-                self._next_pid = first
-            self._pids_end = first + max(count, PIDS)
-
-    def _new(self, record: Record) -> Record:
-        pid, self._next_pid = self._next_pid, self._next_pid + 1
-        return replace(record, pid=pid)
-
-    # -- steps
-
     async def _run(self, entry: Entry, group: Group) -> None:
-        """Executes or undoes a step of a procedure that was given out, and adds what follows to the group."""
-        pid = entry.pid
-        self._running.waiting.begin(pid)
-        act = self._procedures.due(pid, self._now_ms())
-        if isinstance(act, Change):
-            self._stage(group, Decided(act, entry))
-            return
-        record = self._procedures.latest(pid)
-        outcome, write = await self._steps.run(record, act)
-        if isinstance(outcome, Children):
-            outcome = await self._family(record, outcome)
-        drawn = self._changed(record, act, outcome)
-        change = self._bounded(record, act, drawn)
-        until_ms = outcome.until_ms if isinstance(outcome, Wait) else 0
-        decided = Decided(change, entry, until_ms=until_ms, again=isinstance(outcome, Yield))
-        if write is None or isinstance(outcome, Failed) or change is not drawn:
-            self._stage(group, decided)
+        """Runs a step, and adds what follows to the group; a step with an effect is written by itself."""
+        found = await self._stepping.run(entry)
+        if isinstance(found, Decided):
+            self._stage(group, found)
             return
         await self._write(group)
-        why_not = await self._steps.write(write, change, pid)
+        why_not = await self._steps.write(found.write, found.decided.change, entry.pid)
         if why_not is None:
-            self._running.enter(decided)
+            self._running.enter(found.decided)
         else:
-            self._stage(group, Decided(self._changed(record, act, Retry(why_not)), entry))
-
-    def _bounded(self, record: Record, act: Act, change: Change) -> Change:
-        """Fails a step whose records are larger than a transaction of the store may be."""
-        size = sum(len(put.data) + len(put.result) for put in change.puts)
-        if size <= CHANGE_BYTES_MAX:
-            return change
-        why = f"its records have {size} bytes, one step may write {CHANGE_BYTES_MAX}"
-        return self._changed(record, act, Retry(why) if act is Act.UNDO else Failed(why))
-
-    def _changed(self, record: Record, act: Act, outcome: Outcome) -> Change:
-        if isinstance(outcome, Yield):
-            return Change()
-        holds = self._kinds[record.kind].holds_locks and not record.locked
-        if holds and isinstance(outcome, Wait):
-            outcome = outcome._replace(durable=True)  # the lock is kept over restarts from now on
-        if act is Act.UNDO:
-            return self._procedures.undone(record.pid, outcome, self._now_ms())
-        change = self._procedures.executed(record.pid, outcome, self._now_ms())
-        if not holds:
-            return change
-        return change._replace(puts=tuple(_locked(put) if put.pid == record.pid else put for put in change.puts))
-
-    async def _family(self, record: Record, outcome: Children) -> Outcome:
-        """Gives the children their pids; they inherit the caller and the time at which the procedure fails."""
-        await self._reserve(len(outcome.children))
-        now_ms = self._now_ms()
-        born = [
-            replace(
-                self._new(child),
-                submitted_ms=now_ms,
-                updated_ms=now_ms,
-                caller=replace(record.caller, nonce=""),
-                expires_ms=child.expires_ms or record.expires_ms,
-            )
-            for child in outcome.children
-        ]
-        holders = [self._procedures.latest(one) for one in (record.pid, *record.ancestors)]
-        ancestors = tuple(one.pid for one in holders if self._kinds[one.kind].holds_locks)
-        for child in born:
-            why = self._kinds.unfit(child) or self._kinds.misordered(child, self._running.scheduler, ancestors)
-            if why:
-                return Failed(f"its child cannot run: {why}")
-        return outcome._replace(children=tuple(born))
-
-    # -- what is durable
+            self._stage(group, found.otherwise(why_not))
 
     def _stage(self, group: Group, decided: Decided) -> None:
         self._procedures.stage(decided.change)
@@ -326,7 +216,3 @@ class Engine(Generic[Env]):
             await self._store.write(group.puts, group.deletes)
         for one in group.take():
             self._running.enter(one)
-
-
-def _locked(record: Record) -> Record:
-    return record if record.state.is_final else replace(record, locked=True)

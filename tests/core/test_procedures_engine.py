@@ -9,11 +9,14 @@ from unittest import mock
 import pytest
 
 from controller.procedures import engine as engine_module
+from controller.procedures import pids as pids_module
 from controller.procedures import results
-from controller.procedures.engine import CHANGE_BYTES_MAX, DATA_BYTES_MAX, REQUESTS_MAX
+from controller.procedures.engine import DATA_BYTES_MAX
 from controller.procedures.group import RECORDS_MAX
+from controller.procedures.intake import REQUESTS_MAX
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
+from controller.procedures.stepping import CHANGE_BYTES_MAX
 from controller.procedures.steps import RAISES_MAX
 from metadata_store.records.port import Fenced
 from state_machines.procedures.demand import CLUSTER, Demand, Resource, Scope
@@ -482,7 +485,7 @@ async def test_a_step_whose_records_are_too_large_for_a_transaction_fails() -> N
 async def test_requests_that_come_while_pids_are_reserved_wait_for_the_next_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(engine_module, "PIDS", 1)
+    monkeypatch.setattr(pids_module, "BLOCK", 1)
     host = Host(Kind("root", (step(last),), part))
     daemon = await host.daemon()
     calls: list[asyncio.Task[int]] = []

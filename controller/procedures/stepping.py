@@ -1,0 +1,112 @@
+"""Decides on a procedure that was given out: executes or undoes its step, and makes a change of the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple
+
+from msgspec.structs import replace
+
+from controller.procedures.group import Decided
+from controller.procedures.kinds import Env, Kinds
+from controller.procedures.pids import Pids
+from controller.procedures.running import Running
+from controller.procedures.steps import Steps, Write
+from state_machines.procedures.entity_queue import Entry
+from state_machines.procedures.kernel import Act, Change
+from state_machines.procedures.outcome import Children, Failed, Outcome, Retry, Wait, Yield
+from state_machines.procedures.record import Record
+
+CHANGE_BYTES_MAX: Final = 384 * 1024
+"""Bytes of messages and results that one step writes. With a full group, and as base64, they fit into a request."""
+
+
+class Executed(NamedTuple):
+    """What follows a step, and the write of the step's effect, which has the change in its transaction.
+
+    ``otherwise``: returns what follows where that write was not applied; it gets the reason.
+    """
+
+    decided: Decided
+    write: Write
+    otherwise: Callable[[str], Decided]
+
+
+class Stepping(Generic[Env]):
+    """Runs the steps of procedures that were given out, one after the other."""
+
+    def __init__(
+        self, kinds: Kinds[Env], steps: Steps[Env], running: Running[Env], pids: Pids, now_ms: Callable[[], int]
+    ) -> None:
+        self._kinds = kinds
+        self._steps = steps
+        self._running = running
+        self._procedures = running.procedures
+        self._pids = pids
+        self._now_ms = now_ms
+
+    async def run(self, entry: Entry) -> Decided | Executed:
+        """Executes or undoes a step; returns what follows, alone or with the write of the step's effect."""
+        pid = entry.pid
+        self._running.waiting.begin(pid)
+        act = self._procedures.due(pid, self._now_ms())
+        if isinstance(act, Change):
+            return Decided(act, entry)
+        record = self._procedures.latest(pid)
+        outcome, write = await self._steps.run(record, act)
+        if isinstance(outcome, Children):
+            outcome = await self._family(record, outcome)
+        drawn = self._changed(record, act, outcome)
+        change = self._bounded(record, act, drawn)
+        until_ms = outcome.until_ms if isinstance(outcome, Wait) else 0
+        decided = Decided(change, entry, until_ms=until_ms, again=isinstance(outcome, Yield))
+        if write is None or isinstance(outcome, Failed) or change is not drawn:
+            return decided
+        return Executed(decided, write, lambda why: Decided(self._changed(record, act, Retry(why)), entry))
+
+    def _bounded(self, record: Record, act: Act, change: Change) -> Change:
+        """Fails a step whose records are larger than a transaction of the store may be."""
+        size = sum(len(put.data) + len(put.result) for put in change.puts)
+        if size <= CHANGE_BYTES_MAX:
+            return change
+        why = f"its records have {size} bytes, one step may write {CHANGE_BYTES_MAX}"
+        return self._changed(record, act, Retry(why) if act is Act.UNDO else Failed(why))
+
+    def _changed(self, record: Record, act: Act, outcome: Outcome) -> Change:
+        if isinstance(outcome, Yield):
+            return Change()
+        holds = self._kinds[record.kind].holds_locks and not record.locked
+        if holds and isinstance(outcome, Wait):
+            outcome = outcome._replace(durable=True)  # the lock is kept over restarts from now on
+        if act is Act.UNDO:
+            return self._procedures.undone(record.pid, outcome, self._now_ms())
+        change = self._procedures.executed(record.pid, outcome, self._now_ms())
+        if not holds:
+            return change
+        return change._replace(puts=tuple(_locked(put) if put.pid == record.pid else put for put in change.puts))
+
+    async def _family(self, record: Record, outcome: Children) -> Outcome:
+        """Gives the children their pids; they inherit the caller and the time at which the procedure fails."""
+        await self._pids.reserve(len(outcome.children))
+        now_ms = self._now_ms()
+        born = [
+            replace(
+                self._pids.named(child),
+                submitted_ms=now_ms,
+                updated_ms=now_ms,
+                caller=replace(record.caller, nonce=""),
+                expires_ms=child.expires_ms or record.expires_ms,
+            )
+            for child in outcome.children
+        ]
+        holders = [self._procedures.latest(one) for one in (record.pid, *record.ancestors)]
+        ancestors = tuple(one.pid for one in holders if self._kinds[one.kind].holds_locks)
+        for child in born:
+            why = self._kinds.unfit(child) or self._kinds.misordered(child, self._running.scheduler, ancestors)
+            if why:
+                return Failed(f"its child cannot run: {why}")
+        return outcome._replace(children=tuple(born))
+
+
+def _locked(record: Record) -> Record:
+    return record if record.state.is_final else replace(record, locked=True)
