@@ -43,6 +43,7 @@ from controller.operator.journal_history import history_of
 from controller.operator.operations import Operations
 from controller.operator.pages import find_partition, find_topic, partition_page, topic_page
 from controller.operator.pauses import PauseView
+from controller.operator.present import Present
 from controller.operator.procedures import ProcedureView
 from controller.operator.restarts import in_turns, restart_item, set_of_brokers
 from controller.operator.role_status import LOOK_S, StatusReader
@@ -58,7 +59,6 @@ from metadata_store.kazoo_adapter.server_version import server_version
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import restarting
 from state_machines.decisions.stopping import removing, stopping
-from state_machines.model.cluster import Cluster
 
 READY: Final = frozenset({Mode.ACTIVE, Mode.STANDBY, Mode.SHADOW})
 
@@ -75,16 +75,17 @@ class View:
     ) -> None:
         self.status_reader = StatusReader(dial or dial_for(daemon.settings))
         self._daemon = daemon
+        self._present = Present(daemon, self.status_reader)
         self._dial = dial or dial_for(daemon.settings)
         self._operations = Operations(daemon, self._dial, through_tls(release_of, daemon.settings.zookeeper))
         self._lines_dropped = lines_dropped
-        self.cordons = CordonView(self._active)
+        self.cordons = CordonView(self._present.active)
         self.procedures = ProcedureView(
-            daemon, self._term, self._active_daemon, lambda: self.status_reader.role_status.cluster_id
+            daemon, self._present.term, self._present.active_daemon, lambda: self.status_reader.role_status.cluster_id
         )
-        self.strays = StrayView(self._active, self._dial)
-        self.drains = DrainView(self._active, self.cordons, self.procedures)
-        self.pauses = PauseView(self._active)
+        self.strays = StrayView(self._present.active, self._dial)
+        self.drains = DrainView(self._present.active, self.cordons, self.procedures)
+        self.pauses = PauseView(self._present.active)
 
     async def keep_fresh(self) -> None:
         """Reads ZooKeeper twice a second until cancelled."""
@@ -94,8 +95,8 @@ class View:
 
     async def refresh(self) -> None:
         """Reads ZooKeeper once."""
-        await self.status_reader.refresh(self._daemon.role, self._model())
-        if (term := self._term()) is not None:
+        await self.status_reader.refresh(self._daemon.role, self._present.model())
+        if (term := self._present.term()) is not None:
             term.controller.min_isr = self.status_reader.min_isr
 
     # -- probes
@@ -120,7 +121,7 @@ class View:
 
     def list_settings(self) -> list[models.Setting]:
         """Lists the settings of the term: those of the brokers, and the daemon's own in their place."""
-        term = self._term()
+        term = self._present.term()
         if term is None:
             raise NotActive("this daemon does not hold the role", "query the daemon that does: regent status")
         return [
@@ -130,15 +131,15 @@ class View:
 
     def stale(self) -> str | None:
         """Returns why the model may be old; None while ZooKeeper answers, or without a model."""
-        return suspension(self._daemon) if self._model() is not None else None
+        return self._present.stale()
 
     def status(self) -> Status:
         """Returns the status of the daemon and the cluster."""
-        return status_of(self._daemon, self._term(), self._model(), self.status_reader)
+        return status_of(self._daemon, self._present.term(), self._present.model(), self.status_reader)
 
     def describe_cluster(self) -> models.Cluster:
         """Describes the cluster, and the daemons that queue for its role."""
-        daemon, seen, cluster = self._daemon, self.status_reader.role_status, self._cluster()
+        daemon, seen, cluster = self._daemon, self.status_reader.role_status, self._present.cluster()
         return models.Cluster(
             cluster_id=seen.cluster_id,
             controller_id=daemon.settings.controller.id,
@@ -161,13 +162,13 @@ class View:
 
     def list_brokers(self) -> list[models.Broker]:
         """Lists brokers by id: the live ones, and the dead ones with assigned replicas."""
-        cluster = self._cluster()
+        cluster = self._present.cluster()
         counts = self.status_reader.counted.of(cluster) or Counts()
-        lags = lags_of(self._term())
+        lags = lags_of(self._present.term())
         leaving = cluster.shutting_down
         found = {b: broker_item(live, b in leaving, counts, lags.get(b)) for b, live in cluster.brokers.items()}
         found |= {b: dead_broker_item(b, counts) for b in counts.hosts.keys() - cluster.brokers.keys()}
-        term = self._term()
+        term = self._present.term()
         cordoned = term.controller.cordoned if term is not None else frozenset()
         for broker in cordoned & found.keys():
             marks = {"cordoned": True, "drained": broker in cluster.drained}
@@ -185,11 +186,11 @@ class View:
 
     def list_topics(self, limit: int, after: str | None) -> TopicPage:
         """Lists topics by name."""
-        return topic_page(self._cluster(), limit, after, self.status_reader.min_isr)
+        return topic_page(self._present.cluster(), limit, after, self.status_reader.min_isr)
 
     def describe_topic(self, topic: str) -> models.Topic:
         """Describes one topic; raises :class:`NotFound`."""
-        cluster = self._cluster()
+        cluster = self._present.cluster()
         return topic_item(cluster, find_topic(cluster, topic), self.status_reader.min_isr.of(topic))
 
     def list_partitions(self, query: PartitionQuery) -> PartitionPage:
@@ -198,16 +199,16 @@ class View:
             raise Refused(
                 "min.insync.replicas is not known yet: no broker has sent its default", "try again in a few seconds"
             )
-        return partition_page(self._cluster(), query, self.status_reader.min_isr)
+        return partition_page(self._present.cluster(), query, self.status_reader.min_isr)
 
     def describe_partition(self, topic: str, partition: int) -> Partition:
         """Describes one partition; raises :class:`NotFound`."""
-        cluster = self._cluster()
+        cluster = self._present.cluster()
         return partition_item(cluster, find_partition(cluster, topic, partition), self.status_reader.min_isr.of(topic))
 
     async def explain(self, topic: str, partition: int) -> Explanation:
         """Explains the state, leader and ISR of a partition, with its history from the journal."""
-        cluster, term = self._cluster(), self._term()
+        cluster, term = self._present.cluster(), self._present.term()
         i = find_partition(cluster, topic, partition)
         unclean = term is not None and await self._allows_unclean(term, cluster.rows[i].topic)
         min_isr = self.status_reader.min_isr.of(topic)
@@ -235,17 +236,17 @@ class View:
 
     async def can_stop(self, brokers: frozenset[int], accepted: frozenset[StopCause]) -> SetOfBrokers:
         """Judges whether brokers may stop together."""
-        cluster, min_isr = self._fresh(), self.status_reader.min_isr
+        cluster, min_isr = self._present.fresh(), self.status_reader.min_isr
         return set_of_brokers(await in_turns(cluster, lambda: stopping(cluster, brokers, min_isr, accepted)))
 
     async def can_remove(self, brokers: frozenset[int]) -> SetOfBrokers:
         """Judges whether nothing is left on brokers."""
-        cluster, controller = self._fresh(), self._controller()
+        cluster, controller = self._present.fresh(), self._present.controller()
         return set_of_brokers(await in_turns(cluster, lambda: removing(cluster, brokers, controller)))
 
     async def restart_next(self, query: RestartQuery) -> RestartNext:
         """Decides which brokers a rolling restart takes next."""
-        cluster, min_isr, controller = self._fresh(), self.status_reader.min_isr, self._controller()
+        cluster, min_isr, controller = self._present.fresh(), self.status_reader.min_isr, self._present.controller()
         since = query.since or {b: known.epoch for b, known in cluster.brokers.items()}
         _, batch_max, accepted = query
         plan = await in_turns(cluster, lambda: restarting(cluster, since, min_isr, batch_max, accepted, controller))
@@ -258,7 +259,7 @@ class View:
         role = self._daemon.role
         if role is None:
             raise NotActive("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
-        term = self._term()
+        term = self._present.term()
         memory = term.cluster if term is not None else None
         found = verification(await verify(role, self._dial, self._daemon.ibp, memory=memory))
         return found.model_copy(update={"memory": memory is not None})
@@ -277,51 +278,4 @@ class View:
 
     def gauges(self) -> Gauges:
         """Returns the present values behind the metrics."""
-        return gauges_of(self._daemon, self._term(), self.status_reader, self._lines_dropped())
-
-    # -- helpers
-
-    def _term(self) -> Term | None:
-        """Returns the term once it is active."""
-        term = self._daemon.term
-        return term if term is not None and term.serving.is_set() else None
-
-    def _model(self) -> Cluster | None:
-        """Returns the term's model, or the shadow's."""
-        term, shadow = self._term(), self._daemon.shadow
-        if term is not None:
-            return term.cluster
-        return shadow.tracker.model if shadow is not None and self._daemon.mode is Mode.SHADOW else None
-
-    def _active(self) -> Term:
-        """Returns the active term; raises :class:`NotActive`."""
-        term = self._term()
-        if term is None:
-            raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._active_daemon())
-        return term
-
-    def _active_daemon(self) -> str:
-        """Names the daemon that does hold the role, as a remedy."""
-        seen = self.status_reader.role_status
-        if seen.holder_kind == "daemon" and seen.queue and seen.queue[0].nonce != self._daemon.me.nonce:
-            return f"query the daemon on {seen.queue[0].host} (pid {seen.queue[0].pid})"
-        return "see 'regent status'"
-
-    def _controller(self) -> int | None:
-        """Returns the id in ``/controller``: a broker's while this daemon is a shadow."""
-        return (
-            self._daemon.settings.controller.id if self._term() is not None else self.status_reader.role_status.holder
-        )
-
-    def _fresh(self) -> Cluster:
-        """Returns the model; raises :class:`Refused` where it may be old, because a yes would be dangerous then."""
-        cluster, stale = self._cluster(), self.stale()
-        if stale is not None:
-            raise Refused(f"the model may be old: {stale}", "wait until ZooKeeper answers the daemon, then try again")
-        return cluster
-
-    def _cluster(self) -> Cluster:
-        cluster = self._model()
-        if cluster is None:
-            raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._active_daemon())
-        return cluster
+        return gauges_of(self._daemon, self._present.term(), self.status_reader, self._lines_dropped())
