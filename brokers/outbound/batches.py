@@ -19,12 +19,13 @@ from brokers.wire.partitions import (
     head,
     metadata_tail,
     stop_entry,
+    stop_log_entry,
     topic_piece,
 )
 from brokers.wire.primitives import compact_string
 from brokers.wire.responses import Failure, TopicKey
 from brokers.wire.versions import Ibp
-from state_machines.model.types import PartitionRow, PartitionState
+from state_machines.model.types import PartitionRow, PartitionState, TopicPartition
 from state_machines.propagation.propagation import Propagation
 from state_machines.propagation.view import is_removed, is_sent, successor
 
@@ -143,6 +144,14 @@ class Batcher:
             groups.setdefault(row.topic, []).append(stop_entry(row, delete=delete))
         topics = self._view.topics
         return body([topic_piece(compact_string(topics[index].name), found) for index, found in groups.items()])
+
+    @staticmethod
+    def stop_logs(epochs: Mapping[TopicPartition, int]) -> bytes:
+        """Returns the body of StopReplica by name: leader epochs of partitions whose logs are deleted."""
+        groups: dict[str, list[bytes]] = {}
+        for name, epoch in epochs.items():
+            groups.setdefault(name.topic, []).append(stop_log_entry(name.partition, epoch))
+        return body([topic_piece(compact_string(topic), found) for topic, found in groups.items()])
 
     def rows_of(self, failed: Iterable[Failure], sent: Iterable[int]) -> list[tuple[int, int]]:
         """Returns (row, error) of the failures in the response to a request for the rows ``sent``."""

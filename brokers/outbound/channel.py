@@ -19,21 +19,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from msgspec import Struct
 
 from brokers.outbound.batches import REQUEST_ROWS_MAX
-from brokers.outbound.delivery import BrokerResponse, Shared
+from brokers.outbound.delivery import BrokerResponse, LogsStopped, Shared
 from brokers.outbound.link import Link
 from brokers.outbound.snapshot import Turn
 from brokers.wire.errors import error_name
 from brokers.wire.requests import EMPTY_BODY
 from brokers.wire.responses import Errors
 from brokers.wire.versions import Api
-from state_machines.model.types import Broker
+from state_machines.model.types import Broker, TopicPartition
 from state_machines.propagation.pending_requests import PendingRequests
 
 log = logging.getLogger("regent.brokers")
@@ -220,6 +220,8 @@ class Channel:
         pending.position, self._turn_acknowledged = reached, self._turn_acknowledged and reached < cut
         if stops:
             await self._send_stops(stops)
+        if pending.logs:
+            await self._stop_logs(pending.take_logs(REQUEST_ROWS_MAX))
 
     def _held_back(self) -> set[int]:
         """Returns rows that wait for their leader, for a bounded time: a leader that does not respond blocks no one."""
@@ -323,6 +325,28 @@ class Channel:
             errors = await self._link.deliver(Api.STOP_REPLICA, request)
             self._on_response(errors, Api.STOP_REPLICA, sent)
         self.pending.stopping = {}
+
+    async def _stop_logs(self, names: Sequence[TopicPartition]) -> None:
+        """Has the broker delete logs by name. They are judged at each attempt: one may be needed by then."""
+        judge, sent = self._shared.judge_logs, dict[TopicPartition, int]()
+        self._in_flight = len(names)
+
+        def request(correlation: int, broker_epoch: int) -> list[bytes]:
+            nonlocal sent
+            sent = dict(judge(self.broker.id, names))
+            return self._requests.stop_replica(correlation, broker_epoch, self._shared.batcher.stop_logs(sent))
+
+        errors = Errors(0, [])
+        if judge(self.broker.id, names):
+            errors = await self._link.deliver(Api.STOP_REPLICA, request)
+            self._on_response(errors, Api.STOP_REPLICA, {})
+        refused: dict[TopicPartition, int] = {TopicPartition(str(f.topic), f.partition): f.error for f in errors.failed}
+        if errors.top:
+            refused = dict.fromkeys(sent, errors.top)
+        acknowledged = tuple(name for name in sent if name not in refused)
+        spared = tuple(name for name in names if name not in sent)
+        known = self.broker.id, self.broker.epoch, errors.top
+        self._shared.on_event(LogsStopped(*known, acknowledged, refused, spared))
 
     def _on_response(self, errors: Errors, api: Api, rows: Rows) -> None:
         self._in_flight = 0

@@ -8,10 +8,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from brokers.outbound.channel import Channel, PropagationLag
-from brokers.outbound.delivery import ChannelFailed, ChannelSettings, OnAcknowledged, OnEvent, OnRequest, Shared
+from brokers.outbound.delivery import (
+    ChannelFailed,
+    ChannelSettings,
+    JudgeLogs,
+    OnAcknowledged,
+    OnEvent,
+    OnRequest,
+    Shared,
+)
 from brokers.transport import TcpTransport, Transport
 from state_machines.model.decision import Change, ReplicaMove
-from state_machines.model.types import Broker, Endpoint
+from state_machines.model.types import Broker, Endpoint, TopicPartition
 from state_machines.propagation.propagation import Propagation
 from state_machines.propagation.view import ClusterView
 
@@ -136,6 +144,18 @@ class Channels:
             self._shared.unhurried -= not urgent
             for channel in self._channels.values() if not self._shared.more_coming else ():
                 channel.flush()
+
+    def judge_logs_by(self, judge: JudgeLogs) -> None:
+        """Sets the judge of StopReplica by name; without one no log is deleted by name."""
+        self._shared.judge_logs = judge
+
+    def stop_logs(self, broker_id: int, names: Iterable[TopicPartition]) -> bool:
+        """Has a broker delete logs by name; the response is a :class:`LogsStopped`. Returns False without a channel."""
+        channel = self._channels.get(broker_id)
+        if channel is not None:
+            channel.pending.add_logs(names)
+            channel.wake()
+        return channel is not None
 
     def metadata_changed(self, rows: Iterable[int]) -> None:
         """Sends UpdateMetadata of rows to every broker, without LeaderAndIsr."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -14,7 +14,7 @@ from brokers.outbound.snapshot import TURN_ROWS, Snapshots
 from brokers.transport import Transport
 from brokers.wire.requests import Requests, live_list
 from brokers.wire.versions import Api, Ibp
-from state_machines.model.types import Broker, Endpoint
+from state_machines.model.types import Broker, Endpoint, TopicPartition
 from state_machines.propagation.propagation import Propagation
 
 NO_BROKER_EPOCH: Final = -1
@@ -64,6 +64,22 @@ class BrokerResponse(Struct, frozen=True):
     rows: Mapping[int, bool] | range
 
 
+class LogsStopped(Struct, frozen=True):
+    """A broker's response to StopReplica by name, by which it deletes logs.
+
+    ``acknowledged``: partitions whose logs it deleted, or did not have. ``refused``: its errors. ``spared``: partitions
+    that the last attempt did not name, because an assignment had come to name the broker. Where the request was refused
+    as a whole by ``error``, each partition is refused by it.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    error: int
+    acknowledged: tuple[TopicPartition, ...]
+    refused: Mapping[TopicPartition, int]
+    spared: tuple[TopicPartition, ...]
+
+
 class ChannelFailed(Struct, frozen=True):
     """The end of a channel by an error in the program. No request reaches that broker any more: the term must end."""
 
@@ -71,8 +87,11 @@ class ChannelFailed(Struct, frozen=True):
     reason: str
 
 
-OnEvent = Callable[[BrokerResponse | ChannelFailed], None]
+OnEvent = Callable[[BrokerResponse | LogsStopped | ChannelFailed], None]
 """Called on the event loop; must only enqueue."""
+
+JudgeLogs = Callable[[int, Sequence[TopicPartition]], Mapping[TopicPartition, int]]
+"""Called with a broker's id at each attempt: the partitions whose logs may be deleted there now, by leader epoch."""
 
 
 OnRequest = Callable[[int, float], None]
@@ -80,6 +99,11 @@ OnRequest = Callable[[int, float], None]
 
 OnAcknowledged = Callable[[float], None]
 """Called on the event loop with the age of the oldest change that a broker has just acknowledged."""
+
+
+def spare_logs(_broker: int, _names: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+    """Spares all logs: no judge was given."""
+    return {}
 
 
 class Shared:
@@ -107,6 +131,7 @@ class Shared:
         self.batcher = Batcher(propagation, settings.ibp)
         self.snapshots = Snapshots(propagation, settings.ibp, settings.snapshot_turn_partitions)
         self.progress = asyncio.Event()
+        self.judge_logs: JudgeLogs = spare_logs
         self.more_coming = 0
         self.unhurried = 0
         self._live: tuple[int, bytes] = (0, b"")

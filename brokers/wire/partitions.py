@@ -132,6 +132,14 @@ def stop_entry(row: PartitionRow, *, delete: bool) -> bytes:
     return _STOP(row.partition, epoch, delete)
 
 
+def stop_log_entry(partition: int, leader_epoch: int) -> bytes:
+    """Encodes one partition of StopReplica that deletes a log, hosted or not.
+
+    The epoch is never that of a deleted topic: a broker that takes itself for the leader would delete remote segments.
+    """
+    return _STOP(partition, leader_epoch, True)
+
+
 def topic_piece(topic: bytes, entries: list[bytes]) -> bytes:
     """Encodes one topic with its partitions."""
     return b"".join((topic, varint(len(entries) + 1), *entries, NO_TAGS))

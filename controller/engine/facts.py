@@ -14,6 +14,7 @@ from controller.engine.event_kinds import EventKind
 from controller.engine.lost_id_search import LostIds
 from controller.engine.reassignment_queue import ReassignmentQueue
 from controller.engine.recent_changes import RecentChanges
+from controller.engine.stray_memory import StrayMemory
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
@@ -47,6 +48,7 @@ class Facts:
         self.recent = RecentChanges()
         self.reassignment_queue = ReassignmentQueue()
         self.lost_ids = LostIds()
+        self.strays = StrayMemory(self.queue)
         self.late: set[int] = set()
         """Rows that :func:`state_machines.decisions.failover.take_up` has yet to be carried out for."""
 

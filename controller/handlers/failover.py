@@ -24,6 +24,7 @@ from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.isr_notification import discard
 from controller.handlers.lost_ids import begin as ask_for_lost_ids
 from controller.handlers.pause_change import pause_change
+from controller.handlers.strays import load_strays
 from controller.handlers.topic_change import bring_in, load
 from controller.journal.reason import Reason
 from metadata_store import paths
@@ -76,6 +77,7 @@ async def fail_over(c: Controller) -> None:
     await endpoint_change(c)
     await cordon_change(c)
     await pause_change(c)
+    await load_strays(c)
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
     c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())
@@ -84,6 +86,7 @@ async def fail_over(c: Controller) -> None:
     c.queue.signal(EventKind.RESUME_REASSIGNMENTS)
     c.queue.signal(EventKind.TOPIC_DELETION)
     c.queue.signal(EventKind.PREFERRED_ELECTION)
+    c.queue.signal(EventKind.STRAYS)
     auto_balance.begin(c)
     token_expiry.begin(c)
     c.spawn(tidy(c))

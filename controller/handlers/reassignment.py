@@ -18,6 +18,7 @@ from typing import Final
 
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
+from controller.handlers.missed_stops import finish_missed
 from controller.handlers.reassignment_znode import read_request, shrink_request, withdraw
 from controller.handlers.topic_rewrites import GONE, rewrite_topics
 from controller.journal.reason import Reason
@@ -55,7 +56,7 @@ from state_machines.model.types import Assignment, TopicPartition
 log = logging.getLogger("regent.controller")
 
 STOPPED_S_MAX: Final = 30.0
-"""Longest wait of a final rewrite until brokers stop replicas; one that does not respond keeps its log, as in Kafka."""
+"""Longest wait of a final rewrite until brokers stop replicas; those that did not are remembered by it."""
 TURN_ROWS: Final = 10_000
 """Rows in one decision, which is one turn of the loop: about a tenth of a second."""
 AGAIN_S: Final = 5.0
@@ -261,6 +262,7 @@ async def brokers_returned(c: Controller, brokers: Collection[int]) -> None:
     rows = waiting_for(c.cluster, brokers)
     await go_on(c, rows, f"brokers {sorted(brokers)} are back: {len(rows)} reassignments go on", again=True)
     await _drop_again(c, brokers)
+    c.strays.returned(brokers)
     if c.reassignment_queue.name_daemons:
         c.queue.signal(EventKind.REPLACE_DAEMONS)
 
@@ -331,11 +333,13 @@ async def finish_reassignments(c: Controller) -> None:
     """Finishes rows: topic znodes name the target alone (step 4, S4-60), then the znode of requests drops them."""
     r = c.reassignment_queue
     r.stopped = {i for i in r.stopped if is_settled(c.cluster, i)}
-    rows = sorted(r.stopped)
-    if await rewrite_topics(c, lambda: final_rewrites(c.cluster, rows)):
+    contended = await finish_missed(c, sorted(r.stopped))
+    rows = sorted(r.stopped - contended)
+    if await rewrite_topics(c, lambda: final_rewrites(c.cluster, rows)) or contended:
         _later(c, EventKind.FINISH_REASSIGNMENTS)
     else:
         r.stopped.difference_update(rows)
+    r.left(c.cluster)
     _finish_later(c)
     await shrink_request(c)
 

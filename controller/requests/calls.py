@@ -21,6 +21,7 @@ from controller.access.authorizer import Authorizer
 from controller.access.principals import Principals
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event, EventQueue, QueueFull
+from controller.engine.stray_memory import Removal
 from controller.requests.authorization import NameOf, permitted
 from controller.requests.codec import TRANSLATIONS, Translation, Unacceptable
 from controller.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
@@ -83,6 +84,8 @@ PendingDeletion = PendingCall[DeleteTopicsCall, DeleteTopicsReply]
 PendingElection = PendingCall[ElectLeadersCall, ElectLeadersReply]
 PendingReassignment = PendingCall[AlterReassignments, AlterReassignmentsReply]
 PendingListing = PendingCall[ListReassignments, ListReassignmentsReply]
+PendingStrays = PendingCall[Removal, None]
+"""An operator's call to remove strays; the reply says that the request is being sent."""
 PendingCarried = PendingCall[CarriedCall, Struct]
 """A call whose handler reads the request's message and writes the response's."""
 
@@ -125,6 +128,10 @@ class Calls:
     async def undo_shutdown(self, broker: int) -> bool:
         """Undoes a shutdown that an operator requested; returns whether there was one."""
         return await self._ask(EventKind.UNDO_SHUTDOWN, PendingUndo(broker))
+
+    async def remove_strays(self, removal: Removal) -> None:
+        """Has a broker delete strays; returns once they are judged and the request is being sent."""
+        await self._ask(EventKind.REMOVE_STRAYS, PendingStrays(removal))
 
     async def alter_partition(self, call: AlterPartitionCall) -> AlterPartitionReply:
         """Commits ISR changes."""

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from brokers.outbound.delivery import BrokerResponse, ChannelFailed
+from brokers.outbound.delivery import BrokerResponse, ChannelFailed, LogsStopped
 from brokers.wire.errors import Error, error_name
 from brokers.wire.versions import Api
 from controller.engine.event_kinds import EventKind
@@ -29,9 +29,9 @@ REMEDIES: Final[Mapping[int, str]] = {
 
 
 class BrokerResponses:
-    """Handles brokers' responses. ``end`` ends the term, ``stopped`` takes the responses to StopReplica.
+    """Handles brokers' responses. ``end`` ends the term, ``stopped`` takes the responses to StopReplica by row.
 
-    ``queue`` gets an event for failed log directories.
+    ``logs_stopped`` takes those by name; ``queue`` gets an event for failed log directories.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class BrokerResponses:
         end: Callable[[str], None],
         stopped: Callable[[BrokerResponse], None],
         queue: EventQueue,
+        logs_stopped: Callable[[LogsStopped], None],
     ) -> None:
         self._cluster = cluster
         self._claim_monitor = claim_monitor
@@ -49,13 +50,17 @@ class BrokerResponses:
         self._end = end
         self._stopped = stopped
         self._queue = queue
+        self._logs_stopped = logs_stopped
         self._refused: set[tuple[int, str]] = set()
         self.outranked = Outranked(cluster)
 
-    def on_response(self, answer: BrokerResponse | ChannelFailed) -> None:
+    def on_response(self, answer: BrokerResponse | LogsStopped | ChannelFailed) -> None:
         """Takes a broker's response, or the end of a channel by an error."""
         if isinstance(answer, ChannelFailed):
             self._end(f"error: the channel to broker {answer.broker_id} failed: {answer.reason}")
+            return
+        if isinstance(answer, LogsStopped):
+            self._logs_stopped(answer)
             return
         if answer.error:
             self._counters.answers[f"{answer.api.name}: {error_name(answer.error)}"] += 1

@@ -32,6 +32,7 @@ from controller.handlers.pause_change import pause_change
 from controller.handlers.producer_ids import allocate_producer_ids
 from controller.handlers.repaired_state import repaired_state
 from controller.handlers.scram_credentials import alter_scram_credentials
+from controller.handlers.strays import remove_strays, stop_strays
 from controller.handlers.token_expiry import expired_tokens
 from controller.handlers.topic_change import partition_modifications, topic_change
 from controller.handlers.update_features import update_features
@@ -133,6 +134,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.ADVANCE_REASSIGNMENTS: Handling(unread(reassignment.advance_reassignments), _REASSIGNING),
     EventKind.FINISH_REASSIGNMENTS: Handling(unread(reassignment.finish_reassignments), _REASSIGNING),
     EventKind.DROPPED_REPLICAS: Handling(unread(reassignment.dropped_replicas), _REASSIGNING),
+    EventKind.STRAYS: Handling(unread(stop_strays)),
     EventKind.REPLACE_DAEMONS: Handling(unread(replace_daemons), _REASSIGNING),
     EventKind.REPLICAS_FAILED: Handling(
         lambda c, e: replicas_failed(c, failed(e)), KafkaState.LEADER_AND_ISR_RESPONSE_RECEIVED
@@ -146,6 +148,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.ALTER_PARTITION: Handling(call(alter_partition), KafkaState.ISR_CHANGE),
     EventKind.CONTROLLED_SHUTDOWN: Handling(call(controlled_shutdown_call), KafkaState.CONTROLLED_SHUTDOWN),
     EventKind.UNDO_SHUTDOWN: Handling(call(undo_shutdown_call)),
+    EventKind.REMOVE_STRAYS: Handling(call(remove_strays)),
     EventKind.ALLOCATE_PRODUCER_IDS: Handling(call(allocate_producer_ids)),
     EventKind.DELETE_TOPICS: Handling(call(delete_topics_call), KafkaState.TOPIC_DELETION),
     EventKind.ELECT_LEADERS: Handling(call(elect_leaders), KafkaState.MANUAL_LEADER_BALANCE),

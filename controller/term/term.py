@@ -15,6 +15,7 @@ from collections.abc import Collection
 import anyio
 
 from brokers.outbound.channels import Channels
+from brokers.outbound.delivery import BrokerResponse, LogsStopped
 from brokers.queries import Dial
 from brokers.transport import Transport
 from brokers.wire.versions import Ibp
@@ -91,7 +92,15 @@ class Term:
         self._claim_monitor = ClaimMonitor(role, claim, self.gate, end, lambda: queue.signal(EventKind.RECONNECTED))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
         deletion_queue = DeletionQueue(self.cluster, queue, enabled=None)
-        answers = BrokerResponses(self.cluster, self._claim_monitor, counters, end, deletion_queue.answered, queue)
+        answers = BrokerResponses(
+            self.cluster,
+            self._claim_monitor,
+            counters,
+            end,
+            weakly(self._stopped, None),
+            queue,
+            weakly(self._logs_stopped, None),
+        )
         self.outranked = answers.outranked
         self.channels = Channels(
             self.cluster,
@@ -296,6 +305,14 @@ class Term:
             self.queue.signal(kind)
 
     # -- the brokers
+
+    def _stopped(self, answer: BrokerResponse) -> None:
+        """Takes a response to StopReplica: deletions and reassignments wait for it."""
+        self.controller.deletion_queue.answered(answer)
+        self.controller.reassignment_queue.answered(self.cluster, answer)
+
+    def _logs_stopped(self, answer: LogsStopped) -> None:
+        self.controller.strays.answered(answer)
 
     @staticmethod
     async def _serve_clients(settled: asyncio.Event, authorizer: Authorizer) -> None:

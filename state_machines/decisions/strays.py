@@ -1,19 +1,23 @@
-"""Finds strays: logs that brokers report and that no assignment names.
+"""Finds strays, logs that brokers report and that no assignment names, and judges whether one may be deleted.
 
-A stray occupies disk and is never deleted by itself: a broker in ZooKeeper mode keeps every log that no StopReplica
-names. It stays, for instance, where a controller died between the end of a reassignment and StopReplica.
+A broker in ZooKeeper mode keeps every log that no StopReplica names. It stays, for instance, where a broker was away
+while a reassignment removed its replica.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from enum import StrEnum
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from state_machines.model.cluster import Cluster
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
-from state_machines.model.types import Assignment, Topic
+from state_machines.model.types import Assignment, Topic, TopicPartition
+
+NO_EPOCH: Final = -1
+"""Leader epoch in StopReplica that brokers do not compare."""
 
 
 class StrayReason(StrEnum):
@@ -34,6 +38,68 @@ class Stray(Struct, frozen=True):
     size_bytes: int
     is_future: bool
     reason: StrayReason
+
+
+class Fate(StrEnum):
+    """What is done about a log. ``WAITS``: it may be needed, which is judged again later."""
+
+    STOP = "stop"
+    ASSIGNED = "assigned"
+    WAITS = "waits"
+
+
+class LogJudgement(NamedTuple):
+    """The fate of a log and why; ``leader_epoch`` is that of its StopReplica."""
+
+    fate: Fate
+    why: str
+    leader_epoch: int = NO_EPOCH
+
+
+NO_TOPIC: Final = LogJudgement(Fate.STOP, StrayReason.TOPIC_UNKNOWN.value)
+NO_PARTITION: Final = LogJudgement(Fate.STOP, "the topic has no such partition")
+NAMED: Final = LogJudgement(Fate.ASSIGNED, "an assignment names the broker by now")
+UNREAD: Final = LogJudgement(Fate.WAITS, "the topic's znode cannot be read: repair it")
+DELETED: Final = LogJudgement(Fate.WAITS, "the topic is being deleted")
+DOUBTED: Final = LogJudgement(Fate.WAITS, "the topic's id is unknown or in doubt")
+IN_SYNC: Final = LogJudgement(Fate.WAITS, "the broker leads the partition, or is in its ISR")
+
+
+def judge_log(
+    cluster: Cluster,
+    broker: int,
+    name: TopicPartition,
+    unread: Container[str] = (),
+    *,
+    czxid: int | None = None,
+    with_ids: bool = True,
+) -> LogJudgement:
+    """Judges whether a log may be deleted on a broker, whichever incarnation of its topic it belongs to.
+
+    ``czxid``: the incarnation that the log is known to be of, None where it is not known. StopReplica carries no topic
+    id. Within one incarnation its leader epoch protects the log of a replica that is added again; brokers compare no
+    epoch across two. ``with_ids`` False: topics have no ids at this IBP.
+    """
+    if name.topic in unread:
+        return UNREAD
+    topic = cluster.topic(name.topic)
+    if topic is None:
+        return NO_TOPIC
+    if _assigned(cluster, topic, name.partition, broker):
+        return NAMED
+    if topic.index in cluster.deletions:
+        return DELETED
+    if (with_ids and topic.topic_id is None) or cluster.doubts_id(topic):
+        return DOUBTED
+    i = cluster.row_in(topic, name.partition)
+    if i is None:
+        return NO_PARTITION
+    row = cluster.rows[i]
+    if broker == row.leader or broker in row.isr:
+        return IN_SYNC
+    same = row.has_leadership and czxid in (None, topic.czxid)
+    why = StrayReason.NOT_ASSIGNED.value
+    return LogJudgement(Fate.STOP, why, row.leader_epoch if same else NO_EPOCH)
 
 
 def strays(reported: Mapping[int, Iterable[LogDirectory]], cluster: Cluster, unread: Container[str]) -> Iterator[Stray]:

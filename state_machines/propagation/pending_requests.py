@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from state_machines.model.types import TopicPartition
+
 
 class PendingRequests:
     """Requests that one broker incarnation has still to be sent.
@@ -11,7 +13,7 @@ class PendingRequests:
     ``lead``: rows for LeaderAndIsr (row -> is new), ``stop``: rows for StopReplica (row -> delete); both flags are
     sticky. StopReplica is a barrier for its row: it supersedes the entries before it, and later ones wait in ``after``
     until it was taken. ``sending`` are the LeaderAndIsr entries of the request under way, ``stopping`` the StopReplica
-    entries of the seal under way.
+    entries of the seal under way. ``logs``: partitions of StopReplica by name, for logs that no row stands for.
     ``position`` and ``live_version``: how far the broker was sent the feed, which it reads from ``since`` on, and the
     live list. ``turn`` and ``turn_end`` bound the rows of the snapshot that are still to come, once it is
     ``begun``. ``reach`` is the feed's number at that moment: forgotten rows come by the feed alone.
@@ -29,6 +31,7 @@ class PendingRequests:
         "introduced",
         "lead",
         "live_version",
+        "logs",
         "position",
         "queried",
         "reach",
@@ -48,6 +51,7 @@ class PendingRequests:
         self.stop: dict[int, bool] = {}
         self.stopping: dict[int, bool] = {}
         self.after: dict[int, bool] = {}
+        self.logs: dict[TopicPartition, None] = {}
         self.position = self.since = position
         self.reach = 0
         self.refused = 0
@@ -71,6 +75,17 @@ class PendingRequests:
         self.lead.pop(i, None)
         self.after.pop(i, None)
         self.stop[i] = delete or self.stop.get(i, False)
+
+    def add_logs(self, names: Iterable[TopicPartition]) -> None:
+        """Adds StopReplica by name, which deletes logs."""
+        self.logs.update(dict.fromkeys(names))
+
+    def take_logs(self, limit: int) -> list[TopicPartition]:
+        """Removes and returns the first ``limit`` partitions of StopReplica by name."""
+        taken = list(self.logs)[:limit]
+        for name in taken:
+            del self.logs[name]
+        return taken
 
     def take_lead(self, limit: int, held: frozenset[int] | set[int] = frozenset()) -> dict[int, bool]:
         """Removes and returns the first ``limit`` LeaderAndIsr entries that are not ``held``."""
@@ -117,7 +132,7 @@ class PendingRequests:
     @property
     def size(self) -> int:
         """Counts LeaderAndIsr and StopReplica entries that wait."""
-        return len(self.lead) + len(self.stop) + len(self.after)
+        return len(self.lead) + len(self.stop) + len(self.after) + len(self.logs)
 
 
 def _split(entries: dict[int, bool], limit: int) -> tuple[dict[int, bool], dict[int, bool]]:

@@ -229,7 +229,7 @@ class Propagation:
     def dirty(self, pending: PendingRequests) -> bool:
         """Checks whether changes wait for the incarnation."""
         return (
-            bool(pending.lead or pending.stop)
+            bool(pending.lead or pending.stop or pending.logs)
             or pending.position < self.feed.number
             or pending.live_version != self.live_version
         )

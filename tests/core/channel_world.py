@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from brokers.outbound.channels import Channels
-from brokers.outbound.delivery import BrokerResponse, ChannelFailed, ChannelSettings, Shared
+from brokers.outbound.delivery import BrokerResponse, ChannelFailed, ChannelSettings, LogsStopped, Shared
 from brokers.transport import Transport
 from brokers.wire.versions import Ibp
 from state_machines.model.cluster import Cluster
@@ -61,7 +61,7 @@ class World:
         self.cluster = cluster
         self.brokers = brokers
         self.settings = chosen
-        self.events: list[BrokerResponse | ChannelFailed] = []
+        self.events: list[BrokerResponse | LogsStopped | ChannelFailed] = []
         self.lags: list[float] = []
         self.open = True
         self.channels = self.make()

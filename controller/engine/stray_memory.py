@@ -1,0 +1,102 @@
+"""Keeps the replicas that brokers missed to stop, as ZooKeeper has them, and the removals that operators wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from brokers.outbound.delivery import LogsStopped
+from brokers.wire.errors import error_name
+from controller.engine.event_kinds import EventKind
+from controller.engine.event_queue import EventQueue
+from metadata_store.nodes.stray_nodes import Found, StrayKey, StrayNodes
+from state_machines.model.types import TopicPartition
+
+SPARED: Final = "an assignment came to name the broker, or its topic is in doubt: list the strays again"
+
+Log = tuple[int, TopicPartition]
+"""A broker and a partition."""
+
+
+class Removal:
+    """Strays that an operator removes on one broker. ``left``: those without a response.
+
+    ``outcomes`` has the others: None where the log is deleted, or why it stays.
+    """
+
+    def __init__(self, broker: int, names: Collection[TopicPartition]) -> None:
+        self.broker = broker
+        self.outcomes: dict[TopicPartition, str | None] = {}
+        self.done = asyncio.Event()
+        self.left = tuple(dict.fromkeys(names))
+
+    def note(self, answer: LogsStopped) -> None:
+        """Notes what a broker's response says."""
+        if answer.broker_id == self.broker:
+            refused = {name: f"the broker refused with {error_name(error)}" for name, error in answer.refused.items()}
+            found = {**dict.fromkeys(answer.acknowledged), **refused, **dict.fromkeys(answer.spared, SPARED)}
+            self.end({name: why for name, why in found.items() if name in self.left})
+
+    def end(self, outcomes: Mapping[TopicPartition, str | None]) -> None:
+        """Notes outcomes."""
+        self.outcomes |= outcomes
+        self.left = tuple(name for name in self.left if name not in outcomes)
+        if not self.left:
+            self.done.set()
+
+
+class StrayMemory:
+    """What ``/regent/strays`` has, as the last read or write found it.
+
+    ``stopped``: partitions whose logs brokers have deleted by now, still to be forgotten. ``resting``: logs that a
+    broker refused to delete, until it returns or a while has passed. ``removals``: operators wait for them.
+    """
+
+    def __init__(self, queue: EventQueue) -> None:
+        self.entries: dict[StrayKey, Found] = {}
+        self.parent = False
+        self.unread: frozenset[str] = frozenset()
+        """Paths that are not understood, and not written over."""
+        self.stopped: set[Log] = set()
+        self.resting: dict[Log, int] = {}
+        self.removals: list[Removal] = []
+        self.timer = False
+        self._queue = queue
+
+    def load(self, found: StrayNodes) -> None:
+        """Takes what was read."""
+        self.entries, self.parent = found.entries, found.parent
+        self.unread = frozenset(bad.path for bad in found.unread)
+
+    def answered(self, answer: LogsStopped) -> None:
+        """Takes a broker's response to StopReplica by name."""
+        for removal in self.removals:
+            removal.note(answer)
+        known = {name for key, name in self.logs() if key.broker == answer.broker_id}
+        self.stopped.update((answer.broker_id, name) for name in answer.acknowledged if name in known)
+        self.resting |= {(answer.broker_id, name): error for name, error in answer.refused.items()}
+        if known:
+            self._queue.signal(EventKind.STRAYS)
+
+    def returned(self, brokers: Collection[int]) -> None:
+        """Has logs of returned brokers tried again at once."""
+        self.resting = {log: error for log, error in self.resting.items() if log[0] not in brokers}
+        if any(key.broker in brokers for key in self.entries):
+            self._queue.signal(EventKind.STRAYS)
+
+    def logs(self) -> Iterator[tuple[StrayKey, TopicPartition]]:
+        """Yields every log with its key."""
+        for key, found in self.entries.items():
+            for number in found.content.partitions:
+                yield key, TopicPartition(key.topic, number)
+
+    def on(self, brokers: Collection[int]) -> int:
+        """Counts the logs on these brokers."""
+        return sum(len(found.content.partitions) for key, found in self.entries.items() if key.broker in brokers)
+
+    def forgotten(self, logs: Iterable[Log]) -> None:
+        """Drops what the term noted about logs."""
+        for log in logs:
+            self.stopped.discard(log)
+            self.resting.pop(log, None)

@@ -1,0 +1,190 @@
+"""Has brokers delete the replicas that they missed to stop, and remembers these until then.
+
+A replica that was removed while its broker was away leaves its log there, and no assignment names it any more. So the
+multi that takes the replica out of the topic znode also writes it into ``/regent/strays``. Once its broker is there,
+the log is judged, StopReplica by name follows, and only its acknowledgement ends the memory. A term that dies at any
+moment leaves one of the two: the assignment that names the replica, or the memory of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
+from controller.engine.stray_memory import Log
+from controller.process.wall_clock import wall_ms
+from controller.process.wording import counted
+from controller.requests.calls import PendingStrays
+from metadata_store import paths
+from metadata_store.errors import Code, ZkError
+from metadata_store.fencing.fenced import confirm, submit
+from metadata_store.nodes.stray_nodes import Remembered, StrayKey, entered, ops, read_strays, without
+from state_machines.decisions.strays import Fate, LogJudgement, judge_log
+from state_machines.model.types import TopicPartition
+
+log = logging.getLogger("regent.controller")
+
+AGAIN_S: Final = 60.0
+"""Pause before logs are judged again that waited, or that their broker refused to delete."""
+FORGOTTEN_MS_MIN: Final = 90 * 24 * 3_600_000
+"""Age at which a replica on a broker that never returned is forgotten: 90 days."""
+ZNODES_MAX: Final = 100
+"""Znodes that one multi forgets."""
+LOGGED_MAX: Final = 20
+"""Forgotten replicas that are logged at once."""
+CONFLICTS: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE)
+NOT_REGISTERED: Final = "the broker is not registered"
+NOT_FORGOTTEN: Final = "the memory of a removed replica cannot be deleted: its log is sent StopReplica again and again"
+
+
+async def load_strays(c: Controller) -> None:
+    """Reads all that is remembered; what is not understood stays as it is."""
+    found = await read_strays(c.zk)
+    for bad in found.unread:
+        c.malformed(bad)
+    c.strays.load(found)
+    c.channels.judge_logs_by(partial(deletable, c))
+
+
+def judged(c: Controller, broker: int, name: TopicPartition) -> LogJudgement:
+    """Judges a log on a broker by the present model."""
+    known = c.strays.entries.get(StrayKey(broker, name.topic))
+    czxid = known.content.czxid if known is not None and name.partition in known.content.partitions else None
+    unread = () if name.topic in c.cluster.topic_index else [paths.topic(name.topic)]
+    held_back = [name.topic] if any(path in c.counters.malformed for path in unread) else ()
+    return judge_log(c.cluster, broker, name, held_back, czxid=czxid, with_ids=c.ibp.topic_ids)
+
+
+def deletable(c: Controller, broker: int, names: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """Returns the logs that a broker may be sent StopReplica for at this moment, with their leader epochs."""
+    found = {name: judged(c, broker, name) for name in names}
+    return {name: judgement.leader_epoch for name, judgement in found.items() if judgement.fate is Fate.STOP}
+
+
+# -- brokers that are there
+
+
+async def stop_strays(c: Controller) -> None:
+    """Forgets replicas whose logs are gone or needed again, and sends StopReplica for the others to live brokers.
+
+    Logs are deleted, so the claim is confirmed first.
+    """
+    memory = c.strays
+    await forget(c, _over(c))
+    live = c.cluster.brokers
+    wanted = [(key.broker, name) for key, name in memory.logs() if key.broker in live]
+    if any(log not in memory.resting for log in wanted):
+        await confirm(c.zk, c.fence)
+        c.gate.check()
+        _send(c)
+    if wanted:
+        _again_later(c)
+
+
+def _send(c: Controller) -> None:
+    """Sends StopReplica for the logs of live brokers that are strays now and rest for no reason."""
+    due: dict[int, list[TopicPartition]] = {}
+    for key, name in c.strays.logs():
+        here = key.broker in c.cluster.brokers and (key.broker, name) not in c.strays.resting
+        if here and judged(c, key.broker, name).fate is Fate.STOP:
+            due.setdefault(key.broker, []).append(name)
+    for broker, names in due.items():
+        log.info(
+            "broker %d missed the removal of %s, the first is %s: it is sent StopReplica, which deletes their logs",
+            broker,
+            counted(len(names), "replica"),
+            names[0],
+        )
+        c.channels.stop_logs(broker, names)
+
+
+def _again_later(c: Controller) -> None:
+    """Has the logs that are left judged again after a while."""
+
+    async def signal() -> None:
+        await asyncio.sleep(AGAIN_S)
+        c.strays.timer = False
+        c.strays.resting.clear()
+        c.queue.signal(EventKind.STRAYS)
+
+    if not c.strays.timer:
+        c.strays.timer = True
+        c.spawn(signal())
+
+
+# -- the end of a memory
+
+
+def _over(c: Controller) -> dict[Log, str]:
+    """Returns the logs to forget, and why."""
+    found: dict[Log, str] = {}
+    oldest_ms = wall_ms() - FORGOTTEN_MS_MIN
+    for key, name in c.strays.logs():
+        since_ms = c.strays.entries[key].content.partitions[name.partition]
+        if (key.broker, name) in c.strays.stopped:
+            found[key.broker, name] = "its broker deleted the log"
+        elif judged(c, key.broker, name).fate is Fate.ASSIGNED:
+            found[key.broker, name] = "it is assigned again"
+        elif since_ms < oldest_ms and key.broker not in c.cluster.brokers:
+            found[key.broker, name] = "its broker did not return for 90 days"
+    return found
+
+
+async def forget(c: Controller, logs: Mapping[Log, str]) -> None:
+    """Deletes memories, each under the condition that its znode did not change; a conflict reads all of them again."""
+    memory, gone = c.strays, dict[StrayKey, set[int]]()
+    for broker, name in logs:
+        gone.setdefault(StrayKey(broker, name.topic), set()).add(name.partition)
+    after = {key: without(memory.entries[key].content, numbers) for key, numbers in gone.items()}
+    for some in _parts(after):
+        try:
+            failed: ZkError | None = await submit(c.zk, c.fence, ops(memory.entries, some))
+        except ZkError as error:
+            failed = error
+        c.gate.check()
+        if failed is None:
+            memory.entries = entered(memory.entries, some)
+            continue
+        if failed.code not in CONFLICTS:
+            c.counters.failures[NOT_FORGOTTEN] += 1
+            log.error("%s: %s at %s; check its ACL", NOT_FORGOTTEN, failed.code.name, failed.path)
+            _again_later(c)
+        else:
+            memory.load(await read_strays(c.zk))
+            c.gate.check()
+            c.queue.signal(EventKind.STRAYS)
+        return
+    memory.forgotten(logs)
+    for (broker, name), why in list(logs.items())[:LOGGED_MAX]:
+        log.info("the removed replica of %s on broker %d is not remembered any more: %s", name, broker, why)
+
+
+def _parts(after: Mapping[StrayKey, Remembered]) -> Iterator[dict[StrayKey, Remembered]]:
+    keys = list(after)
+    for at in range(0, len(keys), ZNODES_MAX):
+        yield {key: after[key] for key in keys[at : at + ZNODES_MAX]}
+
+
+# -- removals by operators
+
+
+async def remove_strays(c: Controller, pending: PendingStrays) -> None:
+    """Handles a call: has a broker delete strays by name; responses reach the removal by themselves."""
+    removal = pending.call
+    try:
+        await confirm(c.zk, c.fence)
+        c.gate.check()
+        found = {name: judged(c, removal.broker, name) for name in removal.left}
+        removal.end({name: judgement.why for name, judgement in found.items() if judgement.fate is not Fate.STOP})
+        if removal.left:
+            c.strays.removals.append(removal)
+            if not c.channels.stop_logs(removal.broker, removal.left):
+                removal.end(dict.fromkeys(removal.left, NOT_REGISTERED))
+        pending.answer(None)
+    finally:
+        pending.refuse()
