@@ -5,7 +5,6 @@ from __future__ import annotations
 from metadata_store import paths
 from metadata_store.nodes.stray_nodes import PARENT
 from state_machines.model.types import Assignment
-from tests.core.controller_parts import STOP_REPLICA
 from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import alter, caught_up, propagated, written
 
