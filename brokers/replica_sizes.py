@@ -5,15 +5,16 @@ The requests are small on purpose: a broker with 100,000 replicas lists only the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import groupby, islice
 from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
 
-from brokers.queries import BrokerQueries
-from state_machines.model.types import TopicPartition
+from brokers.client import BrokerCallFailed
+from brokers.queries import BrokerQueries, Dial, query_each
+from state_machines.model.types import Broker, TopicPartition
 
 PARTITIONS_PER_REQUEST_MAX: Final = 2_000
 """Most partitions of one request: the response then has some tens of kilobytes."""
@@ -52,6 +53,24 @@ async def sizes(
                     partition = TopicPartition(log.topic, log.partition)
                     found[partition] = ReplicaSize(log.size_bytes, log.offset_lag, directory.path)
     return found
+
+
+async def sizes_on(
+    dial: Dial,
+    brokers: Mapping[int, Broker],
+    partitions: Mapping[int, Collection[TopicPartition]],
+    within_s: float | None = None,
+) -> dict[int, dict[TopicPartition, ReplicaSize] | BrokerCallFailed]:
+    """Reads the sizes of replicas by broker, from some brokers at a time; a broker that fails has the error.
+
+    Brokers of ``partitions`` that are not among ``brokers`` are left out.
+    """
+
+    async def query(queries: BrokerQueries, broker: Broker) -> dict[TopicPartition, ReplicaSize]:
+        return await sizes(queries, partitions[broker.id])
+
+    wanted = {broker: brokers[broker] for broker in partitions if broker in brokers}
+    return await query_each(dial, wanted, query, within_s)
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:

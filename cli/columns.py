@@ -95,8 +95,12 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("STATUS", "status"),
         Column("ORIGIN", "origin"),
         Column("TARGET", "target"),
+        Column("COPIED", "copiedBytes"),
+        Column("BYTES", "sizeBytes"),
+        Column("BYTES/S", "rateBytesPerS"),
+        Column("LEFT-S", "remainingS"),
         Column("WHY", "why"),
-        Column("BYTES", "sizeBytes", wide=True),
+        Column("RECORDS-BEHIND", "recordsBehind", wide=True),
     ),
     "BrokerLoad": (
         Column("BROKER", "broker"),

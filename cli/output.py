@@ -6,13 +6,16 @@ import json
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from cli.columns import COLUMNS, cell, label
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 API_VERSION: Final = "regent/v1"
 UNBOUNDED_WIDTH: Final = 10_000
@@ -41,6 +44,18 @@ class Output:
     def for_programs(self) -> bool:
         """Returns whether the format is JSON or YAML."""
         return self.form in (Format.JSON, Format.YAML)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Returns whether people see the messages as they are written."""
+        return self._err.is_terminal
+
+    def progress_bar(self) -> Progress:
+        """Returns a bar beside the messages; the tasks have a ``text``."""
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}", markup=False))
+        return Progress(*columns, console=self._err, transient=True)
 
     def message(self, text: str, style: str = "") -> None:
         """Writes a sentence for people."""

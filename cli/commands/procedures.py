@@ -9,13 +9,14 @@ import typer
 
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
+from cli.progress import POLL_S, ProgressLine
 from cli.session import Session, command, confirmed, group
 
 if TYPE_CHECKING:
     from cli.client import Client, Json
 
-POLL_S: Final = 20.0
-"""Longest wait of one request for the end of a procedure."""
+MEASURED_S_MAX: Final = 20.0
+"""Longest time of a request beyond its wait: the daemon measures the progress of a plan."""
 RETRY_S: Final = 0.5
 """Pause after a failed request of a command that waits: the daemon may be in a failover."""
 
@@ -73,21 +74,19 @@ def awaited(session: Session, pid: int, timeout_s: float) -> Json:
 
     Raises :class:`Failure` where the time is over.
     """
-    ends_s, client, said = time.monotonic() + timeout_s, session.client(POLL_S + 10.0), ""
-    while True:
-        began_s, wait_s = time.monotonic(), max(0.0, min(POLL_S, ends_s - time.monotonic()))
-        found, trouble = _looked_at(client, pid, wait_s)
-        if found is not None and found["ended"]:
-            return found
-        now = trouble or (found or {}).get("detail", "")
-        if now and now != said:
-            session.output.message(f"pid {pid}: {now}")
-            said = now
-        if time.monotonic() >= ends_s:
-            message = f"procedure {pid} has not ended after {timeout_s:g} s"
-            raise Failure(Exit.UNFINISHED, message, f"it goes on: regent procedures wait {pid}")
-        if time.monotonic() - began_s < wait_s / 2:  # only the active daemon waits; a standby responds at once
-            time.sleep(min(RETRY_S, max(0.0, ends_s - time.monotonic())))
+    ends_s, client = time.monotonic() + timeout_s, session.client(POLL_S + MEASURED_S_MAX)
+    with ProgressLine(session.output, pid) as line:
+        while True:
+            began_s, wait_s = time.monotonic(), max(0.0, min(line.poll_s, ends_s - time.monotonic()))
+            found, trouble = _looked_at(client, pid, wait_s)
+            if found is not None and found["ended"]:
+                return found
+            line.show(found, trouble)
+            if time.monotonic() >= ends_s:
+                message = f"procedure {pid} has not ended after {timeout_s:g} s"
+                raise Failure(Exit.UNFINISHED, message, f"it goes on: regent procedures wait {pid}")
+            if time.monotonic() - began_s < wait_s / 2:  # only the active daemon waits; a standby responds at once
+                time.sleep(min(RETRY_S, max(0.0, ends_s - time.monotonic())))
 
 
 def _looked_at(client: Client, pid: int, wait_s: float) -> tuple[Json | None, str]:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cli.commands import reassign_plan
-from cli.commands.procedures import Pid, WaitS, Yes, awaited, report
+from cli.commands.procedures import MEASURED_S_MAX, Pid, WaitS, Yes, awaited, report
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
+from cli.progress import sentence
 from cli.session import Session, command, confirmed, group
 
 if TYPE_CHECKING:
@@ -23,6 +24,12 @@ MOVES_MAX: Final = 10_000
 Caps = Annotated[int | None, typer.Option(min=1, help="Moves under way in the whole cluster (default: 100).")]
 BrokerCaps = Annotated[
     int | None, typer.Option(min=1, help="Replicas that one broker receives at a time (default: 10).")
+]
+BytesCap = Annotated[
+    int | None, typer.Option(min=0, help="Bytes of the moves under way in the whole cluster; 0: no cap (default).")
+]
+BrokerBytesCap = Annotated[
+    int | None, typer.Option(min=0, help="Bytes that one broker receives at a time; 0: no cap (default).")
 ]
 Throttle = Annotated[
     int | None, typer.Option(min=0, help="Bytes per second of each broker and direction; 0: no throttle (default).")
@@ -45,7 +52,10 @@ def register(app: typer.Typer) -> None:
     )(apply)
     command(named, examples=("regent reassign show 12", "regent reassign show 12 -o json"))(show)
     command(named, examples=("regent reassign pause 12",))(pause)
-    command(named, examples=("regent reassign resume 12", "regent reassign resume 12 --broker-moves-max 2"))(resume)
+    command(
+        named, examples=("regent reassign resume 12", "regent reassign resume 12 --broker-moves-max 2 --throttle 0")
+    )(resume)
+    command(named, name="set", examples=("regent reassign set 12 --bytes-max 50000000000",))(change)
     command(named, examples=("regent reassign cancel 12 --yes", "regent reassign cancel 12 --roll-back --yes"))(cancel)
 
 
@@ -54,6 +64,8 @@ def apply(
     plan: Annotated[Path, typer.Argument(help="File of regent reassign plan, or of kafka-reassign-partitions.")],
     moves_max: Caps = None,
     broker_moves_max: BrokerCaps = None,
+    bytes_max: BytesCap = None,
+    broker_bytes_max: BrokerBytesCap = None,
     throttle: Throttle = None,
     nonce: Annotated[
         str, typer.Option("--nonce", help="Name of this call: repeated with the same one it starts no second plan.")
@@ -72,7 +84,8 @@ def apply(
         "nonce": nonce or uuid.uuid4().hex,
         "reason": reason,
         "dryRun": dry_run,
-        **_given(movesMax=moves_max, brokerMovesMax=broker_moves_max, rateBytesPerS=throttle),
+        **_caps(moves_max, broker_moves_max, bytes_max, broker_bytes_max),
+        **_given(rateBytesPerS=throttle),
     }
     try:
         found = session.client().post("/v1/reassignments", request)["items"][0]
@@ -89,8 +102,11 @@ def apply(
 
 
 def show(session: Session, pid: Pid) -> None:
-    """Show the moves of a plan, each with its status."""
-    session.output.listing("Move", session.client().get(f"/v1/procedures/{pid}/moves")["items"])
+    """Show the moves of a plan: status, bytes copied, rate, time to go, and why nothing moves."""
+    client = session.client(MEASURED_S_MAX)
+    session.output.listing("Move", client.get(f"/v1/procedures/{pid}/moves")["items"])
+    if not session.output.for_programs:
+        session.output.message(f"pid {pid}: {sentence(client.get(f'/v1/procedures/{pid}')['items'][0])}")
 
 
 def pause(session: Session, pid: Pid) -> None:
@@ -103,10 +119,29 @@ def resume(
     pid: Pid,
     moves_max: Caps = None,
     broker_moves_max: BrokerCaps = None,
+    bytes_max: BytesCap = None,
+    broker_bytes_max: BrokerBytesCap = None,
     throttle: Throttle = None,
 ) -> None:
     """Go on with a paused plan, or give one that runs other caps or another throttle."""
-    _command(session, pid, paused=False, movesMax=moves_max, brokerMovesMax=broker_moves_max, rateBytesPerS=throttle)
+    caps = _caps(moves_max, broker_moves_max, bytes_max, broker_bytes_max)
+    _command(session, pid, paused=False, rateBytesPerS=throttle, **caps)
+
+
+def change(
+    session: Session,
+    pid: Pid,
+    moves_max: Caps = None,
+    broker_moves_max: BrokerCaps = None,
+    bytes_max: BytesCap = None,
+    broker_bytes_max: BrokerBytesCap = None,
+    throttle: Throttle = None,
+) -> None:
+    """Give a plan other caps or another throttle; a paused one stays paused."""
+    given = _given(rateBytesPerS=throttle, **_caps(moves_max, broker_moves_max, bytes_max, broker_bytes_max))
+    if not given:
+        raise Failure(Exit.USAGE, "nothing to change is given", "give a cap or --throttle: regent reassign set --help")
+    _command(session, pid, **given)
 
 
 def cancel(
@@ -129,6 +164,14 @@ def cancel(
 def _command(session: Session, pid: int, **change: Any) -> None:
     found = session.client().post(f"/v1/reassignments/{pid}", _given(**change))["items"][0]
     session.output.detail("Procedure", found)
+
+
+def _caps(
+    moves_max: int | None, broker_moves_max: int | None, bytes_max: int | None, broker_bytes_max: int | None
+) -> Json:
+    return _given(
+        movesMax=moves_max, brokerMovesMax=broker_moves_max, bytesMax=bytes_max, brokerBytesMax=broker_bytes_max
+    )
 
 
 def _given(**options: Any) -> dict[str, Any]:

@@ -40,6 +40,11 @@ class Procedure(Item):
     bypassed: bool = False
     error: str = ""
     result: str = ""
+    progress: str = Field("", description="of a reassign plan, by the reports of brokers that receive replicas")
+    copied_bytes: int | None = None
+    size_bytes: int | None = Field(None, description="to copy in all, without moves of unknown size")
+    rate_bytes_per_s: int | None = None
+    remaining_s: int | None = None
     unusable: str = Field("", description="why this daemon cannot go on with it; the record stays as it is")
 
 
@@ -52,6 +57,12 @@ class Move(Item):
     target: tuple[int, ...]
     size_bytes: int = Field(0, ge=0)
     status: str = "queued"
+    copied_bytes: int | None = Field(
+        None, description="by the brokers that receive replicas; absent where not measured"
+    )
+    rate_bytes_per_s: int | None = None
+    remaining_s: int | None = None
+    records_behind: int | None = None
     why: str = ""
 
 
@@ -62,6 +73,8 @@ class ReassignRequest(Item):
     cluster_id: Words = Field("", description="of the cluster that the plan was made for; another one refuses it")
     moves_max: Cap = 100
     broker_moves_max: Cap = 10
+    bytes_max: Rate = Field(0, description="bytes of the moves under way in the cluster, 0 without a cap")
+    broker_bytes_max: Rate = Field(0, description="bytes of the replicas that one broker receives at a time, 0 without")
     rate_bytes_per_s: Rate = Field(0, description="throttle of each broker and direction, 0 without")
     paused: bool = False
     nonce: Words = ""
@@ -75,6 +88,8 @@ class ReassignCommand(Item):
     paused: bool | None = None
     moves_max: Cap | None = None
     broker_moves_max: Cap | None = None
+    bytes_max: Rate | None = None
+    broker_bytes_max: Rate | None = None
     rate_bytes_per_s: Rate | None = None
     stop: bool = False
 

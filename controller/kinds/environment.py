@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from controller.engine.controller import Controller
 from controller.handlers.topic_rewrites import observe_rewrites
+from controller.kinds.foreign_sizes import ForeignSizes
 from metadata_store.errors import NotConnected
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.model.decision import TopicChange
@@ -19,6 +20,7 @@ class KafkaEnv(NamedTuple):
     controller: Controller
     records: ZooKeeperRecords
     now_ms: Callable[[], int]
+    foreign: ForeignSizes
     unwritable: dict[str, str]
     """Topics whose znodes ZooKeeper refuses to write in this term, and why."""
 

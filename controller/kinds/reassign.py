@@ -33,6 +33,8 @@ log = logging.getLogger("regent.procedures")
 NAME: Final = "reassign"
 LOOK_AGAIN_MS: Final = 5_000
 """Time after which a plan looks at its moves again, although no event of a reassignment woke it."""
+SIZES_MS: Final = 500
+"""Pause while the sizes of other clients' reassignments are read."""
 
 _decoder = msgspec.json.Decoder(ReassignPlan)
 _encoder = msgspec.json.Encoder()
@@ -48,6 +50,8 @@ class PlanCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     held: bool | None = None
     moves_max: int | None = None
     broker_moves_max: int | None = None
+    bytes_max: int | None = None
+    broker_bytes_max: int | None = None
     rate_bytes_per_s: int | None = None
     stop: bool = False
 
@@ -86,7 +90,9 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
     stored, c = plan_of(record), env.controller
     if plan != stored:
         return Wait(env.now_ms(), encode_plan(plan))
-    found = advance(plan, c.cluster, c.daemons, env.unwritable, may_begin=c.pause is None)
+    sizes_known = env.foreign.are_known(c, plan)
+    may_begin = sizes_known and c.pause is None
+    found = advance(plan, c.cluster, c.daemons, env.unwritable, sizes=env.foreign.known, may_begin=may_begin)
     expected = found.plan if found.is_over else plan
     throttled = await (lift_throttles(env, expected) if found.is_over else set_throttles(env, expected))
     if isinstance(throttled, Retry):
@@ -99,7 +105,7 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
         return Wait(env.now_ms(), encode_plan(found.plan))
     if found.is_over:
         return Done(sentence(plan).encode())
-    return Wait(env.now_ms() + LOOK_AGAIN_MS, record.data, durable=False)
+    return Wait(env.now_ms() + (LOOK_AGAIN_MS if sizes_known else SIZES_MS), record.data, durable=False)
 
 
 async def _begin(env: KafkaEnv, found: Progress, pid: int, change: Change) -> str | None:
@@ -134,12 +140,18 @@ def command(record: Record, data: bytes) -> bytes:
         "held": False if wanted.paused is False else wanted.held,
         "moves_max": wanted.moves_max,
         "broker_moves_max": wanted.broker_moves_max,
+        "bytes_max": wanted.bytes_max,
+        "broker_bytes_max": wanted.broker_bytes_max,
         "rate_bytes_per_s": wanted.rate_bytes_per_s,
     }
     for name in ("moves_max", "broker_moves_max"):
         value = getattr(wanted, name)
         if value is not None and value < 1:
             raise Refused(f"{name} is {value}, it must be at least 1: pause the plan where nothing further shall begin")
+    for name in ("bytes_max", "broker_bytes_max"):
+        value = getattr(wanted, name)
+        if value is not None and value < 0:
+            raise Refused(f"{name} is {value}: give 0 for no cap, or a number of bytes")
     if wanted.rate_bytes_per_s is not None and not 0 <= wanted.rate_bytes_per_s <= RATE_BYTES_PER_S_MAX:
         raise Refused(
             f"rate_bytes_per_s is {wanted.rate_bytes_per_s}: give 0 for none, or at most {RATE_BYTES_PER_S_MAX}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -11,7 +11,9 @@ from controller.http.procedure_models import Move, Procedure
 from controller.kinds import drain, reassign
 from controller.kinds.environment import KafkaEnv
 from controller.procedures.kinds import Kind
+from controller.process.wording import counted, in_bytes, in_time
 from state_machines.decisions.drain import Drain
+from state_machines.decisions.plan_pace import MovePace, PlanPace
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.model.types import TopicPartition
 from state_machines.procedures.kernel import is_stuck
@@ -51,20 +53,49 @@ def unreadable_item(pid: int, why: str) -> Procedure:
     return Procedure(pid=pid, kind="unknown", state="unknown", unusable=why)
 
 
-def move_items(plan: ReassignPlan) -> list[Move]:
-    """Describes the moves of a plan."""
-    return [
-        Move(
-            topic=move.topic,
-            partition=move.partition,
-            origin=move.origin,
-            target=move.target,
-            size_bytes=move.bytes,
-            status=move.status.name.lower(),
-            why=move.why,
-        )
-        for move in plan.moves
-    ]
+def move_items(plan: ReassignPlan, each: Sequence[MovePace] | None = None) -> list[Move]:
+    """Describes the moves of a plan, with ``each`` their progress."""
+    return [_move_item(move, each[at] if each is not None else None) for at, move in enumerate(plan.moves)]
+
+
+def _move_item(move: PlannedMove, pace: MovePace | None) -> Move:
+    known = {} if pace is None else {"copied_bytes": pace.copied_bytes, "rate_bytes_per_s": pace.rate_bytes_per_s}
+    late = {} if pace is None else {"remaining_s": pace.remaining_s, "records_behind": pace.records_behind}
+    return Move(
+        topic=move.topic,
+        partition=move.partition,
+        origin=move.origin,
+        target=move.target,
+        size_bytes=move.bytes if pace is None else pace.size_bytes,
+        status=move.status.name.lower(),
+        why=move.why if pace is None else pace.why,
+        **known,
+        **late,
+    )
+
+
+def with_pace(item: Procedure, found: PlanPace) -> Procedure:
+    """Returns the description of a plan with its progress."""
+    return item.model_copy(
+        update={
+            "copied_bytes": found.copied_bytes,
+            "size_bytes": found.size_bytes,
+            "rate_bytes_per_s": found.rate_bytes_per_s,
+            "remaining_s": found.remaining_s,
+            "progress": _pace_sentence(found),
+        }
+    )
+
+
+def _pace_sentence(found: PlanPace) -> str:
+    parts = [f"{in_bytes(found.copied_bytes)} of {in_bytes(found.size_bytes)} copied"]
+    if found.rate_bytes_per_s is not None:
+        parts.append(f"{in_bytes(found.rate_bytes_per_s)}/s")
+    if found.remaining_s:
+        parts.append(f"{in_time(found.remaining_s)} to go")
+    if found.sizes_unknown:
+        parts.append(f"without {counted(found.sizes_unknown, 'move')} of unknown size")
+    return ", ".join(parts)
 
 
 def planned(moves: Iterable[Move], origins: Mapping[tuple[str, int], tuple[int, ...]]) -> tuple[PlannedMove, ...]:

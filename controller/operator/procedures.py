@@ -14,7 +14,8 @@ from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, ReassignRequest
 from controller.kinds import reassign
 from controller.kinds.environment import KafkaEnv
-from controller.operator.procedure_items import move_items, planned, procedure_item, unreadable_item
+from controller.operator.plan_meter import PlanMeter
+from controller.operator.procedure_items import move_items, planned, procedure_item, unreadable_item, with_pace
 from controller.procedures import requests
 from controller.procedures.engine import DATA_BYTES_MAX, Engine
 from controller.role import own_znodes as own
@@ -31,6 +32,7 @@ T = TypeVar("T")
 
 FAULTS_SHOWN: Final = 20
 """Differences that a refused plan names."""
+NOT_MEASURED: Final = "not measured: this daemon is not active, and shows what is stored"
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
 
 
@@ -48,6 +50,7 @@ class ProcedureView:
         self._term = term
         self._remedy = remedy
         self._cluster_id = cluster_id
+        self._meter = PlanMeter()
 
     # -- reading
 
@@ -69,7 +72,7 @@ class ProcedureView:
                 pass
         for item in await self.list_all():
             if item.pid == pid:
-                return item
+                return await self._with_pace(item)
         raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed: see 'regent events'")
 
     async def moves(self, pid: int) -> list[Move]:
@@ -78,7 +81,25 @@ class ProcedureView:
         record = records.get(pid)
         if record is None or record.kind != reassign.NAME:
             raise NotFound(f"no reassign plan has pid {pid}", "see 'regent procedures list'")
-        return move_items(reassign.plan_of(record))
+        term = self._term()
+        if term is None or record.state.is_final:
+            return move_items(reassign.plan_of(record))
+        found = await self._meter.measured(term, record)
+        return move_items(found.plan, found.moves)
+
+    async def _with_pace(self, item: Procedure) -> Procedure:
+        """Adds the progress of a plan that runs, its own or that of its child, or why it is not measured."""
+        if item.ended or item.unusable:
+            return item
+        term = self._term()
+        records, _ = await self._records()
+        family = [one for one in records.values() if item.pid in (one.pid, one.parent) and not one.state.is_final]
+        plans = [one for one in family if one.kind == reassign.NAME]
+        if not plans:
+            return item
+        if term is None:
+            return item.model_copy(update={"progress": NOT_MEASURED})
+        return with_pace(item, (await self._meter.measured(term, plans[0])).total)
 
     def locks(self) -> list[Lock]:
         """Lists the locks that procedures hold or wait for."""
@@ -127,6 +148,8 @@ class ProcedureView:
             request.broker_moves_max,
             paused=request.paused,
             rate_bytes_per_s=request.rate_bytes_per_s,
+            bytes_max=request.bytes_max,
+            broker_bytes_max=request.broker_bytes_max,
         )
         caller = Caller(principal=principal, client="regent", reason=request.reason, nonce=request.nonce)
         known = term.procedures.engine_or_none

@@ -8,6 +8,10 @@ from typing import Final
 NAMES_SHOWN: Final = 5
 NAMED_MAX: Final = 5
 """Names in a sentence; the others are counted."""
+BYTES_STEP: Final = 1_000
+"""Bytes of a kilobyte, kilobytes of a megabyte."""
+SECONDS_SHOWN_MAX: Final = 180
+MINUTES_SHOWN_MAX_S: Final = 3 * 3600
 
 
 def abbreviate(names: Sequence[str], noun: str = "topics") -> str:
@@ -19,6 +23,23 @@ def abbreviate(names: Sequence[str], noun: str = "topics") -> str:
 def counted(count: int, noun: str) -> str:
     """Returns "1 partition" or "2 partitions"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def in_bytes(count: float) -> str:
+    """Returns "17 B", "1.5 MB" or "20.0 GB"."""
+    unit, *larger = "B", "kB", "MB", "GB", "TB", "PB"
+    for further in larger:
+        if count < BYTES_STEP:
+            break
+        count, unit = count / BYTES_STEP, further
+    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+
+
+def in_time(seconds: int) -> str:
+    """Returns "40 s", "5 min" or "3.2 h"."""
+    if seconds < SECONDS_SHOWN_MAX:
+        return f"{seconds} s"
+    return f"{seconds / 60:.0f} min" if seconds < MINUTES_SHOWN_MAX_S else f"{seconds / 3600:.1f} h"
 
 
 def named(items: Iterable[object], most: int = NAMED_MAX) -> str:

@@ -18,6 +18,7 @@ from controller.engine.event_kinds import EventKind
 from controller.engine.gate import TermEnded
 from controller.kinds import drain, reassign
 from controller.kinds.environment import KafkaEnv
+from controller.kinds.foreign_sizes import ForeignSizes
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
 from controller.process.wall_clock import wall_ms
@@ -80,7 +81,7 @@ class TermProcedures:
         c = self._controller
         records = ZooKeeperRecords(c.zk, c.fence, own.PROCEDURES, c.connected)
         engine = Engine(
-            KafkaEnv(c, records, wall_ms, {}),
+            KafkaEnv(c, records, wall_ms, ForeignSizes(), {}),
             KINDS,
             records,
             wanted=lambda: c.queue.signal(EventKind.PROCEDURES),

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from state_machines.admin_rules.throttles import Throttle
+from state_machines.decisions.plan_caps import Caps, Sizes, sizes_of
 from state_machines.decisions.reassignment import (
     LAST_IN_SYNC,
     NOT_LIVE,
@@ -32,6 +33,7 @@ TOPICS_MAX: Final = 450
 BYTES_MAX: Final = 300_000
 """Bytes of the topic znodes that are written together, unless it is one."""
 EMPTY: Final[Mapping[str, str]] = {}
+NO_SIZES: Final[Sizes] = {}
 
 GONE: Final = "the partition was deleted"
 ELSEWHERE: Final = "another client reassigned the partition"
@@ -56,7 +58,10 @@ ENDED: Final = frozenset({Status.DONE, Status.SUPERSEDED, Status.REFUSED, Status
 
 
 class PlannedMove(Struct, frozen=True, array_like=True):
-    """A move of a plan. ``why``: of a move that was superseded or refused."""
+    """A move of a plan. ``bytes``: what its added replicas copy together, 0 where unknown.
+
+    ``why``: of a move that was superseded or refused.
+    """
 
     topic: str
     partition: int
@@ -66,14 +71,25 @@ class PlannedMove(Struct, frozen=True, array_like=True):
     status: Status = Status.QUEUED
     why: str = ""
 
+    @property
+    def added(self) -> tuple[int, ...]:
+        """Returns the brokers that get a replica."""
+        return tuple(broker for broker in self.target if broker not in self.origin)
+
+    @property
+    def replica_bytes(self) -> int:
+        """Returns the bytes of one replica, 0 where unknown."""
+        return self.bytes // max(1, len(self.added))
+
 
 class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     """The stored message of a plan. ``reverting``: begun and finished moves are taken back.
 
-    ``moves_max``: moves under way in the cluster; ``broker_moves_max``: replicas that one broker receives at a time.
-    Reassignments of other clients count. ``rate_bytes_per_s``: the throttle of each broker and direction, 0 without;
-    ``rate_in_force``: the one that was written; ``throttles``: what stood there before. ``held``: paused and without a
-    throttle, because the role was given back.
+    ``moves_max``: moves under way in the cluster; ``broker_moves_max``: replicas that one broker receives at a time;
+    ``bytes_max`` and ``broker_bytes_max``: the same in bytes, 0 without. Reassignments of other clients count.
+    ``rate_bytes_per_s``: the throttle of each broker and direction, 0 without; ``rate_in_force``: the one that was
+    written; ``throttles``: what stood there before. ``held``: paused and without a throttle, because the role was given
+    back.
     """
 
     moves: tuple[PlannedMove, ...]
@@ -85,6 +101,8 @@ class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     rate_in_force: int = 0
     throttles: tuple[Throttle, ...] = ()
     held: bool = False
+    bytes_max: int = 0
+    broker_bytes_max: int = 0
 
 
 class Progress(NamedTuple):
@@ -105,14 +123,15 @@ def advance(
     daemons: Collection[int],
     unwritable: Mapping[str, str] = EMPTY,
     *,
+    sizes: Sizes = NO_SIZES,
     may_begin: bool = True,
 ) -> Progress:
     """Compares every move that has not ended with the model, and begins as many as the caps allow.
 
-    ``unwritable``: topics whose znodes ZooKeeper refuses to write, and why; their moves are refused. ``may_begin``
-    False: automatic moves are paused, so none begins.
+    ``sizes``: of partitions that other clients reassign. ``unwritable``: topics whose znodes ZooKeeper refuses to
+    write, and why; their moves are refused. ``may_begin`` False: automatic moves are paused, so none begins.
     """
-    window = _Window(plan, cluster, daemons, unwritable, may_begin=may_begin)
+    window = _Window(plan, cluster, daemons, unwritable, sizes, may_begin=may_begin)
     moves = tuple(move if move.status in ENDED else window.looked_at(move) for move in plan.moves)
     return Progress(replace(plan, moves=moves), window.begins)
 
@@ -138,12 +157,13 @@ def _taken_back(move: PlannedMove) -> PlannedMove:
     if move.status is Status.QUEUED:
         return replace(move, status=Status.STOPPED, why=STOPPED)
     if move.status in (Status.BEGUN, Status.DONE):
-        return replace(move, origin=move.target, target=move.origin, status=Status.QUEUED)
+        back = replace(move, origin=move.target, target=move.origin, status=Status.QUEUED)
+        return replace(back, bytes=move.replica_bytes * len(back.added))
     return move
 
 
 class _Window:
-    """Counts moves under way, in all and by the broker that receives them, and begins others."""
+    """Looks at moves, and begins others below the caps and the bounds of one transaction."""
 
     def __init__(
         self,
@@ -151,6 +171,7 @@ class _Window:
         cluster: Cluster,
         daemons: Collection[int],
         unwritable: Mapping[str, str] = EMPTY,
+        sizes: Sizes = NO_SIZES,
         *,
         may_begin: bool = True,
     ) -> None:
@@ -161,8 +182,7 @@ class _Window:
         self._plan = plan
         self._cluster = cluster
         self._daemons = daemons
-        self._receiving = Counter(b for written in cluster.reassigning.values() for b in written.kept.adding)
-        self._moving = sum(written.kept.moving for written in cluster.reassigning.values())
+        self._caps = Caps(plan, cluster, sizes_of(plan.moves, sizes))
         self._topics: set[str] = set()
 
     def looked_at(self, move: PlannedMove) -> PlannedMove:
@@ -203,12 +223,14 @@ class _Window:
             if found.why in PASSING and not self._plan.reverting:
                 return replace(move, why=found.why)
             return replace(move, status=Status.REFUSED, why=found.why)
-        if not self._has_room(row, found.kept.adding, cancels=cancels):
+        if not self._fits(row):
+            return move
+        adding = found.kept.adding
+        if not cancels and self._caps.why_full(adding, move.replica_bytes) is not None:
             return move
         self._bytes += 0 if move.topic in self._topics else self._size(row)
         self._topics.add(move.topic)
-        self._moving += not cancels
-        self._receiving.update(found.kept.adding)
+        self._caps.begin(adding, move.replica_bytes, further=not cancels)
         self.begins[row] = found
         return replace(move, status=Status.BEGUN, why="")
 
@@ -220,15 +242,11 @@ class _Window:
         replicas = len(self._cluster.rows[row].assignment.replicas) + 2
         return len(self._cluster.topics[self._cluster.rows[row].topic].rows) * (16 + 12 * replicas)
 
-    def _has_room(self, row: int, adding: Collection[int], *, cancels: bool) -> bool:
+    def _fits(self, row: int) -> bool:
+        """Checks whether one more topic fits into the transaction."""
         further = self._cluster.name(row).topic not in self._topics
         full = len(self._topics) >= TOPICS_MAX or self._bytes + self._size(row) > BYTES_MAX
-        if further and self._topics and full:
-            return False
-        if cancels:
-            return True
-        crowded = any(self._receiving[broker] >= self._plan.broker_moves_max for broker in adding)
-        return self._moving < self._plan.moves_max and not crowded
+        return not (further and self._topics and full)
 
 
 def counts(plan: ReassignPlan) -> Counter[Status]:

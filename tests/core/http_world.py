@@ -88,13 +88,22 @@ class ProceduresDouble:
         self.seen: list[tuple[Any, ...]] = []
         self.state = "runnable"
         self.refuse: ViewError | None = None
+        self.progress: dict[str, Any] = {}
 
     def _item(self, *request: Any) -> Procedure:
         self.seen.append(request)
         if self.refuse is not None:
             raise self.refuse
         ended = self.state in ("success", "rolledback")
-        return Procedure(pid=12, kind="reassign", state=self.state, detail="2 queued", ended=ended, principal="uid 0")
+        return Procedure(
+            pid=12,
+            kind="reassign",
+            state=self.state,
+            detail="2 queued",
+            ended=ended,
+            principal="uid 0",
+            **self.progress,
+        )
 
     async def list_all(self) -> list[Procedure]:
         return [self._item("list"), Procedure(pid=13, kind="reassign", state="success", ended=True)]

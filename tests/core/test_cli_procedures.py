@@ -129,7 +129,9 @@ def test_a_missing_file_is_named(plan: Path) -> None:
         (("procedures", "abort", 12, "--yes"), ("abort", 12)),
         (("procedures", "bypass", 12, "--yes"), ("bypass", 12)),
         (("procedures", "show", 12), ("one", 12, 0)),
-        (("reassign", "show", 12), ("moves", 12)),
+        (("reassign", "show", 12, "-o", "json"), ("moves", 12)),
+        (("reassign", "set", 12, "--bytes-max", 9), ("command", 12, {"bytes_max": 9})),
+        (("reassign", "set", 12, "--broker-bytes-max", 9), ("command", 12, {"broker_bytes_max": 9})),
     ],
 )
 def test_each_command_is_one_request(
@@ -137,6 +139,30 @@ def test_each_command_is_one_request(
 ) -> None:
     regent(*arguments)
     assert view.seen == [request_]
+
+
+def test_a_change_of_nothing_is_refused(view: ProceduresDouble) -> None:
+    assert "give a cap or --throttle" in unwrapped(regent("reassign", "set", 12, code=Exit.USAGE).stderr)
+    assert not view.seen
+
+
+def test_the_moves_of_a_plan_are_shown_with_its_progress(view: ProceduresDouble) -> None:
+    view.progress = {"progress": "1.0 GB of 4.0 GB copied", "copied_bytes": 10**9, "size_bytes": 4 * 10**9}
+    result = regent("reassign", "show", 12)
+    assert "pid 12: 2 queued; 1.0 GB of 4.0 GB copied" in unwrapped(result.stderr)
+    assert [column in result.stdout for column in ("COPIED", "BYTES/S", "LEFT-S", "WHY")] == [True] * 4
+    assert "1.0 GB of 4.0 GB copied" in regent("procedures", "show", 12).stdout
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_wait_shows_a_line_at_each_change_or_a_bar_on_a_terminal(
+    view: ProceduresDouble, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1" if terminal else "")
+    view.progress = {"progress": "1.0 GB of 4.0 GB copied", "copied_bytes": 10**9, "size_bytes": 4 * 10**9}
+    said = regent("procedures", "wait", 12, "--timeout", 1, code=Exit.UNFINISHED).stderr
+    assert "1.0 GB of 4.0 GB copied" in unwrapped(said)
+    assert ("pid 12: 2 queued" in said, "━" in said) == (not terminal, terminal)
 
 
 def test_lists_name_procedures_moves_and_locks() -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from brokers.queries import Dial
 from controller.kinds.reassign import NAME, PlanCommand, encode_plan, plan_of
 from controller.procedures.requests import Refused
 from controller.role import own_znodes as own
@@ -16,7 +21,8 @@ from metadata_store import paths
 from metadata_store.acl import READ, Acl
 from state_machines.decisions import plan_progress
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
-from state_machines.model.types import Assignment
+from state_machines.model.replica_logs import LogDirectory, ReplicaLog
+from state_machines.model.types import Assignment, Broker
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.core.controller_world import World, in_world
@@ -102,6 +108,52 @@ async def test_a_plan_moves_its_partitions_in_waves_below_both_caps(w: World) ->
     assert record(w, pid).state is State.SUCCESS
     assert record(w, pid).result == b"6 done"
     w.agreed()
+
+
+def sized(replica_bytes: int) -> tuple[PlannedMove, ...]:
+    return tuple(replace(move, bytes=2 * replica_bytes) for move in moves())
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_plan_moves_its_partitions_below_both_caps_of_bytes_which_change_while_it_runs(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(sized(10), bytes_max=59))
+    assert len(moving(w)) == 2, "each move copies 20 bytes"
+    await commanded(w, pid, bytes_max=0, broker_bytes_max=30)
+    assert len(moving(w)) == 3, "a broker receives 10 bytes of each"
+    await commanded(w, pid, broker_bytes_max=1)
+    await caught_up(w)
+    await asyncio.sleep(6)
+    await w.settle()
+    assert len(moving(w)) == 1, "a move that is larger than the cap goes alone"
+    assert (await finished(w, pid)).result == b"6 done"
+
+
+@in_world(1, 2, 3, 4)
+async def test_reassignments_of_other_clients_count_against_the_caps_of_bytes(w: World) -> None:
+    await running(w)
+    w.term.controller.dial = sizes_of_leaders({("a", 0): 25})
+    assert await alter(w, {("a", 0): (1, 3)}) == {}
+    rest = tuple(move for move in sized(10) if (move.topic, move.partition) != ("a", 0))
+    pid = await applied(w, ReassignPlan(rest, bytes_max=45))
+    await asyncio.sleep(1)
+    await w.settle()
+    assert moving(w) == {("a", 0), ("a", 1)}, "25 bytes of another client, and 20"
+    assert (await finished(w, pid)).result == b"5 done"
+
+
+def sizes_of_leaders(sizes: dict[tuple[str, int], int]) -> Dial:
+    """Brokers report these logs."""
+
+    @asynccontextmanager
+    async def dial(_: Broker) -> AsyncIterator[Any]:
+        async def replica_logs(partitions: Any, _max: int) -> tuple[LogDirectory, ...]:
+            logs = [ReplicaLog(*name, size, 0, False) for name, size in sizes.items() if name[0] in partitions]
+            return (LogDirectory("/data", 0, tuple(logs)),)
+
+        yield SimpleNamespace(replica_logs=replica_logs)
+
+    return dial
 
 
 @in_world(1, 2, 3, 4)
@@ -257,6 +309,7 @@ async def test_a_partition_whose_topic_is_deleted_ends_superseded(w: World) -> N
     [
         (b"{", "the command cannot be read"),
         (b'{"moves_max":0}', "moves_max is 0, it must be at least 1"),
+        (b'{"bytes_max":-1}', "bytes_max is -1: give 0 for no cap"),
         (b'{"broker_moves_max":-1}', "broker_moves_max is -1, it must be at least 1"),
     ],
 )

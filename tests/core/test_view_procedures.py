@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from brokers.client import BrokerCallFailed
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
 from controller.operator.procedures import ProcedureView
 from controller.role import own_znodes as own
+from state_machines.model.replica_logs import LogDirectory, ReplicaLog
+from state_machines.model.types import Broker, TopicPartition
 from tests.core.controller_world import Seat, World, in_world
 from tests.core.reassignment_kit import caught_up, propagated, written
 
@@ -160,3 +165,72 @@ async def test_records_that_cannot_be_used_are_listed_with_the_reason(w: World) 
     found = {item.pid: item.unusable for item in await view_of(w).list_all()}
     assert found[begun.pid] == ""
     assert "JSON" in found[9999] or "Input data" in found[9999]
+
+
+# -- progress
+
+
+def measured_by(w: World, logs: dict[int, dict[TopicPartition, int]]) -> list[int]:
+    """Lets brokers report logs of so many bytes, 50 records behind; returns the brokers that are queried."""
+    queried: list[int] = []
+
+    @asynccontextmanager
+    async def dial(broker: Broker) -> AsyncIterator[Any]:
+        queried.append(broker.id)
+        if broker.id not in logs:
+            raise BrokerCallFailed("connection refused")
+
+        async def replica_logs(partitions: Any, replicas_max: int) -> tuple[LogDirectory, ...]:
+            found = [ReplicaLog(*name, size, 50, False) for name, size in logs[broker.id].items()]
+            return (LogDirectory("/data", 0, tuple(log for log in found if log.partition in partitions[log.topic])),)
+
+        yield SimpleNamespace(replica_logs=replica_logs)
+
+    w.term.controller.dial = dial
+    return queried
+
+
+SIZED = [Move(topic="t", partition=number, target=(3,), size_bytes=4_000_000) for number in range(2)]
+T0 = TopicPartition("t", 0)
+
+
+@in_world(1, 2, 3)
+async def test_progress_is_measured_at_destinations_alone_and_stands_for_some_seconds(w: World) -> None:
+    view = await running(w)
+    logs = {3: {T0: 1_000_000}}
+    queried = measured_by(w, logs)
+    begun = await view.apply(ReassignRequest(moves=SIZED, moves_max=1), "uid 0")
+    await w.settle()
+    first, second = await view.moves(begun.pid)
+    assert queried == [3, 3], "two measurements, for a rate"
+    assert (first.copied_bytes, first.size_bytes, first.rate_bytes_per_s) == (1_000_000, 4_000_000, 0)
+    assert (first.records_behind, second.copied_bytes) == (50, 0)
+    assert second.why == "1 moves are under way, moves_max is 1"
+    await asyncio.gather(*(view.moves(begun.pid) for _ in range(5)))
+    assert queried == [3, 3]
+    logs[3][T0] = 3_000_000
+    await asyncio.sleep(4)
+    found = await view.one(begun.pid, 0)
+    assert queried == [3, 3, 3]
+    assert (found.copied_bytes, found.size_bytes, found.detail) == (3_000_000, 8_000_000, "1 queued, 1 begun")
+    assert (found.rate_bytes_per_s, found.remaining_s) == (400_000, 13)
+    assert found.progress == "3.0 MB of 8.0 MB copied, 400.0 kB/s, 13 s to go"
+
+
+@in_world(1, 2, 3)
+async def test_a_destination_that_sends_no_report_is_named(w: World) -> None:
+    view = await running(w)
+    measured_by(w, {})
+    begun = await view.apply(ReassignRequest(moves=SIZED), "uid 0")
+    await w.settle()
+    assert {move.why for move in await view.moves(begun.pid)} == {"broker 3 sends no report: connection refused"}
+
+
+@in_world(1, 2, 3)
+async def test_a_standby_shows_what_is_stored_and_says_so(w: World) -> None:
+    begun = await (await running(w)).apply(ReassignRequest(moves=SIZED), "uid 0")
+    await w.settle()
+    standby = view_of(w, await w.seat())
+    found = await standby.one(begun.pid, 0)
+    assert found.progress == "not measured: this daemon is not active, and shows what is stored"
+    assert [(move.status, move.copied_bytes) for move in await standby.moves(begun.pid)] == [("begun", None)] * 2
