@@ -128,6 +128,15 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("REASON", "reason"),
         Column("FUTURE", "isFuture", wide=True),
     ),
+    "StrayOutcome": (
+        Column("OUTCOME", "outcome"),
+        Column("BROKER", "broker"),
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition"),
+        Column("BYTES", "sizeBytes"),
+        Column("DIRECTORY", "directory"),
+        Column("WHY", "why"),
+    ),
     "Lock": (
         Column("PID", "pid"),
         Column("RESOURCE", "resource"),

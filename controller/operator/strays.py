@@ -1,4 +1,4 @@
-"""Lists strays for operators: by the brokers' reports of their logs, and the model of the active daemon."""
+"""Lists strays for operators, and removes them: by the brokers' reports, and the model of the active daemon."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Final
 from brokers.client import BrokerCallFailed
 from brokers.queries import BrokerQueries, Dial
 from controller.http.ports import NotActive, Refused
-from controller.http.strays import StrayLog, StrayReport, UnreadBroker
+from controller.http.stray_models import StrayLog, StrayRemoval, StrayRemovalRequest, StrayReport, UnreadBroker
+from controller.operator.stray_removal import remembered, removed
 from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.errors import ZooKeeperError
@@ -47,7 +48,14 @@ class StrayView:
         if self._running.locked():
             raise Refused("another request lists strays", "try again once it is done")
         async with self._running:
-            return await self._report(term, sorted(set(brokers) or term.cluster.brokers))
+            report = await self._report(term, sorted(set(brokers) or term.cluster.brokers))
+        listed, total = remembered(term, brokers)
+        return report.model_copy(update={"remembered": listed, "remembered_total": total})
+
+    async def removed(self, request: StrayRemovalRequest, principal: str) -> StrayRemoval:
+        """Lists strays as :meth:`listed` does, and has their brokers delete them."""
+        term = self._active()
+        return await removed(term, request, principal, await self.listed(request.brokers))
 
     async def _report(self, term: Term, wanted: Sequence[int]) -> StrayReport:
         found: list[Stray] = []

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
 from cli.demo.process import RegentProcess
+from cli.exit_codes import Exit
 from metadata_store import paths
 from metadata_store.nodes.stray_nodes import StrayKey, read_strays
 from state_machines.model.types import Assignment
 from testing.znodes import create_topic, read_topic
+from tests.cluster.scene import regent, succeeds
 from tests.cluster.world import World, world
 from tests.polling import eventually
 
@@ -64,4 +67,31 @@ async def test_a_frozen_broker_deletes_the_replicas_that_were_moved_away_meanwhi
         return not await remembered(w)
 
     await eventually(forgotten, 10.0)
+    await w.healed()
+
+
+async def test_a_broker_deletes_the_strays_that_an_operator_removes(governed: tuple[World, RegentProcess]) -> None:
+    """Broker 1 is restarted with logs of a topic that does not exist, and of a partition that is on other brokers."""
+    w, daemon = governed
+    await create_topic(w.zk, TOPIC, {0: (2, 3)})
+    await w.led(TOPIC, 1)
+    broker = w.cluster.brokers[1]
+    await broker.stop()
+    ghosts = [broker.folder / "data-1" / name for name in ("ghost-0", "ghost-7", f"{TOPIC}-0")]
+    for ghost in ghosts:
+        ghost.mkdir()
+    await broker.boot()
+    await w.healed()
+    listed = json.loads((await regent(daemon, "strays", "-o", "json"))[1])["items"][0]["strays"]
+    assert {(one["topic"], one["partition"]) for one in listed} == {("ghost", 0), ("ghost", 7), (TOPIC, 0)}
+    planned = await succeeds(daemon, "strays", "--remove", "--topic", "ghost", "--dry-run")
+    assert planned.count("planned") == 2
+    assert all(ghost.is_dir() for ghost in ghosts)
+    done = json.loads(await succeeds(daemon, "strays", "--remove", "1", "--topic", "ghost", "--yes", "-o", "json"))
+    assert [one["outcome"] for one in done["items"][0]["strays"]] == ["removed", "removed"]
+    assert [ghost.is_dir() for ghost in ghosts] == [False, False, True]
+    await succeeds(daemon, "strays", "--remove", "--yes", "--reason", "a test")
+    assert not any(ghost.is_dir() for ghost in ghosts)
+    await eventually(lambda: w.hosting(TOPIC) == {(2, 0), (3, 0)}, 10.0)
+    assert (await regent(daemon, "strays"))[0] == Exit.DONE
     await w.healed()

@@ -55,7 +55,7 @@ from controller.http.procedure_models import (
 )
 from controller.http.restart_models import Hindrance, RestartNext, SetOfBrokers
 from controller.http.server import serving
-from controller.http.strays import StrayReport
+from controller.http.stray_models import StrayRemoval, StrayRemovalRequest, StrayReport
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
@@ -180,10 +180,16 @@ class StraysDouble:
     def __init__(self) -> None:
         self.report = StrayReport(brokers=[1, 2, 3])
         self.seen: list[list[int]] = []
+        self.removal = StrayRemoval(dry_run=False, brokers=[1, 2, 3])
+        self.requests: list[StrayRemovalRequest] = []
 
     async def listed(self, brokers: Sequence[int]) -> StrayReport:
         self.seen.append(list(brokers))
         return self.report
+
+    async def removed(self, request: StrayRemovalRequest, principal: str) -> StrayRemoval:
+        self.requests.append(request)
+        return self.removal.model_copy(update={"dry_run": request.dry_run})
 
 
 @dataclass

@@ -13,7 +13,7 @@ import pytest
 from brokers.wire.log_dirs import REPLICAS_MAX
 from cli.exit_codes import Exit
 from controller.http.ports import NotActive, Refused
-from controller.http.strays import BROKERS_MAX, StrayLog, StrayReport, UnreadBroker
+from controller.http.stray_models import BROKERS_MAX, StrayLog, StrayReport, UnreadBroker
 from controller.operator import strays as listing
 from controller.operator.strays import BROKER_STRAYS_MAX
 from controller.operator.view import View
