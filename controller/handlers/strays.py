@@ -39,7 +39,7 @@ LOGGED_MAX: Final = 20
 """Forgotten replicas that are logged at once."""
 CONFLICTS: Final = (Code.BAD_VERSION, Code.NODE_EXISTS, Code.NO_NODE)
 NOT_REGISTERED: Final = "the broker is not registered"
-NOT_FORGOTTEN: Final = "the memory of a removed replica cannot be deleted: its log is sent StopReplica again and again"
+NOT_FORGOTTEN: Final = "the memory of a removed replica cannot be deleted: each term has its log deleted again"
 
 
 async def load_strays(c: Controller) -> None:
@@ -77,8 +77,8 @@ async def stop_strays(c: Controller) -> None:
     memory = c.strays
     await forget(c, _over(c))
     live = c.cluster.brokers
-    wanted = [(key.broker, name) for key, name in memory.logs() if key.broker in live]
-    if any(log not in memory.resting for log in wanted):
+    wanted = {(key.broker, name) for key, name in memory.logs() if key.broker in live}
+    if wanted - memory.stopped - memory.resting.keys():
         await confirm(c.zk, c.fence)
         c.gate.check()
         _send(c)
@@ -87,11 +87,13 @@ async def stop_strays(c: Controller) -> None:
 
 
 def _send(c: Controller) -> None:
-    """Sends StopReplica for the logs of live brokers that are strays now and rest for no reason."""
+    """Sends StopReplica for logs of live brokers that are strays now, unless they are gone or rest."""
     due: dict[int, list[TopicPartition]] = {}
     for key, name in c.strays.logs():
-        here = key.broker in c.cluster.brokers and (key.broker, name) not in c.strays.resting
-        if here and judged(c, key.broker, name).fate is Fate.STOP:
+        known, here = (key.broker, name), key.broker in c.cluster.brokers
+        if not here or known in c.strays.stopped or known in c.strays.resting:
+            continue
+        if judged(c, key.broker, name).fate is Fate.STOP:
             due.setdefault(key.broker, []).append(name)
     for broker, names in due.items():
         log.info(
