@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from types import MethodType
+from typing import Any
 from unittest import mock
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from brokers.wire.log_dirs import REPLICAS_MAX
 from cli.exit_codes import Exit
 from controller.http.ports import NotActive, Refused
-from controller.http.stray_models import BROKERS_MAX, StrayLog, StrayReport, UnreadBroker
+from controller.http.stray_models import (
+    BROKERS_MAX,
+    Outcome,
+    RememberedReplica,
+    StrayLog,
+    StrayOutcome,
+    StrayRemoval,
+    StrayRemovalRequest,
+    StrayReport,
+    UnreadBroker,
+)
+from controller.operator import stray_removal
 from controller.operator import strays as listing
-from controller.operator.strays import BROKER_STRAYS_MAX
+from controller.operator.stray_removal import FUTURE, NO_RESPONSE, OFFLINE
+from controller.operator.strays import BROKER_STRAYS_MAX, StrayView
 from controller.operator.view import View
 from metadata_store import paths
+from metadata_store.nodes.stray_nodes import Found, Remembered, StrayKey
 from metadata_store.port import ANY_VERSION
-from state_machines.decisions.strays import strays
+from state_machines.decisions.strays import NAMED, strays
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
+from state_machines.model.types import Assignment
 from tests.core.cli_kit import items, regent, unwrapped
+from tests.core.fake_broker import STOP_REPLICA
 from tests.core.http_world import DaemonDouble, daemon_in_thread
 from tests.core.role_kit import MiniBroker, kafka
 from tests.core.view_kit import dies, governed
@@ -168,6 +187,114 @@ async def test_a_standby_names_the_active_daemon(tmp_path: Path) -> None:
             await View(daemon, cluster.dial, cluster.release_of).strays.listed(())
 
 
+# -- removals
+
+
+def remove(*brokers: int, **fields: Any) -> StrayRemovalRequest:
+    return StrayRemovalRequest(brokers=list(brokers), **fields)
+
+
+def outcomes(found: StrayRemoval) -> list[tuple[int, str, int, str]]:
+    return [(one.broker, one.topic, one.partition, one.outcome) for one in found.strays]
+
+
+def stopped(broker: MiniBroker) -> list[tuple[str, int]]:
+    """Returns the partitions that StopReplica named to a broker."""
+    return [name for request in broker.of(STOP_REPLICA) for name in request.partitions()]
+
+
+async def test_strays_are_removed_by_name_and_each_is_reported(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, _, view):
+        cluster.brokers[2].logs = [log("orders"), log("payments"), log("gone", 5)]
+        cluster.brokers[3].logs = [log("gone")]
+        found = await view.strays.removed(remove(reason="left by a move"), "an operator")
+        assert outcomes(found) == [(2, "payments", 0, "removed"), (2, "gone", 5, "removed"), (3, "gone", 0, "removed")]
+        assert [sorted(stopped(cluster.brokers[b])) for b in (1, 2, 3)] == [
+            [],
+            [("gone", 5), ("payments", 0)],
+            [("gone", 0)],
+        ]
+
+
+async def test_a_dry_run_and_other_topics_send_nothing(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, _, view):
+        cluster.brokers[2].logs = [log("payments"), log("gone", 5)]
+        planned = await view.strays.removed(remove(dry_run=True), "x")
+        assert outcomes(planned) == [(2, "payments", 0, "planned"), (2, "gone", 5, "planned")]
+        assert stopped(cluster.brokers[2]) == []
+        found = await view.strays.removed(remove(2, topic="gone"), "x")
+        assert outcomes(found) == [(2, "gone", 5, "removed")]
+        assert stopped(cluster.brokers[2]) == [("gone", 5)]
+
+
+async def test_future_logs_and_offline_directories_are_kept_with_the_reason(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, _, view):
+        cluster.brokers[2].logs = [log("gone"), log("gone", is_future=True), log("gone", 1)]
+        cluster.brokers[3].logs = [log("gone", 2)]
+        cluster.brokers[3].dirs = {"/data": 56}
+        found = await view.strays.removed(remove(), "x")
+        assert outcomes(found) == [
+            (2, "gone", 0, "kept"),
+            (2, "gone", 0, "kept"),
+            (2, "gone", 1, "removed"),
+            (3, "gone", 2, "kept"),
+        ]
+        assert {one.why for one in found.strays} == {FUTURE, OFFLINE, ""}
+        assert (stopped(cluster.brokers[2]), stopped(cluster.brokers[3])) == ([("gone", 1)], [])
+
+
+async def test_a_stray_that_is_assigned_after_the_report_is_kept(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon, view):
+        cluster.brokers[2].logs = [log("payments")]
+        listed = StrayView.listed
+
+        async def then_assigned(self: StrayView, brokers: Collection[int]) -> StrayReport:
+            found = await listed(self, list(brokers))
+            assert daemon.term is not None
+            daemon.term.cluster.observe_assignments("payments", 1, {0: Assignment((3, 2))})
+            return found
+
+        with mock.patch.object(StrayView, "listed", then_assigned):
+            found = await view.strays.removed(remove(2), "x")
+        assert [(one.outcome, one.why) for one in found.strays] == [("kept", NAMED.why)]
+        assert stopped(cluster.brokers[2]) == []
+
+
+async def test_a_broker_that_refuses_keeps_its_log_and_one_that_is_silent_is_named(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon, view):
+        cluster.brokers[2].logs = [log("gone")]
+        respond = cluster.brokers[2].respond
+        cluster.brokers[2].respond = lambda api, entity: (
+            {"error_code": ErrorCode.stale_broker_epoch} if api == STOP_REPLICA else respond(api, entity)
+        )
+        [found] = (await view.strays.removed(remove(2), "x")).strays
+        assert (found.outcome, found.why) == ("kept", "the broker refused with STALE_BROKER_EPOCH (77)")
+        cluster.brokers[2].respond = respond
+        cluster.brokers[2].mute = True
+        with mock.patch.object(stray_removal, "RESPONSE_S_MAX", 0.2):
+            [found] = (await view.strays.removed(remove(2), "x")).strays
+        assert (found.outcome, found.why) == ("no response", NO_RESPONSE)
+        assert daemon.term is not None
+        assert daemon.term.controller.strays.removals == []
+
+
+async def test_remembered_replicas_are_listed_with_their_brokers_state(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (_, daemon, view):
+        assert daemon.term is not None
+        content = Remembered({4: 1_000, 2: 2_000})
+        entries = {StrayKey(9, "orders"): Found(content, 0), StrayKey(2, "orders"): Found(content, 0)}
+        daemon.term.controller.strays.entries = entries
+        found = await view.strays.listed(())
+        assert [(one.broker, one.partition, one.registered) for one in found.remembered] == [
+            (2, 2, True),
+            (2, 4, True),
+            (9, 2, False),
+            (9, 4, False),
+        ]
+        assert found.remembered_total == 4
+        assert [one.broker for one in (await view.strays.listed((2,))).remembered] == [2, 2]
+
+
 # -- the command
 
 
@@ -218,12 +345,71 @@ def test_the_exit_code_and_the_sentences_say_what_was_found(
     assert len(body["strays"]) == len(report.strays)
 
 
+REMEMBERED = [
+    RememberedReplica(broker=3, topic="orders", partition=p, since=datetime(2026, 1, 2, tzinfo=UTC), registered=False)
+    for p in (1, 4)
+]
+
+
+def test_remembered_replicas_are_one_line_for_each_broker_and_topic(daemon: DaemonDouble) -> None:
+    daemon.strays.report = StrayReport(brokers=[1], remembered=REMEMBERED, remembered_total=7)
+    said = unwrapped(regent("strays").stderr)
+    assert "remembered: broker 3, orders 1,4, since 2026-01-02T00:00:00Z: stopped once the broker is back" in said
+    assert "7 removed replicas are remembered in all" in said
+
+
+def outcome(kind: Outcome, why: str = "") -> StrayOutcome:
+    return StrayOutcome(outcome=kind, broker=3, topic="orders", partition=4, directory="/data", size_bytes=17, why=why)
+
+
+@pytest.mark.parametrize(
+    ("removal", "code", "said"),
+    [
+        ({"strays": []}, Exit.DONE, "there is no stray to remove"),
+        ({"strays": [outcome("removed"), outcome("removed")]}, Exit.DONE, "2 removed"),
+        ({"strays": [outcome("removed"), outcome("kept", "it moves")]}, Exit.REFUSED, "1 removed, 1 kept"),
+        ({"strays": [outcome("no response"), outcome("kept")]}, Exit.FAILED, "1 no response, 1 kept"),
+        ({"strays": [outcome("removed")], "unread": [UNREAD]}, Exit.FAILED, "logs of broker 2 are not known"),
+        ({"strays": [outcome("removed")], "cut": [3]}, Exit.REFUSED, "brokers 3 have more strays"),
+    ],
+)
+def test_a_removal_reports_each_stray_and_has_the_exit_code_of_the_worst(
+    daemon: DaemonDouble, removal: dict[str, Any], code: Exit, said: str
+) -> None:
+    daemon.strays.removal = StrayRemoval(dry_run=False, brokers=[3], **removal)
+    result = regent("strays", "--remove", 3, "--topic", "orders", "--yes", "--reason", "a test", code=code)
+    assert said in unwrapped(result.stderr)
+    assert result.stdout.count("/data") == len(removal["strays"])
+    [request] = daemon.strays.requests
+    assert request == StrayRemovalRequest(brokers=[3], topic="orders", reason="a test")
+    [body] = items("strays", "--remove", "--yes", code=code)
+    assert len(body["strays"]) == len(removal["strays"])
+
+
+def test_a_dry_run_needs_no_question_and_a_removal_without_terminal_needs_yes(daemon: DaemonDouble) -> None:
+    regent("strays", "--remove", "--dry-run")
+    assert [request.dry_run for request in daemon.strays.requests] == [True]
+    result = regent("strays", "--remove", code=Exit.USAGE)
+    assert "--yes" in result.stderr
+    assert all(request.dry_run for request in daemon.strays.requests)
+
+
+@pytest.mark.parametrize("option", [("--topic", "t"), ("--dry-run",), ("--yes",), ("--reason", "x")])
+def test_options_of_a_removal_need_it(daemon: DaemonDouble, option: tuple[str, ...]) -> None:
+    assert "add --remove" in regent("strays", *option, code=Exit.USAGE).stderr
+    assert (daemon.strays.seen, daemon.strays.requests) == ([], [])
+
+
 def test_the_commands_of_the_page_name_brokers_or_none(daemon: DaemonDouble) -> None:
-    commands = [line.split()[1:] for line in PAGE.splitlines() if line.startswith("regent strays")]
-    assert len(commands) == 2
+    commands = [shlex.split(line)[1:] for line in PAGE.splitlines() if line.startswith("regent strays")]
+    assert len(commands) == 4
     for words in commands:
         regent(*words)
     assert daemon.strays.seen == [[], [3]]
+    assert [(one.brokers, one.topic, one.dry_run) for one in daemon.strays.requests] == [
+        ([3], "orders", True),
+        ([], "", False),
+    ]
 
 
 @pytest.mark.parametrize(("number", "code"), [(BROKERS_MAX, Exit.DONE), (BROKERS_MAX + 1, Exit.USAGE)])
