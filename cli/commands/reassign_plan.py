@@ -21,6 +21,7 @@ SHOWN_MAX: Final = 20
 
 EXAMPLES: Final = (
     "regent reassign plan --decommission 3 --out plan.json",
+    "regent reassign plan --decommission 3 --rate 50000000",
     "regent reassign plan --add 7 --add 8 --out plan.json",
     "regent reassign plan --replication-factor 3 --topic orders --out plan.json",
     "regent reassign plan --restore-racks --out plan.json",
@@ -47,6 +48,9 @@ def make(
         bool, typer.Option("--restore-racks", help="Spread replicas that share a rack over racks.")
     ] = False,
     topic: Annotated[list[str] | None, typer.Option("--topic", help="Limits the plan to a topic; repeatable.")] = None,
+    rate: Annotated[
+        int | None, typer.Option("--rate", min=1, help="Bytes per second of each broker and direction, for the time.")
+    ] = None,
     sizes: Annotated[bool, typer.Option("--sizes/--no-sizes", help="Query brokers for the sizes of replicas.")] = True,
 ) -> None:
     """Plan moves of replicas; changes nothing. Reads ZooKeeper and brokers, no daemon needs to be alive."""
@@ -57,6 +61,8 @@ def make(
     warn = session.output.message
     found = asyncio.run(make_plan(settings, goal, lambda text: warn(text, style="yellow"), sizes=sizes))
     _show(session, found)
+    if rate is not None:
+        warn(_time(found, rate))
     if out is not None and found.moves:
         _write(out, found)
         warn(f"{len(found.moves)} moves are in {out}: regent reassign apply {out}")
@@ -118,6 +124,17 @@ def _show(session: Session, found: Plan) -> None:
         first = next(refused.subject for refused in found.refused if refused.why == why)
         more = f" and {count - 1} more" if count > 1 else ""
         output.message(f"refused: {first}{more}: {why}", style="red")
+
+
+def _time(found: Plan, rate: int) -> str:
+    from controller.process.wording import in_bytes, in_time
+    from state_machines.planning.expected_time import expected
+
+    slowest = expected(found.moves, rate)
+    if slowest is None:
+        return "nothing of known size is to be copied"
+    moved = f"broker {slowest.broker} {slowest.direction} {in_bytes(slowest.bytes)}"
+    return f"about {in_time(slowest.seconds)} at {in_bytes(rate)}/s for each broker and direction: {moved}"
 
 
 def _move(move: Any) -> dict[str, Any]:

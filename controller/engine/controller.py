@@ -71,7 +71,7 @@ class Controller(Facts):
         self.endpoint_gone_s: float | None = None
         self.waiting_topics: set[str] = set()
         self.min_isr = UNKNOWN
-        """For log lines and operators alone: no decision depends on it."""
+        """For log lines, operators, and moves of plans, which never go below it: no other decision depends on it."""
         self._conflict_rounds_max = store.conflict_rounds_max
         self._beside: set[asyncio.Task[None]] = set()
 

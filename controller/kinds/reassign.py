@@ -92,7 +92,15 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
         return Wait(env.now_ms(), encode_plan(plan))
     sizes_known = env.foreign.are_known(c, plan)
     may_begin = sizes_known and c.pause is None
-    found = advance(plan, c.cluster, c.daemons, env.unwritable, sizes=env.foreign.known, may_begin=may_begin)
+    found = advance(
+        plan,
+        c.cluster,
+        c.daemons,
+        env.unwritable,
+        sizes=env.foreign.known,
+        min_isr=c.min_isr,
+        may_begin=may_begin,
+    )
     expected = found.plan if found.is_over else plan
     throttled = await (lift_throttles(env, expected) if found.is_over else set_throttles(env, expected))
     if isinstance(throttled, Retry):

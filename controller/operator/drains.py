@@ -15,6 +15,7 @@ from controller.http.procedure_models import CordonedBroker, Procedure
 from controller.kinds import reassign
 from controller.kinds.drain import NAME, drain_of, encode_drain
 from controller.operator.cordons import CordonView
+from controller.operator.plan_requests import leader_sizes
 from controller.operator.procedures import ProcedureView
 from controller.requests.calls import Calls
 from controller.term.term import Term
@@ -116,9 +117,9 @@ async def _planned(term: Term, brokers: Collection[int], rate_bytes_per_s: int) 
     c, cluster = term.controller, term.cluster
     min_isr = {name: value for name in cluster.topic_index if (value := c.min_isr.of(name)) is not None}
     marked = c.cordoned.union(brokers)
-    found = await asyncio.to_thread(
-        plan, view_of(cluster, "", min_isr=min_isr, cordoned=marked), Decommission(tuple(brokers))
-    )
+    sizes = await leader_sizes(term, [cluster.name(row) for row in sorted(cluster.rows_on(brokers))])
+    view = view_of(cluster, "", sizes=sizes, min_isr=min_isr, cordoned=marked)
+    found = await asyncio.to_thread(plan, view, Decommission(tuple(brokers)))
     if found.refused:
         named = "; ".join(f"{one.subject}: {one.why}" for one in found.refused[:REFUSED_SHOWN])
         more = len(found.refused) - REFUSED_SHOWN
@@ -129,7 +130,7 @@ async def _planned(term: Term, brokers: Collection[int], rate_bytes_per_s: int) 
 
 def _fitting(found: Plan) -> tuple[PlannedMove, ...]:
     """Returns the first moves of a plan, as many as one record takes."""
-    moves = tuple(PlannedMove(move.topic, move.partition, move.origin, move.target) for move in found.moves)
+    moves = tuple(PlannedMove(m.topic, m.partition, m.origin, m.target, m.bytes or 0) for m in found.moves)
     count = len(moves)
     while count and len(reassign.encode_plan(ReassignPlan(moves[:count]))) > PLAN_BYTES_MAX:
         count = count * 3 // 4

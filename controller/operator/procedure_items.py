@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -16,6 +16,7 @@ from state_machines.decisions.drain import Drain
 from state_machines.decisions.plan_pace import MovePace, PlanPace
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.model.types import TopicPartition
+from state_machines.planning.expected_time import expected
 from state_machines.procedures.kernel import is_stuck
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
@@ -98,17 +99,26 @@ def _pace_sentence(found: PlanPace) -> str:
     return ", ".join(parts)
 
 
-def planned(moves: Iterable[Move], origins: Mapping[tuple[str, int], tuple[int, ...]]) -> tuple[PlannedMove, ...]:
-    """Returns the moves of a request; those without an origin get the present replicas."""
-    return tuple(
-        PlannedMove(
-            move.topic,
-            move.partition,
-            move.origin if move.origin is not None else origins.get((move.topic, move.partition), ()),
-            move.target,
-            move.size_bytes,
-        )
-        for move in moves
+def planned_item(plan: ReassignPlan) -> Procedure:
+    """Describes a plan that was judged and not applied: what it copies, and how long that takes at its throttle."""
+    size, unknown = (
+        sum(move.bytes for move in plan.moves),
+        sum(move.added != () and not move.bytes for move in plan.moves),
+    )
+    parts = [f"{in_bytes(size)} to copy"]
+    found = expected(plan.moves, plan.rate_bytes_per_s) if plan.rate_bytes_per_s else None
+    if found is not None:
+        parts.append(f"about {in_time(found.seconds)} at the throttle")
+    if unknown:
+        parts.append(f"without {counted(unknown, 'move')} of unknown size")
+    return Procedure(
+        pid=0,
+        kind=reassign.NAME,
+        state="planned",
+        detail=reassign.sentence(plan),
+        progress=", ".join(parts),
+        size_bytes=size,
+        remaining_s=found.seconds if found is not None else None,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -15,9 +14,16 @@ from controller.http.procedure_models import Lock, Move, Procedure, ReassignComm
 from controller.kinds import reassign
 from controller.kinds.environment import KafkaEnv
 from controller.operator.plan_meter import PlanMeter
-from controller.operator.procedure_items import move_items, planned, procedure_item, unreadable_item, with_pace
+from controller.operator.plan_requests import encoded, refuse_other_cluster, refuse_unfit, requested_plan
+from controller.operator.procedure_items import (
+    move_items,
+    planned_item,
+    procedure_item,
+    unreadable_item,
+    with_pace,
+)
 from controller.procedures import requests
-from controller.procedures.engine import DATA_BYTES_MAX, Engine
+from controller.procedures.engine import Engine
 from controller.role import own_znodes as own
 from controller.term.procedures import KINDS
 from controller.term.term import Term
@@ -25,13 +31,10 @@ from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fence
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
-from state_machines.decisions.plan_progress import ReassignPlan, faults
 from state_machines.procedures.record import Caller, Record
 
 T = TypeVar("T")
 
-FAULTS_SHOWN: Final = 20
-"""Differences that a refused plan names."""
 NOT_MEASURED: Final = "not measured: this daemon is not active, and shows what is stored"
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
 
@@ -135,36 +138,16 @@ class ProcedureView:
 
     async def apply(self, request: ReassignRequest, principal: str) -> Procedure:
         """Starts a plan, or judges it in a dry run; refuses one that the cluster does not match."""
-        term = self._active()
-        present = self._cluster_id()
-        if request.cluster_id and present and request.cluster_id != present:
-            raise Refused(f"the plan is for cluster {request.cluster_id}, and this is {present}", "plan again here")
-        names = [(move.topic, move.partition) for move in request.moves]
-        rows = {name: row for name in names if (row := term.cluster.find(*name)) is not None}
-        origins = {name: term.cluster.rows[row].assignment.replicas for name, row in rows.items()}
-        plan = ReassignPlan(
-            planned(request.moves, origins),
-            request.moves_max,
-            request.broker_moves_max,
-            paused=request.paused,
-            rate_bytes_per_s=request.rate_bytes_per_s,
-            bytes_max=request.bytes_max,
-            broker_bytes_max=request.broker_bytes_max,
-        )
+        refuse_other_cluster(request, self._cluster_id())
         caller = Caller(principal=principal, client="regent", reason=request.reason, nonce=request.nonce)
-        known = term.procedures.engine_or_none
-        if known is None or known.pid_of(caller) is None:
-            found = list(
-                islice(faults(plan, term.cluster, term.controller.daemons, term.controller.cordoned), FAULTS_SHOWN)
-            )
-            if found:
-                raise Refused(f"the plan does not match the cluster: {'; '.join(found)}", "make a new plan")
-        data = reassign.encode_plan(plan)
-        if len(data) > DATA_BYTES_MAX:
-            why = f"the plan has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored"
-            raise Refused(why, "limit it to some topics with --topic, and apply several plans")
+        known = self._active().procedures.engine_or_none
+        if known is not None and (pid := known.pid_of(caller)) is not None and not request.dry_run:
+            return procedure_item(known.records[pid], BY_NAME)
+        plan = await requested_plan(self._active(), request)
+        refuse_unfit(self._active(), plan)
+        data = encoded(plan)
         if request.dry_run:
-            return Procedure(pid=0, kind=reassign.NAME, state="planned", detail=reassign.sentence(plan))
+            return planned_item(plan)
         return await self.submit(reassign.NAME, data, caller)
 
     async def submit(self, kind: str, data: bytes, caller: Caller) -> Procedure:

@@ -7,7 +7,7 @@ its replicas was changed by another client: that client wins, and the plan never
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -25,7 +25,8 @@ from state_machines.decisions.reassignment import (
     judge,
 )
 from state_machines.model.cluster import Cluster
-from state_machines.model.types import Assignment, TopicPartition
+from state_machines.model.min_isr import UNKNOWN, MinIsr
+from state_machines.model.types import Assignment
 
 TOPICS_MAX: Final = 450
 """Topic znodes that are written together: one multi, with the plan's record."""
@@ -124,6 +125,7 @@ def advance(
     unwritable: Mapping[str, str] = EMPTY,
     *,
     sizes: Sizes = NO_SIZES,
+    min_isr: MinIsr = UNKNOWN,
     may_begin: bool = True,
 ) -> Progress:
     """Compares every move that has not ended with the model, and begins as many as the caps allow.
@@ -131,7 +133,7 @@ def advance(
     ``sizes``: of partitions that other clients reassign. ``unwritable``: topics whose znodes ZooKeeper refuses to
     write, and why; their moves are refused. ``may_begin`` False: automatic moves are paused, so none begins.
     """
-    window = _Window(plan, cluster, daemons, unwritable, sizes, may_begin=may_begin)
+    window = _Window(plan, cluster, daemons, unwritable, sizes, min_isr, may_begin=may_begin)
     moves = tuple(move if move.status in ENDED else window.looked_at(move) for move in plan.moves)
     return Progress(replace(plan, moves=moves), window.begins)
 
@@ -172,12 +174,14 @@ class _Window:
         daemons: Collection[int],
         unwritable: Mapping[str, str] = EMPTY,
         sizes: Sizes = NO_SIZES,
+        min_isr: MinIsr = UNKNOWN,
         *,
         may_begin: bool = True,
     ) -> None:
         self._may_begin = may_begin and not plan.paused and not plan.held
         self.begins: dict[int, Assignment] = {}
         self._unwritable = unwritable
+        self._min_isr = min_isr
         self._bytes = 0
         self._plan = plan
         self._cluster = cluster
@@ -215,6 +219,8 @@ class _Window:
 
     def _begin(self, move: PlannedMove, row: int, *, cancels: bool) -> PlannedMove:
         if (why := self._unwritable.get(move.topic)) is not None:
+            return replace(move, status=Status.REFUSED, why=why)
+        if not self._plan.reverting and (why := below_min_isr(move, self._min_isr)) is not None:
             return replace(move, status=Status.REFUSED, why=why)
         back = cancels and not is_complete(self._cluster, row) and self._origin(row) == move.target
         target = None if back else move.target
@@ -254,28 +260,12 @@ def counts(plan: ReassignPlan) -> Counter[Status]:
     return Counter(move.status for move in plan.moves)
 
 
-def faults(
-    plan: ReassignPlan, cluster: Cluster, daemons: Collection[int], cordoned: Collection[int] = ()
-) -> Iterator[str]:
-    """Yields why a plan cannot be applied: what the cluster has that the plan does not expect."""
-    seen: set[TopicPartition] = set()
-    for move in plan.moves:
-        name = TopicPartition(move.topic, move.partition)
-        row = cluster.find(*name)
-        if name in seen:
-            yield f"{name} is named twice"
-        elif row is None:
-            yield f"{name} does not exist"
-        elif row in cluster.reassigning:
-            yield f"{name} is being reassigned: wait for its end, or cancel it"
-        elif cluster.rows[row].assignment.replicas != move.origin:
-            present = list(cluster.rows[row].assignment.replicas)
-            yield f"{name} has replicas {present}, the plan expects {list(move.origin)}"
-        else:
-            found = judge(cluster, ReassignmentRequest(row, move.target), daemons)
-            avoided = [broker for broker in move.target if broker in cordoned and broker not in move.origin]
-            if isinstance(found, NotReassigned):
-                yield f"{name} cannot have replicas {list(move.target)}: {found.why}"
-            elif avoided:
-                yield f"{name} cannot get a replica on {avoided}: cordoned, see regent uncordon"
-        seen.add(name)
+def below_min_isr(move: PlannedMove, min_isr: MinIsr) -> str | None:
+    """Returns why a move leaves too few replicas for acks=all; None where it does not, or keeps their number.
+
+    Kafka adds replicas before it removes others, so only the target counts.
+    """
+    least, count = min_isr.of(move.topic), len(set(move.target))
+    if least is None or count >= least or count >= len(move.origin):
+        return None
+    return f"{count} replicas are below min.insync.replicas = {least}: give {least} or more, or lower the setting"

@@ -123,6 +123,11 @@ def test_a_plan_shows_costs_and_writes_its_file(planned: Path, tmp_path: Path) -
     assert saved.moves[0].bytes == 699
 
 
+def test_a_plan_shows_the_time_that_it_takes_at_a_rate(planned: Path) -> None:
+    shown = regent("reassign", "plan", "--decommission", 2, "--rate", 7, "--config", planned)
+    assert "at 7 B/s for each broker and direction: broker " in unwrapped(shown.stderr)
+
+
 def test_programs_get_the_moves(planned: Path) -> None:
     found = items("reassign", "plan", "--decommission", 2, "--config", planned)
     assert [(item["partition"], 2 in item["target"]) for item in found] == [(0, False), (1, False)]

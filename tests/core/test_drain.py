@@ -23,10 +23,11 @@ from state_machines.decisions import drain as decision
 from state_machines.decisions.drain import COULD_MOVE, HOSTED, WAVE_MAX
 from state_machines.decisions.leader_election import ElectionType, to_balance
 from state_machines.machines import selectors
+from state_machines.model.types import TopicPartition
 from state_machines.planning.plan import Move, Plan, Summary
 from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import alter, caught_up, join, propagated, written
-from tests.core.test_view_procedures import view_of
+from tests.core.test_view_procedures import measured_by, view_of
 
 
 def views(w: World) -> tuple[DrainView, CordonView]:
@@ -303,6 +304,18 @@ async def test_with_replicas_every_replica_leaves_by_a_plan_of_its_own(w: World)
     assert all(1 not in written(w, *name).replicas for name in w.states)
     assert 1 not in leaders(w) + leaders(w, "u")
     w.agreed()
+
+
+@in_world(1, 2, 3, 4)
+async def test_the_plan_of_a_drain_knows_the_sizes_of_its_replicas(w: World) -> None:
+    await running(w)
+    measured_by(w, {leader: dict.fromkeys((TopicPartition(*name) for name in w.states), 1_000) for leader in (1, 2, 3)})
+    found = await views(w)[0].drain(DrainRequest(brokers=[1], replicas=True), "uid 0")
+    await w.settle()
+    plan = next(one.pid for one in await view_of(w).list_all() if one.kind == "reassign")
+    assert {move.size_bytes for move in await view_of(w, await w.seat()).moves(plan)} == {1_000}
+    await asyncio.sleep(4)
+    assert (await view_of(w).one(found.pid, 0)).size_bytes == 5_000, "a drain shows the progress of its plan"
 
 
 @in_world(1, 2, 3, 4)

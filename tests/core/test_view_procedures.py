@@ -15,6 +15,7 @@ from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
 from controller.operator.procedures import ProcedureView
 from controller.role import own_znodes as own
+from state_machines.model.min_isr import MinIsr
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
 from state_machines.model.types import Broker, TopicPartition
 from tests.core.controller_world import Seat, World, in_world
@@ -182,7 +183,9 @@ def measured_by(w: World, logs: dict[int, dict[TopicPartition, int]]) -> list[in
 
         async def replica_logs(partitions: Any, replicas_max: int) -> tuple[LogDirectory, ...]:
             found = [ReplicaLog(*name, size, 50, False) for name, size in logs[broker.id].items()]
-            return (LogDirectory("/data", 0, tuple(log for log in found if log.partition in partitions[log.topic])),)
+            return (
+                LogDirectory("/data", 0, tuple(log for log in found if log.partition in partitions.get(log.topic, ()))),
+            )
 
         yield SimpleNamespace(replica_logs=replica_logs)
 
@@ -234,3 +237,45 @@ async def test_a_standby_shows_what_is_stored_and_says_so(w: World) -> None:
     found = await standby.one(begun.pid, 0)
     assert found.progress == "not measured: this daemon is not active, and shows what is stored"
     assert [(move.status, move.copied_bytes) for move in await standby.moves(begun.pid)] == [("begun", None)] * 2
+
+
+# -- sizes, time and min.insync.replicas when a plan is applied
+
+
+@in_world(1, 2, 3)
+async def test_sizes_that_a_plan_leaves_out_come_from_leaders_and_a_dry_run_has_bytes_and_time(w: World) -> None:
+    view = await running(w)
+    queried = measured_by(w, {1: {T0: 5_000_000, TopicPartition("t", 1): 1_000_000}})
+    found = await view.apply(request(dry_run=True, rate_bytes_per_s=100_000), "uid 0")
+    assert (queried, found.size_bytes, found.remaining_s) == ([1], 6_000_000, 60)
+    assert (found.detail, found.progress) == ("2 queued", "6.0 MB to copy, about 60 s at the throttle")
+    begun = await view.apply(request(), "uid 0")
+    await w.settle()
+    assert [move.size_bytes for move in await view_of(w, await w.seat()).moves(begun.pid)] == [5_000_000, 1_000_000]
+
+
+@in_world(1, 2, 3)
+async def test_sizes_that_no_leader_reports_hold_up_no_plan(w: World) -> None:
+    view = await running(w)
+    measured_by(w, {})
+    found = await view.apply(request(dry_run=True), "uid 0")
+    assert found.progress == "0 B to copy, without 2 moves of unknown size"
+
+
+@in_world(1, 2, 3)
+async def test_a_move_never_goes_below_min_insync_replicas(w: World) -> None:
+    view = await running(w)
+    w.term.controller.min_isr = MinIsr(2, {})
+    why = (
+        r"t-0 cannot have replicas \[3\]: 1 replicas are below min.insync.replicas = 2: give 2 or more, or lower the s"
+    )
+    with pytest.raises(Refused, match=why):
+        await view.apply(request(), "uid 0")
+    w.term.controller.min_isr = MinIsr(2, {"t": 1})
+    begun = await view.apply(request(paused=True), "uid 0")
+    w.term.controller.min_isr = MinIsr(2, {})
+    await view.command(begun.pid, ReassignCommand(paused=False))
+    await w.settle()
+    refused = {(move.status, move.why.partition(":")[0]) for move in await view.moves(begun.pid)}
+    assert refused == {("refused", "1 replicas are below min.insync.replicas = 2")}
+    assert written(w, "t").replicas == (1, 2)

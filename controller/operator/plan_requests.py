@@ -1,0 +1,87 @@
+"""Makes plans of requests: reads the sizes that they leave out, and refuses what the cluster does not match."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+from brokers.client import BrokerCallFailed
+from brokers.replica_sizes import sizes_on
+from controller.http.ports import Refused
+from controller.http.procedure_models import Move, ReassignRequest
+from controller.kinds import reassign
+from controller.procedures.engine import DATA_BYTES_MAX
+from controller.term.term import Term
+from state_machines.decisions.plan_faults import faults
+from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
+from state_machines.model.types import TopicPartition
+
+Sizes = dict[tuple[str, int], int]
+"""Bytes of one replica by topic and partition."""
+FAULTS_SHOWN: Final = 20
+"""Differences that a refused plan names."""
+SIZES_S_MAX: Final = 10.0
+"""Longest wait for the sizes of a plan; what is not known by then is left out."""
+
+
+async def requested_plan(term: Term, request: ReassignRequest) -> ReassignPlan:
+    """Returns the plan of a request, with the sizes that leaders report where the request has none."""
+    unsized = [TopicPartition(move.topic, move.partition) for move in request.moves if not move.size_bytes]
+    sizes = await leader_sizes(term, unsized)
+    return ReassignPlan(
+        tuple(_planned(term, request.moves, sizes)),
+        request.moves_max,
+        request.broker_moves_max,
+        paused=request.paused,
+        rate_bytes_per_s=request.rate_bytes_per_s,
+        bytes_max=request.bytes_max,
+        broker_bytes_max=request.broker_bytes_max,
+    )
+
+
+def _planned(term: Term, moves: Iterable[Move], sizes: Sizes) -> Iterable[PlannedMove]:
+    """Yields the moves of a request; those without an origin get the present replicas."""
+    for move in moves:
+        name, origin = TopicPartition(move.topic, move.partition), move.origin
+        if origin is None:
+            row = term.cluster.find(*name)
+            origin = term.cluster.rows[row].assignment.replicas if row is not None else ()
+        added = len(set(move.target).difference(origin))
+        yield PlannedMove(*name, origin, move.target, move.size_bytes or sizes.get(name, 0) * added)
+
+
+async def leader_sizes(term: Term, partitions: Iterable[TopicPartition]) -> Sizes:
+    """Reads the bytes of one replica of each partition from its leader; those that no leader reports are left out."""
+    cluster, dial = term.cluster, term.controller.dial
+    by_leader: dict[int, list[TopicPartition]] = {}
+    for name in partitions:
+        row = cluster.find(*name)
+        if row is not None:
+            by_leader.setdefault(cluster.rows[row].leader, []).append(name)
+    found = await sizes_on(dial, cluster.brokers, by_leader, SIZES_S_MAX) if dial is not None else {}
+    known = [sizes for sizes in found.values() if not isinstance(sizes, BrokerCallFailed)]
+    return {name: size.size_bytes for sizes in known for name, size in sizes.items()}
+
+
+def refuse_other_cluster(request: ReassignRequest, present: str | None) -> None:
+    """Raises :class:`Refused` for a plan of another cluster."""
+    if request.cluster_id and present and request.cluster_id != present:
+        raise Refused(f"the plan is for cluster {request.cluster_id}, and this is {present}", "plan again here")
+
+
+def refuse_unfit(term: Term, plan: ReassignPlan) -> None:
+    """Raises :class:`Refused` with the differences for a plan that the cluster does not match."""
+    c = term.controller
+    found = list(islice(faults(plan, term.cluster, c.daemons, c.cordoned, c.min_isr), FAULTS_SHOWN))
+    if found:
+        raise Refused(f"the plan does not match the cluster: {'; '.join(found)}", "make a new plan")
+
+
+def encoded(plan: ReassignPlan) -> bytes:
+    """Encodes a plan; raises :class:`Refused` for one that is too large."""
+    data = reassign.encode_plan(plan)
+    if len(data) > DATA_BYTES_MAX:
+        why = f"the plan has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored"
+        raise Refused(why, "limit it to some topics with --topic, and apply several plans")
+    return data
