@@ -124,14 +124,14 @@ async def sqlite_store(procedures: int) -> None:
 
 def _sqlite_bound(file: Path, procedures: int, body_bytes: int) -> float:
     """Writes rows of the same size in transactions of as many rows as there are writers."""
-    body = os.urandom(body_bytes)
+    bodies = os.urandom(body_bytes), os.urandom(body_bytes)  # the same one again would not be written
     with sqlite3.connect(file, isolation_level=None) as db:
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=FULL")
         db.execute("CREATE TABLE record (pid INTEGER PRIMARY KEY, crc INTEGER NOT NULL, body BLOB NOT NULL)")
         began_s = time.perf_counter()
         for first in range(0, procedures, WRITERS):
-            for _ in range(2):
+            for body in bodies:
                 db.execute("BEGIN IMMEDIATE")
                 rows = [(pid, 1, body) for pid in range(first, first + WRITERS)]
                 db.executemany("INSERT OR REPLACE INTO record VALUES (?, ?, ?)", rows)
