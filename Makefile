@@ -8,7 +8,7 @@ LATER := tests/simulation tests/pipeline tests/zookeeper tests/cluster tests/ver
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv venv-pipeline jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests mutants bench bench-full demo docs dashboards screenshots prometheus package clean
+.PHONY: help venv venv-pipeline jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests mutants bench bench-full bench-procedures demo docs dashboards screenshots prometheus package clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -49,11 +49,14 @@ verify-tests: venv jars prometheus ## the long tests on real parts
 mutants: venv ## plants bugs one at a time, counts those that tests miss: those by hand, and MUTANTS=40 that are drawn
 	$(BIN)/python -m scripts.mutants --generated $(or $(MUTANTS),40)
 
-bench: venv jars ## beside Kafka's own controller, small sizes, in five minutes
-	$(BIN)/python -m benchmarks
+bench: venv jars ## beside Kafka's own controller, and procedures without HBase's tools, small sizes, in seven minutes
+	@$(BIN)/python -m benchmarks; status=$$?; $(BIN)/python -m benchmarks.procedures --short --without-peer && exit $$status
 
 bench-full: venv jars ## all sizes up to a million partitions, an hour; docs/reference/performance.md from it
 	@$(BIN)/python -m benchmarks --full; status=$$?; $(BIN)/python -m benchmarks.report && exit $$status
+
+bench-procedures: venv jars ## procedures beside HBase's own tools (63 MB of jars), a quarter of an hour, and the page from it
+	@$(BIN)/python -m benchmarks.procedures; status=$$?; $(BIN)/python -m benchmarks.report && exit $$status
 
 check: venv ## lint, format, types and import contracts
 	$(BIN)/ruff check .

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from benchmarks import plot
 from benchmarks.plan import PLOT_BROKERS
-from benchmarks.results import RESULTS, Sample, digits
+from benchmarks.results import RESULTS, Sample, digits, factor
 
 PAGE: Final = Path("docs/reference/performance.md")
 PICTURE: Final = Path("docs/images/failover.svg")
@@ -48,7 +48,7 @@ def _table(rows: Rows) -> str:
         places = digits(row["unit"])
         ours, peer = Sample(**row["ours"]), Sample(**row["peer"]) if row["peer"] else None
         met = {True: "yes", False: "**no**", None: "-"}[row["met"]]
-        ratio = f"{row['ratio']:.1f}x" if row["ratio"] else "-"
+        ratio = factor(row["ratio"])
         peer_cells = f"{peer.shown(places)} | {_cold(peer, places)}" if peer else "- | -"
         lines.append(
             f"| {row['case']} | {row['size']} | {row['what']}, {row['unit']} | {ours.shown(places)} | "

@@ -40,23 +40,27 @@ class Sample:
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal. ``ratio``: least factor over the peer; ``most``: largest figure. Both None: the figure is only shown."""
+    """A goal. ``ratio``: least factor over the peer; ``most`` and ``least``: bounds of the figure.
+
+    All that are given count; without any the figure is only shown.
+    """
 
     ratio: float | None = None
     most: float | None = None
+    least: float | None = None
 
     def met(self, ours: float, ratio: float | None) -> bool | None:
         """Returns whether the goal is met; None without a goal, or without a peer to compare with."""
-        if self.most is not None:
-            return ours <= self.most
-        if self.ratio is not None and ratio is not None:
-            return ratio >= self.ratio
-        return None
+        judged = [ours <= self.most] if self.most is not None else []
+        judged += [ours >= self.least] if self.least is not None else []
+        judged += [ratio >= self.ratio] if self.ratio is not None and ratio is not None else []
+        return all(judged) if judged else None
 
     def __str__(self) -> str:
-        if self.most is not None:
-            return f"at most {self.most:g}"
-        return f"at least {self.ratio:g}x" if self.ratio is not None else "-"
+        parts = [f"at most {self.most:g}"] if self.most is not None else []
+        parts += [f"at least {self.ratio:.3g}x"] if self.ratio is not None else []
+        parts += [f"at least {self.least:,.0f}"] if self.least is not None else []
+        return ", ".join(parts) or "-"
 
 
 @dataclass
@@ -75,10 +79,14 @@ class Row:
     costs: dict[str, dict[str, float]] = field(default_factory=dict)
     phases: dict[str, dict[str, float]] = field(default_factory=dict)
     note: str = ""
+    pairs: float | None = None
+    """Median of the factors of rounds that were played in turn."""
 
     @property
     def ratio(self) -> float | None:
-        """Returns the factor over the peer, by the medians."""
+        """Returns the factor over the peer: of the pairs, or by the medians."""
+        if self.pairs is not None:
+            return self.pairs
         if self.peer is None or not self.ours.median or not self.peer.median:
             return None
         ratio = self.peer.median / self.ours.median
@@ -109,10 +117,12 @@ def load(path: Path = RESULTS) -> list[dict[str, Any]]:
     return list(json.loads(path.read_text(encoding="utf-8"))["rows"]) if path.exists() else []
 
 
-def show(rows: Sequence[Row], console: Console | None = None) -> None:
-    """Returns the table and, below it, the phases."""
+def show(
+    rows: Sequence[Row], console: Console | None = None, title: str = "regent beside Kafka's own controller"
+) -> None:
+    """Prints the table and, below it, the phases."""
     console = console or Console(width=TABLE_WIDTH)
-    table = Table(title="regent beside Kafka's own controller: median (range)")
+    table = Table(title=f"{title}: median (range)")
     for name, justify in (("case", "left"), ("size", "left"), ("what", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for name in ("regent", "peer", "ratio", "goal", "met"):
@@ -131,6 +141,13 @@ def digits(unit: str) -> int:
     return {"s": 3, "us": 2}.get(unit, 0)
 
 
+def factor(ratio: float | None) -> str:
+    """Returns a ratio, with more decimals where it is near to 1."""
+    if ratio is None:
+        return "-"
+    return f"{ratio:.1f}x" if ratio >= 10 else f"{ratio:.2f}x"
+
+
 def _cells(row: Row) -> list[str]:
     places = digits(row.unit)
     met = {True: "[green]yes", False: "[red]NO", None: "-"}[row.met]
@@ -140,7 +157,7 @@ def _cells(row: Row) -> list[str]:
         f"{row.what}, {row.unit}",
         row.ours.shown(places),
         row.peer.shown(places) if row.peer is not None else "-",
-        f"{row.ratio:.1f}x" if row.ratio is not None else "-",
+        factor(row.ratio),
         str(row.goal),
         met,
     ]

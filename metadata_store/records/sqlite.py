@@ -27,6 +27,7 @@ GROUP_MAX: Final = 2_000
 """Writes in one transaction."""
 BUSY_MS: Final = 5_000
 """How long another process may hold the file."""
+PUT: Final = "INSERT OR REPLACE INTO record VALUES (?, ?, ?)"
 PUT_ROWS_MAX: Final = 64
 """Rows of one statement: SQLite keeps compiled statements of up to this size."""
 PAGE_BYTES: Final = 8_192
@@ -231,7 +232,7 @@ def _put(db: sqlite3.Connection, rows: Sequence[_Row]) -> None:
 @cache
 def _replace(count: int) -> str:
     """Returns the statement that inserts or replaces so many rows."""
-    return f"INSERT OR REPLACE INTO record VALUES {', '.join(['(?, ?, ?)'] * count)}"
+    return PUT + ", (?, ?, ?)" * (count - 1)
 
 
 @contextlib.contextmanager

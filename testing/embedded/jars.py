@@ -37,7 +37,7 @@ class JarsUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class Jar:
-    """A line of the list: SHA-256, size in bytes, and coordinates ``group:artifact:version``."""
+    """A line of the list: SHA-256, size in bytes, and coordinates ``group:artifact:version``, perhaps a classifier."""
 
     sha256: str
     size: int
@@ -46,8 +46,7 @@ class Jar:
     @property
     def file_name(self) -> str:
         """Returns the name in the cache folder, which is the name of the artifact everywhere."""
-        _, artifact, version = self.coordinates.split(":")
-        return f"{artifact}-{version}.jar"
+        return "-".join(self.coordinates.split(":")[1:]) + ".jar"
 
     def matches(self, path: Path) -> bool:
         """Checks whether the file exists and has the listed content."""
@@ -76,14 +75,16 @@ def jars() -> tuple[Path, ...]:
     return fetch(_tell)
 
 
-def fetch(report: Callable[[str], None], names: Path | None = None) -> tuple[Path, ...]:
-    """Brings every listed jar into the cache folder; raises :class:`JarsUnavailable`."""
+def fetch(
+    report: Callable[[str], None], names: Path | None = None, what: str = "Kafka and ZooKeeper"
+) -> tuple[Path, ...]:
+    """Brings every listed jar into the cache folder; raises :class:`JarsUnavailable`. ``what``: said to the user."""
     folder = cache_folder() / "jars"
     wanted = listed(names)
     missing = [jar for jar in wanted if not jar.matches(folder / jar.file_name)]
     if missing:
         megabytes = -(-sum(jar.size for jar in missing) // 1_000_000)
-        report(f"Kafka and ZooKeeper: {len(missing)} jars, {megabytes} MB to download into {folder}")
+        report(f"{what}: {len(missing)} jars, {megabytes} MB to download into {folder}")
         _fetch_into(folder, missing)
         report(f"{len(missing)} jars verified")
     return tuple(folder / jar.file_name for jar in wanted)
@@ -98,8 +99,8 @@ def _fetch_into(folder: Path, missing: Iterable[Jar]) -> None:
 
 
 def _fetch_one(context: MavenContext, jar: Jar, folder: Path) -> None:
-    group, artifact, version = jar.coordinates.split(":")
-    wanted = context.project(group, artifact).at_version(version).artifact()
+    group, artifact, version, *classifier = jar.coordinates.split(":")
+    wanted = context.project(group, artifact).at_version(version).artifact(*classifier)
     wrong = ""
     for attempt in range(1, FETCH_TRIES_MAX + 1):
         try:
