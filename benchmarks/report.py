@@ -1,4 +1,7 @@
-"""Writes docs/reference/performance.md and its picture from build/bench.json: ``python -m benchmarks.report``."""
+"""Writes docs/reference/performance.md and its picture from the figures in build: ``python -m benchmarks.report``.
+
+Kafka's part has a section of its own, and procedures have one; a part without new figures stays as it is in the page.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,14 @@ from typing import Any, Final
 
 from benchmarks import plot
 from benchmarks.plan import PLOT_BROKERS
-from benchmarks.results import RESULTS, Sample, digits, factor
+from benchmarks.results import PROCEDURES_RESULTS, RESULTS, Sample, digits, factor
 
 PAGE: Final = Path("docs/reference/performance.md")
 PICTURE: Final = Path("docs/images/failover.svg")
 METHOD: Final = Path(__file__).with_name("method.md")
+PROCEDURES_METHOD: Final = Path(__file__).parent / "procedures" / "method.md"
+PROCEDURES: Final = "# Procedures\n"
+"""Heading of the second part, which ends the first one; one level down in the page."""
 
 COSTS_OF: Final = frozenset({"F2", "F3", "D1t", "D2", "D3", "R1", "R2", "P1", "T1", "T2"})
 """Cases that show the costs of a round, one for each event."""
@@ -94,15 +100,49 @@ def _phases(rows: Rows) -> str:
     return "\n".join(lines)
 
 
+def procedures(machine: Mapping[str, Any], rows: Rows, method: str) -> str:
+    """Returns the part on procedures."""
+    head = f"`make bench-procedures`, regent {machine['regent']} on {machine['cores']} cores ({machine['processor']})"
+    lines = [
+        "| case | size | what | regent | peer | which peer | ratio | goal | met |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        places = digits(row["unit"])
+        ours, peer = Sample(**row["ours"]), Sample(**row["peer"]) if row["peer"] else None
+        met = {True: "yes", False: "**no**", None: "-"}[row["met"]]
+        lines.append(
+            f"| {row['case']} | {row['size']} | {row['what']}, {row['unit']} | {ours.shown(places)} | "
+            f"{peer.shown(places) if peer else '-'} | {row['peer_is'] if peer else '-'} | {factor(row['ratio'])} | "
+            f"{row['goal']} | {met} |"
+        )
+    spent = [
+        f"- {row['case']} {row['size']}, {name if name == 'regent' else row['peer_is']}: {phase} {value:.2f}"
+        for row in rows
+        for name, phases in row["phases"].items()
+        for phase, value in phases.items()
+    ]
+    return "\n".join(
+        [f"#{PROCEDURES}", f"{head}: median (range).", "", *lines, "", "CPU besides:", "", *spent, "", method]
+    )
+
+
 def main() -> int:
-    """Writes both; exits with 1 without any figures."""
-    if not RESULTS.exists():
+    """Writes the page; exits with 1 without any figures."""
+    there = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
+    first, heading, second = there.partition(f"#{PROCEDURES}")
+    second = heading + second
+    if not RESULTS.exists() and not PROCEDURES_RESULTS.exists():
         print(f"{RESULTS} does not exist: run 'make bench' or 'make bench-full' first", file=sys.stderr)
         return 1
-    found = json.loads(RESULTS.read_text(encoding="utf-8"))
-    rows = found["rows"]
-    picture = plot.draw(rows, PLOT_BROKERS, PICTURE)
-    PAGE.write_text(page(found["machine"], rows, METHOD.read_text(encoding="utf-8"), picture=picture), encoding="utf-8")
+    if RESULTS.exists():
+        found = json.loads(RESULTS.read_text(encoding="utf-8"))
+        picture = plot.draw(found["rows"], PLOT_BROKERS, PICTURE)
+        first = page(found["machine"], found["rows"], METHOD.read_text(encoding="utf-8"), picture=picture)
+    if PROCEDURES_RESULTS.exists():
+        found = json.loads(PROCEDURES_RESULTS.read_text(encoding="utf-8"))
+        second = procedures(found["machine"], found["rows"], PROCEDURES_METHOD.read_text(encoding="utf-8"))
+    PAGE.write_text(f"{first.rstrip()}\n\n{second.rstrip()}".rstrip() + "\n", encoding="utf-8")
     return 0
 
 

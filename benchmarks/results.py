@@ -14,6 +14,7 @@ from rich.table import Table
 
 TABLE_WIDTH: Final = 180
 RESULTS: Final = Path("build/bench.json")
+PROCEDURES_RESULTS: Final = Path("build/procedures.json")
 
 
 @dataclass(frozen=True)

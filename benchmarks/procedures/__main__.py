@@ -19,10 +19,10 @@ import uvloop
 from benchmarks.machine import machine
 from benchmarks.procedures import hbase, scheduler, steps, stores
 from benchmarks.procedures.plan import LONG, SHORT, Sizes
+from benchmarks.results import PROCEDURES_RESULTS as RESULTS
 from benchmarks.results import Row, save, show
 from testing.embedded.jars import JarsUnavailable
 
-RESULTS: Final = Path("build/procedures.json")
 TITLE: Final = "procedures of regent beside HBase's own tools"
 CASES: Final = ("S1", "S2", "S4")
 
