@@ -17,6 +17,8 @@ from testing.embedded.kafka import EmbeddedBroker
 from testing.embedded.process import ChildProcess, ProcessFailed, poll
 from testing.embedded.zookeeper import EmbeddedZooKeeper, ensemble
 
+BOOTS_MAX: Final = 4
+"""Brokers that start at the same time: more of them would share a few cores for longer than one may take."""
 CLUSTER_END_S_MAX: Final = 5.0
 SESSION_END_S_MAX: Final = 30.0
 """How long a dead broker's session may linger: its time-out, a tick, and a ZooKeeper that was just restarted."""
@@ -116,11 +118,16 @@ class EmbeddedCluster:
                 self.add_broker(index + 1, **({"rack": self._racks[index]} if self._racks else {}))
             await asyncio.gather(*(server.boot() for server in self.zookeepers))
             if self._start_brokers:
-                await asyncio.gather(*(broker.boot() for broker in self.brokers.values()))
+                places = asyncio.Semaphore(BOOTS_MAX)
+                await asyncio.gather(*(self._boot(broker, places) for broker in self.brokers.values()))
         except BaseException as error:
             await self._end(error)
             raise
         return self
+
+    async def _boot(self, broker: EmbeddedBroker, places: asyncio.Semaphore) -> None:
+        async with places:
+            await broker.boot()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -1,91 +1,96 @@
-"""Reassign plans on real brokers: killed daemons, other clients, roll-backs."""
+"""Reassign plans of 50 partitions on real brokers: killed daemons, a frozen broker, other clients, roll-backs.
+
+Each ends with every record read, and with nothing left behind: no throttle in ZooKeeper, no stray folder on a disk.
+"""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from cli.demo.process import RegentProcess
-from metadata_store import paths
 from metadata_store.port import ConnectionState
-from state_machines.admin_rules.throttles import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from state_machines.model.types import Assignment
-from tests.cluster.scene import regent
 from tests.polling import eventually
+from tests.verify.plan_kit import (
+    SMALL_FETCHES,
+    SOON,
+    Spot,
+    arrived,
+    assignments,
+    at_count,
+    begins_nothing,
+    filled,
+    has_arrived,
+    is_throttled,
+    kafkas_file,
+    killed,
+    moves,
+    nothing_left,
+    ran,
+    throttled,
+    waited,
+)
 from tests.verify.system import System, system
 
 TOPICS = ("one", "two")
 PARTITIONS = 25
+ALL = len(TOPICS) * PARTITIONS
+ORIGIN, TARGET = (1, 2), (3, 4)
 KILLS = 5
-RATE = 20_000_000
-OPTIONS = ("--moves-max", "4", "--throttle", str(RATE), "--yes", "--nonce", "n")
-SETTINGS = {LEADER_RATE, FOLLOWER_RATE, LEADER_REPLICAS, FOLLOWER_REPLICAS}
+RATE, FAST = "250000", "20000000"
+"""Bytes per second: at the first rate a plan lasts for longer than its disturbances, at the other one it ends."""
+PROPERTIES = {**SOON, **SMALL_FETCHES}
+FROZEN = 2
 
 
-async def made(s: System) -> Path:
-    """Creates 50 partitions on brokers 1 and 2; returns the file of a plan that moves them to 3 and 4."""
-    for topic in TOPICS:
-        await s.create(topic, dict.fromkeys(range(PARTITIONS), (1, 2)))
-        await s.fill(topic, range(PARTITIONS), 0.5)
-    partitions = [
-        {"topic": topic, "partition": number, "replicas": [3, 4]} for topic in TOPICS for number in range(PARTITIONS)
-    ]
-    file = s.w.cluster.folder / "plan.json"
-    file.write_text(json.dumps({"version": 1, "partitions": partitions}), encoding="utf-8")
-    return file
+async def made(s: System) -> list[str]:
+    """Creates 50 partitions on brokers 1 and 2; returns the command of a plan that moves them to 3 and 4."""
+    await filled(s, TOPICS, PARTITIONS, ORIGIN)
+    file = kafkas_file(s, "plan.json", {(topic, p): TARGET for topic in TOPICS for p in range(PARTITIONS)})
+    return ["reassign", "apply", str(file), "--moves-max", "4", "--throttle", RATE, "--yes"]
 
 
-async def ran(daemon: RegentProcess, *arguments: str) -> Any:
-    """Runs a command of regent that must succeed; returns the items of its JSON."""
-    code, out, err = await regent(daemon, *arguments, "-o", "json")
-    assert code == 0, (arguments, out, err)
-    return json.loads(out)["items"]
+async def applied(s: System, plan: list[str]) -> str:
+    """Begins the plan and waits until its throttle is everywhere; returns its pid."""
+    [begun] = await ran(await s.active(), *plan)
+    await eventually(lambda: is_throttled(s, TOPICS), 60.0)
+    return str(begun["pid"])
 
 
-async def placed(s: System) -> set[Assignment]:
-    """Reads the distinct assignments of all partitions."""
-    return {assignment for topic in TOPICS for assignment in (await s.placed(topic)).values()}
+async def faster(s: System, pid: str) -> None:
+    """Lets the plan end soon."""
+    await ran(await s.active(), "reassign", "resume", pid, "--throttle", FAST)
 
 
-async def moved(s: System) -> int:
-    """Counts the partitions that are on their target."""
-    found = [assignment for topic in TOPICS for assignment in (await s.placed(topic)).values()]
-    return found.count(Assignment((3, 4)))
-
-
-async def test_a_plan_goes_on_through_killed_daemons_a_zookeeper_restart_a_bounced_broker_and_a_pause(
+async def test_a_plan_goes_on_through_kills_a_zookeeper_restart_a_bounced_and_a_frozen_broker_and_a_pause(
     request: pytest.FixtureRequest,
 ) -> None:
-    async with system(request.node.name, brokers=4) as s:
-        plan = await made(s)
+    async with system(request.node.name, brokers=4, properties=PROPERTIES) as s:
+        plan = [*await made(s), "--nonce", "n"]
         async with s.loaded(dict.fromkeys(TOPICS, PARTITIONS)) as stage:
-            active = await s.active()
-            [begun] = await ran(active, "reassign", "apply", str(plan), *OPTIONS)
-            pid = str(begun["pid"])
-            await eventually(lambda: is_throttled(s), 30.0)
-            with s.times.taken("plan of 50 partitions with 5 kills"):
+            pid = await applied(s, plan)
+            with s.times.taken(f"plan of {ALL} partitions with {KILLS} kills"):
                 for kill in range(1, KILLS + 1):
-                    await eventually(lambda kill=kill: reached(s, kill * 50 // (KILLS + 2)), 120.0)  # type: ignore[misc]
-                    active = await s.active()
-                    await active.kill()
-                    await active.boot(None)
+                    await at_count(lambda kill=kill: has_arrived(s, TOPICS, TARGET, kill * ALL // 12))  # type: ignore[misc]
+                    s.times.note(f"kill {kill}", f"{await arrived(s, TOPICS, TARGET)} of {ALL} partitions had moved")
+                    await killed(s)
                     await disturbed(s, pid, kill)
-                await s.active()
-                [again] = await ran(await s.active(), "reassign", "apply", str(plan), *OPTIONS)
-                assert again["pid"] == begun["pid"], "the nonce finds the plan that runs"
-                [ended] = await ran(await s.active(), "procedures", "wait", pid, "--timeout", "300")
-            assert (ended["state"], ended["result"]) == ("success", "50 done")
-            assert await placed(s) == {Assignment((3, 4))}
-            assert await throttled(s) == set()
-            await eventually(lambda: stray_free(s), 60.0)
+                [again] = await ran(await s.active(), *plan)
+                assert str(again["pid"]) == pid, "the nonce finds the plan that runs"
+                await faster(s, pid)
+                code, ended = await waited(await s.active(), pid)
+            assert (code, ended["state"], ended["result"]) == (0, "success", f"{ALL} done")
+            assert await arrived(s, TOPICS, TARGET) == ALL
+            assert await throttled(s, TOPICS) == set(), f"broker {FROZEN} is still away"
+            s.w.cluster.brokers[FROZEN].resume()
+            await s.w.registered(FROZEN)
+            await nothing_left(s, TOPICS)
             await s.proven(stage)
 
 
 async def disturbed(s: System, pid: str, kill: int) -> None:
-    """Restarts ZooKeeper, bounces a destination, or pauses and resumes the plan, each after another kill."""
+    """Does something else to the cluster after each kill; broker 2 freezes before the last one, to the plan's end."""
     if kill == 1:
         await s.w.cluster.zookeeper.restart()
         await eventually(lambda: s.w.zk.state is ConnectionState.CONNECTED, 60.0)
@@ -95,70 +100,82 @@ async def disturbed(s: System, pid: str, kill: int) -> None:
         await ran(await s.active(), "reassign", "pause", pid)
         await eventually(lambda: begins_nothing(s, pid), 60.0)
         await ran(await s.active(), "reassign", "resume", pid)
-
-
-async def begins_nothing(s: System, pid: str) -> bool:
-    """Returns whether no move of the plan is under way, while some are queued."""
-    found = {move["status"] for move in await ran(await s.active(), "reassign", "show", pid)}
-    return "queued" in found and "begun" not in found
-
-
-async def throttled(s: System) -> set[str]:
-    """Reads the entities whose configuration has a setting of a throttle."""
-    entities = [("brokers", str(broker)) for broker in s.w.cluster.brokers] + [("topics", topic) for topic in TOPICS]
-    found: set[str] = set()
-    for kind, name in entities:
-        node = await s.w.zk.get(paths.config(kind, name))
-        if node is not None and SETTINGS & json.loads(node.data or b"{}").get("config", {}).keys():
-            found.add(f"{kind} {name}")
-    return found
-
-
-async def reached(s: System, count: int) -> bool:
-    """Returns whether so many partitions have moved."""
-    return await moved(s) >= count
-
-
-async def is_throttled(s: System) -> bool:
-    """Returns whether brokers and topics have the plan's throttle."""
-    return len(await throttled(s)) == len(s.w.cluster.brokers) + len(TOPICS)
-
-
-async def stray_free(s: System) -> bool:
-    """Returns whether no broker keeps a log of what was moved away."""
-    hosting = set[int]()
-    for topic in TOPICS:
-        hosting |= {broker for broker, _ in s.w.hosting(topic)}
-    return hosting == {3, 4}
+    elif kill == 4:
+        frozen_at = await arrived(s, TOPICS, TARGET)
+        s.w.cluster.brokers[FROZEN].pause()
+        await s.w.registered(FROZEN, expected=False)
+        s.times.note(f"broker {FROZEN} is frozen", f"it hosts {ALL - frozen_at} replicas that the plan removes")
 
 
 async def test_a_plan_that_is_rolled_back_half_way_gives_every_replica_set_back_except_those_of_other_clients(
     request: pytest.FixtureRequest,
 ) -> None:
-    async with system(request.node.name, brokers=4) as s:
+    async with system(request.node.name, brokers=4, properties=PROPERTIES) as s:
         plan = await made(s)
         async with s.loaded(dict.fromkeys(TOPICS, PARTITIONS)) as stage:
-            active = await s.active()
-            [begun] = await ran(
-                active, "reassign", "apply", str(plan), "--moves-max", "4", "--throttle", str(RATE), "--yes"
-            )
-            pid = str(begun["pid"])
-            foreign = {"version": 1, "partitions": [{"topic": "two", "partition": 24, "replicas": [1, 3]}]}
-            file = s.w.cluster.folder / "foreign.json"
-            file.write_text(json.dumps(foreign), encoding="utf-8")
-            await s.tool(
-                "kafka-reassign-partitions", "--reassignment-json-file", str(file), "--execute", "--additional"
-            )
-            await eventually(lambda: reached(s, 20), 120.0)
-            await ran(active, "reassign", "cancel", pid, "--roll-back", "--yes")
-            code, out, err = await regent(active, "procedures", "wait", pid, "--timeout", "300", "-o", "json")
-            assert code == 1, (out, err)
-            [ended] = json.loads(out)["items"]
-            assert (ended["state"], ended["error"]) == ("rolledback", "aborted")
-            moves = {(m["topic"], m["partition"]): m for m in await ran(active, "reassign", "show", pid)}
-            assert moves["two", 24]["why"] == "another client reassigned the partition"
-            found = {(t, p): a for t in TOPICS for p, a in (await s.placed(t)).items()}
+            pid = await applied(s, plan)
+            await stock_tool(s, "--execute", {("two", 24): (1, 3)})
+            await at_count(lambda: has_arrived(s, TOPICS, TARGET, 20))
+            await ran(await s.active(), "reassign", "cancel", pid, "--roll-back", "--yes")
+            s.times.note("cancelled", f"{await arrived(s, TOPICS, TARGET)} of {ALL} partitions had moved")
+            await killed(s)
+            with s.times.taken("roll-back, with a kill"):
+                code, ended = await waited(await s.active(), pid)
+            assert (code, ended["state"], ended["error"]) == (1, "rolledback", "aborted")
+            assert (await moves(s, pid))["two", 24]["why"] == "another client reassigned the partition"
+            found = await assignments(s, TOPICS)
             assert found.pop(("two", 24)) == Assignment((1, 3))
-            assert set(found.values()) == {Assignment((1, 2))}
-            assert await throttled(s) == set()
+            assert [*found.values()] == [Assignment(ORIGIN)] * (ALL - 1)
+            await nothing_left(s, TOPICS)
             await s.proven(stage)
+
+
+async def stock_tool(s: System, action: str, targets: dict[Spot, tuple[int, ...]]) -> None:
+    """Reassigns partitions, or cancels their moves, by kafka-reassign-partitions."""
+    file = kafkas_file(s, "foreign.json", targets)
+    options = ["--additional"] if action == "--execute" else []
+    await s.tool("kafka-reassign-partitions", "--reassignment-json-file", str(file), action, *options)
+
+
+async def test_what_the_stock_tool_reassigns_or_cancels_is_superseded_and_never_touched_again(
+    request: pytest.FixtureRequest,
+) -> None:
+    """The tool's cancellation also lifts the plan's throttles."""
+    async with system(request.node.name, brokers=4, properties=PROPERTIES) as s:
+        plan = await made(s)
+        async with s.loaded(dict.fromkeys(TOPICS, PARTITIONS)) as stage:
+            pid = await applied(s, plan)
+            await at_count(lambda: has_arrived(s, TOPICS, TARGET, 5))
+            await ran(await s.active(), "reassign", "resume", pid, "--throttle", "1000")
+            await eventually(lambda: under_way(s, pid), 60.0)
+            begun, queued = await of_status(s, pid, "begun"), await of_status(s, pid, "queued")
+            foreign: dict[Spot, tuple[int, ...]] = {begun[0]: (2, 3), queued[-1]: (2, 4), queued[-2]: (2, 1)}
+            await stock_tool(s, "--execute", foreign)
+            await stock_tool(s, "--cancel", {begun[1]: TARGET})
+            foreign[begun[1]] = ORIGIN
+            await killed(s)
+            await faster(s, pid)
+            code, ended = await waited(await s.active(), pid)
+            assert (code, ended["state"]) == (0, "success")
+            assert ended["result"] == f"{ALL - len(foreign)} done, {len(foreign)} superseded"
+            s.times.note("ended", ended["result"])
+            reasons = {spot: move["why"] for spot, move in (await moves(s, pid)).items() if move["why"]}
+            assert reasons.keys() == foreign.keys()
+            s.times.note("superseded", json.dumps({f"{t}-{p}": why for (t, p), why in sorted(reasons.items())}))
+            wanted = {(topic, p): TARGET for topic in TOPICS for p in range(PARTITIONS)} | foreign
+            await eventually(lambda: are_placed(s, wanted), 60.0)
+            await nothing_left(s, TOPICS)
+            await s.proven(stage)
+
+
+async def of_status(s: System, pid: str, status: str) -> list[Spot]:
+    return [spot for spot, move in (await moves(s, pid)).items() if move["status"] == status]
+
+
+async def under_way(s: System, pid: str) -> bool:
+    return len(await of_status(s, pid, "begun")) >= 2
+
+
+async def are_placed(s: System, wanted: dict[Spot, tuple[int, ...]]) -> bool:
+    assert await assignments(s, TOPICS) == {spot: Assignment(replicas) for spot, replicas in wanted.items()}
+    return True

@@ -1,0 +1,224 @@
+"""A daemon is killed in the middle of each kind of procedure: commands that wait go on, and end with its result.
+
+Two commands wait: the one that began it, beside the daemon that is killed and started again, and another one beside
+the standby that takes over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from cli.demo.process import RegentProcess
+from cli.exit_codes import Exit
+from controller.kinds import drain, reassign
+from controller.term.procedures import KINDS
+from state_machines.model.types import Assignment
+from tests.cluster.scene import regent, succeeds
+from tests.polling import eventually
+from tests.verify.plan_kit import (
+    SMALL_FETCHES,
+    SOON,
+    Spot,
+    arrived,
+    at_count,
+    filled,
+    has_arrived,
+    kafkas_file,
+    nothing_left,
+    ran,
+    throttled,
+    waited,
+)
+from tests.verify.system import System, system
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TOPIC, PARTITIONS = "moved", 12
+HOME, AWAY = (1, 2), (3, 4)
+SLOW, FAST = "100000", "50000000"
+WAITS = ("--wait", "--timeout", "300", "-o", "json")
+LIVE = ("procedures", "list", "--live")
+
+
+class Story(NamedTuple):
+    """How a procedure of a kind begins, is recognized in its middle, goes on after the failover, and ends."""
+
+    kind: str
+    command: Callable[[System], Coroutine[Any, Any, list[str]]]
+    in_the_middle: Callable[[System], Coroutine[Any, Any, bool]]
+    go_on: Callable[[System], Coroutine[Any, Any, None]]
+    code: Exit
+    state: str
+    result: str
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared() -> AsyncIterator[System]:
+    """Runs a cluster with two daemons, with all partitions on brokers 1 and 2."""
+    async with system("waiting callers", 4, properties={**SOON, **SMALL_FETCHES}) as s:
+        await filled(s, [TOPIC], PARTITIONS, HOME)
+        yield s
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def s(shared: System) -> AsyncIterator[System]:
+    """Gives the cluster to a test, and brings everything home after it."""
+    yield shared
+    daemon = await shared.active()
+    await succeeds(daemon, "resume")
+    for live in await ran(daemon, *LIVE):  # of a test that failed
+        await regent(daemon, "procedures", "abort", str(live["pid"]), "--yes")
+        await waited(daemon, str(live["pid"]))
+    await at_count(lambda: at_rest(shared))
+    await succeeds(daemon, "undrain", "1", "2")
+    await ran(daemon, "reassign", "apply", *await plan_to(shared, HOME), "--wait")
+
+
+async def plan_to(s: System, target: tuple[int, ...]) -> list[str]:
+    """Returns the arguments of a plan that moves all partitions."""
+    targets: dict[Spot, tuple[int, ...]] = dict.fromkeys([(TOPIC, p) for p in range(PARTITIONS)], target)
+    return [str(kafkas_file(s, "plan.json", targets)), "--yes"]
+
+
+async def slow_plan(s: System) -> list[str]:
+    return ["reassign", "apply", *await plan_to(s, AWAY), "--moves-max", "4", "--throttle", SLOW]
+
+
+async def slow_drain(_: System) -> list[str]:
+    return ["drain", "2", "--replicas", "--throttle", "40000"]
+
+
+async def paused_drain(s: System) -> list[str]:
+    """Pauses automatic moves: the drain marks its broker, and begins no wave."""
+    await succeeds(await s.active(), "pause")
+    return ["drain", "1"]
+
+
+async def moves_are_under_way(s: System) -> bool:
+    """Returns whether a part of the moves has ended, and a part is under way."""
+    found = [*(await s.placed(TOPIC)).values()]
+    return any(a.moving for a in found) and any(not a.moving and a != Assignment(HOME) for a in found)
+
+
+async def replicas_move(s: System) -> bool:
+    return any(a.moving for a in (await s.placed(TOPIC)).values())
+
+
+async def broker_is_marked(s: System) -> bool:
+    [status] = await ran(await s.active(), "status")
+    return bool(status["drainedBrokers"] == [1])
+
+
+async def plan(s: System) -> str:
+    """Returns the pid of the plan that runs."""
+    [found] = [found for found in await ran(await s.active(), *LIVE) if found["kind"] == reassign.NAME]
+    return str(found["pid"])
+
+
+async def faster(s: System) -> None:
+    await ran(await s.active(), "reassign", "resume", await plan(s), "--throttle", FAST)
+
+
+async def taken_back(s: System) -> None:
+    await ran(await s.active(), "reassign", "cancel", await plan(s), "--roll-back", "--yes")
+
+
+async def resumed(s: System) -> None:
+    await succeeds(await s.active(), "resume")
+
+
+STORIES: Final = {
+    "reassign": Story(
+        reassign.NAME, slow_plan, moves_are_under_way, faster, Exit.DONE, "success", f"{PARTITIONS} done"
+    ),
+    "taken back": Story(reassign.NAME, slow_plan, moves_are_under_way, taken_back, Exit.FAILED, "rolledback", ""),
+    "drain": Story(
+        drain.NAME, paused_drain, broker_is_marked, resumed, Exit.DONE, "success",
+        f"{PARTITIONS} of {PARTITIONS} leaders moved",
+    ),
+    "drain of replicas": Story(
+        drain.NAME, slow_drain, replicas_move, faster, Exit.DONE, "success",
+        f"0 of 0 leaders moved; {PARTITIONS} of {PARTITIONS} replicas moved",
+    ),
+}  # fmt: skip
+
+
+def test_each_kind_has_a_story() -> None:
+    assert {kind.name for kind in KINDS} == {story.kind for story in STORIES.values()}
+
+
+@pytest.mark.seed("S2-1", "S2-4", "S2-12", "S2-13", "S2-33", "S2-34", "S2-37")
+@pytest.mark.parametrize("story", STORIES.values(), ids=STORIES.keys())
+async def test_waiting_commands_return_the_result_although_a_standby_finishes_the_procedure(
+    story: Story, s: System
+) -> None:
+    victim = await s.active()
+    [standby] = [daemon for daemon in s.daemons if daemon is not victim]
+    beginning = asyncio.create_task(ended(victim, *await story.command(s), *WAITS))
+    await at_count(lambda: story.in_the_middle(s))
+    [begun] = [found for found in await ran(victim, *LIVE) if "parent" not in found]
+    following = asyncio.create_task(waited(standby, str(begun["pid"])))
+    await victim.kill()
+    with s.times.taken(f"{story.kind}: kill to another active daemon"):
+        assert await s.active() is standby
+    await victim.boot("standby")
+    assert await story.in_the_middle(s), "nothing is over before it is allowed to go on"
+    assert not beginning.done()
+    assert not following.done()
+    await story.go_on(s)
+    for code, found in await asyncio.gather(beginning, following):
+        assert (code, found["pid"], found["kind"]) == (story.code, begun["pid"], story.kind)
+        assert (found["state"], found["result"]) == (story.state, story.result), found
+    s.times.note(f"{story.kind}: both commands ended", f"{story.state}, exit code {story.code}")
+    await nothing_left(s, [TOPIC])
+
+
+async def ended(daemon: RegentProcess, *command: str) -> tuple[int, dict[str, Any]]:
+    """Runs a command that waits to its end; returns its exit code and the procedure."""
+    code, out, err = await regent(daemon, *command)
+    assert out, (command, code, err)
+    return code, json.loads(out)["items"][0]
+
+
+@pytest.mark.seed("S2-1", "S2-34")
+async def test_a_plan_rests_without_a_throttle_while_a_broker_has_the_role_and_goes_on_when_resumed(
+    s: System,
+) -> None:
+    daemon = await s.active()
+    [begun] = await ran(daemon, *await slow_plan(s))
+    await at_count(lambda: moves_are_under_way(s))
+    out = await succeeds(daemon, "handback", "--yes", "--wait")
+    holder = await s.w.broker_controls()
+    assert f"broker {holder} holds the role" in out
+    assert await throttled(s, [TOPIC]) == set()
+    [resting] = await ran(daemon, "procedures", "show", str(begun["pid"]))
+    assert not resting["ended"]
+    await at_count(lambda: at_rest(s))
+    here = await arrived(s, [TOPIC], AWAY)
+    assert 0 < here < PARTITIONS, "moves under way ended, no further one began"
+    await succeeds(daemon, "takeover", "--yes", "--wait")
+    active = await s.active()
+    await eventually(lambda: status_of(active, begun["pid"]), 30.0)
+    assert await arrived(s, [TOPIC], AWAY) == here
+    await ran(active, "reassign", "resume", str(begun["pid"]), "--throttle", FAST)
+    code, found = await waited(active, str(begun["pid"]))
+    assert (code, found["state"], found["result"]) == (Exit.DONE, "success", f"{PARTITIONS} done")
+    assert await has_arrived(s, [TOPIC], AWAY, PARTITIONS)
+    s.times.note("hand-back in mid-plan", f"{here} of {PARTITIONS} partitions had moved when the plan rested")
+    await nothing_left(s, [TOPIC])
+
+
+async def at_rest(s: System) -> bool:
+    return not await replicas_move(s)
+
+
+async def status_of(daemon: RegentProcess, pid: int) -> bool:
+    """Returns whether the daemon has the procedure, and it goes on."""
+    [found] = await ran(daemon, "procedures", "show", str(pid))
+    return not found["ended"]
