@@ -14,8 +14,10 @@ from metadata_store.kazoo_adapter import KazooZooKeeper
 from state_machines.model.types import Leadership, TopicAssignment
 
 MIN_ISR: Final = "min.insync.replicas"
-PAUSE_S: Final = 0.02
+PAUSE_S: Final = 0.01
 """Pause between two readings of all states."""
+SAME_TOPICS: Final = 20
+"""Readings of states between two readings of topics and their configurations."""
 
 Spot = tuple[str, int]
 
@@ -80,11 +82,10 @@ async def min_isr_watch(connect: str, default: int) -> AsyncIterator[MinIsrWatch
 async def _watched(store: KafkaStore, watch: MinIsrWatch, ended: asyncio.Event) -> None:
     while not ended.is_set():
         topics = [topic for topic in await store.load_topics() if isinstance(topic, TopicAssignment)]
-        configs = await store.load_topic_configs([topic.name for topic in topics])
+        found = await store.load_topic_configs([topic.name for topic in topics])
+        configs = {name: config for name, config in found.items() if isinstance(config, Config)}
         names = [(topic.name, partition) for topic in topics for partition in topic.partitions]
-        states = dict(zip(names, await store.load_states(names), strict=True))
-        watch.judge(
-            {spot: state for spot, state in states.items() if isinstance(state, Leadership)},
-            {name: config for name, config in configs.items() if isinstance(config, Config)},
-        )
-        await asyncio.sleep(PAUSE_S)
+        for _ in range(SAME_TOPICS):
+            states = zip(names, await store.load_states(names), strict=True)
+            watch.judge({spot: state for spot, state in states if isinstance(state, Leadership)}, configs)
+            await asyncio.sleep(PAUSE_S)

@@ -23,7 +23,7 @@ PATIENT = {"zookeeper.session.timeout.ms": 18_000, "replica.lag.time.max.ms": 30
 """Nine brokers share a few cores: one that waits for a core is not taken for dead, nor for one that is behind."""
 HEAP_MB = 200
 RATE = "20000000"
-OLD, NEW = 9, 10
+OLD, NEW = 1, 10
 
 
 def across(partition: int, replicas: int) -> tuple[int, ...]:
