@@ -91,9 +91,10 @@ class StrayMemory:
             for number in found.content.partitions:
                 yield key, TopicPartition(key.topic, number)
 
-    def on(self, brokers: Collection[int]) -> int:
-        """Counts the logs on these brokers."""
-        return sum(len(found.content.partitions) for key, found in self.entries.items() if key.broker in brokers)
+    def on(self, brokers: Collection[int] | None = None) -> int:
+        """Counts the logs on these brokers (None: on all)."""
+        wanted = (found for key, found in self.entries.items() if brokers is None or key.broker in brokers)
+        return sum(len(found.content.partitions) for found in wanted)
 
     def forgotten(self, logs: Iterable[Log]) -> None:
         """Drops what the term noted about logs."""

@@ -80,6 +80,9 @@ class Status(Item):
     reassignments: int | None = Field(None, description="partitions that move to other replicas")
     cordoned_brokers: list[int] | None = Field(None, description="brokers that get no further replica; absent: none")
     drained_brokers: list[int] | None = Field(None, description="brokers that lead last; absent: none")
+    remembered_replicas: int | None = Field(
+        None, description="removed replicas that their brokers have still to stop (regent strays); absent: none"
+    )
     paused: str | None = Field(None, description="why automatic moves stand still, and until when; absent: they go on")
     unacknowledged_partitions: int | None = Field(
         None, description="committed, but not acknowledged by every broker yet"

@@ -124,6 +124,8 @@ def _role(g: Gauges) -> Iterator[Metric]:
     yield gauge("regent_under_min_isr_partitions", "ISR below min.insync.replicas", g.under_min_isr_partitions)
     yield gauge("regent_reassigning_partitions", "Partitions that move", g.reassigning_partitions)
     yield gauge("regent_drained_brokers", "Brokers that are marked as drained", g.drained_brokers)
+    yield gauge("regent_remembered_replicas", "Removed ones that brokers have still to stop", g.remembered_replicas)
+    yield gauge("regent_unstopped_replicas", "Those of them on registered brokers", g.unstopped_replicas)
     yield gauge("regent_moves_paused", "Whether automatic moves are paused (1) by an operator", int(g.paused))
     yield gauge("regent_procedures", "Procedures that have not ended", g.procedures)
     yield gauge("regent_procedures_stuck", "Those with a step that was tried in vain ten times", g.procedures_stuck)

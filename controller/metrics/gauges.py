@@ -62,6 +62,8 @@ class Gauges:
     preferred_replica_imbalance: int = 0
     reassigning_partitions: int = 0
     drained_brokers: int = 0
+    remembered_replicas: int = 0
+    unstopped_replicas: int = 0
     paused: bool = False
     procedures: int = 0
     procedures_stuck: int = 0

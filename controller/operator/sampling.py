@@ -112,6 +112,8 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
         preferred_replica_imbalance=imbalance(counts, deletions),
         reassigning_partitions=len(cluster.reassigning),
         drained_brokers=len(cluster.drained),
+        remembered_replicas=term.controller.strays.on(),
+        unstopped_replicas=term.controller.strays.on(cluster.brokers),
         paused=term.controller.pause is not None,
         topics=len(cluster.topic_index),
         partitions=partitions_of(cluster),

@@ -96,6 +96,7 @@ def _numbers(daemon: Daemon, term: Term | None, cluster: Cluster, reader: Status
         "reassignments": len(cluster.reassigning),
         "cordoned_brokers": (sorted(term.controller.cordoned) if term is not None else None) or None,
         "drained_brokers": sorted(cluster.drained) or None,
+        "remembered_replicas": (term.controller.strays.on() if term is not None else 0) or None,
         "paused": pause_sentence(term.controller.pause) if term is not None else None,
         "unacknowledged_partitions": sum(lag.partitions for lag in lags.values()),
         "propagation_age_s_max": max((lag.oldest_s for lag in lags.values()), default=0.0),

@@ -42,7 +42,7 @@ BUSY = Gauges(
     controller_state=111, offline_partitions=112, under_replicated_partitions=113, under_min_isr_partitions=114,
     procedures=124, procedures_stuck=125, procedures_unusable=126, procedures_stand_still=True,
     preferred_replica_imbalance=115, reassigning_partitions=116, drained_brokers=127, topics=117, partitions=118,
-    paused=True, topics_to_delete=119,
+    paused=True, remembered_replicas=128, unstopped_replicas=129, topics_to_delete=119,
     replicas_to_delete=120, topics_ineligible_to_delete=121, replicas_ineligible_to_delete=122, active_brokers=123,
     brokers={1: BrokerGauges(queued=20, age_s=0.5, unacknowledged_partitions=8), 2: BrokerGauges(queued=13)},
 )  # fmt: skip
@@ -53,7 +53,7 @@ GAUGES = {
     "regent_ibp_mismatch_brokers": 107, "regent_outranking_brokers": 108, "regent_malformed_znodes": 109,
     "regent_log_lines_dropped_total": 110, "regent_under_replicated_partitions": 113,
     "regent_under_min_isr_partitions": 114, "regent_reassigning_partitions": 116, "regent_drained_brokers": 127,
-    "regent_moves_paused": 1,
+    "regent_moves_paused": 1, "regent_remembered_replicas": 128, "regent_unstopped_replicas": 129,
     "regent_zookeeper_connected": 1,
     "regent_procedures": 124, "regent_procedures_stuck": 125, "regent_procedures_unusable": 126,
     "regent_procedures_stand_still": 1,
@@ -156,7 +156,7 @@ def test_a_histogram_counts_durations_in_seconds_up_to_each_bound(name: str) -> 
 
 def test_own_names_end_in_base_units() -> None:
     units = re.compile(
-        r"_(seconds|ratio|held|wanted|bytes|total|info|partitions|brokers|znodes|size|epoch|connected|failing|role|shown"
+        r"_(seconds|ratio|held|wanted|bytes|total|info|partitions|replicas|brokers|znodes|size|epoch|connected|failing|role|shown"
         r"|moves_paused|procedures|procedures_stand_still|procedures_stuck|procedures_unusable)"
     )
     assert all(units.search(name) for name in scrape(Counters(), View(BUSY)) if name.startswith("regent_"))

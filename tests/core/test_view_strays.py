@@ -292,6 +292,11 @@ async def test_remembered_replicas_are_listed_with_their_brokers_state(tmp_path:
             (9, 4, False),
         ]
         assert found.remembered_total == 4
+        assert (view.gauges().remembered_replicas, view.gauges().unstopped_replicas) == (4, 2)
+        assert view.status().remembered_replicas == 4
+        daemon.term.controller.strays.entries = {}
+        assert view.status().remembered_replicas is None
+        daemon.term.controller.strays.entries = entries
         assert [one.broker for one in (await view.strays.listed((2,))).remembered] == [2, 2]
 
 
