@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cli.commands import procedures_log
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.progress import POLL_S, ProgressLine
@@ -33,6 +34,7 @@ def register(app: typer.Typer) -> None:
     command(named, examples=("regent procedures wait 12 --timeout 3600",))(wait)
     command(named, examples=("regent procedures abort 12 --yes",))(abort)
     command(named, examples=("regent procedures bypass 12 --yes",))(bypass)
+    procedures_log.register(named)
     command(app, panel=Panel.LOOK, examples=("regent locks", "regent locks -o json"))(locks)
 
 

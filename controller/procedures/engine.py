@@ -21,6 +21,7 @@ from controller.procedures.stepping import Stepping
 from controller.procedures.steps import Steps
 from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.procedures.entity_queue import Entry
+from state_machines.procedures.faults import Unusable
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.recovery import load
 
@@ -131,9 +132,10 @@ class Engine(Generic[Env]):
     async def load(self) -> None:
         """Reads the store, restores locks, and queues what goes on: the first call. Raises ``StoreFailed``."""
         stored = await self._store.load()
-        found = load(stored.records, self._kinds.unfit)
+        unreadable = {one.pid: Unusable(one.fault, one.why) for one in stored.damaged}
+        found = load(stored.records, self._kinds.unfit, unreadable)
         conflicts = self._running.restore(found)
-        self._intake.unusable = {**found.unusable, **conflicts, **{one.pid: one.why for one in stored.damaged}}
+        self._intake.unusable = {**{pid: one.why for pid, one in found.unusable.items()}, **conflicts}
         self._pids.begin_after(stored.last_pid)
         self._running.waiting.arm(self._results.next_ms)
         self._wanted()

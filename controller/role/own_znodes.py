@@ -12,6 +12,7 @@
 | /regent/cordons | persistent | brokers that get no further replica (``nodes.cordon_node``) |
 | /regent/pause | persistent | automatic moves stand still (``nodes.pause_node``) |
 | /regent/procedures | persistent | the highest pid of a procedure; a child for each record (``records.zookeeper``) |
+| /regent/procedures_quarantine | persistent | records that a repair moved aside (``records.zookeeper_offline``) |
 | /regent/endpoints/ID | ephemeral | address of a daemon's admin endpoint (``nodes.endpoint_znode``) |
 """
 
@@ -33,6 +34,8 @@ ROLE: Final = f"{ROOT}/role"
 DAEMONS: Final = f"{ROOT}/daemons"
 LOCKS: Final = f"{ROOT}/locks"
 PROCEDURES: Final = f"{ROOT}/procedures"
+QUARANTINE: Final = f"{ROOT}/procedures_quarantine"
+"""Records that no daemon can use, where an operator had them moved there."""
 ROLLBACK: Final = f"{ROOT}/rollback"
 """State before the last take-over, for a hand-back by a daemon on another machine."""
 BROKER_SETTINGS: Final = f"{ROOT}/broker_settings"

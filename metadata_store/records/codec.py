@@ -1,12 +1,21 @@
-"""Encodes and decodes a stored record: its JSON, and a checksum of that."""
+"""Encodes and decodes a stored record: its JSON, and a checksum of that, beside it or as its last line."""
 
 from __future__ import annotations
 
 import zlib
+from typing import Final
 
 import msgspec
 
-from state_machines.procedures.record import VERSION, Record
+from state_machines.procedures.faults import Fault, newer
+from state_machines.procedures.record import VERSION, Caller, Record
+
+SEAL_DIGITS: Final = 8
+"""Hexadecimal digits of a checksum that is stored as the last line of a body."""
+
+DIFFERS: Final = "its checksum differs"
+NO_CRC: Final = -1
+"""Stands for a checksum that is no number."""
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Record)
@@ -16,11 +25,21 @@ class _Head(msgspec.Struct):
     version: int = VERSION
 
 
+class _Signed(msgspec.Struct):
+    caller: Caller = Caller()
+
+
 _head = msgspec.json.Decoder(_Head)
+_signed = msgspec.json.Decoder(_Signed)
 
 
 class Unreadable(Exception):
-    """The bytes are no record that this version reads; the text says why."""
+    """The bytes are no record that this version reads; the text says why. ``caller``: as far as it can be read."""
+
+    def __init__(self, fault: Fault, why: str, caller: Caller | None = None) -> None:
+        super().__init__(why)
+        self.fault = fault
+        self.caller = caller or Caller()
 
 
 def encode(record: Record) -> bytes:
@@ -33,29 +52,56 @@ def checksum(body: bytes) -> int:
     return zlib.crc32(body)
 
 
+def sealed(record: Record) -> bytes:
+    """Encodes a record with its checksum as the last line, for a store without a place of its own for that."""
+    body = encode(record)
+    return b"%b\n%08x" % (body, checksum(body))
+
+
+def unsealed(pid: int, data: bytes) -> Record:
+    """Decodes a record that :func:`sealed` made; one without a checksum, too: operators may write records by hand."""
+    body, newline, seal = data.rpartition(b"\n")
+    if not newline:
+        return decode(pid, data)
+    if len(seal) < SEAL_DIGITS:
+        raise _unreadable(body, "its checksum is truncated", damaged=False)
+    try:
+        crc = int(seal, 16)
+    except ValueError:
+        crc = NO_CRC
+    return decode(pid, body, crc)
+
+
 def decode(pid: int, body: bytes, crc: int | None = None) -> Record:
     """Decodes a record; raises :class:`Unreadable` where it is damaged, of another pid, or of a newer version."""
-    if crc is not None and checksum(body) != crc:
-        raise Unreadable("its checksum differs")
     try:
         record = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unreadable(_cause(body, error)) from error
+        raise _unreadable(body, str(error), damaged=crc is not None and checksum(body) != crc) from error
     if record.version > VERSION:
-        raise Unreadable(_newer(record.version))
+        raise _newer(record.version, record.caller)
+    if crc is not None and checksum(body) != crc:
+        raise Unreadable(Fault.CORRUPT, DIFFERS)
     if record.pid != pid:
-        raise Unreadable(f"it is the record of pid {record.pid}")
+        raise Unreadable(Fault.OTHER_PID, f"it is the record of pid {record.pid}", record.caller)
     return record
 
 
-def _cause(body: bytes, error: Exception) -> str:
-    """Returns why a body cannot be decoded: its newer format, or else the decoder's error."""
+def _unreadable(body: bytes, why: str, *, damaged: bool) -> Unreadable:
+    """Returns what is wrong with a body that cannot be decoded. A newer one is understood as far as its caller."""
     try:
         version = _head.decode(body).version
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return str(error)
-    return _newer(version) if version > VERSION else str(error)
+        version = VERSION
+    if version <= VERSION:
+        fault = Fault.TRUNCATED if "truncated" in why else Fault.CORRUPT
+        return Unreadable(fault, DIFFERS if damaged and fault is Fault.CORRUPT else why)
+    try:
+        caller = _signed.decode(body).caller
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        caller = Caller()
+    return _newer(version, caller)
 
 
-def _newer(version: int) -> str:
-    return f"format {version} is newer than this daemon's ({VERSION}): upgrade the daemon"
+def _newer(version: int, caller: Caller) -> Unreadable:
+    return Unreadable(*newer(version, VERSION), caller)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from state_machines.procedures.record import Record
+from state_machines.procedures.faults import Fault
+from state_machines.procedures.record import Caller, Record
 
 
 class StoreFailed(Exception):
@@ -17,10 +18,12 @@ class Fenced(StoreFailed):
 
 
 class Damaged(NamedTuple):
-    """A record that cannot be read: left as it is in the store, and reported."""
+    """A record that cannot be read: left as it is in the store, and reported. ``caller``: as far as it can be read."""
 
     pid: int
     why: str
+    fault: Fault = Fault.CORRUPT
+    caller: Caller = Caller()
 
 
 class Stored(NamedTuple):

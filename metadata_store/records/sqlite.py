@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import msgspec
 
-from metadata_store.records import codec
-from metadata_store.records.port import Damaged, Fenced, Stored, StoreFailed
+from metadata_store.records import codec, file_lock, sqlite_rows
+from metadata_store.records.port import Fenced, Stored, StoreFailed
 from state_machines.procedures.record import Record
 
 GROUP_MAX: Final = 2_000
@@ -90,7 +90,7 @@ class SqliteRecords:
 
     async def load(self) -> Stored:
         """Reads everything, ordered by pid."""
-        found: Stored = await self._call(_load)
+        found: Stored = await self._call(sqlite_rows.load)
         return found
 
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
@@ -147,6 +147,7 @@ class SqliteRecords:
 
     def _run(self) -> None:
         db: sqlite3.Connection | None = None
+        lock: int | None = None
         failed: StoreFailed | None = None
         while not self._closing or self._tasks:
             self._gate.acquire()
@@ -156,6 +157,7 @@ class SqliteRecords:
                 try:
                     if failed is None:
                         db = db or _connect(self._path)
+                        lock = file_lock.shared(self._path) if lock is None else lock
                         results = self._do(db, group)
                 except StoreFailed as error:
                     failed = error
@@ -165,6 +167,8 @@ class SqliteRecords:
                     self._loop.call_soon_threadsafe(self._settle, group, results, failed)
         if db is not None:
             db.close()
+        if lock is not None:
+            file_lock.release(lock)
 
     def _group(self) -> list[_Task]:
         """Takes the writes that wait one behind the other; a call is alone."""
@@ -198,8 +202,9 @@ class SqliteRecords:
 
     def _reserve(self, db: sqlite3.Connection, count: int) -> int:
         self._check(db)
-        [last] = db.execute("UPDATE fence SET last_pid = last_pid + ? RETURNING last_pid", (count,)).fetchone()
-        return int(last) - count + 1
+        first = sqlite_rows.last_pid(db) + 1
+        db.execute("UPDATE fence SET last_pid = ?", (first + count - 1,))
+        return first
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -246,18 +251,6 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
-
-
-def _load(db: sqlite3.Connection) -> Stored:
-    records: list[Record] = []
-    damaged: list[Damaged] = []
-    for pid, crc, body in db.execute("SELECT pid, crc, body FROM record ORDER BY pid"):
-        try:
-            records.append(codec.decode(pid, body, crc))
-        except codec.Unreadable as error:
-            damaged.append(Damaged(pid, str(error)))
-    [last_pid] = db.execute("SELECT last_pid FROM fence").fetchone()
-    return Stored(records, damaged, last_pid)
 
 
 def _remedy(error: Exception) -> str:

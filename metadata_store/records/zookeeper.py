@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, submit
@@ -19,12 +19,10 @@ from metadata_store.fencing.outcome import Fence
 from metadata_store.fencing.outcome import Fenced as FencedWrite
 from metadata_store.fencing.sizes import write_bytes
 from metadata_store.port import ANY_VERSION, WRITE_BYTES_MAX, Create, Delete, Node, Op, SetData, ZooKeeper
-from metadata_store.records import codec
-from metadata_store.records.port import Damaged, Fenced, Stored, StoreFailed
+from metadata_store.records import codec, znodes
+from metadata_store.records.found import damaged
+from metadata_store.records.port import Fenced, Stored, StoreFailed
 from state_machines.procedures.record import Record
-
-NAME_DIGITS: Final = 10
-"""Digits of a pid in the name of its znode: names are in the order of pids."""
 
 
 class _Pending(NamedTuple):
@@ -98,7 +96,7 @@ class ZooKeeperRecords:
         """
         ops: list[Op] = []
         for record in puts:
-            path, body = self.path(record.pid), codec.encode(record)
+            path, body = self.path(record.pid), codec.sealed(record)
             ops.append(SetData(path, body, ANY_VERSION) if record.pid in self._there else Create(path, body))
         ops += [Delete(self.path(pid), ANY_VERSION) for pid in deletes if pid in self._there]
         return ops
@@ -124,11 +122,11 @@ class ZooKeeperRecords:
         await self.find_out(record.pid for record in puts)
         found = await self._zk.read_many([self.path(record.pid) for record in puts])
         bodies = [node.data if isinstance(node, Node) else None for node in found]
-        return bodies == [codec.encode(record) for record in puts]
+        return bodies == [codec.sealed(record) for record in puts]
 
     def path(self, pid: int) -> str:
         """Returns the znode of a record."""
-        return f"{self._root}/{pid:0{NAME_DIGITS}}"
+        return f"{self._root}/{pid:0{znodes.NAME_DIGITS}}"
 
     # -- how it works
 
@@ -150,28 +148,17 @@ class ZooKeeperRecords:
 
     async def _read(self) -> Stored:
         self._there.clear()
-        node = await self._zk.get(self._root)
-        listed = await self._zk.children(self._root)
-        self._has_root = node is not None and listed is not None
-        if node is None or listed is None:
+        found = await znodes.children(self._zk, self._root)
+        self._has_root = found is not None
+        if found is None:
             return Stored((), (), self._last_pid)
-        names = sorted(listed[0])
-        records: list[Record] = []
-        damaged: list[Damaged] = []
-        for name, found in zip(names, await self._zk.read_many([f"{self._root}/{n}" for n in names]), strict=True):
-            pid = int(name) if name.isascii() and name.isdigit() and len(name) == NAME_DIGITS else 0
-            try:
-                if not isinstance(found, Node):
-                    raise codec.Unreadable(f"it cannot be read ({found.name}): check its ACL")
-                records.append(codec.decode(pid, found.data or b""))
-            except codec.Unreadable as error:
-                damaged.append(Damaged(pid, str(error)))
-            self._there.add(pid)
-        data = (node.data or b"").decode("ascii", "replace")
-        if not data.isdigit():
+        self._there.update(one.pid for one in found.entries)
+        if found.last_pid is None:
+            data = found.data.decode("ascii", "replace")
             raise StoreFailed(f"{self._root} holds {data!r} and no number: write the highest pid that was ever used")
-        self._last_pid = max([int(data), *self._there])
-        return Stored(records, damaged, self._last_pid)
+        self._last_pid = found.last_pid
+        records = [one.record for one in found.entries if one.record is not None]
+        return Stored(records, damaged(found.entries), found.last_pid)
 
     async def _write_pending(self) -> None:
         try:

@@ -122,13 +122,14 @@ class Procedures:
                 return self.submitted(_stepped(old, step, data))
             case Children(children, step, data):
                 family = tuple(replace(one, parent=pid, ancestors=(pid, *old.ancestors)) for one in children)
-                waiting = replace(_stepped(old, step, data), state=State.WAITING)
+                born = tuple(one.pid for one in children)
+                waiting = replace(_stepped(old, step, data), state=State.WAITING, born=born)
                 return Change(puts=(waiting, *family), ready=tuple(one.pid for one in family))
             case Wait(until_ms, data, durable):
                 waiting = replace(_onwards(old, data), deadline_ms=until_ms, state=State.WAITING_TIMEOUT)
                 return Change(puts=(waiting,) if durable else (), later=(pid,))
             case Done(result):
-                ended = replace(old, done=(*old.done, old.step), state=State.SUCCESS, result=result, error="")
+                ended = replace(old, done=(*old.done, old.step), born=(), state=State.SUCCESS, result=result, error="")
                 return self._ended(ended)
             case Failed(error):
                 return self._failed(old, error)
@@ -145,7 +146,7 @@ class Procedures:
         if isinstance(outcome, Wait):
             waiting = replace(_onwards(old, outcome.data), deadline_ms=outcome.until_ms, error=old.error)
             return Change(puts=(waiting,) if outcome.durable else (), later=(pid,))
-        left = replace(old, done=old.done[:-1], attempts=0)
+        left = replace(old, done=old.done[:-1], born=(), attempts=0)
         return self.submitted(left) if left.done else self._ended(replace(left, state=State.ROLLEDBACK))
 
     def aborted(self, pid: int, now_ms: int) -> Change | None:
@@ -222,7 +223,7 @@ def _onwards(record: Record, data: bytes) -> Record:
 
 
 def _stepped(record: Record, step: int, data: bytes) -> Record:
-    return replace(record, step=step, data=data, done=(*record.done, record.step), attempts=0, error="")
+    return replace(record, step=step, data=data, done=(*record.done, record.step), born=(), attempts=0, error="")
 
 
 def _undoing(record: Record) -> Change:

@@ -27,6 +27,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     ``kind``: name of its class. ``step``: the next one; ``done``: the executed ones, the latest last. ``data``: the
     kind's own message. ``attempts``: of the present step, in vain. ``deadline_ms``: time of the next attempt, 0
     without; ``expires_ms``: time at which the procedure fails, 0 without. ``locked``: it keeps its locks between steps.
+    ``born``: the children of the step before, so that a child that cannot be read is missed.
     ``aborted``: an abort was requested. ``bypassed``: it does nothing more. ``error``: cause of a failure or retry.
     """
 
@@ -44,6 +45,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     deadline_ms: int = 0
     expires_ms: int = 0
     locked: bool = False
+    born: tuple[int, ...] = ()
     aborted: bool = False
     bypassed: bool = False
     error: str = ""

@@ -32,16 +32,16 @@ class MemoryRecords:
         damaged: list[Damaged] = []
         for pid, body in sorted(self._disk.bodies.items()):
             try:
-                records.append(codec.decode(pid, body))
+                records.append(codec.unsealed(pid, body))
             except codec.Unreadable as error:
-                damaged.append(Damaged(pid, str(error)))
+                damaged.append(Damaged(pid, str(error), error.fault, error.caller))
         self._disk.last_pid = max(self._disk.last_pid, *self._disk.bodies, 0)
         return Stored(records, damaged, self._disk.last_pid)
 
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
         """Writes all or nothing."""
         self._check()
-        self._disk.bodies.update((record.pid, codec.encode(record)) for record in puts)
+        self._disk.bodies.update((record.pid, codec.sealed(record)) for record in puts)
         for pid in deletes:
             self._disk.bodies.pop(pid, None)
 

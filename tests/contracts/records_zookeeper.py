@@ -13,13 +13,17 @@ from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
 from metadata_store.port import ANY_VERSION, ConnectionState, Create, SetData
+from metadata_store.records import zookeeper_offline
+from metadata_store.records.found import Content, Found
 from metadata_store.records.port import Damaged, Fenced, StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
+from state_machines.procedures.faults import Fault
 from tests.contracts.records import RecordsContract, Stores, record
 from tests.contracts.support import Backend, Session, session
 from tests.polling import eventually
 
 ROOT = "/regent/procedures"
+QUARANTINE = "/regent/procedures_quarantine"
 
 
 async def opened(s: Session) -> ZooKeeperRecords:
@@ -127,7 +131,8 @@ class ZooKeeperRecordsContract(RecordsContract):
             found = await store.load()
             assert list(found.records) == [record(2)]
             assert [one.pid for one in found.damaged] == [1, 3, 0]
-            assert found.damaged[1] == Damaged(3, "format 9 is newer than this daemon's (1): upgrade the daemon")
+            newer = "format 9 is newer than this daemon's (1): upgrade the daemon"
+            assert found.damaged[1] == Damaged(3, newer, Fault.NEWER)
             assert await s.names(ROOT) == ["0000000001", "0000000002", "0000000003", "notes"]
 
     @pytest.mark.parametrize("data", [b"", b"many", b"-1"])
@@ -145,3 +150,38 @@ class ZooKeeperRecordsContract(RecordsContract):
             await store.load()
             with pytest.raises(StoreFailed, match="the write of pid 7 has more than 1000000 bytes"):
                 await store.write([record(7, data=bytes(1_000_000))])
+
+
+class ZooKeeperShelf:
+    """A store in ZooKeeper, for :class:`tests.contracts.records_damaged.DamagedContract`."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[ZooKeeperRecords]:
+        async with session(self._backend) as s:
+            store = await opened(s)
+            yield store
+            await store.close()
+
+    async def body(self, pid: int) -> bytes:
+        async with session(self._backend) as s:
+            return await s.data(f"{ROOT}/{pid:010}") or b""
+
+    async def overwrite(self, pid: int, body: bytes) -> None:
+        async with session(self._backend) as s:
+            await s.zk.set(f"{ROOT}/{pid:010}", body, ANY_VERSION)
+
+    async def content(self) -> Content:
+        async with session(self._backend) as s:
+            await s.zk.sync()
+            return await zookeeper_offline.read(s.zk, ROOT)
+
+    async def move_aside(self, content: Content, entries: list[Found]) -> None:
+        async with session(self._backend) as s:
+            await zookeeper_offline.move_aside(s.zk, QUARANTINE, content, entries)
+
+    async def quarantined(self) -> list[bytes]:
+        async with session(self._backend) as s:
+            return [await s.data(f"{QUARANTINE}/{name}") or b"" for name in await s.names(QUARANTINE)]

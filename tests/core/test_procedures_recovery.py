@@ -92,7 +92,7 @@ def test_a_record_that_cannot_be_used_takes_its_family_along_and_no_other(
     records: list[Record], pid: int, why: str
 ) -> None:
     found = loaded(*records, record(90), record(91, State.RUNNABLE, 90))
-    assert found.unusable[pid] == why
+    assert found.unusable[pid].why == why
     assert found.records.keys() == {90, 91}
     for other in {one.pid for one in records} - {pid}:
         assert other in found.unusable

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from metadata_store.records.codec import checksum
-from metadata_store.records.port import Damaged, Fenced, StoreFailed
+from metadata_store.records.port import Fenced, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.record import VERSION
 from tests.contracts.records import RecordsContract, Stores, record
@@ -46,7 +46,8 @@ async def test_a_daemon_that_opens_the_file_fences_the_one_before(tmp_path: Path
 @pytest.mark.parametrize(
     ("column", "value", "why"),
     [
-        ("body", b'{"pid":1', "its checksum differs"),
+        ("body", b'{"pid":1', "Input data was truncated"),
+        ("body", b'{"pid":1}', "its checksum differs"),
         ("crc", 1, "its checksum differs"),
         ("pid", 9, "it is the record of pid 1"),
     ],
@@ -59,7 +60,7 @@ async def test_a_damaged_record_is_reported_and_stays(tmp_path: Path, column: st
     async with store(tmp_path) as s:
         found = await s.load()
         assert found.records == [record(2)]
-        assert found.damaged == [Damaged(9 if column == "pid" else 1, why)]
+        assert [(one.pid, one.why) for one in found.damaged] == [(9 if column == "pid" else 1, why)]
         await s.write([record(3)])
     async with store(tmp_path) as s:
         assert len((await s.load()).damaged) == 1
@@ -82,7 +83,7 @@ async def test_a_newer_or_truncated_record_says_what_it_is(tmp_path: Path, body:
     with sqlite3.connect(tmp_path / "records.db") as db:
         db.execute("UPDATE record SET body = ?, crc = ?", (body, checksum(body)))
     async with store(tmp_path) as s:
-        assert (await s.load()).damaged == [Damaged(1, why)]
+        assert [(one.pid, one.why) for one in (await s.load()).damaged] == [(1, why)]
 
 
 async def test_a_file_that_is_no_store_is_refused_with_a_remedy(tmp_path: Path) -> None:
@@ -115,11 +116,22 @@ async def test_a_store_that_was_closed_takes_no_write(tmp_path: Path) -> None:
         await s.write([record(2)])
 
 
-async def test_a_row_of_another_type_ends_the_load_and_no_caller_waits_for_ever(tmp_path: Path) -> None:
+async def test_a_row_of_another_type_is_reported_and_the_others_are_loaded(tmp_path: Path) -> None:
     async with store(tmp_path) as s:
-        await s.write([record(1)])
+        await s.write([record(1), record(2)])
     with sqlite3.connect(tmp_path / "records.db") as db:
-        db.execute("UPDATE record SET body = 'text'")
+        db.execute("UPDATE record SET body = 'text' WHERE pid = 1")
     async with store(tmp_path) as s:
-        with pytest.raises(StoreFailed, match="check the file, its folder and the disk"):
-            await s.load()
+        found = await s.load()
+        assert (list(found.records), [one.pid for one in found.damaged]) == ([record(2)], [1])
+
+
+async def test_a_mark_that_fell_behind_never_gives_a_pid_again(tmp_path: Path) -> None:
+    async with store(tmp_path) as s:
+        await s.write([record(7)])
+    with sqlite3.connect(tmp_path / "records.db") as db:
+        db.execute("UPDATE fence SET last_pid = NULL")
+    async with store(tmp_path) as s:
+        assert (await s.load()).last_pid == 7
+        assert await s.reserve(2) == 8
+        assert await s.reserve(1) == 10

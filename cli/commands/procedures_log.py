@@ -1,0 +1,102 @@
+"""Adds regent procedures log: prints a store of procedures without a daemon, and repairs it on request."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cli.exit_codes import Exit, Failure
+from cli.session import Session, command, confirmed
+
+if TYPE_CHECKING:
+    from cli.procedure_log import Judged
+
+ZOOKEEPER: Final = "zookeeper"
+EXAMPLES: Final = (
+    "regent procedures log zookeeper",
+    "regent procedures log /var/lib/regent/procedures.db --live -o json",
+    "regent procedures log zookeeper --repair --dry-run",
+    'regent procedures log zookeeper --repair --yes --reason "disk of zk-2 was broken"',
+)
+
+
+def register(named: typer.Typer) -> None:
+    """Adds the command to the group of procedures."""
+    command(named, examples=EXAMPLES)(log)
+
+
+def log(
+    session: Session,
+    store: Annotated[str, typer.Argument(help="File of a SQLite store, or 'zookeeper': the ensemble of the settings.")],
+    pid: Annotated[int | None, typer.Option("--pid", min=0, help="This procedure alone.")] = None,
+    live: Annotated[bool, typer.Option("--live", help="Without results.")] = False,
+    repair: Annotated[bool, typer.Option("--repair", help="Move aside what no daemon can use.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what a repair would move.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Repair without a question.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="The reason of a repair; kept with what it moves.")] = "",
+    copy: Annotated[Path | None, typer.Option("--copy", help="New file for a copy of what a repair moves.")] = None,
+) -> None:
+    """Print a store without a daemon, damaged records included: exit code 1 if there are any."""
+    from cli import procedure_log
+
+    path = None if store == ZOOKEEPER else Path(store)
+    if path is None:
+        found = asyncio.run(procedure_log.read_zookeeper(session.settings().settings))
+    else:
+        found = procedure_log.read_file(path)
+    if repair:
+        _repair(session, path, found, reason, copy, yes=yes, dry_run=dry_run)
+        return
+    session.output.listing("ProcedureRecord", procedure_log.items(found, pid, live=live))
+    _summarize(session, found)
+
+
+def _summarize(session: Session, found: Judged) -> None:
+    for fault in found.content.faults:
+        session.output.message(fault, style="yellow")
+    counts = Counter(str(one.fault) for one in found.unusable.values())
+    if not counts:
+        return
+    text = ", ".join(f"{count} {fault}" for fault, count in sorted(counts.items()))
+    session.output.message(f"{len(found.unusable)} of {len(found.content.entries)} records stand still: {text}", "red")
+    if found.aside:
+        session.output.message(f"Remedy: no daemon can use {len(found.aside)} of them: see --repair --dry-run")
+    raise typer.Exit(Exit.FAILED)
+
+
+def _repair(
+    session: Session,
+    path: Path | None,
+    found: Judged,
+    reason: str,
+    copy: Path | None,
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    from cli import procedure_log
+
+    if not found.aside:
+        session.output.message("nothing to repair: no record is beyond use by any daemon")
+        return
+    moved = found._replace(content=found.content._replace(entries=found.aside))
+    session.output.listing("ProcedureRecord", procedure_log.items(moved, None, live=False))
+    if dry_run:
+        session.output.message(f"{len(found.aside)} records would be moved aside")
+        return
+    if not reason:
+        raise Failure(Exit.USAGE, "a repair needs a reason", "give --reason: it is kept with what is moved")
+    question = f"Move {len(found.aside)} records aside? What they have left half done is yours to make good."
+    confirmed(yes, question)
+    file = copy or Path(f"procedures-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}.jsonl")
+    procedure_log.copied(found.aside, found.unusable, file, reason)
+    if path is None:
+        asyncio.run(procedure_log.repair_zookeeper(session.settings().settings, found))
+    else:
+        procedure_log.repair_file(path, found, reason)
+    session.output.message(f"{len(found.aside)} records moved aside; a copy is in {file}", style="green")

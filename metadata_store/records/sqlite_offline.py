@@ -1,0 +1,91 @@
+"""Reads a SQLite store without a daemon, and moves records that no daemon can use into a table of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from metadata_store.records import file_lock, sqlite_rows
+from metadata_store.records.found import Content, Found
+from metadata_store.records.port import StoreFailed
+
+COLUMNS: Final = "pid INTEGER, crc, body, fault TEXT, why TEXT, reason TEXT, moved_ms INTEGER"
+
+
+def read(path: Path) -> Content:
+    """Reads all of a store, and changes nothing; raises :class:`StoreFailed` where the file is none."""
+    with _opened(path, "ro") as db:
+        entries, trouble = sqlite_rows.salvaged(db)
+        faults = [trouble] if trouble else []
+        try:
+            [epoch, mark] = db.execute("SELECT epoch, last_pid FROM fence").fetchone()
+        except (sqlite3.Error, TypeError) as error:
+            return Content(entries, max([one.pid for one in entries], default=0), 0, [*faults, f"no fence: {error}"])
+    highest = max([one.pid for one in entries], default=0)
+    if not isinstance(mark, int) or mark < highest:
+        faults.append(f"the mark of reserved pids is {mark}, and pid {highest} is in use: a daemon goes on from that")
+    return Content(entries, max(mark if isinstance(mark, int) else 0, highest), int(epoch or 0), faults)
+
+
+def move_aside(path: Path, entries: Sequence[Found], reason: str, now_ms: int) -> None:
+    """Moves rows into the table ``quarantine`` in one transaction, and fences daemons that began before it.
+
+    Raises :class:`StoreFailed`, also where a daemon has the store open, or a row has changed since it was read.
+    """
+    try:
+        lock = file_lock.alone(path)
+    except (OSError, file_lock.Locked) as error:
+        raise StoreFailed(f"{error}: stop the daemon that has {path} open, then try again") from error
+    try:
+        with _opened(path, "rw") as db:
+            db.execute("BEGIN IMMEDIATE")
+            db.execute(f"CREATE TABLE IF NOT EXISTS quarantine ({COLUMNS})")
+            db.execute("UPDATE fence SET epoch = epoch + 1")
+            for one in entries:
+                _move(db, path, one, reason, now_ms)
+            db.execute("COMMIT")
+    finally:
+        file_lock.release(lock)
+
+
+def _move(db: sqlite3.Connection, path: Path, one: Found, reason: str, now_ms: int) -> None:
+    row = db.execute("SELECT pid, crc, body FROM record WHERE pid = ?", (one.pid,)).fetchone()
+    if row is None or sqlite_rows.entry(*row).body != one.body:
+        raise StoreFailed(f"{path}: pid {one.pid} has changed since it was read: nothing was moved, try again")
+    fault, why = one.unusable or ("", "")
+    db.execute("INSERT INTO quarantine VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, str(fault), why, reason, now_ms))
+    db.execute("DELETE FROM record WHERE pid = ?", (one.pid,))
+
+
+@contextlib.contextmanager
+def _opened(path: Path, mode: str) -> Iterator[sqlite3.Connection]:
+    """Opens an existing file; a folder that this user cannot write is no obstacle to reading."""
+    if not path.is_file():
+        raise StoreFailed(f"{path} is no file: name the file of a SQLite store, or 'zookeeper'")
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    db: sqlite3.Connection | None = None
+    try:
+        db = sqlite3.connect(uri, uri=True, isolation_level=None)
+        if mode == "ro":
+            db = _readable(db, path, uri)
+        yield db
+    except sqlite3.Error as error:
+        raise StoreFailed(f"{path}: {error}: is it the file of a SQLite store, and may this user read it?") from error
+    finally:
+        if db is not None:
+            db.close()
+
+
+def _readable(db: sqlite3.Connection, path: Path, uri: str) -> sqlite3.Connection:
+    """Returns a connection that reads; where SQLite may not write, a file without a log beside it is taken as it is."""
+    try:
+        db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        if path.with_name(f"{path.name}-wal").exists():
+            raise
+        db.close()
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
+    return db
