@@ -47,6 +47,7 @@ class EventKind(StrEnum):
     ALTER_PARTITION = "alter_partition"
     CONTROLLED_SHUTDOWN = "controlled_shutdown"
     UNDO_SHUTDOWN = "undo_shutdown"
+    UNDRAIN = "undrain"
     REMOVE_STRAYS = "remove_strays"
     ALLOCATE_PRODUCER_IDS = "allocate_producer_ids"
     DELETE_TOPICS = "delete_topics"

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Final
 
 from controller.engine.controller import Controller
+from controller.requests.calls import PendingUndrain
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import ZkError
-from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH, Cordons, Marks, read_cordons, write_cordons
+from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH, Cordons, Marks, read_cordons, undrained, write_cordons
 
 ROUNDS_MAX: Final = 5
 """How often the marks are read and written while other clients write them."""
@@ -64,6 +65,14 @@ async def change_marks(c: Controller, change: Callable[[Marks], Marks]) -> str |
             enter_marks(c, wanted)
             return None
     return f"other clients write {PATH} all the time"
+
+
+async def undrain_call(c: Controller, pending: PendingUndrain) -> None:
+    """Removes the drains of brokers. No procedure begins to drain one between the check and the write: one event."""
+    why_not = pending.call.why_not()
+    if why_not is None:
+        why_not = await change_marks(c, partial(undrained, brokers=pending.call.brokers))
+    pending.answer(why_not)
 
 
 def _say(brokers: Iterable[int], state: str) -> None:

@@ -2,7 +2,8 @@
 
 Each wave is durable before the next begins, and the next waits while brokers are far behind. A wave that a crash
 repeats finds its leaders moved. Replicas move by a reassign plan, a child with its caps and throttle. Undone, the
-drain removes the marks that it set: replicas come back by the plan's undoing, leaders by the balance.
+drain removes the marks that it set: replicas come back by the plan's undoing, leaders by the balance. Once the plan has
+ended, nothing is undone any more: ``undrain`` removes the marks, and another plan moves replicas back.
 """
 
 from __future__ import annotations
@@ -127,5 +128,6 @@ DRAIN: Final[Kind[KafkaEnv]] = Kind(
     NAME,
     (Step("mark brokers", mark, unmark), Step("move leaders", move), Step("move replicas", end)),
     demand,
+    no_return=2,
     holds_locks=True,
 )

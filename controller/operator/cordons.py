@@ -22,7 +22,6 @@ from metadata_store.nodes.cordon_node import (
     Marks,
     cordoned,
     read_cordons,
-    undrained,
     write_cordons,
 )
 
@@ -49,10 +48,6 @@ class CordonView:
     async def uncordon(self, brokers: Collection[int]) -> list[CordonedBroker]:
         """Removes the marks of brokers; those without one stay as they are. Refuses drained brokers."""
         return await self._changed(partial(_uncordoned, brokers=brokers))
-
-    async def undrain(self, brokers: Collection[int]) -> list[CordonedBroker]:
-        """Removes the drains of brokers, and the cordons that came with them."""
-        return await self._changed(partial(undrained, brokers=brokers))
 
     async def _changed(self, change: Callable[[Marks], Marks]) -> list[CordonedBroker]:
         term = self._active()

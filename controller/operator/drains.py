@@ -17,7 +17,7 @@ from controller.kinds.drain import NAME, drain_of, encode_drain
 from controller.operator.cordons import CordonView
 from controller.operator.plan_requests import leader_sizes
 from controller.operator.procedures import ProcedureView
-from controller.requests.calls import Calls
+from controller.requests.calls import Calls, Undrain
 from controller.term.term import Term
 from state_machines.decisions.drain import Drain, why_not
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
@@ -66,14 +66,11 @@ class DrainView:
         Refuses brokers that a procedure drains at the moment.
         """
         term = self._active()
-        engine = term.procedures.engine_or_none
-        for pid, record in engine.records.items() if engine is not None else ():
-            if record.kind == NAME and not record.state.is_final:
-                busy = sorted(set(drain_of(record).brokers).intersection(request.brokers))
-                if busy:
-                    remedy = f"regent procedures abort {pid}, or wait for its end: regent procedures wait {pid}"
-                    raise Refused(f"procedure {pid} is draining brokers {busy}", remedy)
-        left = await self._cordons.undrain(request.brokers)
+        brokers = frozenset(request.brokers)
+        why_not = await _called(Calls(term.queue).undrain(Undrain(brokers, lambda: _draining(term, brokers))))
+        if why_not is not None:
+            raise Refused(why_not, "see 'regent procedures list --live', then try again")
+        left = await self._cordons.listed()
         for broker in sorted(term.controller.shut_by_operator.keys() & set(request.brokers)):
             await _called(Calls(term.queue).undo_shutdown(broker))
         return left
@@ -98,6 +95,17 @@ class DrainView:
             staying_total=len(left),
             staying=named,
         )
+
+
+def _draining(term: Term, brokers: frozenset[int]) -> str | None:
+    """Names the procedure that drains one of the brokers at the moment; None without one."""
+    engine = term.procedures.engine_or_none
+    for pid, record in engine.records.items() if engine is not None else ():
+        if record.kind == NAME and not record.state.is_final:
+            busy = sorted(brokers.intersection(drain_of(record).brokers))
+            if busy:
+                return f"procedure {pid} is draining brokers {busy}: regent procedures abort {pid}, or wait for its end"
+    return None
 
 
 async def _called(call: Awaitable[R]) -> R:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -89,6 +89,13 @@ class Responses:
     def take(self, pid: int, phase: Phased) -> list[Result]:
         """Removes and returns the results of a phase that came; results of an earlier phase are dropped."""
         return [result for of, result in self._came.pop(pid, []) if of == phase]
+
+    def next(self, pid: int, missing: Sequence[int]) -> list[int]:
+        """Returns the servers that are sent to now, those with the fewest tries first: none waits for silent ones."""
+        under_way = [server for server in missing if (pid, server) in self._under_way]
+        free = [server for server in missing if (pid, server) not in self._under_way]
+        free.sort(key=lambda server: self._tries.get((pid, server), 0))
+        return free[: max(0, UNDER_WAY_MAX - len(under_way))]
 
     def send(self, pid: int, server: int, phase: Phased, message: bytes, send: Send, how: Resending) -> None:
         """Sends to a server, unless a message to it is under way."""
@@ -196,7 +203,7 @@ class Phase(Generic[Env]):
         missing = [server for server in state.servers if server not in known]
         if not missing:
             return state
-        for server in missing[:UNDER_WAY_MAX]:
+        for server in responses.next(record.pid, missing):
             responses.send(record.pid, server, phase, state.message, send, how)
         return Wait(now_ms() + how.pause_ms, record.data, durable=False)
 

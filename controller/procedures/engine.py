@@ -136,6 +136,9 @@ class Engine(Generic[Env]):
         found = load(stored.records, self._kinds.unfit, unreadable)
         conflicts = self._running.restore(found)
         self._intake.unusable = {**{pid: one.why for pid, one in found.unusable.items()}, **conflicts}
+        callers = {one.pid: one.caller for one in stored.damaged}
+        callers |= {one.pid: one.caller for one in stored.records if one.pid in self.unusable and not one.parent}
+        self._intake.nonces = {(one.principal, one.nonce): pid for pid, one in callers.items() if one.nonce}
         self._pids.begin_after(stored.last_pid)
         self._running.waiting.arm(self._results.next_ms)
         self._wanted()

@@ -14,6 +14,9 @@ RECORDS_MAX: Final = 400
 BYTES_MAX: Final = 128 * 1024
 """Bytes of messages and results that one turn writes, before the last change is added."""
 
+CHANGE_BYTES_MAX: Final = 384 * 1024
+"""Bytes of messages and results that one change writes. With a full group, and as base64, they fit into a request."""
+
 
 class Decided(NamedTuple):
     """A change. ``entry``: the procedure whose step led to it; ``until_ms``: end of a wait that is not stored.

@@ -7,9 +7,11 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final, Generic
 
+from controller.procedures.group import CHANGE_BYTES_MAX
 from controller.procedures.kinds import Env, Kinds
 from controller.procedures.pids import Pids
 from controller.procedures.requests import Abort, Bypass, Pending, Refused, Request, Submit
+from controller.procedures.results import Nonce
 from controller.procedures.running import Running
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Record
@@ -19,10 +21,14 @@ REQUESTS_MAX: Final = 1_000
 
 
 class Intake(Generic[Env]):
-    """Holds requests until a turn decides on them. ``unusable``: records that cannot be run, by pid, and why."""
+    """Holds requests until a turn decides on them.
+
+    ``unusable``: records that cannot be run, by pid, and why; ``nonces``: those of their callers, as far as known.
+    """
 
     def __init__(self, kinds: Kinds[Env], running: Running[Env], pids: Pids, now_ms: Callable[[], int]) -> None:
         self.unusable: Mapping[int, str] = {}
+        self.nonces: Mapping[Nonce, int] = {}
         self._kinds = kinds
         self._running = running
         self._procedures = running.procedures
@@ -62,8 +68,7 @@ class Intake(Generic[Env]):
         elif isinstance(request, Bypass):
             change = self._procedures.bypassed(pid, now_ms)
         else:
-            record = self._procedures.latest(pid)
-            change = self._procedures.commanded(pid, self._kinds[record.kind].changed(record, request.command), now_ms)
+            change = self._procedures.commanded(pid, self._commanded(pid, request.command), now_ms)
         return (Change(), 0) if change is None else (change, pid)
 
     def known(self, pid: int) -> Record:
@@ -74,10 +79,23 @@ class Intake(Generic[Env]):
             raise Refused(f"pid {pid}: {why}")
         return record
 
+    def _commanded(self, pid: int, command: bytes) -> bytes:
+        """Returns the message of a procedure after an operator's command; raises :class:`Refused`."""
+        record = self._procedures.latest(pid)
+        data = self._kinds[record.kind].changed(record, command)
+        size = len(data) + len(record.result)
+        if size > CHANGE_BYTES_MAX:
+            raise Refused(f"pid {pid} would have {size} bytes after that, at most {CHANGE_BYTES_MAX} are stored")
+        return data
+
     def _submitted(self, request: Submit, now_ms: int) -> tuple[Change, int]:
         earlier = self._results.pid_of(request.caller)
         if earlier is not None:
             return Change(), earlier
+        unusable = self.nonces.get((request.caller.principal, request.caller.nonce))
+        if unusable is not None:
+            cause = self.unusable.get(unusable, "its record cannot be used")
+            raise Refused(f"this call has pid {unusable} already, and that cannot go on: {cause}")
         record = self._pids.named(request.record(now_ms))
         why = self._kinds.unfit(record) or self._kinds.misordered(record, self._running.scheduler, ())
         if why:

@@ -44,10 +44,10 @@ class Results:
         if record.caller.nonce and not record.parent:
             self._nonces[record.caller.principal, record.caller.nonce] = record.pid
 
-    def ended(self, record: Record) -> None:
-        """Keeps the result of a root, and gives it to those that wait for it."""
+    def ended(self, record: Record, now_ms: int) -> None:
+        """Keeps the result of a root, and gives it to those that wait for it. Its time is perhaps of another clock."""
         self._kept.add(record.pid)
-        self._ended.append(_Due(record.updated_ms + KEPT_MS, record.pid))
+        self._ended.append(_Due(min(record.updated_ms, now_ms) + KEPT_MS, record.pid))
         for waiter in self._waiters.pop(record.pid, ()):
             if not waiter.done():
                 waiter.set_result(record)

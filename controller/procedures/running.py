@@ -10,7 +10,7 @@ from controller.procedures.kinds import Env, Kinds
 from controller.procedures.results import Results
 from controller.procedures.waiting import Waiting
 from state_machines.procedures.entity_queue import Entry
-from state_machines.procedures.kernel import Change, Procedures
+from state_machines.procedures.kernel import Change, Procedures, wait_ms_max
 from state_machines.procedures.record import Record
 from state_machines.procedures.recovery import Loaded
 from state_machines.procedures.scheduler import LockConflict, Scheduler
@@ -36,6 +36,7 @@ class Running(Generic[Env]):
         self.waiting = Waiting(now_ms, due)
         self.results = Results()
         self._kinds = kinds
+        self._now_ms = now_ms
         self._entries: dict[int, Entry] = {}
 
     # -- after a restart
@@ -55,7 +56,7 @@ class Running(Generic[Env]):
         for record in records.values():
             self.results.begun(record)
             if record.state.is_final:
-                self.results.ended(record)
+                self.results.ended(record, self._now_ms())
         for pid in found.later:
             if pid in records:
                 self._wait(pid, records[pid].deadline_ms)
@@ -91,7 +92,7 @@ class Running(Generic[Env]):
         for record in change.puts:
             if record.state.is_final:
                 self._end(record.pid)
-                self.results.ended(record)
+                self.results.ended(record, self._now_ms())
         for pid in change.deletes:
             self._end(pid)
         for record in evicted:
@@ -155,6 +156,8 @@ class Running(Generic[Env]):
         record = self.procedures.records[pid]
         if record.expires_ms and record.state is not State.FAILED:
             deadline_ms = min(deadline_ms or record.expires_ms, record.expires_ms)
+        if deadline_ms:
+            deadline_ms = min(deadline_ms, self._now_ms() + wait_ms_max(record))
         if not self.waiting.add(pid, deadline_ms):
             self.scheduler.add_back(self._entries[pid])
 

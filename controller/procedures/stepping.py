@@ -7,7 +7,7 @@ from typing import Final, Generic, NamedTuple
 
 from msgspec.structs import replace
 
-from controller.procedures.group import Decided
+from controller.procedures.group import CHANGE_BYTES_MAX, Decided
 from controller.procedures.kinds import Env, Kinds
 from controller.procedures.pids import Pids
 from controller.procedures.running import Running
@@ -17,8 +17,8 @@ from state_machines.procedures.kernel import Act, Change
 from state_machines.procedures.outcome import Children, Failed, Outcome, Retry, Wait, Yield
 from state_machines.procedures.record import Record
 
-CHANGE_BYTES_MAX: Final = 384 * 1024
-"""Bytes of messages and results that one step writes. With a full group, and as base64, they fit into a request."""
+ERROR_CHARS_MAX: Final = 2_000
+"""Characters of an error that a record keeps: its begin."""
 
 
 class Executed(NamedTuple):
@@ -75,6 +75,8 @@ class Stepping(Generic[Env]):
     def _changed(self, record: Record, act: Act, outcome: Outcome) -> Change:
         if isinstance(outcome, Yield):
             return Change()
+        if isinstance(outcome, Failed | Retry):
+            outcome = outcome._replace(error=outcome.error[:ERROR_CHARS_MAX])
         holds = self._kinds[record.kind].holds_locks and not record.locked
         if holds and isinstance(outcome, Wait):
             outcome = outcome._replace(durable=True)  # the lock is kept over restarts from now on

@@ -25,6 +25,7 @@ class Waiting:
         self._heap: list[tuple[int, int]] = []
         self._woken: set[int] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._last_ms = 0
 
     def __contains__(self, pid: int) -> bool:
         return pid in self._deadlines
@@ -68,7 +69,7 @@ class Waiting:
     def due(self) -> list[int]:
         """Returns the procedures whose deadline has come since the last call, the earliest first."""
         found: list[int] = []
-        now_ms = self._now_ms()
+        now_ms = self._read_clock()
         while self._heap and (self._heap[0][0] <= now_ms or self._is_stale()):
             deadline_ms, pid = heappop(self._heap)
             if self._deadlines.get(pid) == deadline_ms:
@@ -82,15 +83,25 @@ class Waiting:
             self._timer = None
         while self._heap and self._is_stale():
             heappop(self._heap)
+        now_ms = self._read_clock()
         first_ms = self._heap[0][0] if self._heap else also_ms
         if first_ms:
-            delay_s = max(0, min(first_ms, also_ms or first_ms) - self._now_ms()) / 1000
+            delay_s = max(0, min(first_ms, also_ms or first_ms) - now_ms) / 1000
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_due)
 
     def close(self) -> None:
         """Cancels the timer."""
         if self._timer is not None:
             self._timer.cancel()
+
+    def _read_clock(self) -> int:
+        """Returns the time. Where the wall clock was set back, deadlines go back with it: no wait becomes longer."""
+        now_ms = self._now_ms()
+        back_ms, self._last_ms = self._last_ms - now_ms, now_ms
+        if back_ms > 0:
+            self._deadlines = {pid: max(1, at_ms - back_ms) if at_ms else 0 for pid, at_ms in self._deadlines.items()}
+            self._heap = sorted((at_ms, pid) for pid, at_ms in self._deadlines.items() if at_ms)
+        return now_ms
 
     def _is_stale(self) -> bool:
         deadline_ms, pid = self._heap[0]

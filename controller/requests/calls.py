@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Final, Generic, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,6 +50,13 @@ AS_CARRIED: Final[Mapping[Api, EventKind]] = {
 """Calls of admin clients whose handlers read and write their messages; the others: :mod:`controller.requests.codec`."""
 
 
+class Undrain(NamedTuple):
+    """Brokers whose drains are removed, unless ``why_not`` gives a reason when its event is handled."""
+
+    brokers: Collection[int]
+    why_not: Callable[[], str | None]
+
+
 class PendingCall(Generic[C, R]):
     """Pairs a call with the future of its reply; the reply to a caller that went away is dropped."""
 
@@ -78,6 +85,8 @@ class PendingShutdown(PendingCall[ControlledShutdownCall, ControlledShutdownRepl
 
 PendingUndo = PendingCall[int, bool]
 """An operator's call to undo the shutdown of a broker; the reply is whether an operator had shut it down."""
+PendingUndrain = PendingCall[Undrain, str | None]
+"""An operator's call to remove drains; the reply is why that failed, None where it did not."""
 PendingAlterPartition = PendingCall[AlterPartitionCall, AlterPartitionReply]
 PendingProducerIds = PendingCall[AllocateProducerIdsCall, AllocateProducerIdsReply]
 PendingDeletion = PendingCall[DeleteTopicsCall, DeleteTopicsReply]
@@ -128,6 +137,10 @@ class Calls:
     async def undo_shutdown(self, broker: int) -> bool:
         """Undoes a shutdown that an operator requested; returns whether there was one."""
         return await self._ask(EventKind.UNDO_SHUTDOWN, PendingUndo(broker))
+
+    async def undrain(self, undrain: Undrain) -> str | None:
+        """Removes the drains of brokers; returns why that failed, None where it did not."""
+        return await self._ask(EventKind.UNDRAIN, PendingUndrain(undrain))
 
     async def remove_strays(self, removal: Removal) -> None:
         """Has a broker delete strays; returns once they are judged and the request is being sent."""

@@ -16,7 +16,7 @@ from controller.handlers.broker_change import broker_change
 from controller.handlers.broker_settings import broker_settings
 from controller.handlers.config_change import config_change
 from controller.handlers.controlled_shutdown import controlled_shutdown_call, undo_shutdown_call
-from controller.handlers.cordon_change import cordon_change
+from controller.handlers.cordon_change import cordon_change, undrain_call
 from controller.handlers.create_partitions import create_partitions
 from controller.handlers.create_topics import create_topics
 from controller.handlers.daemon_replicas import replace_daemons
@@ -148,6 +148,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.ALTER_PARTITION: Handling(call(alter_partition), KafkaState.ISR_CHANGE),
     EventKind.CONTROLLED_SHUTDOWN: Handling(call(controlled_shutdown_call), KafkaState.CONTROLLED_SHUTDOWN),
     EventKind.UNDO_SHUTDOWN: Handling(call(undo_shutdown_call)),
+    EventKind.UNDRAIN: Handling(call(undrain_call)),
     EventKind.REMOVE_STRAYS: Handling(call(remove_strays)),
     EventKind.ALLOCATE_PRODUCER_IDS: Handling(call(allocate_producer_ids)),
     EventKind.DELETE_TOPICS: Handling(call(delete_topics_call), KafkaState.TOPIC_DELETION),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Final
 
@@ -25,12 +26,11 @@ class _Head(msgspec.Struct):
     version: int = VERSION
 
 
-class _Signed(msgspec.Struct):
-    caller: Caller = Caller()
-
+_CALLER: Final = re.compile(rb'"caller":(\{[^{}]*\})')
+"""The caller in bytes that are no JSON any more."""
 
 _head = msgspec.json.Decoder(_Head)
-_signed = msgspec.json.Decoder(_Signed)
+_signed = msgspec.json.Decoder(Caller)
 
 
 class Unreadable(Exception):
@@ -81,7 +81,7 @@ def decode(pid: int, body: bytes, crc: int | None = None) -> Record:
     if record.version > VERSION:
         raise _newer(record.version, record.caller)
     if crc is not None and checksum(body) != crc:
-        raise Unreadable(Fault.CORRUPT, DIFFERS)
+        raise Unreadable(Fault.CORRUPT, DIFFERS, record.caller)
     if record.pid != pid:
         raise Unreadable(Fault.OTHER_PID, f"it is the record of pid {record.pid}", record.caller)
     return record
@@ -95,12 +95,17 @@ def _unreadable(body: bytes, why: str, *, damaged: bool) -> Unreadable:
         version = VERSION
     if version <= VERSION:
         fault = Fault.TRUNCATED if "truncated" in why else Fault.CORRUPT
-        return Unreadable(fault, DIFFERS if damaged and fault is Fault.CORRUPT else why)
+        return Unreadable(fault, DIFFERS if damaged and fault is Fault.CORRUPT else why, _caller(body))
+    return _newer(version, _caller(body))
+
+
+def _caller(body: bytes) -> Caller:
+    """Finds the caller in a body that cannot be decoded, where its bytes are sound."""
+    found = _CALLER.search(body)
     try:
-        caller = _signed.decode(body).caller
+        return _signed.decode(found[1]) if found is not None else Caller()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        caller = Caller()
-    return _newer(version, caller)
+        return Caller()
 
 
 def _newer(version: int, caller: Caller) -> Unreadable:

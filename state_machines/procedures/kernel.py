@@ -188,8 +188,12 @@ class Procedures:
         return any(self._is_past_own(one) for one in (record, *map(self.latest, record.ancestors)))
 
     def _is_past_own(self, record: Record) -> bool:
+        """Checks whether a step behind the point has begun. Children of the step before it can still be undone."""
         no_return = self._no_return(record.kind)
-        return no_return is not None and (record.step >= no_return or any(step >= no_return for step in record.done))
+        if no_return is None:
+            return False
+        begun = record.step > no_return or (record.step == no_return and record.pid not in self.children)
+        return begun or any(step >= no_return for step in record.done)
 
     def _failed(self, record: Record, error: str) -> Change:
         if self._is_past_return(record):
@@ -207,8 +211,7 @@ class Procedures:
         return replace(root, state=State.FAILED, done=(*root.done, root.step), error=error, updated_ms=now_ms)
 
     def _retried(self, record: Record, error: str, state: State) -> Change:
-        pause_ms = min(RETRY_MS_MAX, RETRY_MS_MIN << min(record.attempts, 20))
-        deadline_ms = record.updated_ms + pause_ms
+        deadline_ms = record.updated_ms + pause_ms(record.attempts)
         again = replace(record, state=state, error=error, attempts=record.attempts + 1, deadline_ms=deadline_ms)
         return Change(puts=(again,), later=(record.pid,))
 
@@ -232,6 +235,19 @@ def _undoing(record: Record) -> Change:
         puts=(replace(record, state=State.FAILED, done=(*record.done, record.step), attempts=0),),
         ready=(record.pid,),
     )
+
+
+def pause_ms(attempts: int) -> int:
+    """Returns the pause after a step that was tried in vain, and ``attempts`` times before."""
+    return min(RETRY_MS_MAX, RETRY_MS_MIN << min(attempts, 20))
+
+
+def wait_ms_max(record: Record) -> int:
+    """Returns the longest time that a procedure waits before it looks again, whatever deadline another clock set.
+
+    A step that finds that its time has not come waits again.
+    """
+    return pause_ms(record.attempts - 1) if record.attempts else RETRY_MS_MAX
 
 
 def is_stuck(record: Record) -> bool:

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from brokers.outbound.channel import PropagationLag
-from controller.handlers.cordon_change import ROUNDS_MAX
+from controller.handlers.cordon_change import ROUNDS_MAX, change_marks
 from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.ports import Refused
 from controller.http.procedure_models import CordonRequest, Procedure
@@ -422,3 +422,25 @@ async def test_a_znode_that_may_not_be_written_holds_the_drain_up(w: World) -> N
     await w.settle()
     assert "/regent/cordons cannot be written (NO_AUTH): check its ACL" in (await view_of(w).one(found.pid, 0)).error
     assert leaders(w) == [1] * 4
+
+
+@in_world(1, 2, 3)
+async def test_a_drain_that_begins_while_marks_are_removed_keeps_its_own(w: World) -> None:
+    """The check and the write are one event: a drain of a broker that was drained before finds no mark to rely on."""
+    await running(w)
+    await drained(w, 1)
+    drains, _ = views(w)
+    begun: list[asyncio.Task[Procedure]] = []
+
+    async def meanwhile(*given: Any, **more: Any) -> str | None:
+        begun.append(asyncio.ensure_future(drains.drain(DrainRequest(brokers=[1]), "uid 0")))
+        await asyncio.sleep(1)
+        assert not begun[0].done(), "its record is written in a later event"
+        return await change_marks(*given, **more)
+
+    with mock.patch("controller.handlers.cordon_change.change_marks", meanwhile):
+        assert await drains.undrain(UndrainRequest(brokers=[1])) == []
+    found = await ended(w, (await begun[0]).pid)
+    assert found.state == "success"
+    assert marked(w) == ({1}, {1})
+    w.agreed()

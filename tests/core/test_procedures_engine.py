@@ -12,11 +12,10 @@ from controller.procedures import engine as engine_module
 from controller.procedures import pids as pids_module
 from controller.procedures import results
 from controller.procedures.engine import DATA_BYTES_MAX
-from controller.procedures.group import RECORDS_MAX
+from controller.procedures.group import CHANGE_BYTES_MAX, RECORDS_MAX
 from controller.procedures.intake import REQUESTS_MAX
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
-from controller.procedures.stepping import CHANGE_BYTES_MAX
 from controller.procedures.steps import RAISES_MAX
 from metadata_store.records.port import Fenced
 from state_machines.procedures.demand import CLUSTER, Demand, Resource, Scope

@@ -11,6 +11,7 @@ import pytest
 
 from controller.procedures.broadcast import (
     SERVERS_MAX,
+    UNDER_WAY_MAX,
     Broadcast,
     BroadcastEnv,
     Phase,
@@ -59,6 +60,9 @@ class Servers:
         return send
 
 
+MANY = tuple(range(1, 301))
+
+
 class Env:
     """The servers, and the part of a daemon that a broadcast needs."""
 
@@ -86,7 +90,8 @@ def phase(what: str, back: str | None = None, **more: object) -> Step[Env]:
 ONE = Kind[Env]("one", (phase("set", "unset"),), demand)
 TWO = Kind[Env]("two", (phase("stage", "drop", last=False), phase("commit")), demand, no_return=1)
 BOUNDED = Kind[Env]("bounded", (phase("set", "unset", how=Resending(tries_max=3)),), demand)
-KINDS = (ONE, TWO, BOUNDED)
+OTHER = Kind[Env]("other", (phase("set", "unset"),), lambda _: Demand(Resource(Scope.SERVER, "other"), exclusive=True))
+KINDS = (ONE, TWO, BOUNDED, OTHER)
 
 
 @asynccontextmanager
@@ -200,3 +205,24 @@ def test_more_servers_than_the_bound_are_refused() -> None:
     encode(Broadcast(tuple(range(SERVERS_MAX))))
     with pytest.raises(ValueError, match=f"{SERVERS_MAX + 1} servers, at most {SERVERS_MAX}"):
         encode(Broadcast(tuple(range(SERVERS_MAX + 1))))
+
+
+@pytest.mark.seed("S2-29", "S2-36")
+async def test_many_silent_servers_keep_no_other_server_and_no_other_procedure_waiting() -> None:
+    servers, clock = Servers(), Clock()
+    silent = MANY[: UNDER_WAY_MAX + 20]
+    servers.silent.update(dict.fromkeys(silent, 1_000_000))
+    others = {server for server in MANY if server not in silent}
+    async with daemon(servers, Disk(), clock, Deaths()) as found:
+
+        def has(message: str, wanted: set[int]) -> bool:
+            return {server for server, sent in servers.has.items() if sent == f"set {message}"} >= wanted
+
+        first = await found.run(found.engine.submit("one", encode(Broadcast(MANY, b"x")), CALLER))
+        await found.until(lambda: has("x", others))
+        assert not found.engine.records[first].state.is_final
+        second = found.engine.submit("other", encode(Broadcast(SERVERS[:1] + MANY[200:], b"y")), Caller())
+        await found.run(second)
+        await found.until(lambda: has("y", set(MANY[200:])))
+        assert max(servers.sent["set", server] for server in silent) > 1, "silent ones are sent to again"
+        assert found.engine.records[first].state is not State.FAILED
