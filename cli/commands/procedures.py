@@ -10,7 +10,7 @@ import typer
 from cli.commands import procedures_log
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
-from cli.progress import POLL_S, ProgressLine
+from cli.progress import POLL_S
 from cli.session import Session, command, confirmed, group
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def awaited(session: Session, pid: int, timeout_s: float) -> Json:
     Raises :class:`Failure` where the time is over.
     """
     ends_s, client = time.monotonic() + timeout_s, session.client(POLL_S + MEASURED_S_MAX)
-    with ProgressLine(session.output, pid) as line:
+    with session.output.progress(pid) as line:
         while True:
             began_s, wait_s = time.monotonic(), max(0.0, min(line.poll_s, ends_s - time.monotonic()))
             found, trouble = _looked_at(client, pid, wait_s)
