@@ -8,7 +8,7 @@ A store that fails ends the engine: another one loads the records and goes on (H
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic
 
 from controller.procedures.group import RECORDS_MAX, Decided, Group
@@ -68,6 +68,13 @@ class Engine(Generic[Env]):
     def records(self) -> Mapping[int, Record]:
         """Returns the durable records of live procedures and kept results, by pid."""
         return self._procedures.records
+
+    def live(self) -> Iterator[Record]:
+        """Yields the records of procedures that have not ended, as the next write finds them."""
+        for pid in self._procedures.records:
+            record = self._procedures.latest(pid)
+            if not record.state.is_final:
+                yield record
 
     @property
     def unusable(self) -> Mapping[int, str]:
