@@ -24,7 +24,7 @@ async def through_a_failover(stage: Scene, kind: str, *command: str, code: Exit 
     return item
 
 
-async def begun(stage: Scene, kind: str, before: set[int], waiting: asyncio.Future[object]) -> bool:
+async def begun(stage: Scene, kind: str, before: set[int], waiting: asyncio.Future[tuple[int, str, str]]) -> bool:
     """Returns whether a further procedure of a kind is listed, or the command has ended."""
     return waiting.done() or bool(await pids(stage, kind) - before)
 

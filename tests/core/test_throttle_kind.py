@@ -11,6 +11,7 @@ from controller.http.ports import Refused
 from controller.http.procedure_models import Procedure
 from controller.http.throttle_models import LiftRequest, ThrottleRequest
 from controller.kinds import throttle as kind
+from controller.kinds.throttle_order import NAME, ThrottleOrder, encode_order
 from controller.operator.throttles import ThrottleView
 from metadata_store import paths
 from state_machines.decisions.plan_progress import ReassignPlan
@@ -140,9 +141,9 @@ async def test_a_throttle_is_refused_where_another_throttle_or_a_plan_holds_a_se
 async def test_of_two_throttles_at_the_same_time_one_is_undone_and_takes_nothing_from_the_other(w: World) -> None:
     await begun(w)
     engine = w.term.procedures.engine
-    orders = [kind.encode_order(kind.ThrottleOrder((1,), rate)) for rate in (5_000, 6_000)]
+    orders = [encode_order(ThrottleOrder((1,), rate)) for rate in (5_000, 6_000)]
     pids = await asyncio.gather(
-        *(engine.submit(kind.NAME, order, kind_caller) for order, kind_caller in zip(orders, CALLERS, strict=True))
+        *(engine.submit(NAME, order, kind_caller) for order, kind_caller in zip(orders, CALLERS, strict=True))
     )
     await passes(w, 2)
     states = [record(w, pid).state for pid in pids]
