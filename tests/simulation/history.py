@@ -60,6 +60,7 @@ class History:
     yet. ``incarnations``: the last content of each of a topic's znodes, told apart by their czxid.
 
     ``markers``: topics marked for deletion. ``dropped``: replicas that reassignments removed, of present incarnations.
+    ``removed``: brokers whose replica a daemon removed last, whatever became of the topic.
     ``request``: targets in the znode of reassignments. ``joined``: reassigned partitions whose target was in sync.
 
     ``unclean``: topics for which an unclean election was requested, or allowed, at some time. ``topic_ids``: the first
@@ -84,6 +85,7 @@ class History:
         self.topics: dict[str, TopicAssignment] = {}
         self.incarnations: dict[tuple[str, int], TopicAssignment] = {}
         self.dropped: dict[Key, dict[int, Dropped]] = {}
+        self.removed: dict[Key, set[int]] = {}
         self.joined: dict[Key, Joined] = {}
         self.request: dict[TopicPartition, tuple[int, ...]] = {}
         self.unclean: set[str] = set()
@@ -184,18 +186,22 @@ class History:
         return [life for life, held in found if (held.leader, held.leader_epoch, held.isr) == wanted]
 
     def topic_written(
-        self, name: str, data: bytes | None, version: int, czxid: int, known: Mapping[int, int]
+        self, name: str, data: bytes | None, version: int, czxid: int, known: Mapping[int, int], *, by_daemon: bool
     ) -> TopicAssignment:
         """Notes a write of a topic znode. ``known``: broker epochs in the model of the daemon that wrote it."""
         found = self._decoder.decode(paths.topic(name), name, data, version, czxid)
         assert isinstance(found, TopicAssignment), found
         if found.topic_id is not None:
             self.topic_ids.setdefault((name, czxid), found.topic_id)
-        self._dropped(self.incarnations.get((name, czxid)), found, known)
+        self._dropped(self.incarnations.get((name, czxid)), found, known, by_daemon=by_daemon)
         self.topics[name] = self.incarnations[name, czxid] = found
         return found
 
-    def _dropped(self, before: TopicAssignment | None, found: TopicAssignment, known: Mapping[int, int]) -> None:
+    def _dropped(
+        self, before: TopicAssignment | None, found: TopicAssignment, known: Mapping[int, int], *, by_daemon: bool
+    ) -> None:
+        for partition, assignment in found.partitions.items():
+            self.removed.get((found.name, partition), set()).difference_update(assignment.replicas)
         if before is None:
             for key in [key for key in self.dropped if key[0] == found.name]:
                 del self.dropped[key]
@@ -209,6 +215,8 @@ class History:
                 dropped.pop(broker, None)
             for broker in set(old.replicas) - set(new.replicas):
                 dropped[broker] = Dropped(known.get(broker))
+                removed = self.removed.setdefault((found.name, partition), set())
+                (removed.add if by_daemon else removed.discard)(broker)
 
     def strays(self, broker: int) -> set[Key]:
         """Returns partitions of which a broker may still have a dropped replica.

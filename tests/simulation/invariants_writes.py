@@ -11,6 +11,7 @@ from controller.handlers.reassignment import STOPPED_S_MAX
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments
+from metadata_store.nodes import stray_nodes
 from metadata_store.port import (
     ANY_VERSION,
     IN_FLIGHT_MAX,
@@ -152,7 +153,9 @@ class WriteInvariants(Checking):
         if before is None and session.client.by_daemon and topic not in self.history.to_be_created:
             self._fail("I8", f"{session.client.name} creates {topic}, which no client requested")
         known = self.world.registrations_known_to(session.client.process)
-        found = self.history.topic_written(topic, data, stat.version, stat.czxid, known)
+        found = self.history.topic_written(
+            topic, data, stat.version, stat.czxid, known, by_daemon=session.client.by_daemon
+        )
         first = self.history.topic_ids.get((topic, stat.czxid))
         if before is not None and before.topic_id is not None and found.topic_id is None:
             self.world.happened(faults.OPERATOR_REWROTE)
@@ -348,4 +351,5 @@ class WriteInvariants(Checking):
 
 def _is_given_up(path: str) -> bool:
     """Returns whether a term deletes this znode when it gives its role up."""
-    return path.startswith(OWN_ROOTS) and path != own.TOPIC_IDS_BEGIN and not path.startswith(PREFIX)
+    kept = (PREFIX, stray_nodes.PARENT)
+    return path.startswith(OWN_ROOTS) and path != own.TOPIC_IDS_BEGIN and not path.startswith(kept)

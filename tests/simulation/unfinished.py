@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from controller.handlers.reassignment import STOPPED_S_MAX
+from controller.handlers.strays import AGAIN_S
 from state_machines.model.types import Assignment
 from tests.simulation.history import Key
 
@@ -26,10 +27,11 @@ class Unfinished(NamedTuple):
 
 
 def unfinished(world: World) -> Iterator[Unfinished]:
-    """Yields all unfinished work (I5, I12)."""
+    """Yields all unfinished work (I5, I12, I22)."""
     yield from _deletions(world)
     yield from _leaders(world)
     yield from _reassignments(world)
+    yield from _removed_replicas(world)
 
 
 def can_end(world: World, key: Key, moved: Assignment) -> bool:
@@ -119,3 +121,18 @@ def _reassignments(world: World) -> Iterator[Unfinished]:
     for name, target in history.request.items():
         if name not in moving or moving[name].target != target:
             yield Unfinished(f"{name} to {target} is still requested")
+
+
+def _removed_replicas(world: World) -> Iterator[Unfinished]:
+    """Yields logs of replicas that daemons removed, on brokers that are there (I22).
+
+    A broker that started without a log directory reports its logs as deleted, and has them again later.
+    """
+    history = world.invariants.history
+    for key, brokers in history.removed.items():
+        for broker in sorted(brokers & history.registered.keys() & world.brokers.keys()):
+            unfound = broker in history.unfound.get(key, ()) or has_failed(world, broker, key)
+            if key in world.brokers[broker].core.hosting.logs and not unfound:
+                yield Unfinished(
+                    f"broker {broker} keeps the log of {key}, which no assignment names", patience_s=AGAIN_S
+                )
