@@ -27,7 +27,7 @@ heartbeats with a reply, not from the daemon's own lease.
 | I19 | a term ends for a higher epoch that brokers saw only where most of them report it |
 | I20 | a broker that obeys a higher epoch is elected last, or not at all (:mod:`tests.simulation.electing`) |
 | I21 | a drained broker is elected last; marks of drains are what drains and operators made of them |
-| I22 | at quiescence no live broker has the log of a replica that a daemon removed (:mod:`tests.simulation.unfinished`) |
+| I22 | at quiescence no live broker has the log of a replica that a daemon removed |
 | I16 | equal seeds have equal digests (``test_simulation.py``) |
 """
 

@@ -15,6 +15,7 @@ from tests.simulation import (
     mutations_reassignment,
     mutations_role,
     mutations_sending,
+    mutations_strays,
     mutations_stuck,
     mutations_writing,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "mutations_reassignment",
     "mutations_role",
     "mutations_sending",
+    "mutations_strays",
     "mutations_stuck",
     "mutations_writing",
 ]
