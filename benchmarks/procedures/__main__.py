@@ -17,14 +17,14 @@ from typing import Final
 import uvloop
 
 from benchmarks.machine import machine
-from benchmarks.procedures import hbase, scheduler, steps, stores
+from benchmarks.procedures import hbase, scheduler, steps, stores, terms
 from benchmarks.procedures.plan import LONG, SHORT, Sizes
 from benchmarks.results import PROCEDURES_RESULTS as RESULTS
 from benchmarks.results import Row, save, show
 from testing.embedded.jars import JarsUnavailable
 
 TITLE: Final = "procedures of regent beside HBase's own tools"
-CASES: Final = ("S1", "S2", "S4")
+CASES: Final = ("S1", "S2", "S4", "W1", "F4")
 
 Measure = Callable[[Sizes, Path], Awaitable[list[Row]]]
 
@@ -35,6 +35,8 @@ def measures(*, peer: bool) -> dict[str, Measure]:
         "S1": partial(scheduler.measure, peer=peer),
         "S2": partial(stores.measure, peer=peer),
         "S4": steps.measure,
+        "W1": terms.plans,
+        "F4": terms.failovers,
     }
 
 

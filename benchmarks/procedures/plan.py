@@ -36,7 +36,8 @@ class Sizes(NamedTuple):
     """Numbers of a run.
 
     ``operations`` and ``scheduler_rounds``: of the scheduler. ``writes``: procedures of each round of the stores;
-    ``load``: records that are loaded. ``steps``: procedures of a round of the engine.
+    ``load``: records that are loaded. ``steps``: procedures of a round of the engine. ``failover_shape``: data set of
+    failovers with ``records``; ``plan_shape``: that of a plan with ``moves``; ``rounds`` of both.
     """
 
     operations: int
@@ -44,10 +45,17 @@ class Sizes(NamedTuple):
     writes: tuple[int, ...]
     load: int
     steps: int
+    failover_shape: str
+    records: int
+    plan_shape: str
+    moves: int
+    rounds: int
 
 
-LONG: Final = Sizes(10_000_000, 3, (200_000, 200_000, 1_000_000), 1_000_000, 2_000)
-SHORT: Final = Sizes(1_000_000, 1, (50_000,), 100_000, 500)
-TINY: Final = Sizes(2_000, 1, (40,), 500, 20)
+LONG: Final = Sizes(
+    10_000_000, 3, (200_000, 200_000, 1_000_000), 1_000_000, 2_000, "100kx20", 10_000, "10kx100", 4_000, 6
+)
+SHORT: Final = Sizes(1_000_000, 1, (50_000,), 100_000, 500, "20kx10", 2_000, "5kx10", 1_000, 2)
+TINY: Final = Sizes(2_000, 1, (40,), 500, 20, "500x5", 20, "500x5", 20, 1)
 REGION_SHARE: Final = 10
 """HBase's region store writes one of this number, because it is slow."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.procedures import steps
+from benchmarks.procedures import steps, terms
 from benchmarks.procedures.plan import TINY
 
 
@@ -12,3 +12,14 @@ async def test_procedures_run_on_zookeeper(tmp_path: Path) -> None:
     rows = await steps.measure(TINY, tmp_path)
     assert [row.case for row in rows] == ["S4-100", "S4-400"]
     assert all(row.ours.rounds == steps.ROUNDS for row in rows)
+
+
+async def test_plans_begin_as_procedures_and_by_the_handler(tmp_path: Path) -> None:
+    [row] = await terms.plans(TINY, tmp_path)
+    assert (row.ours.rounds, row.ratio is not None) == (TINY.rounds, True)
+
+
+async def test_a_daemon_takes_office_with_and_without_records(tmp_path: Path) -> None:
+    rows = await terms.failovers(TINY, tmp_path)
+    assert [row.case for row in rows] == ["F4", "F4t"]
+    assert all(row.ratio is not None for row in rows)
