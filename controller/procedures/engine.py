@@ -27,7 +27,7 @@ from state_machines.procedures.recovery import load
 
 TURN_S_MAX: Final = 0.05
 """Time after which a turn begins no further step: other events of the queue wait for its end."""
-DATA_BYTES_MAX: Final = 192 * 1024
+DATA_BYTES_MAX: Final = 256 * 1024
 """Bytes of the message of a submitted procedure."""
 
 

@@ -31,7 +31,7 @@ from state_machines.model.types import Assignment
 TOPICS_MAX: Final = 450
 """Topic znodes that are written together: one multi, with the plan's record."""
 
-BYTES_MAX: Final = 300_000
+BYTES_MAX: Final = 400_000
 """Bytes of the topic znodes that are written together, unless it is one."""
 EMPTY: Final[Mapping[str, str]] = {}
 NO_SIZES: Final[Sizes] = {}
@@ -188,6 +188,8 @@ class _Window:
         self._daemons = daemons
         self._caps = Caps(plan, cluster, sizes_of(plan.moves, sizes))
         self._topics: set[str] = set()
+        self._highest = max((*cluster.brokers, *(broker for move in plan.moves for broker in move.target)))
+        self._sizes: dict[int, int] = {}
 
     def looked_at(self, move: PlannedMove) -> PlannedMove:
         """Returns the move as the model shows it; it begins where the caps have room."""
@@ -224,13 +226,13 @@ class _Window:
             return replace(move, status=Status.REFUSED, why=why)
         back = cancels and not is_complete(self._cluster, row) and self._origin(row) == move.target
         target = None if back else move.target
+        if not self._fits(row):
+            return move
         found = judge(self._cluster, ReassignmentRequest(row, target), self._daemons)
         if isinstance(found, NotReassigned):
             if found.why in PASSING and not self._plan.reverting:
                 return replace(move, why=found.why)
             return replace(move, status=Status.REFUSED, why=found.why)
-        if not self._fits(row):
-            return move
         adding = found.kept.adding
         if not cancels and self._caps.why_full(adding, move.replica_bytes) is not None:
             return move
@@ -244,9 +246,13 @@ class _Window:
         return self._cluster.reassigning[row].origin
 
     def _size(self, row: int) -> int:
-        """Returns the bytes of a topic's znode, at most."""
-        replicas = len(self._cluster.rows[row].assignment.replicas) + 2
-        return len(self._cluster.topics[self._cluster.rows[row].topic].rows) * (16 + 12 * replicas)
+        """Returns the bytes of a topic's znode, at most: ids have as many digits as the highest one."""
+        rows, topic = self._cluster.rows, self._cluster.rows[row].topic
+        if (found := self._sizes.get(topic)) is None:
+            placed = [rows[one].assignment.replicas for one in self._cluster.topics[topic].rows]
+            digits = len(str(max(self._highest, *map(max, placed))))
+            found = self._sizes[topic] = sum(16 + (1 + digits) * (len(replicas) + 2) for replicas in placed)
+        return found
 
     def _fits(self, row: int) -> bool:
         """Checks whether one more topic fits into the transaction."""
