@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -91,14 +91,19 @@ class Contestant(ABC):
 
 
 class Regent(Contestant):
-    """``regent run`` as a standby, with default settings except the automatic balance, which is off as Kafka's."""
+    """``regent run`` as a standby, with default settings except the automatic balance, which is off as Kafka's.
+
+    ``command`` replaces the start of the command line.
+    """
 
     name = OURS
     id = DAEMON_ID
     ready_pattern = "took office at epoch"
     writes = 1
 
-    def __init__(self, folder: Path, connect: str, *, journal: bool = True) -> None:
+    def __init__(
+        self, folder: Path, connect: str, *, journal: bool = True, command: Sequence[str] | None = None
+    ) -> None:
         defaults = Settings.model_validate(
             {"zookeeper": {"connect": connect}, "listener": {"advertised_host": "127.0.0.1"}}
         )
@@ -109,7 +114,7 @@ class Regent(Contestant):
             "log.format": "json",
             "journal.enabled": journal,
         }
-        self.daemon = RegentProcess(folder, connect, controller_id=DAEMON_ID, settings=settings)
+        self.daemon = RegentProcess(folder, connect, controller_id=DAEMON_ID, settings=settings, command=command)
         super().__init__(self.daemon, role.give_to_regent)
 
     @property

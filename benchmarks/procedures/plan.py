@@ -37,7 +37,8 @@ class Sizes(NamedTuple):
 
     ``operations`` and ``scheduler_rounds``: of the scheduler. ``writes``: procedures of each round of the stores;
     ``load``: records that are loaded. ``steps``: procedures of a round of the engine. ``failover_shape``: data set of
-    failovers with ``records``; ``plan_shape``: that of a plan with ``moves``; ``rounds`` of both.
+    failovers with ``records``; ``plan_shape``: that of a plan with ``moves``; ``rounds`` of both and of
+    calls, on ``calls_shape``, which create ``topics`` and reassign ``moves`` partitions.
     """
 
     operations: int
@@ -50,12 +51,25 @@ class Sizes(NamedTuple):
     plan_shape: str
     moves: int
     rounds: int
+    calls_shape: str
+    topics: int
 
 
 LONG: Final = Sizes(
-    10_000_000, 3, (200_000, 200_000, 1_000_000), 1_000_000, 2_000, "100kx20", 10_000, "10kx100", 5_000, 6
+    operations=10_000_000,
+    scheduler_rounds=3,
+    writes=(200_000, 200_000, 1_000_000),
+    load=1_000_000,
+    steps=2_000,
+    failover_shape="100kx20",
+    records=10_000,
+    plan_shape="10kx100",
+    moves=5_000,
+    rounds=6,
+    calls_shape="10kx20",
+    topics=200,
 )
-SHORT: Final = Sizes(1_000_000, 1, (50_000,), 100_000, 500, "20kx10", 2_000, "5kx10", 1_000, 2)
-TINY: Final = Sizes(2_000, 1, (40,), 500, 20, "500x5", 20, "500x5", 20, 1)
+SHORT: Final = Sizes(1_000_000, 1, (50_000,), 100_000, 500, "20kx10", 2_000, "5kx10", 1_000, 2, "5kx10", 20)
+TINY: Final = Sizes(2_000, 1, (40,), 500, 20, "500x5", 20, "500x5", 20, 1, "500x5", 2)
 REGION_SHARE: Final = 10
 """HBase's region store writes one of this number, because it is slow."""

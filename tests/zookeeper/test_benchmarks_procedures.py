@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks.procedures import steps, terms
+from benchmarks.procedures import calls, steps, terms
 from benchmarks.procedures.plan import TINY
 
 
@@ -23,3 +23,9 @@ async def test_a_daemon_takes_office_with_and_without_records(tmp_path: Path) ->
     rows = await terms.failovers(TINY, tmp_path)
     assert [row.case for row in rows] == ["F4", "F4t"]
     assert all(row.ratio is not None for row in rows)
+
+
+async def test_clients_calls_reach_a_daemon(tmp_path: Path) -> None:
+    turns = await calls.play(TINY, tmp_path, None)
+    assert {case: len(found) for case, found in turns.items()} == dict.fromkeys(("T1c", "R1c", "P1c"), TINY.rounds)
+    assert all(turn.ready_s for found in turns.values() for turn in found)
