@@ -32,6 +32,8 @@ WRITERS: Final = 20
 STATE_BYTES: Final = 1_024
 MESSAGE_BYTES: Final = STATE_BYTES * 3 // 4
 """Bytes of the message, which JSON holds as base64."""
+LOADED_BYTES: Final = 100
+"""State of each loaded record, as in HBase's ``ProcedureWALLoaderPerformanceEvaluation``."""
 FILL_AT_ONCE: Final = 1_000
 LOADS: Final = 3
 
@@ -63,7 +65,8 @@ async def measure(sizes: Sizes, folder: Path, *, peer: bool) -> list[Row]:
             rates["region"].append(await _peer(hbase.REGION_STORE, here / "region", procedures // REGION_SHARE))
         shown = ", ".join(f"{name} {found[-1].per_s:,.0f}" for name, found in rates.items() if found)
         say(f"S2, {procedures:,} procedures: {shown} writes per second")
-    return [*_rows(rates), *await loads(folder / "load.db", sizes.load)]
+    small = await loads(folder / "small.db", sizes.load, LOADED_BYTES)
+    return [*_rows(rates), *small, *await loads(folder / "large.db", sizes.load, STATE_BYTES)]
 
 
 def _ready() -> bool:
@@ -154,12 +157,10 @@ def _rate(count: int, began_s: float, cpu_s: float) -> Rate:
 # -- S3
 
 
-async def loads(file: Path, records: int) -> list[Row]:
-    """Loads records of the same size several times: from the store alone, and until all of them are queued."""
+async def loads(file: Path, records: int, state_bytes: int) -> list[Row]:
+    """Loads records several times: from the store alone, and until all of them are queued."""
     store = await SqliteRecords.open(file)
-    data = os.urandom(MESSAGE_BYTES)
-    for first in range(1, records + 1, FILL_AT_ONCE):
-        await store.write([record(pid, 1, data) for pid in range(first, min(first + FILL_AT_ONCE, records + 1))])
+    await _filled(store, records, os.urandom(state_bytes * 3 // 4))
     read: list[Rate] = []
     ready: list[Rate] = []
     for _ in range(LOADS):
@@ -171,13 +172,18 @@ async def loads(file: Path, records: int) -> list[Row]:
         ready.append(_rate(records, began_s, cpu_s))
         assert len(running.procedures.records) == records
         del stored, running
-        say(f"S3: {read[-1].per_s:,.0f} records per second, {ready[-1].per_s:,.0f} until they are queued")
+        say(f"S3, {state_bytes} B: {read[-1].per_s:,.0f} records per second, {ready[-1].per_s:,.0f} until queued")
     await store.close()
-    size = f"{records:,} records"
+    size, case = f"{records:,} of {state_bytes} B", "S3" if state_bytes == LOADED_BYTES else "S3k"
     return [
-        _load_row("S3", size, "sqlite store: read and decoded", read),
-        _load_row("S3q", size, "read, judged, and queued with their locks", ready),
+        _load_row(case, size, "sqlite store: records read and decoded", read),
+        _load_row(f"{case}q", size, "records read, judged, and queued with their locks", ready),
     ]
+
+
+async def _filled(store: SqliteRecords, records: int, data: bytes) -> None:
+    for first in range(1, records + 1, FILL_AT_ONCE):
+        await store.write([record(pid, 1, data) for pid in range(first, min(first + FILL_AT_ONCE, records + 1))])
 
 
 def _load_row(case: str, size: str, what: str, rates: list[Rate]) -> Row:

@@ -37,7 +37,7 @@ from metadata_store import paths
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import ANY_VERSION, Create, Delete, Op, ZooKeeper
 from metadata_store.records import codec
-from metadata_store.records.zookeeper import NAME_DIGITS
+from metadata_store.records.znodes import NAME_DIGITS
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
 from state_machines.model.types import TopicPartition
 from state_machines.procedures.record import Caller, Record
@@ -93,7 +93,7 @@ def _create(pid: int) -> Op:
     moves = [PlannedMove(f"topic-{pid:05d}", n, (1, 2, 3), (4, 2, 3), status=Status.DONE) for n in range(RESULT_MOVES)]
     data = encode_plan(ReassignPlan(tuple(moves)))
     ended = Record(pid, NAME, State.SUCCESS, 0, now_ms, now_ms, done=(0,), data=data, result=b"3 done", caller=OPERATOR)
-    return Create(f"{own.PROCEDURES}/{pid:0{NAME_DIGITS}}", codec.encode(ended))
+    return Create(f"{own.PROCEDURES}/{pid:0{NAME_DIGITS}}", codec.sealed(ended))
 
 
 # -- W1

@@ -19,7 +19,8 @@ NO_CRC: Final = -1
 """Stands for a checksum that is no number."""
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(Record)
+_decode = msgspec.json.Decoder(Record).decode
+_crc32 = zlib.crc32
 
 
 class _Head(msgspec.Struct):
@@ -49,7 +50,7 @@ def encode(record: Record) -> bytes:
 
 def checksum(body: bytes) -> int:
     """Returns the CRC-32 of a body."""
-    return zlib.crc32(body)
+    return _crc32(body)
 
 
 def sealed(record: Record) -> bytes:
@@ -75,12 +76,12 @@ def unsealed(pid: int, data: bytes) -> Record:
 def decode(pid: int, body: bytes, crc: int | None = None) -> Record:
     """Decodes a record; raises :class:`Unreadable` where it is damaged, of another pid, or of a newer version."""
     try:
-        record = _decoder.decode(body)
+        record = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _unreadable(body, str(error), damaged=crc is not None and checksum(body) != crc) from error
     if record.version > VERSION:
         raise _newer(record.version, record.caller)
-    if crc is not None and checksum(body) != crc:
+    if crc is not None and _crc32(body) != crc:
         raise Unreadable(Fault.CORRUPT, DIFFERS, record.caller)
     if record.pid != pid:
         raise Unreadable(Fault.OTHER_PID, f"it is the record of pid {record.pid}", record.caller)

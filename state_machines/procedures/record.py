@@ -12,7 +12,7 @@ VERSION: Final = 1
 """Version of the format. A reader leaves newer records alone."""
 
 
-class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
+class Caller(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """The submitter of a procedure. ``nonce``: chosen by the caller; the same one never starts a second procedure."""
 
     principal: str = ""
@@ -21,8 +21,10 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True):
     nonce: str = ""
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A procedure as it is stored, a new value for each write. Times are milliseconds of the wall clock.
+
+    Records hold no cycles, so the collector need not look at them: with it a load takes half as long again.
 
     ``kind``: name of its class. ``step``: the next one; ``done``: the executed ones, the latest last. ``data``: the
     kind's own message. ``attempts``: of the present step, in vain. ``deadline_ms``: time of the next attempt, 0

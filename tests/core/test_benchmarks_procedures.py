@@ -76,7 +76,7 @@ def test_an_output_without_a_result_is_refused() -> None:
 
 async def test_the_schedulers_and_the_stores_cases_run(tmp_path: Path) -> None:
     rows = [*await scheduler.measure(TINY, tmp_path, peer=False), *await stores.measure(TINY, tmp_path, peer=False)]
-    assert [row.case for row in rows] == ["S1a", "S1p", "S2", "S3", "S3q"]
+    assert [row.case for row in rows] == ["S1a", "S1p", "S2", "S3", "S3q", "S3k", "S3kq"]
     assert all(row.ours.median > 0 for row in rows)
     assert [row.case for row in rows if row.ratio is not None] == ["S2"]
 
