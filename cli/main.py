@@ -24,7 +24,6 @@ from cli.commands import (
     restart,
     role,
     strays,
-    throttle,
 )
 from cli.ending import leave
 from cli.help import Group
@@ -76,7 +75,6 @@ for group in (
     reassign,
     cordon,
     drain,
-    throttle,
     pause,
     role,
     pipeline,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -11,7 +10,7 @@ import typer
 from cli.commands import procedures_log
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
-from cli.progress import POLL_S
+from cli.progress import POLL_S, ProgressLine
 from cli.session import Session, command, confirmed, group
 
 if TYPE_CHECKING:
@@ -72,17 +71,17 @@ def locks(session: Session) -> None:
     session.output.listing("Lock", session.client().get("/v1/locks")["items"])
 
 
-def awaited(session: Session, pid: int, timeout_s: float, until: Callable[[Json], bool] | None = None) -> Json:
+def awaited(session: Session, pid: int, timeout_s: float) -> Json:
     """Returns a procedure once it has ended; a daemon that stops or fails over meanwhile is queried again.
 
-    ``until``: returns it earlier, as soon as this holds. Raises :class:`Failure` where the time is over.
+    Raises :class:`Failure` where the time is over.
     """
     ends_s, client = time.monotonic() + timeout_s, session.client(POLL_S + MEASURED_S_MAX)
-    with session.output.progress(pid) as line:
+    with ProgressLine(session.output, pid) as line:
         while True:
             began_s, wait_s = time.monotonic(), max(0.0, min(line.poll_s, ends_s - time.monotonic()))
-            found, trouble = _looked_at(client, pid, 0.0 if until is not None else wait_s)
-            if found is not None and (found["ended"] or (until is not None and until(found))):
+            found, trouble = _looked_at(client, pid, wait_s)
+            if found is not None and found["ended"]:
                 return found
             line.show(found, trouble)
             if time.monotonic() >= ends_s:

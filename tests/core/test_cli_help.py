@@ -38,7 +38,6 @@ PANELS = {
         "cordon",
         "uncordon",
         "drain",
-        "throttle",
         "undrain",
         "pause",
         "resume",
