@@ -131,6 +131,17 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("OUT", "movesOut"),
         Column("BYTES-IN", "bytesIn"),
     ),
+    "Throttle": (
+        Column("PID", "pid"),
+        Column("KIND", "kind"),
+        Column("BYTES/S", "rateBytesPerS"),
+        Column("BROKERS", "brokers"),
+        Column("TOPICS", "topics"),
+        Column("SINCE", "since"),
+        Column("PRINCIPAL", "principal"),
+        Column("REASON", "reason"),
+        Column("RESULTS", "results", wide=True),
+    ),
     "CordonedBroker": (
         Column("BROKER", "broker"),
         Column("DRAINED", "drained"),

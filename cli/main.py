@@ -24,6 +24,7 @@ from cli.commands import (
     restart,
     role,
     strays,
+    throttle,
 )
 from cli.ending import leave
 from cli.help import Group
@@ -75,6 +76,7 @@ for group in (
     reassign,
     cordon,
     drain,
+    throttle,
     pause,
     role,
     pipeline,

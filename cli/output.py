@@ -6,16 +6,14 @@ import json
 import sys
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from cli.columns import COLUMNS, cell, label
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from cli.progress import ProgressLine
 
 API_VERSION: Final = "regent/v1"
 UNBOUNDED_WIDTH: Final = 10_000
@@ -45,17 +43,9 @@ class Output:
         """Returns whether the format is JSON or YAML."""
         return self.form in (Format.JSON, Format.YAML)
 
-    @property
-    def is_terminal(self) -> bool:
-        """Returns whether people see the messages as they are written."""
-        return self._err.is_terminal
-
-    def progress_bar(self) -> Progress:
-        """Returns a bar beside the messages; the tasks have a ``text``."""
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}", markup=False))
-        return Progress(*columns, console=self._err, transient=True)
+    def progress(self, pid: int) -> ProgressLine:
+        """Returns the writer of a procedure's progress, beside the messages."""
+        return ProgressLine(self._err, pid, self.message)
 
     def message(self, text: str, style: str = "") -> None:
         """Writes a sentence for people."""

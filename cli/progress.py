@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
+    from collections.abc import Callable
 
-    from cli.output import Output
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
 
 POLL_S: Final = 20.0
 """Longest wait of one request for the end of a procedure, where each change is a line."""
@@ -17,17 +18,21 @@ BAR_POLL_S: Final = 2.0
 
 
 class ProgressLine:
-    """Writer of the progress of one procedure. ``poll_s``: how often it wants news."""
+    """Writer of the progress of one procedure. ``poll_s``: how often it wants news.
 
-    def __init__(self, output: Output, pid: int) -> None:
-        self._output = output
-        self._pid = pid
+    Where ``console`` is no terminal, ``say`` gets each change as a sentence.
+    """
+
+    def __init__(self, console: Console, pid: int, say: Callable[[str], None]) -> None:
+        self._console = console
+        self._title = f"pid {pid}"
+        self._say = say
         self._said = ""
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self.poll_s = BAR_POLL_S if output.is_terminal else POLL_S
+        self.poll_s = BAR_POLL_S if console.is_terminal else POLL_S
 
-    def __enter__(self) -> ProgressLine:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -37,18 +42,26 @@ class ProgressLine:
     def show(self, found: dict[str, Any] | None, trouble: str = "") -> None:
         """Shows a procedure, or why no daemon describes it now."""
         text = trouble or sentence(found or {})
-        if found is not None and found.get("sizeBytes") and self._output.is_terminal:
+        if found is not None and found.get("sizeBytes") and self._console.is_terminal:
             self._move_bar(found, text)
         elif text and text != self._said:
-            self._output.message(f"pid {self._pid}: {text}")
+            self._say(f"{self._title}: {text}")
         self._said = text
 
     def _move_bar(self, found: dict[str, Any], text: str) -> None:
         if self._bar is None or self._task is None:
-            self._bar = self._output.progress_bar()
-            self._task = self._bar.add_task(f"pid {self._pid}", total=found["sizeBytes"], text=text)
+            self._bar = _bar_on(self._console)
+            self._task = self._bar.add_task(self._title, total=found["sizeBytes"], text=text)
             self._bar.start()
         self._bar.update(self._task, completed=found["copiedBytes"], total=found["sizeBytes"], text=text)
+
+
+def _bar_on(console: Console) -> Progress:
+    """Returns a bar; its tasks have a ``text``."""
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}", markup=False))
+    return Progress(*columns, console=console, transient=True)
 
 
 def sentence(found: dict[str, Any]) -> str:

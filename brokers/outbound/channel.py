@@ -26,7 +26,7 @@ from typing import Final
 from msgspec import Struct
 
 from brokers.outbound.batches import REQUEST_ROWS_MAX
-from brokers.outbound.delivery import Acknowledged, BrokerResponse, LogsStopped, Shared
+from brokers.outbound.delivery import BrokerResponse, LogsStopped, Shared
 from brokers.outbound.link import Link
 from brokers.outbound.snapshot import Turn
 from brokers.wire.errors import error_name
@@ -349,9 +349,6 @@ class Channel:
         self._shared.on_event(LogsStopped(*known, acknowledged, refused, spared))
 
     def _on_response(self, errors: Errors, api: Api, rows: Rows) -> None:
-        partitions = None if api is Api.UPDATE_METADATA else self._in_flight
-        known = self.broker.id, self.broker.epoch
-        self._shared.on_request(Acknowledged(*known, api, partitions, errors.top, self._link.took_s))
         self._in_flight = 0
         if errors.top:
             self._link.last_error = f"responded to {api.name} with {error_name(errors.top)}"

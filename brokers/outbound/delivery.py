@@ -94,22 +94,8 @@ JudgeLogs = Callable[[int, Sequence[TopicPartition]], Mapping[TopicPartition, in
 """Called with a broker's id at each attempt: the partitions whose logs may be deleted there now, by leader epoch."""
 
 
-class Acknowledged(Struct, frozen=True, gc=False):
-    """A request and its response. ``partitions``: how many it named, None for UpdateMetadata; ``error`` at top level.
-
-    ``took_s``: seconds from the first attempt to the response.
-    """
-
-    broker_id: int
-    broker_epoch: int
-    api: Api
-    partitions: int | None
-    error: int
-    took_s: float
-
-
-OnRequest = Callable[[Acknowledged], None]
-"""Called on the event loop with each request that a broker responded to."""
+OnRequest = Callable[[int, float], None]
+"""Called on the event loop with a broker's id and the seconds from a request's first attempt to its response."""
 
 OnAcknowledged = Callable[[float], None]
 """Called on the event loop with the age of the oldest change that a broker has just acknowledged."""
@@ -130,7 +116,7 @@ class Shared:
         transport: Transport,
         gate: Callable[[], bool],
         on_event: OnEvent,
-        on_request: OnRequest = lambda _request: None,
+        on_request: OnRequest = lambda _broker, _seconds: None,
         on_acknowledged: OnAcknowledged = lambda _seconds: None,
     ) -> None:
         self.on_request = on_request

@@ -30,13 +30,12 @@ class Unreachable(OSError):
 class Link:
     """Sends requests to ``broker``, which may be replaced when its endpoints change.
 
-    It calls ``on_lost`` when its connection ends. ``took_s``: seconds that the last request took, with its retries.
+    It calls ``on_lost`` when its connection ends.
     """
 
     def __init__(self, broker: Broker, shared: Shared, on_lost: Callable[[], None]) -> None:
         self.broker = broker
         self.last_error: str | None = None
-        self.took_s = 0.0
         self._shared = shared
         self._on_lost = on_lost
         self._connection: Connection | None = None
@@ -77,7 +76,7 @@ class Link:
             except Malformed as error:
                 self._failed(f"{api.name}: {error}")
             else:
-                self.took_s = self._shared.now_s() - self._began_s
+                self._shared.on_request(self.broker.id, self._shared.now_s() - self._began_s)
                 self._succeeded()
                 return errors
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
         examples=("regent run", "regent run --shadow", "regent run --config /etc/regent/regent.toml"),
     )(run)
     command(app, panel=Panel.RUN, examples=("regent admin-endpoint --config /etc/regent/regent.toml",))(admin_endpoint)
-    command(app, panel=Panel.RUN, examples=("regent demo", "regent demo --keep"))(demo)
+    command(app, panel=Panel.RUN, examples=("regent demo", "regent demo reassign", "regent demo --keep"))(demo)
 
 
 def run(
@@ -53,15 +53,20 @@ def admin_endpoint(session: Session) -> None:
 
 def demo(
     session: Session,
+    story: Annotated[
+        Literal["failures", "reassign"],
+        typer.Argument(help="failures: brokers and regent are killed; reassign: regent is killed in a plan of moves."),
+    ] = "failures",
     keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up and print how to reach it.")] = False,
 ) -> None:
-    """Play failures on a real ZooKeeper and three real brokers on this machine."""
+    """Play failures, or a plan of moves, on a real ZooKeeper and real brokers on this machine."""
     from rich.console import Console
 
+    from cli.demo.run import Play
     from cli.demo.run import run as play
 
     try:
-        code = asyncio.run(play(Console(no_color=session.no_color, highlight=False), keep=keep))
+        code = asyncio.run(play(Console(no_color=session.no_color, highlight=False), keep=keep, play=Play(story)))
     except (KeyboardInterrupt, asyncio.CancelledError):
         print("The demo is ended; it leaves no process behind.", file=sys.stderr)
         code = Exit.DETACHED

@@ -36,7 +36,6 @@ Broker = Annotated[
 Kinds = Annotated[
     list[str] | None, typer.Option("--kind", help="Only rows of a kind, such as LEADER; may be repeated.")
 ]
-Pid = Annotated[int | None, typer.Option("--pid", min=1, help="Only rows of a procedure and its children, by its pid.")]
 Since = Annotated[str | None, typer.Option("--since", help="Start: 90s, 30m, 2h, 1d ago, or a time in ISO 8601.")]
 Until = Annotated[str | None, typer.Option("--until", help="End, in the same forms.")]
 Directory = Annotated[
@@ -53,7 +52,6 @@ def register(app: typer.Typer) -> None:
             "regent events show --since 1h",
             "regent events show --topic orders --partition 0 -o json",
             "regent events show --kind LEADER --broker 3",
-            "regent events show --pid 12",
         ),
     )(show)
     command(named, examples=("regent events tail -n 50", "regent events tail -f --kind LEADER"))(tail)
@@ -66,7 +64,6 @@ def show(
     partition: Partition = None,
     broker: Broker = None,
     kind: Kinds = None,
-    pid: Pid = None,
     since: Since = None,
     until: Until = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of rows; the newest are kept.")] = 1_000,
@@ -75,7 +72,7 @@ def show(
     """List rows of the journal, oldest first, and name its gaps."""
     from controller.journal.query import last
 
-    wanted = _wanted(topic, partition, broker, kind, since, until, pid)
+    wanted = _wanted(topic, partition, broker, kind, since, until)
     rows, gaps, more = last(_folder(session, directory), wanted, limit)
     _listed(session, rows)
     if more:
@@ -89,7 +86,6 @@ def tail(
     partition: Partition = None,
     broker: Broker = None,
     kind: Kinds = None,
-    pid: Pid = None,
     since: Since = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Number of rows to begin with.")] = 20,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print added rows until Ctrl-C.")] = False,
@@ -98,7 +94,7 @@ def tail(
     """Print the newest rows; with -f added rows too, a line each."""
     from controller.journal.query import Follower, last
 
-    folder, wanted = _folder(session, directory), _wanted(topic, partition, broker, kind, since, None, pid)
+    folder, wanted = _folder(session, directory), _wanted(topic, partition, broker, kind, since, None)
     follower = Follower(folder)
     rows, gaps, _ = last(folder, wanted, lines)
     if not follow:
@@ -115,7 +111,7 @@ def tail(
 
 
 def check(session: Session, directory: Directory = None) -> None:
-    """Judge every row by itself (invariants A1, A3 to A6, A10, A11, A14): exit code 3 if one is broken."""
+    """Judge every row by itself (invariants A1, A3 to A6, A10, A11): exit code 3 if one is broken."""
     from controller.journal.reader import Gap, read
     from controller.process.wording import counted
     from state_machines.journal.audit import Violation, judge
@@ -158,7 +154,6 @@ def _wanted(
     kinds: list[str] | None,
     since: str | None,
     until: str | None,
-    pid: int | None,
 ) -> Wanted:
     from controller.journal.query import Wanted
     from state_machines.journal.events import Kind
@@ -169,8 +164,7 @@ def _wanted(
     if unknown := sorted(wanted - set(Kind)):
         raise Failure(Exit.USAGE, f"there is no kind {unknown[0]}", f"the kinds are {', '.join(sorted(Kind))}")
     now = datetime.now(UTC)
-    between = _moment("--since", since, now), _moment("--until", until, now)
-    return Wanted(topic, partition, broker, wanted, *between, pid)
+    return Wanted(topic, partition, broker, wanted, _moment("--since", since, now), _moment("--until", until, now))
 
 
 def _moment(option: str, text: str | None, now: datetime) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from cli.commands import procedures_log
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
-from cli.progress import POLL_S, ProgressLine
+from cli.progress import POLL_S
 from cli.session import Session, command, confirmed, group
 
 if TYPE_CHECKING:
@@ -71,17 +72,17 @@ def locks(session: Session) -> None:
     session.output.listing("Lock", session.client().get("/v1/locks")["items"])
 
 
-def awaited(session: Session, pid: int, timeout_s: float) -> Json:
+def awaited(session: Session, pid: int, timeout_s: float, until: Callable[[Json], bool] | None = None) -> Json:
     """Returns a procedure once it has ended; a daemon that stops or fails over meanwhile is queried again.
 
-    Raises :class:`Failure` where the time is over.
+    ``until``: returns it earlier, as soon as this holds. Raises :class:`Failure` where the time is over.
     """
     ends_s, client = time.monotonic() + timeout_s, session.client(POLL_S + MEASURED_S_MAX)
-    with ProgressLine(session.output, pid) as line:
+    with session.output.progress(pid) as line:
         while True:
             began_s, wait_s = time.monotonic(), max(0.0, min(line.poll_s, ends_s - time.monotonic()))
-            found, trouble = _looked_at(client, pid, wait_s)
-            if found is not None and found["ended"]:
+            found, trouble = _looked_at(client, pid, 0.0 if until is not None else wait_s)
+            if found is not None and (found["ended"] or (until is not None and until(found))):
                 return found
             line.show(found, trouble)
             if time.monotonic() >= ends_s:

@@ -7,10 +7,14 @@ import logging
 import signal
 import sys
 import time
+from enum import StrEnum
+from typing import Final
 
 from rich.console import Console
 
 from cli.demo.process import RegentProcess
+from cli.demo.reassign_story import BROKER_COUNT, ReassignStory
+from cli.demo.reassign_story import PARTITIONS as PLAN_PARTITIONS
 from cli.demo.story import PARTITIONS, DemoFailed, Story
 from cli.exit_codes import Exit
 from configs.credentials import HANDED_OVER
@@ -20,21 +24,36 @@ from testing.embedded.java import JavaMissing
 from testing.embedded.process import ChildProcess, ProcessFailed, accepts, free_port
 
 
-async def run(console: Console, *, keep: bool = False) -> int:
-    """Plays the demo; returns the exit code. SIGTERM cancels it like Ctrl-C, so that nothing is left behind."""
+class Play(StrEnum):
+    """The stories that the demo has."""
+
+    FAILURES = "failures"
+    REASSIGN = "reassign"
+
+
+STORIES: Final[dict[Play, tuple[type[Story], int, int]]] = {
+    Play.FAILURES: (Story, 3, PARTITIONS),
+    Play.REASSIGN: (ReassignStory, BROKER_COUNT, PLAN_PARTITIONS),
+}
+"""By name: the story, its brokers, and the partitions of its topic."""
+
+
+async def run(console: Console, *, keep: bool = False, play: Play = Play.FAILURES) -> int:
+    """Plays a story; returns the exit code. SIGTERM cancels it like Ctrl-C, so that nothing is left behind."""
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs every attempt to reach a broker that is down
     began = time.monotonic()
-    cluster = EmbeddedCluster(3, broker_options={"auto_create_partitions": PARTITIONS})
+    story, brokers, partitions = STORIES[play]
+    cluster = EmbeddedCluster(brokers, broker_options={"auto_create_partitions": partitions})
     try:
         async with cluster:
             port = free_port()
             settings = {"admin.host": "127.0.0.1", "admin.port": port, "admin.advertised_host": "127.0.0.1"}
             regent = RegentProcess(cluster.folder / "regent", cluster.connect, flags=["--takeover"], settings=settings)
             try:
-                well = await Story(console, cluster, regent).play()
+                well = await story(console, cluster, regent).play()
                 console.print(
                     f"[bold]{'The demo succeeded in' if well else 'The demo FAILED after'}[/] "
                     f"{time.monotonic() - began:.0f} s, including the start of the cluster."

@@ -31,7 +31,8 @@ FLOWING_S = 0.5
 """Longest wait of a record for its acknowledgement once records flow again."""
 
 
-async def _flows(load: Load) -> bool:
+async def flows(load: Load) -> bool:
+    """Returns whether records are acknowledged at once."""
     return load.oldest().seconds < FLOWING_S
 
 
@@ -43,14 +44,14 @@ class Story:
     """Plays the steps on a running cluster and prints them."""
 
     def __init__(self, console: Console, cluster: EmbeddedCluster, regent: RegentProcess) -> None:
-        self._console = console
+        self.console = console
         self.cluster = cluster
         self.regent = regent
         self._began = time.monotonic()
 
     def line(self, text: str) -> None:
         """Prints one line, with the seconds since the start."""
-        self._console.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {text}", soft_wrap=True)
+        self.console.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {text}", soft_wrap=True)
 
     async def play(self) -> bool:
         """Plays the whole story; returns whether it ended well."""
@@ -118,7 +119,7 @@ class Story:
         lines: list[str] = []
         load.take_stall()
         yield lines.append
-        await self.until(lambda: _flows(load), "records are acknowledged at once again")
+        await self.until(lambda: flows(load), "records are acknowledged at once again")
         stall = load.take_stall()
         for text in lines:
             self.line(f"{text} [dim](longest produce stall {stall.seconds:.2f} s)[/]")

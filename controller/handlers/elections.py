@@ -18,9 +18,8 @@ from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.handlers.await_leaders import shown
 from controller.journal.reason import Reason
-from controller.process.wording import counted
 from controller.requests.calls import PendingElection
-from controller.requests.elect_leaders_call import Elected, ElectLeadersCall, ElectLeadersReply
+from controller.requests.elect_leaders_call import Elected, ElectLeadersReply
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import Code
@@ -34,7 +33,6 @@ from state_machines.decisions.leader_election import (
     judge,
     outcome,
 )
-from state_machines.journal.events import Kind
 from state_machines.model.types import TopicPartition
 
 log = logging.getLogger("regent.controller")
@@ -64,22 +62,11 @@ async def elect_leaders(c: Controller, pending: PendingElection) -> None:
         if call.again and call.partitions is not None:
             became = _with_earlier(became)
         results = await _results(asked, became, everything=call.partitions is None)
-        _record(c, call, asked, became)
     except BaseException:
         pending.refuse()
         raise
     elected = [i for i, found in became.items() if found is None]
     c.spawn(_answer_when_told(c, pending, elected, results), pending.refuse)
-
-
-def _record(c: Controller, call: ElectLeadersCall, asked: Asked, became: Became) -> None:
-    """Records the call in the journal: it leaves nothing behind but the leaders, so no procedure does."""
-    outcomes = Counter("elected" if found is None else found.error.name.lower() for found in became.values())
-    unknown = Counter({"unknown": sum(i is None for i in asked.values())})
-    counts = ", ".join(f"{count} {what}" for what, count in (outcomes + unknown).most_common())
-    result = f"{call.kind.name.lower()} election of {counted(len(asked), 'partition')}: {counts or 'nothing'}"
-    known = {"principal": call.principal, "client": call.client or None}
-    c.journal.event(Kind.CALL, operation="elect-leaders", result=result, **known)
 
 
 def _with_earlier(became: Became) -> Became:

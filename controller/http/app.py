@@ -34,6 +34,7 @@ from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Re
 from controller.http.procedures import add_cordon_routes, add_routes
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.http.strays import add_stray_routes
+from controller.http.throttles import add_throttle_routes
 from controller.metrics.exposition import exposition
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import BATCH_MAX
@@ -67,6 +68,7 @@ def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None =
     add_routes(app, view.procedures)
     add_cordon_routes(app, view.cordons)
     add_drain_routes(app, view.drains)
+    add_throttle_routes(app, view.throttles)
     add_pause_routes(app, view.pauses)
     add_stray_routes(app, view.strays)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)

@@ -27,6 +27,7 @@ from controller.http.pauses import Pausing
 from controller.http.procedures import Cordoning, Procedures
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.http.strays import Strays
+from controller.http.throttles import Throttling
 from state_machines.decisions.hindrances import StopCause
 
 
@@ -176,6 +177,10 @@ class DaemonView(Protocol):
     @property
     def drains(self) -> Draining:
         """Returns the view that drains brokers."""
+
+    @property
+    def throttles(self) -> Throttling:
+        """Returns the view of throttles."""
 
     @property
     def pauses(self) -> Pausing:

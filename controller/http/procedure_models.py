@@ -19,6 +19,14 @@ Rate = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Cap = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
+class ServerResult(Item):
+    """The result of one broker."""
+
+    broker: int
+    ok: bool
+    text: str = ""
+
+
 class Procedure(Item):
     """A procedure. ``result`` and ``error`` are sentences; ``detail`` is the kind's own summary of its progress."""
 
@@ -45,6 +53,7 @@ class Procedure(Item):
     size_bytes: int | None = Field(None, description="to copy in all, without moves of unknown size")
     rate_bytes_per_s: int | None = None
     remaining_s: int | None = None
+    results: list[ServerResult] = Field([], description="of each broker that the procedure has sent a request to")
     unusable: str = Field("", description="why this daemon cannot go on with it; the record stays as it is")
 
 

@@ -10,7 +10,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.journal.procedure_rows import procedure_fields
 from metadata_store.codecs.topic import topic_id_text
 from state_machines.journal.audit import BY_LEADER, STRATEGIES
 from state_machines.journal.events import OBSERVED, SCHEMA_VERSION, Kind, Row
@@ -18,7 +17,6 @@ from state_machines.machines import selectors
 from state_machines.model.cluster import READ
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import PartitionRow, PartitionState, ReplicaState, Topic
-from state_machines.procedures.progress import Progress
 
 _PARTITION_STATES: Final = {state: state.name for state in PartitionState}
 _LEADER, _ISR, _STATE = Kind.LEADER.value, Kind.ISR.value, Kind.PARTITION_STATE.value
@@ -88,19 +86,7 @@ class Lost(Struct):
         return self.count
 
 
-class Step(Struct, frozen=True):
-    """A durable change of a procedure."""
-
-    head: Head
-    seq: int
-    moment: Moment
-    progress: Progress
-
-    def __len__(self) -> int:
-        return 1
-
-
-Entry = Single | Batch | Step | Lost
+Entry = Single | Batch | Lost
 
 
 def lost(entry: Entry, why: str) -> Lost:
@@ -115,13 +101,11 @@ def rows_of(entry: Entry) -> Iterator[Row]:
         yield from _moves(entry)
     elif isinstance(entry, Single):
         yield _row(entry, entry.fields)
-    elif isinstance(entry, Step):
-        yield _row(entry, procedure_fields(entry.progress))
     else:
         yield _row(entry, {"kind": Kind.UNRECORDED, "lost": entry.count, "why": entry.why})
 
 
-def _row(entry: Single | Step | Lost, fields: dict[str, object]) -> Row:
+def _row(entry: Single | Lost, fields: dict[str, object]) -> Row:
     head, moment = entry.head, entry.moment
     common = (SCHEMA_VERSION, head.cluster, head.ctl_id, head.ctl_epoch, entry.seq, moment.ts_us, moment.mono_us)
     return Row(*common, **fields)  # type: ignore[arg-type]

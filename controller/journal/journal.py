@@ -20,8 +20,7 @@ from typing import Final
 import msgspec
 
 from configs.sections import JournalSettings
-from controller.journal.batches import Entry, Lost, Step, lost, rows_of
-from controller.journal.procedure_rows import log_line
+from controller.journal.batches import Entry, Lost, lost, rows_of
 from controller.journal.segments import Bounds, Segments
 from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
@@ -114,7 +113,6 @@ class Journal:
             self._wake.clear()
             closing = self._closing.is_set()
             taken = self._taken()
-            _log_lines(taken)
             try:
                 self._write(taken, last=closing)
             except Exception:
@@ -200,13 +198,6 @@ class Journal:
                 self._counters.journal_rows_lost,
             )
             self._failing = self._counters.journal_failing = ""
-
-
-def _log_lines(entries: Iterable[Entry]) -> None:
-    """Logs the changes of procedures, whether or not the disk takes their rows."""
-    for entry in entries:
-        if isinstance(entry, Step):
-            log_line(entry.progress, entry.head.ctl_epoch, entry.moment.ts_us)
 
 
 def encoded(entry: Entry) -> Iterator[tuple[int, bytes]]:

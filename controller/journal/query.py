@@ -28,7 +28,6 @@ class Wanted(Struct, frozen=True):
     kinds: frozenset[str] = frozenset()
     since_us: int | None = None
     until_us: int | None = None
-    proc: int | None = None
 
     def meets(self, begin_us: int | None, end_us: int | None) -> bool:
         """Returns whether a time span, open without a begin or an end, overlaps the wanted one."""
@@ -43,7 +42,6 @@ class Wanted(Struct, frozen=True):
             and (self.partition is None or row.partition == self.partition)
             and (self.broker is None or row.concerns(self.broker))
             and (not self.kinds or row.kind in self.kinds)
-            and (self.proc is None or self.proc in (row.proc, row.parent_proc, row.root_proc))
             and (self.since_us is None or row.ts_us >= self.since_us)
             and (self.until_us is None or row.ts_us <= self.until_us)
         )
@@ -151,10 +149,6 @@ def entity(row: Row) -> str:
         return row.topic
     if row.broker is not None and row.kind != Kind.CTL_ELECTED:
         return f"broker {row.broker}"
-    if row.proc is not None:
-        return f"pid {row.proc}" + (f" of {row.parent_proc}" if row.parent_proc else "")
-    if row.principal is not None:
-        return row.principal
     return f"daemon {row.ctl_id}"
 
 
@@ -163,7 +157,7 @@ def sentence(row: Row) -> str:
     parts = [part for part in (describe(row) for describe in _DESCRIPTIONS) if part]
     if row.kind == Kind.UNRECORDED:
         parts.append(f"{row.lost} rows are missing")
-    why = row.err or row.result or row.why
+    why = row.err or row.why
     return ", ".join(parts) + (f": {why}" if parts and why else why or "")
 
 
@@ -188,31 +182,14 @@ def _isr(row: Row) -> str:
 
 
 def _states(row: Row) -> str:
-    return "" if row.from_state == row.to_state else f"{row.from_state or 'new'} -> {row.to_state}"
+    return "" if row.from_state == row.to_state else f"{row.from_state} -> {row.to_state}"
 
 
 def _epoch(row: Row) -> str:
     return "" if row.leader_epoch1 is None else f"leader epoch {row.leader_epoch1}"
 
 
-def _operation(row: Row) -> str:
-    """Describes the procedure or the call: its kind and step, and the client that requested it."""
-    if row.operation is None:
-        return ""
-    step = f" in step {row.step}" if row.step else ""
-    return f"{row.operation}{step} by {row.principal or 'the daemon'}"
-
-
-def _request(row: Row) -> str:
-    """Describes a request to a broker, and how long its acknowledgement took."""
-    if row.api is None:
-        return ""
-    of = f" of {row.partitions} partitions" if row.partitions is not None else ""
-    took_ms = (row.t_acked - row.t_sent) / 1000 if row.t_acked is not None and row.t_sent is not None else 0.0
-    return f"{row.api}{of} acknowledged in {took_ms:.1f} ms"
-
-
-_DESCRIPTIONS: tuple[Callable[[Row], str], ...] = (_leader, _isr, _operation, _states, _epoch, _request)
+_DESCRIPTIONS: tuple[Callable[[Row], str], ...] = (_leader, _isr, _states, _epoch)
 
 
 def _leader_id(leader: int) -> str:

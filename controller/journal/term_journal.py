@@ -9,14 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from controller.journal.batches import Batch, Entry, Head, Moment, Single, Step
-from controller.journal.procedure_rows import log_line
+from controller.journal.batches import Batch, Entry, Head, Moment, Single
 from controller.journal.report import Report
 from state_machines.journal.events import OBSERVED, Kind
 from state_machines.model.cluster import READ, Cluster
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import Broker, PartitionRow, ReplicaState
-from state_machines.procedures.progress import Progress
 
 Sink = Callable[[Entry], None]
 """Takes an entry; must not wait."""
@@ -104,34 +102,6 @@ class TermJournal:
         """Records brokers that registered, left or shut down."""
         for broker in brokers:
             self.event(kind, broker=broker.id, broker_epoch=broker.epoch, rack=broker.rack)
-
-    def procedure(self, progress: Progress) -> None:
-        """Records a durable change of a procedure; its log line follows with the row, or at once without a sink."""
-        if not progress.is_shown:
-            return
-        if self._sink is None:
-            log_line(progress, self._head.ctl_epoch, self._clock()[0])
-        else:
-            self._put(Step(self._head, self._seq, self._moment(), progress), self._sink)
-
-    def acknowledged(
-        self, broker: int, broker_epoch: int, api: str, partitions: int | None, error: str | None, took_s: float
-    ) -> None:
-        """Records a request that a broker responded to, ``took_s`` seconds after its first attempt."""
-        if self._sink is None:
-            return
-        moment = self._moment()
-        fields: dict[str, object] = {
-            "kind": Kind.RPC_BATCH,
-            "broker": broker,
-            "broker_epoch": broker_epoch,
-            "api": api,
-            "partitions": partitions,
-            "err": error,
-            "t_sent": moment.mono_us - int(took_s * 1e6),
-            "t_acked": moment.mono_us,
-        }
-        self._put(Single(self._head, self._seq, moment, fields), self._sink)
 
     def event(self, kind: Kind, **fields: object) -> None:
         """Records one row; ``fields`` are those of :class:`state_machines.journal.events.Row`."""

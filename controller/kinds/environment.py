@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from controller.engine.controller import Controller
 from controller.handlers.topic_rewrites import observe_rewrites
 from controller.kinds.foreign_sizes import ForeignSizes
+from controller.procedures.broadcast import Responses
 from metadata_store.errors import NotConnected
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.model.decision import TopicChange
 from state_machines.procedures.kernel import Change
+from state_machines.procedures.record import Record
 
 
 class KafkaEnv(NamedTuple):
-    """The controller of a term, the store of its procedures, and the wall clock in milliseconds."""
+    """What steps work with: the controller of a term, the store of its procedures, the wall clock in milliseconds."""
 
     controller: Controller
     records: ZooKeeperRecords
@@ -23,6 +25,10 @@ class KafkaEnv(NamedTuple):
     foreign: ForeignSizes
     unwritable: dict[str, str]
     """Topics whose znodes ZooKeeper refuses to write in this term, and why."""
+    responses: Responses
+    """Messages of procedures to brokers that are under way, and their responses."""
+    live: Callable[[], Iterable[Record]]
+    """Returns the records of procedures that have not ended, as the next write finds them."""
 
 
 async def rewrite_with_record(env: KafkaEnv, changes: Sequence[TopicChange], change: Change) -> str | None:

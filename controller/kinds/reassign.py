@@ -102,7 +102,7 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
         may_begin=may_begin,
     )
     expected = found.plan if found.is_over else plan
-    throttled = await (lift_throttles(env, expected) if found.is_over else set_throttles(env, expected))
+    throttled = await (lift_throttles(env, expected) if found.is_over else set_throttles(env, expected, record.pid))
     if isinstance(throttled, Retry):
         return throttled
     if throttled != expected:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 import msgspec
 
-from controller.http.procedure_models import Move, Procedure
-from controller.kinds import drain, reassign
+from controller.http.procedure_models import Move, Procedure, ServerResult
+from controller.kinds import drain, reassign, throttle_order
 from controller.kinds.environment import KafkaEnv
+from controller.kinds.throttle_order import ThrottleOrder, order_of
 from controller.procedures.kinds import Kind
 from controller.process.wording import counted, in_bytes, in_time
 from state_machines.decisions.drain import Drain
@@ -20,6 +22,9 @@ from state_machines.planning.expected_time import expected
 from state_machines.procedures.kernel import is_stuck
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+
+WAITED_FOR: Final = "it is queried, and has not reported the rate yet"
+DOWN: Final = "it is down: it reads the setting from ZooKeeper when it starts"
 
 
 def procedure_item(record: Record, kinds: Mapping[str, Kind[KafkaEnv]], unusable: str = "") -> Procedure:
@@ -45,6 +50,7 @@ def procedure_item(record: Record, kinds: Mapping[str, Kind[KafkaEnv]], unusable
         bypassed=record.bypassed,
         error=record.error,
         result=record.result.decode("utf-8", "replace") if record.state is State.SUCCESS else "",
+        results=_results(record),
         unusable=unusable,
     )
 
@@ -122,8 +128,31 @@ def planned_item(plan: ReassignPlan) -> Procedure:
     )
 
 
+def broker_results(order: ThrottleOrder) -> list[ServerResult]:
+    """Describes what each broker has reported so far; brokers without a response yet are named, too."""
+    known = {one.server: one for one in order.confirming.results}
+    missing = dict.fromkeys(order.confirming.servers, WAITED_FOR) | dict.fromkeys(order.down, DOWN)
+    return [
+        ServerResult(broker=broker, ok=known[broker].ok, text=known[broker].text)
+        if broker in known
+        else ServerResult(broker=broker, ok=False, text=missing.get(broker, "not queried yet"))
+        for broker in order.brokers
+    ]
+
+
+def _results(record: Record) -> list[ServerResult]:
+    if record.kind != throttle_order.NAME:
+        return []
+    try:
+        return broker_results(order_of(record.data))
+    except msgspec.DecodeError:
+        return []
+
+
 def _detail(record: Record) -> str:
     try:
+        if record.kind == throttle_order.NAME:
+            return throttle_order.sentence(order_of(record.data))
         if record.kind == drain.NAME:
             return _of_drain(drain.drain_of(record))
         if record.kind != reassign.NAME:

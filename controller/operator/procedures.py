@@ -108,6 +108,11 @@ class ProcedureView:
         """Lists the locks that procedures hold or wait for."""
         return [Lock(**lock._asdict()) for lock in self._engine(self._active()).locks()]
 
+    async def records(self) -> list[Record]:
+        """Returns the records of procedures, and of results that are kept."""
+        found, unusable = await self._records()
+        return [record for pid, record in found.items() if pid not in unusable]
+
     async def _records(self) -> tuple[dict[int, Record], dict[int, str]]:
         term = self._term()
         if term is not None:
@@ -158,9 +163,12 @@ class ProcedureView:
 
     async def command(self, pid: int, command: ReassignCommand) -> Procedure:
         """Changes a plan that runs."""
+        return await self.commanded(pid, msgspec.json.encode(reassign.PlanCommand(**command.model_dump())))
+
+    async def commanded(self, pid: int, command: bytes) -> Procedure:
+        """Sends a procedure a command of its kind."""
         engine = self._engine(self._active())
-        data = msgspec.json.encode(reassign.PlanCommand(**command.model_dump()))
-        return await self._done(engine, pid, engine.command(pid, data), "it has failed or ended")
+        return await self._done(engine, pid, engine.command(pid, command), "it has failed or ended")
 
     async def abort(self, pid: int) -> Procedure:
         """Aborts a procedure: what it did is undone."""

@@ -50,6 +50,7 @@ from controller.operator.role_status import LOOK_S, StatusReader
 from controller.operator.sampling import gauges_of, suspension
 from controller.operator.status import lags_of, shown_mode, status_of
 from controller.operator.strays import StrayView
+from controller.operator.throttles import ThrottleView
 from controller.operator.verify import verify
 from controller.process.zookeeper_tls import ReleaseOf, through_tls
 from controller.role.mode import Mode
@@ -85,6 +86,7 @@ class View:
         )
         self.strays = StrayView(self._present.active, self._dial)
         self.drains = DrainView(self._present.active, self.cordons, self.procedures)
+        self.throttles = ThrottleView(self._present.active, self.procedures)
         self.pauses = PauseView(self._present.active)
 
     async def keep_fresh(self) -> None:

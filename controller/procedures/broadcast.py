@@ -135,11 +135,19 @@ class BroadcastEnv(NamedTuple):
 Env = TypeVar("Env")
 
 
+class Place(NamedTuple):
+    """Where a kind's message has the broadcast: reads it, and returns the message with another one."""
+
+    read: Callable[[bytes], Broadcast]
+    written: Callable[[bytes, Broadcast], bytes]
+
+
 class Phase(Generic[Env]):
     """Makes the step that sends to each server, and its undo. ``of``: finds the environment's part for broadcasts.
 
     ``send`` and ``undo`` get the environment; without ``undo`` nothing is sent when the step is undone. ``last``: the
-    procedure ends with this step, and its result lists the responses.
+    procedure ends with this step, and its result lists the responses. ``lenient``: the step is done once each server
+    has a result, whatever it is, and the message keeps the results. ``place``: the whole message, unless given.
     """
 
     def __init__(
@@ -149,12 +157,16 @@ class Phase(Generic[Env]):
         undo: Callable[[Env], Send] | None = None,
         *,
         last: bool = True,
+        lenient: bool = False,
         how: Resending | None = None,
+        place: Place | None = None,
     ) -> None:
         self._of = of
         self._send = send
         self._undo = undo
         self._last = last
+        self._lenient = lenient
+        self._place = place or WHOLE
         self._how = how or Resending()
 
     @property
@@ -168,21 +180,24 @@ class Phase(Generic[Env]):
         return None if self._undo is None else self._undone
 
     async def _executed(self, env: Env, record: Record) -> Outcome:
-        found = self._sent_to_all(env, record, decode(record.data), self._send(env), self._how)
+        found = self._sent_to_all(env, record, self._place.read(record.data), self._send(env), self._how)
         if isinstance(found, Wait):
             return found
+        if self._lenient:
+            return Next(record.step + 1, record.data)
         rejected = [result for result in found.results if not result.ok]
         if rejected and record.attempts:  # behind the point of no return: these servers are sent the message again
             kept = tuple(result for result in found.results if result.ok)
-            return Wait(self._of(env).now_ms() + self._how.pause_ms, encode(replace(found, results=kept)))
+            again = self._place.written(record.data, replace(found, results=kept))
+            return Wait(self._of(env).now_ms() + self._how.pause_ms, again)
         if rejected:
             return Failed("; ".join(f"server {result.server}: {result.text}" for result in rejected[:5]))
-        after = encode(replace(found, results=()))
+        after = self._place.written(record.data, replace(found, results=()))
         return Done(_encoder.encode(found.results)) if self._last else Next(record.step + 1, after)
 
     async def _undone(self, env: Env, record: Record) -> Outcome:
         assert self._undo is not None
-        state = decode(record.data)
+        state = self._place.read(record.data)
         step = record.done[-1]
         begun = state if state.undoing == step else replace(state, results=(), undoing=step)
         how = self._how._replace(tries_max=0)
@@ -194,12 +209,12 @@ class Phase(Generic[Env]):
         responses, now_ms = self._of(env)
         undoes = state.undoing != NONE
         phase = state.undoing if undoes else record.step, undoes
-        if state != decode(record.data):
-            return Wait(now_ms(), encode(state))
+        if state != self._place.read(record.data):
+            return Wait(now_ms(), self._place.written(record.data, state))
         known = {result.server for result in state.results}
         came = [result for result in responses.take(record.pid, phase) if result.server not in known]
         if came:
-            return Wait(now_ms(), encode(replace(state, results=(*state.results, *came))))
+            return Wait(now_ms(), self._place.written(record.data, replace(state, results=(*state.results, *came))))
         missing = [server for server in state.servers if server not in known]
         if not missing:
             return state
@@ -223,6 +238,10 @@ def encode(state: Broadcast) -> bytes:
 def decode(data: bytes) -> Broadcast:
     """Decodes the message of a procedure."""
     return _decoder.decode(data)
+
+
+WHOLE: Final = Place(decode, lambda _, state: encode(state))
+"""The message is the broadcast."""
 
 
 def results(data: bytes) -> tuple[Result, ...]:

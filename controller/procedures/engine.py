@@ -8,7 +8,7 @@ A store that fails ends the engine: another one loads the records and goes on (H
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic
 
 from controller.procedures.group import RECORDS_MAX, Decided, Group
@@ -16,7 +16,7 @@ from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env, Kind, Kinds
 from controller.procedures.pids import Pids
 from controller.procedures.requests import Abort, Bypass, Command, Refused, Request, Submit
-from controller.procedures.running import LockItem, Observe, Running, ignore
+from controller.procedures.running import LockItem, Running
 from controller.procedures.stepping import Stepping
 from controller.procedures.steps import Steps
 from metadata_store.records.port import RecordStore, StoreFailed
@@ -34,8 +34,8 @@ DATA_BYTES_MAX: Final = 256 * 1024
 class Engine(Generic[Env]):
     """Runs the procedures of one domain until its store fails or :meth:`close` is called.
 
-    ``wanted`` is called where a turn has work to do, ``observe`` with each durable change; ``now_ms`` is the wall
-    clock. Errors of ``interruptions`` (a lost connection) repeat a step, those of ``ends`` pass through :meth:`turn`.
+    ``wanted`` is called where a turn has work to do; ``now_ms`` is the wall clock. Errors of ``interruptions`` (a lost
+    connection) repeat a step, those of ``ends`` pass through :meth:`turn`.
     """
 
     def __init__(
@@ -48,7 +48,6 @@ class Engine(Generic[Env]):
         now_ms: Callable[[], int],
         interruptions: tuple[type[Exception], ...] = (),
         ends: tuple[type[Exception], ...] = (),
-        observe: Observe = ignore,
     ) -> None:
         self._kinds = Kinds(kinds)
         self._steps = Steps(env, self._kinds, interruptions, ends)
@@ -56,7 +55,7 @@ class Engine(Generic[Env]):
         self._pids = Pids(store)
         self._wanted = wanted
         self._now_ms = now_ms
-        self._running = Running(self._kinds, now_ms, wanted, observe)
+        self._running = Running(self._kinds, now_ms, wanted)
         self._procedures = self._running.procedures
         self._results = self._running.results
         self._intake = Intake(self._kinds, self._running, self._pids, now_ms)
@@ -69,6 +68,13 @@ class Engine(Generic[Env]):
     def records(self) -> Mapping[int, Record]:
         """Returns the durable records of live procedures and kept results, by pid."""
         return self._procedures.records
+
+    def live(self) -> Iterator[Record]:
+        """Yields the records of procedures that have not ended, as the next write finds them."""
+        for pid in self._procedures.records:
+            record = self._procedures.latest(pid)
+            if not record.state.is_final:
+                yield record
 
     @property
     def unusable(self) -> Mapping[int, str]:

@@ -12,7 +12,6 @@ from state_machines.procedures.locks import LockOrder
 from state_machines.procedures.outcome import Outcome
 from state_machines.procedures.record import Record
 from state_machines.procedures.scheduler import Scheduler
-from state_machines.procedures.states import State
 
 Env = TypeVar("Env")
 """What the steps of a domain work with, for instance the controller of a term."""
@@ -81,12 +80,6 @@ class Kinds(Generic[Env]):
     def no_return(self, name: str) -> int | None:
         """Returns the first step of a kind that is never undone."""
         return self._kinds[name].no_return
-
-    def step_name(self, record: Record) -> str:
-        """Returns the name of the step that runs or is undone next; empty where this daemon does not know it."""
-        kind = self._kinds.get(record.kind)
-        step = record.done[-1] if record.state is State.FAILED and record.done else record.step
-        return kind.steps[step].name if kind is not None and step < len(kind.steps) else ""
 
     def unfit(self, record: Record) -> str | None:
         """Returns why this daemon cannot run a record: its kind, a step, or its message is not understood."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Generic, NamedTuple, TypeAlias
+from typing import Generic, NamedTuple
 
 from controller.procedures.group import Decided
 from controller.procedures.kinds import Env, Kinds
@@ -11,18 +11,10 @@ from controller.procedures.results import Results
 from controller.procedures.waiting import Waiting
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Change, Procedures, wait_ms_max
-from state_machines.procedures.progress import Progress
 from state_machines.procedures.record import Record
 from state_machines.procedures.recovery import Loaded
 from state_machines.procedures.scheduler import LockConflict, Scheduler
 from state_machines.procedures.states import State
-
-Observe: TypeAlias = Callable[[Progress], None]
-"""Takes a durable change; must not wait."""
-
-
-def ignore(_: Progress) -> None:
-    """Observes nothing."""
 
 
 class LockItem(NamedTuple):
@@ -36,21 +28,15 @@ class LockItem(NamedTuple):
 
 
 class Running(Generic[Env]):
-    """Holds live procedures, each in one place: queued, under way, waiting for a time or event, or for its children.
+    """Holds live procedures, each in one place: queued, under way, waiting for a time or event, or for its children."""
 
-    ``observe`` is called with each durable change of a record before that enters.
-    """
-
-    def __init__(
-        self, kinds: Kinds[Env], now_ms: Callable[[], int], due: Callable[[], None], observe: Observe = ignore
-    ) -> None:
+    def __init__(self, kinds: Kinds[Env], now_ms: Callable[[], int], due: Callable[[], None]) -> None:
         self.procedures = Procedures(kinds.no_return)
         self.scheduler = Scheduler()
         self.waiting = Waiting(now_ms, due)
         self.results = Results()
         self._kinds = kinds
         self._now_ms = now_ms
-        self._observe = observe
         self._entries: dict[int, Entry] = {}
 
     # -- after a restart
@@ -100,8 +86,6 @@ class Running(Generic[Env]):
     def enter(self, decided: Decided) -> None:
         """Applies a durable change: ends, releases, queues, and responds to the caller."""
         change, entry = decided.change, decided.entry
-        for record in (*change.puts, *change.ended):
-            self._observe(self._progress(record))
         alarmed = [put.pid for put in change.puts if self._alarms(put)]
         evicted = [self.procedures.records[pid] for pid in change.deletes if pid not in self._entries]
         ready = self.procedures.apply(change)
@@ -119,12 +103,6 @@ class Running(Generic[Env]):
         for root in alarmed:
             self.resume(self._descendants(root))
         decided.respond()
-
-    def _progress(self, after: Record) -> Progress:
-        before, entry = self.procedures.records.get(after.pid), self._entries.get(after.pid)
-        decided_on = before if before is not None and before.state is not State.FAILED else None
-        committed = decided_on is not None and self.procedures.is_past_own(decided_on)
-        return Progress(before, after, self._kinds.step_name(after), committed, entry)
 
     def locks(self) -> list[LockItem]:
         """Returns the locks that procedures hold or wait for, by pid."""

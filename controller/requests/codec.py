@@ -81,9 +81,7 @@ def _election(call: CarriedCall) -> ElectLeadersCall:
     wanted = (
         None if body.topic_partitions is None else _names((one.topic, one.partitions) for one in body.topic_partitions)
     )
-    client = " ".join(filter(None, (call.client_host, call.client_id)))
-    timeout_s = max(body.timeout_ms, 0) / 1000
-    return ElectLeadersCall(kind, wanted, timeout_s, again=call.attempt > 0, principal=call.principal, client=client)
+    return ElectLeadersCall(kind, wanted, max(body.timeout_ms, 0) / 1000, again=call.attempt > 0)
 
 
 def _elected(_: CarriedCall, reply: ElectLeadersReply) -> p.ElectLeadersResponse:

@@ -15,15 +15,12 @@ class ElectLeadersCall(Struct, frozen=True):
     """``partitions`` None: all. ``timeout_s`` bounds the wait for the new leaders, not the election itself.
 
     ``again``: an earlier attempt of the call may have held the election; then one that is not needed is a success.
-    ``principal`` and ``client`` (address and id) are for the journal.
     """
 
     kind: ElectionType
     partitions: Sequence[TopicPartition] | None
     timeout_s: float
     again: bool = False
-    principal: str = "an admin client"
-    client: str = ""
 
 
 class Elected(Struct, frozen=True, gc=False):

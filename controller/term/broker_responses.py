@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from brokers.outbound.delivery import Acknowledged, BrokerResponse, ChannelFailed, LogsStopped
+from brokers.outbound.delivery import BrokerResponse, ChannelFailed, LogsStopped
 from brokers.wire.errors import Error, error_name
 from brokers.wire.versions import Api
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import EventQueue
 from controller.engine.outranked import Outranked
 from controller.handlers.log_directories import Failed
-from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
 from controller.term.claim_monitor import ClaimMonitor
 from state_machines.model.cluster import Cluster
@@ -32,7 +31,7 @@ REMEDIES: Final[Mapping[int, str]] = {
 class BrokerResponses:
     """Handles brokers' responses. ``end`` ends the term, ``stopped`` takes the responses to StopReplica by row.
 
-    ``logs_stopped`` takes those by name; ``queue`` gets an event for failed log directories, ``journal`` each request.
+    ``logs_stopped`` takes those by name; ``queue`` gets an event for failed log directories.
     """
 
     def __init__(
@@ -44,7 +43,6 @@ class BrokerResponses:
         stopped: Callable[[BrokerResponse], None],
         queue: EventQueue,
         logs_stopped: Callable[[LogsStopped], None],
-        journal: TermJournal,
     ) -> None:
         self._cluster = cluster
         self._claim_monitor = claim_monitor
@@ -53,16 +51,8 @@ class BrokerResponses:
         self._stopped = stopped
         self._queue = queue
         self._logs_stopped = logs_stopped
-        self._journal = journal
         self._refused: set[tuple[int, str]] = set()
         self.outranked = Outranked(cluster)
-
-    def on_request(self, request: Acknowledged) -> None:
-        """Counts and records a request that a broker responded to."""
-        self._counters.broker_requests[request.broker_id].record(request.took_s)
-        error = error_name(request.error) if request.error else None
-        known = request.broker_id, request.broker_epoch
-        self._journal.acknowledged(*known, request.api.name, request.partitions, error, request.took_s)
 
     def on_response(self, answer: BrokerResponse | LogsStopped | ChannelFailed) -> None:
         """Takes a broker's response, or the end of a channel by an error."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final
 
@@ -16,9 +17,11 @@ import msgspec
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.engine.gate import TermEnded
-from controller.kinds import drain, reassign
+from controller.kinds import drain, reassign, throttle, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.foreign_sizes import ForeignSizes
+from controller.kinds.throttle_holders import throttles_of
+from controller.procedures.broadcast import Responses
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
 from controller.process.wall_clock import wall_ms
@@ -32,7 +35,7 @@ from state_machines.procedures.states import State
 
 log = logging.getLogger("regent.procedures")
 
-KINDS: Final = (reassign.REASSIGN, drain.DRAIN)
+KINDS: Final = (reassign.REASSIGN, drain.DRAIN, throttle.THROTTLE)
 LOAD_AGAIN_S: Final = 30.0
 """Pause after which the records are loaded again where their store failed."""
 WAKES: Final = {EventKind.FINISH_REASSIGNMENTS: reassign.NAME, EventKind.BROKER_CHANGE: reassign.NAME}
@@ -50,9 +53,11 @@ def is_over(record: Record) -> bool:
 
 def _is_throttled(engine: Engine[KafkaEnv], pid: int) -> bool:
     record = engine.records.get(pid)
-    if record is None or record.state.is_final or record.kind != reassign.NAME:
-        return False
-    return bool(reassign.plan_of(record).throttles)
+    return record is not None and not record.state.is_final and bool(throttles_of(record))
+
+
+def _of_kind(engine: Engine[KafkaEnv], name: str) -> list[int]:
+    return [pid for pid, record in engine.records.items() if record.kind == name and not is_over(record)]
 
 
 class TermProcedures:
@@ -80,16 +85,17 @@ class TermProcedures:
         """Loads the records. Raises Fenced, TermEnded and SessionLost; any other failure leaves the term without."""
         c = self._controller
         records = ZooKeeperRecords(c.zk, c.fence, own.PROCEDURES, c.connected)
+        responses = Responses(c.spawn)
         engine = Engine(
-            KafkaEnv(c, records, wall_ms, ForeignSizes(), {}),
+            KafkaEnv(c, records, wall_ms, ForeignSizes(), {}, responses, self._live),
             KINDS,
             records,
             wanted=lambda: c.queue.signal(EventKind.PROCEDURES),
             now_ms=wall_ms,
             interruptions=(NotConnected, OutcomeUnknown),
             ends=(Fenced, TermEnded, SessionLost, port.StoreFailed),
-            observe=c.journal.procedure,
         )
+        responses.wake = engine.wake
         try:
             await engine.load()
         except (Fenced, TermEnded, SessionLost):
@@ -100,6 +106,9 @@ class TermProcedures:
         self._engine = engine
         for pid, why in engine.unusable.items():
             log.error("pid=%d cannot go on: %s", pid, why)
+
+    def _live(self) -> Iterable[Record]:
+        return () if self._engine is None else self._engine.live()
 
     async def turn(self) -> None:
         """Runs the engine's turn, or loads the records again."""
@@ -112,28 +121,29 @@ class TermProcedures:
             self._fail(failed)
 
     async def hold(self, within_s: float) -> list[str]:
-        """Pauses plans and lifts their throttles before the role is given back; returns a sentence for what remains.
+        """Pauses plans and lifts all throttles before the role is given back; returns a sentence for what remains.
 
-        Held plans stay so until an operator resumes them.
+        Held plans stay so until an operator resumes them; operators' throttles end.
         """
         engine = self._engine
         if engine is None:
-            return [f"{self.unavailable}: plans, and their throttles, stay as they are"]
+            return [f"{self.unavailable}: plans, and all throttles, stay as they are"]
         going_back = [pid for pid, record in engine.records.items() if record.state is State.FAILED]
-        live = [pid for pid, record in engine.records.items() if record.kind == reassign.NAME and not is_over(record)]
+        plans, throttles = _of_kind(engine, reassign.NAME), _of_kind(engine, throttle_order.NAME)
         with anyio.move_on_after(within_s), suppress(Refused, port.StoreFailed):
-            for pid in live:
-                await engine.command(pid, HOLD)
+            for pid, how in (*((pid, HOLD) for pid in plans), *((pid, throttle.LIFT) for pid in throttles)):
+                await engine.command(pid, how)
             for _ in range(int(within_s / POLL_S)):
-                if not any(_is_throttled(engine, pid) for pid in live):
+                if not any(_is_throttled(engine, pid) for pid in (*plans, *throttles)):
                     break
                 await asyncio.sleep(POLL_S)
-        left = [pid for pid in live if _is_throttled(engine, pid)]
-        found = [f"plans {live} are paused: regent reassign resume, once regent has the role again"] if live else []
+        found = [f"plans {plans} are paused: regent reassign resume, once regent has the role again"] if plans else []
         if going_back:
-            found.append(f"plans {going_back} are being taken back, and go on when regent has the role again")
-        left += [pid for pid in going_back if _is_throttled(engine, pid)]
-        return found + ([f"throttles of plans {left} are still in force: kafka-configs removes them"] if left else [])
+            found.append(f"procedures {going_back} are being taken back, and go on when regent has the role again")
+        left = [pid for pid in (*plans, *throttles, *going_back) if _is_throttled(engine, pid)]
+        return found + (
+            [f"throttles of procedures {left} are still in force: kafka-configs removes them"] if left else []
+        )
 
     def handled(self, kind: EventKind) -> None:
         """Wakes the procedures that an event may let go on."""

@@ -92,7 +92,6 @@ class Term:
         self._claim_monitor = ClaimMonitor(role, claim, self.gate, end, lambda: queue.signal(EventKind.RECONNECTED))
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
         deletion_queue = DeletionQueue(self.cluster, queue, enabled=None)
-        journal = journal or TermJournal()
         answers = BrokerResponses(
             self.cluster,
             self._claim_monitor,
@@ -101,7 +100,6 @@ class Term:
             weakly(self._stopped, None),
             queue,
             weakly(self._logs_stopped, None),
-            journal,
         )
         self.outranked = answers.outranked
         self.channels = Channels(
@@ -110,7 +108,7 @@ class Term:
             self.gate.open,
             answers.on_response,
             transport=transport,
-            on_request=answers.on_request,
+            on_request=lambda broker, seconds: counters.broker_requests[broker].record(seconds),
             on_acknowledged=counters.propagation.record,
         )
         self.authorizer = authorizer_of(settings.controller)
@@ -133,7 +131,7 @@ class Term:
                 Adoption(settings.controller, asks=dial is not None),
                 LeaderBalance.of(settings.controller),
                 deletion_queue,
-                journal,
+                journal or TermJournal(),
                 self.authorizer,
             ),
         )

@@ -22,6 +22,7 @@ BROKERS: Final = "brokers"
 TOPICS: Final = "topics"
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+RATES: Final = (FOLLOWER_RATE, LEADER_RATE)
 LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 
@@ -46,6 +47,8 @@ class Entity(NamedTuple):
         return f"{self.kind.removesuffix('s')} {self.name}"
 
 
+Place = tuple[Entity, str]
+"""A setting of an entity."""
 Configs = Mapping[Entity, Mapping[str, str]]
 """The content of configuration znodes; an absent entity has none."""
 
@@ -100,16 +103,50 @@ def throttle(
     """
     if not 1 <= rate_bytes_per_s <= RATE_BYTES_PER_S_MAX:
         raise ValueError(f"rate_bytes_per_s is {rate_bytes_per_s}: give a rate from 1 to {RATE_BYTES_PER_S_MAX}")
+    return _drawn(_wanted(moves), rate_bytes_per_s, found, earlier)
+
+
+def throttle_brokers(
+    brokers: Iterable[int],
+    topics: Iterable[str],
+    rate_bytes_per_s: int,
+    found: Configs,
+    earlier: Sequence[Throttle] = (),
+) -> Throttling:
+    """Returns a rate for brokers in both directions, and all replicas of topics as throttled ones.
+
+    The rate slows the replicas that lists name, those of ``topics`` among them. ``earlier`` as in :func:`throttle`.
+    """
+    wanted: dict[Place, _Wanted] = dict.fromkeys(broker_places(brokers, ()))
+    wanted |= dict.fromkeys(broker_places((), topics), ALL_REPLICAS)
+    return _drawn(wanted, rate_bytes_per_s, found, earlier)
+
+
+def broker_places(brokers: Iterable[int], topics: Iterable[str]) -> tuple[Place, ...]:
+    """Returns the settings that :func:`throttle_brokers` sets."""
+    rates = [(Entity(BROKERS, str(b)), name) for b in sorted(set(brokers)) for name in RATES]
+    names = (FOLLOWER_REPLICAS, LEADER_REPLICAS)
+    return (*rates, *((Entity(TOPICS, topic), name) for topic in sorted(set(topics)) for name in names))
+
+
+def move_places(moves: Mapping[TopicPartition, Assignment]) -> tuple[Place, ...]:
+    """Returns the settings that :func:`throttle` sets."""
+    return tuple(_wanted(moves))
+
+
+def _drawn(
+    wanted: Mapping[Place, _Wanted], rate_bytes_per_s: int, found: Configs, earlier: Sequence[Throttle]
+) -> Throttling:
     known = {(one.entity, one.setting): one for one in earlier}
-    changes: dict[_Place, str | None] = {}
+    changes: dict[Place, str | None] = {}
     notes: list[str] = []
-    for place, replicas in _wanted(moves).items():
+    for place, replicas in wanted.items():
         current, past = _current(found, place), known.get(place)
         if past is not None and current not in (past.before, *past.ours):
             notes.append(_changed(place, current))
             continue
         before = current if past is None else past.before
-        value = str(rate_bytes_per_s) if replicas is None else _extended(before, replicas, place, notes)
+        value = _value(replicas, rate_bytes_per_s, before, place, notes)
         if value is None or (past is None and value == current):
             continue
         if past is None or value != past.value:
@@ -120,12 +157,18 @@ def throttle(
     return Throttling(tuple(known[place] for place in sorted(known)), _contents(changes, found), tuple(notes))
 
 
+def _value(replicas: _Wanted, rate_bytes_per_s: int, before: str | None, place: Place, notes: list[str]) -> str | None:
+    if replicas is None:
+        return str(rate_bytes_per_s)
+    return replicas if isinstance(replicas, str) else _extended(before, replicas, place, notes)
+
+
 def restore(throttles: Iterable[Throttle], found: Configs) -> Restoration:
     """Returns what gives each setting its former value; a setting that was changed meanwhile stays as it is.
 
     Settings that have their former values already are left out, so a repetition writes nothing.
     """
-    changes: dict[_Place, str | None] = {}
+    changes: dict[Place, str | None] = {}
     notes: list[str] = []
     for one in throttles:
         place = one.entity, one.setting
@@ -139,24 +182,24 @@ def restore(throttles: Iterable[Throttle], found: Configs) -> Restoration:
     return Restoration(_contents(changes, found), tuple(notes))
 
 
-def unconfirmed(throttles: Iterable[Throttle], broker: int, reported: Mapping[str, str | None]) -> list[str]:
-    """Returns a sentence for each rate of a broker that it does not report, for instance by DescribeConfigs, as set."""
-    own = Entity(BROKERS, str(broker))
+def unconfirmed(broker: int, rate_bytes_per_s: int, reported: Mapping[str, str | None]) -> list[str]:
+    """Returns a sentence for each direction in which a broker reports another rate, for instance by DescribeConfigs."""
     return [
-        f"broker {broker} has {one.setting} = {_shown(reported.get(one.setting))} in force where {one.value} is set"
-        for one in throttles
-        if one.entity == own and reported.get(one.setting) != one.value
+        f"broker {broker} has {setting} = {_shown(reported.get(setting))} in force where {rate_bytes_per_s} is set"
+        for setting in RATES
+        if reported.get(setting) != str(rate_bytes_per_s)
     ]
 
 
-_Place = tuple[Entity, str]
 _Replica = tuple[int, int]
 """A partition and a broker."""
+_Wanted = list[_Replica] | str | None
+"""A list that names these replicas; the value itself; None: the rate."""
 
 
-def _wanted(moves: Mapping[TopicPartition, Assignment]) -> dict[_Place, list[_Replica] | None]:
+def _wanted(moves: Mapping[TopicPartition, Assignment]) -> dict[Place, _Wanted]:
     """Returns the settings that throttle moves: lists with the replicas that they must name; None: a rate."""
-    lists: dict[_Place, list[_Replica] | None] = {}
+    lists: dict[Place, list[_Replica]] = {}
     hosts: set[int] = set()
     for (topic, partition), move in sorted(moves.items()):
         sources, added = move.kept.origin, move.kept.adding
@@ -165,15 +208,11 @@ def _wanted(moves: Mapping[TopicPartition, Assignment]) -> dict[_Place, list[_Re
         hosts.update(sources, added)
         for setting, brokers in ((LEADER_REPLICAS, sources), (FOLLOWER_REPLICAS, added)):
             listed = lists.setdefault((Entity(TOPICS, topic), setting), [])
-            assert listed is not None
             listed += [(partition, broker) for broker in sorted(brokers)]
-    rates = {
-        (Entity(BROKERS, str(b)), setting): None for b in sorted(hosts) for setting in (FOLLOWER_RATE, LEADER_RATE)
-    }
-    return {**rates, **lists}
+    return {**dict.fromkeys(broker_places(hosts, ())), **lists}
 
 
-def _extended(before: str | None, replicas: Iterable[_Replica], place: _Place, notes: list[str]) -> str | None:
+def _extended(before: str | None, replicas: Iterable[_Replica], place: Place, notes: list[str]) -> str | None:
     """Returns a list with ``replicas`` added; None where it stays: ``notes`` says why."""
     entity, setting = place
     if before is not None and before.strip() == ALL_REPLICAS:
@@ -209,12 +248,12 @@ def _replica(item: str) -> _Replica | None:
     return (partition, broker) if max(partition, broker) <= _INT32_MAX else None
 
 
-def _current(found: Configs, place: _Place) -> str | None:
+def _current(found: Configs, place: Place) -> str | None:
     entity, setting = place
     return found.get(entity, {}).get(setting)
 
 
-def _contents(changes: Mapping[_Place, str | None], found: Configs) -> dict[Entity, dict[str, str]]:
+def _contents(changes: Mapping[Place, str | None], found: Configs) -> dict[Entity, dict[str, str]]:
     """Returns the whole content of each entity that changes; None removes a setting."""
     contents: dict[Entity, dict[str, str]] = {}
     for (entity, setting), value in changes.items():
@@ -226,7 +265,7 @@ def _contents(changes: Mapping[_Place, str | None], found: Configs) -> dict[Enti
     return contents
 
 
-def _changed(place: _Place, current: str | None) -> str:
+def _changed(place: Place, current: str | None) -> str:
     entity, setting = place
     now = "was removed" if current is None else f"was changed to {_shown(current)}"
     return f"{setting} of {entity} {now} meanwhile, and stays so"

@@ -1,4 +1,4 @@
-"""Judges the invariants of journal rows that one row shows by itself: A1, A3 to A6, A10, A11 and A14.
+"""Judges the invariants of journal rows that one row shows by itself: A1, A3 to A6, A10 and A11.
 
 They are judged against Kafka 3.9's behaviour, not against the rules that made the decision. A row has all that is
 needed: the tables of both machines give the states, the replica list the order, and the decision counted its steps.
@@ -24,7 +24,6 @@ from state_machines.model.types import (
     PartitionState,
     ReplicaState,
 )
-from state_machines.procedures.states import VALID_PREVIOUS, State
 
 INVARIANTS: Final[Mapping[str, str]] = {
     "A1": "the leader epoch never decreases, and counts the steps of the controller",
@@ -208,23 +207,6 @@ def elected_in_order(row: Row) -> str | None:
     return None
 
 
-def procedure_states(row: Row) -> str | None:
-    """Checks A14 in one row: the transition is in the table, and nothing is undone behind the point of no return.
-
-    A new procedure begins RUNNABLE, or has ended with the effect of a call that it records.
-    """
-    to_state = row.to_state or ""
-    if to_state not in State.__members__:
-        return f"state {row.to_state} does not exist"
-    if row.from_state is None:
-        return None if to_state in ("RUNNABLE", "SUCCESS") else f"it begins as {to_state}"
-    if row.from_state not in State.__members__ or State[row.from_state] not in VALID_PREVIOUS[State[to_state]]:
-        return f"illegal transition {row.from_state} -> {to_state}"
-    if row.committed and to_state in ("FAILED", "ROLLEDBACK"):
-        return f"it is {to_state} behind its point of no return"
-    return None
-
-
 def _ids(brokers: Sequence[int] | None) -> str:
     return "[" + ", ".join(map(str, brokers or ())) + "]"
 
@@ -242,6 +224,5 @@ OF_PARTITIONS: Final[dict[str, Check]] = {
 CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
     **dict.fromkeys(PARTITION_KINDS, OF_PARTITIONS),
     Kind.REPLICA_STATE: {"A6": replica_states},
-    Kind.PROC_STATE: {"A14": procedure_states},
 }
 """Checks by the kind of row that they are for."""

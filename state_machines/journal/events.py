@@ -34,9 +34,6 @@ class Kind(StrEnum):
     ISR = "ISR"
     TOPIC_CREATE = "TOPIC_CREATE"
     TOPIC_DELETE = "TOPIC_DELETE"
-    PROC_STATE = "PROC_STATE"
-    CALL = "CALL"
-    RPC_BATCH = "RPC_BATCH"
     UNRECORDED = "UNRECORDED"
 
 
@@ -57,10 +54,6 @@ class Row(Struct, omit_defaults=True, gc=False):
     ``steps``: the reason of each leader epoch that the write takes. ``lost``: UNRECORDED stands for so many rows,
     itself included. ``absent``: after an election, members of the ISR whose brokers are not registered. ``why``: one
     sentence for operators.
-
-    Of a procedure: ``proc``, ``parent_proc`` and ``root_proc`` are pids, ``operation`` its kind, ``committed``: its
-    step is never undone, ``locks``: those that it keeps between steps. Of a request to a broker: ``api``, its count of
-    ``partitions`` (None: not counted), when it was sent and acknowledged.
     """
 
     v: int
@@ -102,20 +95,6 @@ class Row(Struct, omit_defaults=True, gc=False):
     lost: int | None = None
     err: str | None = None
     absent: Sequence[int] | None = None
-    proc: int | None = None
-    parent_proc: int | None = None
-    root_proc: int | None = None
-    operation: str | None = None
-    step: str | None = None
-    committed: bool | None = None
-    locks: Sequence[str] | None = None
-    principal: str | None = None
-    client: str | None = None
-    result: str | None = None
-    api: str | None = None
-    partitions: int | None = None
-    t_sent: int | None = None
-    t_acked: int | None = None
 
     def concerns(self, broker: int) -> bool:
         """Checks whether a broker leads before or after, enters or leaves the ISR, or is the subject of the row."""

@@ -37,16 +37,12 @@ class Act(Enum):
 
 
 class Change(NamedTuple):
-    """One transaction. ``puts`` and ``deletes`` are written; ``ready`` runs next, ``later`` at its deadline.
-
-    ``ended``: the children among the deleted, as they have ended; their records are not kept.
-    """
+    """One transaction. ``puts`` and ``deletes`` are written; ``ready`` runs next, ``later`` at its deadline."""
 
     puts: tuple[Record, ...] = ()
     deletes: tuple[int, ...] = ()
     ready: tuple[int, ...] = ()
     later: tuple[int, ...] = ()
-    ended: tuple[Record, ...] = ()
 
 
 class Procedures:
@@ -186,18 +182,18 @@ class Procedures:
         """Returns the removal of roots that have ended."""
         return Change(deletes=tuple(pid for pid in roots if self.latest(pid).state.is_final))
 
-    def is_past_own(self, record: Record) -> bool:
+    # -- how they are made
+
+    def _is_past_return(self, record: Record) -> bool:
+        return any(self._is_past_own(one) for one in (record, *map(self.latest, record.ancestors)))
+
+    def _is_past_own(self, record: Record) -> bool:
         """Checks whether a step behind the point has begun. Children of the step before it can still be undone."""
         no_return = self._no_return(record.kind)
         if no_return is None:
             return False
         begun = record.step > no_return or (record.step == no_return and record.pid not in self.children)
         return begun or any(step >= no_return for step in record.done)
-
-    # -- how they are made
-
-    def _is_past_return(self, record: Record) -> bool:
-        return any(self.is_past_own(one) for one in (record, *map(self.latest, record.ancestors)))
 
     def _failed(self, record: Record, error: str) -> Change:
         if self._is_past_return(record):
@@ -221,7 +217,7 @@ class Procedures:
 
     def _ended(self, record: Record) -> Change:
         """Keeps a root for its caller, and removes a child; :meth:`apply` wakes its parent."""
-        return Change(deletes=(record.pid,), ended=(record,)) if record.parent else Change(puts=(record,))
+        return Change(deletes=(record.pid,)) if record.parent else Change(puts=(record,))
 
 
 def _onwards(record: Record, data: bytes) -> Record:

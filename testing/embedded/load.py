@@ -33,6 +33,7 @@ ASK_S_MIN: Final = 0.5
 READ_RECORDS_MAX: Final = 10_000
 READ_WAIT_MS: Final = 200
 METADATA_AGE_MS_MAX: Final = 5_000
+FILL_RECORD_BYTES: Final = 65_536
 
 
 class Load:
@@ -265,6 +266,18 @@ class Reader:
                     number = self._load.ledger.number(record.value)
                     if number is not None:
                         seen[number] += 1
+
+
+async def fill(bootstrap: Sequence[str], spots: Iterable[Spot], bytes_each: int) -> None:
+    """Writes so many bytes to each partition (acks=all), in large records that no load knows."""
+    from aiokafka import AIOKafkaProducer
+
+    record, spots = bytes(FILL_RECORD_BYTES), list(spots)
+    producer = AIOKafkaProducer(bootstrap_servers=list(bootstrap), acks="all", max_request_size=4 * FILL_RECORD_BYTES)
+    async with producer:
+        for _ in range(-(-bytes_each // FILL_RECORD_BYTES)):
+            sent = [await producer.send(spot.topic, record, partition=spot.partition) for spot in spots]
+            await asyncio.gather(*sent)
 
 
 async def _end(stop: Coroutine[Any, Any, None], client: Any) -> None:

@@ -17,11 +17,9 @@ from metadata_store.nodes.entity_configs import read_entities
 from metadata_store.port import ANY_VERSION
 from state_machines.admin_rules.throttles import (
     BROKERS,
-    FOLLOWER_RATE,
-    LEADER_RATE,
+    RATES,
     TOPICS,
     Entity,
-    Throttle,
     restore,
     throttle,
     throttled_entities,
@@ -36,7 +34,6 @@ from tests.polling import eventually
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 RATE_BYTES_PER_S = 50_000_000
-RATES = (FOLLOWER_RATE, LEADER_RATE)
 Content = dict[Entity, dict[str, str]]
 
 
@@ -100,10 +97,10 @@ async def test_brokers_confirm_the_rates_of_throttled_moves_and_their_end(stage:
     moves = {TopicPartition(TOPIC, 0): Assignment((1, 2)).reassigned_to((2, 3))}
     before = await read(stage, throttled_entities(moves))
     planned = throttle(moves, RATE_BYTES_PER_S, before)
-    assert not await confirmed(stage, 1, planned.throttles)
+    assert not await confirmed(stage, 1)
     await write(stage, planned.writes)
     for broker in (1, 2, 3):
-        await eventually(partial(confirmed, stage, broker, planned.throttles), 30.0)
+        await eventually(partial(confirmed, stage, broker), 30.0)
     present = await read(stage, planned.writes)
     assert throttle(moves, RATE_BYTES_PER_S, present, planned.throttles).writes == {}
     await write(stage, restore(planned.throttles, present).writes)
@@ -112,9 +109,9 @@ async def test_brokers_confirm_the_rates_of_throttled_moves_and_their_end(stage:
         await eventually(partial(unthrottled, stage, broker), 30.0)
 
 
-async def confirmed(stage: Scene, broker: int, throttles: tuple[Throttle, ...]) -> bool:
+async def confirmed(stage: Scene, broker: int) -> bool:
     async with await connect(stage, broker) as client:
-        return not unconfirmed(throttles, broker, await client.broker_configs(broker, RATES))
+        return not unconfirmed(broker, RATE_BYTES_PER_S, await client.broker_configs(broker, RATES))
 
 
 async def unthrottled(stage: Scene, broker: int) -> bool:

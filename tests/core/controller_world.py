@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
@@ -183,6 +184,8 @@ class World(Kafka):
         self.knows: dict[int, dict[str, bytes | None]] = {}
         """Ids of topics in the metadata of the brokers that respond to queries; None for a topic without one."""
         self.queried: list[int] = []
+        self.reports: dict[int, dict[str, str | None]] = {}
+        """Settings that a broker reports although its configuration in ZooKeeper has others."""
         self.settings_dial: Dial | None = None
         """Queries for the settings of brokers; without it none are adopted."""
 
@@ -198,7 +201,13 @@ class World(Kafka):
             found = {t: TopicMetadata(0, known[t], {}) if t in known else TopicMetadata(3, None, {}) for t in topics}
             return ClusterMetadata(None, DAEMON, (), found)
 
-        yield SimpleNamespace(metadata=metadata)
+        async def broker_configs(broker_id: int, names: Iterable[str]) -> dict[str, str | None]:
+            node = self.node(paths.config("brokers", str(broker_id)))
+            found = {} if node is None else dict(json.loads(node.data or b"")["config"])
+            found |= self.reports.get(broker_id, {})
+            return {name: found.get(name) for name in names}
+
+        yield SimpleNamespace(metadata=metadata, broker_configs=broker_configs)
 
     def agreed(self) -> None:
         """Model and ZooKeeper are equal, partition by partition."""

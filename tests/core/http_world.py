@@ -52,10 +52,12 @@ from controller.http.procedure_models import (
     Procedure,
     ReassignCommand,
     ReassignRequest,
+    ServerResult,
 )
 from controller.http.restart_models import Hindrance, RestartNext, SetOfBrokers
 from controller.http.server import serving
 from controller.http.stray_models import StrayRemoval, StrayRemovalRequest, StrayReport
+from controller.http.throttle_models import LiftRequest, ThrottleItem, ThrottleRequest
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
@@ -89,11 +91,14 @@ class ProceduresDouble:
         self.state = "runnable"
         self.refuse: ViewError | None = None
         self.progress: dict[str, Any] = {}
+        self.item: Procedure | None = None
 
     def _item(self, *request: Any) -> Procedure:
         self.seen.append(request)
         if self.refuse is not None:
             raise self.refuse
+        if self.item is not None:
+            return self.item
         ended = self.state in ("success", "rolledback")
         return Procedure(
             pid=12,
@@ -152,6 +157,29 @@ class PausesDouble:
         return self.item
 
 
+class ThrottlesDouble:
+    """Throttles in memory; ``seen`` has the requests, and procedure 12 is the one that was set."""
+
+    def __init__(self) -> None:
+        self.seen: list[ThrottleRequest | LiftRequest] = []
+        self.step = "in force"
+        self.results = [ServerResult(broker=1, ok=True, text="in force")]
+
+    def item(self) -> Procedure:
+        return Procedure(pid=12, kind="throttle", state="waiting_timeout", step=self.step, results=self.results)
+
+    async def listed(self) -> list[ThrottleItem]:
+        return [ThrottleItem(pid=12, kind="throttle", rate_bytes_per_s=7, brokers=[1], results=self.results)]
+
+    async def set_rates(self, request: ThrottleRequest, principal: str) -> Procedure:
+        self.seen.append(request)
+        return self.item()
+
+    async def lift(self, request: LiftRequest) -> list[Procedure]:
+        self.seen.append(request)
+        return [self.item()]
+
+
 class DrainsDouble:
     """Drains of a daemon's double, which notes the requests."""
 
@@ -206,6 +234,7 @@ class DaemonDouble:
     verification_may_end: asyncio.Event | None = None
     broken: bool = False
     old: str | None = None
+    throttles: ThrottlesDouble = field(default_factory=ThrottlesDouble)
     pause: PausesDouble = field(default_factory=PausesDouble)
     marks: CordonsDouble = field(default_factory=CordonsDouble)
     running: ProceduresDouble = field(default_factory=ProceduresDouble)

@@ -38,6 +38,7 @@ PANELS = {
         "cordon",
         "uncordon",
         "drain",
+        "throttle",
         "undrain",
         "pause",
         "resume",

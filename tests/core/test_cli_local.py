@@ -233,11 +233,17 @@ def test_a_silent_zookeeper_is_named_with_its_setting(file: Path, monkeypatch: p
 
 
 def test_the_demo_ends_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run(console: object, *, keep: bool) -> int:
+    played: list[str] = []
+
+    async def run(console: object, *, keep: bool, play: str) -> int:
+        played.append(play)
         return 1 if keep else 0
 
     monkeypatch.setattr("cli.demo.run.run", run)
     regent("demo")
+    regent("demo", "reassign")
+    assert played == ["failures", "reassign"]
+    assert "'nothing' is not one of" in regent("demo", "nothing", code=Exit.USAGE).stderr
     regent("demo", "--keep", code=Exit.FAILED)
 
 

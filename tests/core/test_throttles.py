@@ -21,6 +21,7 @@ from state_machines.admin_rules.throttles import (
     Throttle,
     restore,
     throttle,
+    throttle_brokers,
     throttled_entities,
     unconfirmed,
 )
@@ -322,16 +323,41 @@ def test_changes_of_others_survive_and_each_is_named(
     assert len(restored.notes) == named
 
 
+# -- throttles of brokers
+
+
+@pytest.mark.parametrize(
+    ("before", "standing", "stored", "written_"),
+    [
+        ({}, {}, None, str(RATE)),
+        ({LEADER_RATE: "7"}, {}, "7", str(RATE)),
+        ({}, {LEADER_RATE: str(RATE)}, None, None),
+        ({LEADER_RATE: "7"}, {LEADER_RATE: str(RATE)}, "7", None),
+        ({}, {LEADER_RATE: "9"}, None, None),
+    ],
+    ids=["nothing stood there", "a former value", "written before a crash", "both", "changed by another client"],
+)
+def test_a_repetition_keeps_the_former_value_and_writes_what_is_missing(
+    before: dict[str, str], standing: dict[str, str], stored: str | None, written_: str | None
+) -> None:
+    first = throttle_brokers([1], ["t"], RATE, {B1: before})
+    [one] = [one for one in first.throttles if one.setting == LEADER_RATE]
+    assert one.before == stored
+    again = throttle_brokers([1], ["t"], RATE, {B1: standing or before}, first.throttles)
+    assert again.throttles == first.throttles
+    assert again.writes[B1].get(LEADER_RATE) == (written_ or standing.get(LEADER_RATE))
+    assert bool(again.notes) is (standing.get(LEADER_RATE) == "9")
+    assert listed(again.writes[T]) == ("*", "*")
+
+
 # -- what brokers report
 
 
 def test_rates_that_a_broker_does_not_report_are_named() -> None:
-    found = throttle(ONE, RATE, {})
-    assert unconfirmed(found.throttles, 1, RATES) == []
-    assert unconfirmed(found.throttles, 9, {}) == [], "it has no throttle"
-    assert unconfirmed(found.throttles, 1, {**RATES, LEADER_RATE: "5"}) == [
+    assert unconfirmed(1, RATE, RATES) == []
+    assert unconfirmed(1, RATE, {**RATES, LEADER_RATE: "5"}) == [
         f"broker 1 has {LEADER_RATE} = '5' in force where 1000000 is set"
     ]
-    assert unconfirmed(found.throttles, 1, {FOLLOWER_RATE: str(RATE), LEADER_RATE: None}) == [
+    assert unconfirmed(1, RATE, {FOLLOWER_RATE: str(RATE), LEADER_RATE: None}) == [
         f"broker 1 has {LEADER_RATE} = no value in force where 1000000 is set"
     ]

@@ -63,6 +63,7 @@ async def faster(s: System, pid: str) -> None:
     await ran(await s.active(), "reassign", "resume", pid, "--throttle", FAST)
 
 
+@pytest.mark.seed("S2-1", "S2-4", "S2-12", "S2-13", "S2-37")
 async def test_a_plan_goes_on_through_kills_a_zookeeper_restart_a_bounced_and_a_frozen_broker_and_a_pause(
     request: pytest.FixtureRequest,
 ) -> None:
@@ -107,6 +108,7 @@ async def disturbed(s: System, pid: str, kill: int) -> None:
         s.times.note(f"broker {FROZEN} is frozen", f"it hosts {ALL - frozen_at} replicas that the plan removes")
 
 
+@pytest.mark.seed("S2-1", "S2-37")
 async def test_a_plan_that_is_rolled_back_half_way_gives_every_replica_set_back_except_those_of_other_clients(
     request: pytest.FixtureRequest,
 ) -> None:

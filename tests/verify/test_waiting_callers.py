@@ -78,6 +78,8 @@ async def s(shared: System) -> AsyncIterator[System]:
     await at_count(lambda: at_rest(shared))
     await succeeds(daemon, "undrain", "1", "2")
     await ran(daemon, "reassign", "apply", *await plan_to(shared, HOME), "--wait")
+    await shared.w.healed()
+    await shared.tool("kafka-leader-election", "--election-type", "preferred", "--all-topic-partitions")
 
 
 async def plan_to(s: System, target: tuple[int, ...]) -> list[str]:

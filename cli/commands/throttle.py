@@ -1,0 +1,106 @@
+"""Adds regent throttle: rates of replication that brokers confirm, and that end with what stood there before."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from cli.commands.procedures import WaitS, awaited, report
+from cli.exit_codes import Exit, Failure
+from cli.help import Panel
+from cli.session import Session, command, group
+
+if TYPE_CHECKING:
+    from cli.client import Json
+
+IN_FORCE: Final = "in force"
+
+Brokers = Annotated[list[int] | None, typer.Argument(help="Ids of brokers.", min=0, metavar="[BROKER...]")]
+All = Annotated[bool, typer.Option("--all", help="Every broker, also those that are down.")]
+Rate = Annotated[int, typer.Option("--rate", min=1, help="Bytes per second of each broker and direction.")]
+Topics = Annotated[
+    list[str] | None,
+    typer.Option("--topic", metavar="TOPIC", help="Throttle all replicas of this topic; may be repeated."),
+]
+Reason = Annotated[str, typer.Option("--reason", help="The reason; kept with the throttle.")]
+Pids = Annotated[list[int] | None, typer.Argument(help="Pids of throttles.", min=1, metavar="[PID...]")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    named = group(app, "throttle", "Bound the bytes that brokers replicate, and take the bound back.", Panel.CHANGE)
+    command(
+        named,
+        name="set",
+        examples=(
+            "regent throttle set 3 --rate 50000000 --topic orders --wait",
+            'regent throttle set --all --rate 20000000 --reason "the link is full"',
+        ),
+    )(set_rates)
+    command(named, examples=("regent throttle lift 12", "regent throttle lift --all"))(lift)
+    command(named, examples=("regent throttle show", "regent throttle show -o json"))(show)
+
+
+def set_rates(
+    session: Session,
+    rate: Rate,
+    brokers: Brokers = None,
+    every: All = False,
+    topics: Topics = None,
+    reason: Reason = "",
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until brokers have confirmed the rate.")] = False,
+    timeout: WaitS = 120,
+) -> None:
+    """Throttle brokers until regent throttle lift: each live one is queried until it reports the rate.
+
+    A broker slows the replicas that topics list as throttled: those of --topic, and those of plans.
+    """
+    if bool(brokers) is every:
+        raise Failure(Exit.USAGE, "give ids of brokers, or --all", "one of them, not both")
+    body = {
+        "brokers": brokers or [],
+        "allBrokers": every,
+        "rateBytesPerS": rate,
+        "topics": topics or [],
+        "nonce": uuid.uuid4().hex,
+        "reason": reason,
+    }
+    found = session.client().post("/v1/throttles", body)["items"][0]
+    if not wait:
+        session.output.detail("Procedure", found)
+        return
+    found = awaited(session, found["pid"], timeout, until=_is_in_force)
+    if found["ended"]:
+        report(session, found)
+        return
+    session.output.detail("Procedure", found)
+    silent = [result["broker"] for result in found["results"] if not result["ok"]]
+    if silent:
+        session.output.message(f"brokers {silent} have not confirmed it: see the results", style="yellow")
+
+
+def _is_in_force(found: Json) -> bool:
+    return bool(found["step"] == IN_FORCE)
+
+
+def lift(
+    session: Session,
+    pids: Pids = None,
+    every: Annotated[bool, typer.Option("--all", help="Every throttle of operators; those of plans stay.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until former values are back.")] = False,
+    timeout: WaitS = 120,
+) -> None:
+    """Lift throttles: settings get their former values back, unless another client changed them meanwhile."""
+    if bool(pids) is every:
+        raise Failure(Exit.USAGE, "give pids, or --all", "'regent throttle show' has the pids")
+    found = session.client().post("/v1/throttles/lift", {"pids": pids or [], "allThrottles": every})["items"]
+    if wait:
+        found = [awaited(session, one["pid"], timeout) for one in found]
+    session.output.listing("Procedure", found)
+
+
+def show(session: Session) -> None:
+    """List what is throttled: by operators, and by plans."""
+    session.output.listing("Throttle", session.client().get("/v1/throttles")["items"])

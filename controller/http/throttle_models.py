@@ -1,0 +1,48 @@
+"""Defines requests and responses of the HTTP surface about throttles."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from controller.http.drain_models import BrokerId
+from controller.http.models import Item
+from controller.http.procedure_models import ServerResult, Words
+from state_machines.decisions.throttling import BROKERS_MAX, TOPICS_MAX
+
+Topic = Annotated[str, Field(min_length=1, max_length=249)]
+
+
+class ThrottleRequest(Item):
+    """A throttle to set. ``nonce``: the same caller's same nonce never sets a second one."""
+
+    brokers: list[BrokerId] = Field([], max_length=BROKERS_MAX, description="empty with allBrokers")
+    all_brokers: bool = Field(False, description="every broker that is registered or hosts a replica")
+    rate_bytes_per_s: Annotated[int, Field(ge=1, le=2**63 - 1)] = Field(description="of each broker and direction")
+    topics: list[Topic] = Field([], max_length=TOPICS_MAX, description="all their replicas are throttled")
+    nonce: Words = ""
+    reason: Words = ""
+
+
+class LiftRequest(Item):
+    """Throttles to lift, by the pids of their procedures; ``allThrottles``: those of operators, not those of plans."""
+
+    pids: list[Annotated[int, Field(ge=1)]] = Field([], max_length=1_000)
+    all_throttles: bool = False
+
+
+class ThrottleItem(Item):
+    """A throttle in force, or about to be: an operator's, or a plan's."""
+
+    pid: int
+    kind: str = Field(description="throttle: an operator's; reassign: a plan's")
+    rate_bytes_per_s: int
+    brokers: list[int]
+    topics: list[str] = Field([], description="topics whose throttled replicas it sets")
+    step: str = ""
+    results: list[ServerResult] = Field([], description="the rate of each broker, as the broker reports it")
+    since: datetime | None = None
+    principal: str = ""
+    reason: str = ""

@@ -1,0 +1,41 @@
+"""Routes requests about throttles."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from fastapi import FastAPI, Request, Response
+
+from controller.http.models import Document
+from controller.http.procedure_models import Procedure
+from controller.http.procedures import document, principal_of
+from controller.http.throttle_models import LiftRequest, ThrottleItem, ThrottleRequest
+
+
+class Throttling(Protocol):
+    """Throttles as the surface uses them. Any method may raise ``ViewError``."""
+
+    async def listed(self) -> list[ThrottleItem]:
+        """Lists the throttles of operators and of plans."""
+
+    async def set_rates(self, request: ThrottleRequest, principal: str) -> Procedure:
+        """Starts a throttle."""
+
+    async def lift(self, request: LiftRequest) -> list[Procedure]:
+        """Lifts throttles of operators."""
+
+
+def add_throttle_routes(app: FastAPI, throttles: Throttling) -> None:
+    """Adds the routes to the surface of a daemon."""
+
+    @app.get("/v1/throttles", response_model=Document[ThrottleItem])
+    async def listed() -> Response:
+        return document("Throttle", await throttles.listed())
+
+    @app.post("/v1/throttles", response_model=Document[Procedure])
+    async def set_rates(wanted: ThrottleRequest, request: Request) -> Response:
+        return document("Procedure", [await throttles.set_rates(wanted, principal_of(request))])
+
+    @app.post("/v1/throttles/lift", response_model=Document[Procedure])
+    async def lift(wanted: LiftRequest) -> Response:
+        return document("Procedure", await throttles.lift(wanted))

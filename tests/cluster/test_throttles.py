@@ -1,0 +1,46 @@
+"""Real brokers are throttled, confirm their rates by DescribeConfigs, and lose the throttle without a trace."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from metadata_store.codecs.base import Malformed
+from metadata_store.nodes.entity_configs import read_entities
+from state_machines.admin_rules.throttles import RATES
+from tests.cluster.kept_waiting import through_a_failover
+from tests.cluster.scene import TOPIC, Scene, succeeds
+
+pytestmark = pytest.mark.asyncio(loop_scope="package")
+
+RATE = "50000000"
+
+
+async def settings(stage: Scene, kind: str, *names: str) -> dict[str, dict[str, str]]:
+    """Reads configurations from ZooKeeper."""
+    found: dict[str, dict[str, str]] = {}
+    for name, one in (await read_entities(stage.w.zk, kind, names)).items():
+        assert not isinstance(one, Malformed)
+        found[name] = one.config.entries
+    return found
+
+
+async def test_a_throttle_is_confirmed_by_each_broker_through_a_failover_and_lifted_without_a_trace(
+    stage: Scene,
+) -> None:
+    before = await settings(stage, "brokers", "1", "2", "3"), await settings(stage, "topics", TOPIC)
+    found: dict[str, Any] = await through_a_failover(
+        stage, "throttle", "throttle", "set", "--all", "--rate", RATE, "--topic", TOPIC, "--reason", "a test"
+    )
+    assert found["step"] == "in force"
+    assert [(one["broker"], one["ok"]) for one in found["results"]] == [(1, True), (2, True), (3, True)]
+    throttled = await settings(stage, "brokers", "1", "2", "3")
+    assert all(one[rate] == RATE for one in throttled.values() for rate in RATES)
+    await stage.flows()
+    [listed] = json.loads(await succeeds(stage.daemon, "throttle", "show", "-o", "json"))["items"]
+    assert (listed["pid"], listed["reason"]) == (found["pid"], "a test")
+    await succeeds(stage.daemon, "throttle", "lift", str(found["pid"]), "--wait")
+    assert (await settings(stage, "brokers", "1", "2", "3"), await settings(stage, "topics", TOPIC)) == before
+    await stage.proven()

@@ -1,0 +1,78 @@
+"""regent throttle against the double of a daemon: requests, exit codes, listings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cli.exit_codes import Exit
+from controller.http.procedure_models import ServerResult
+from controller.http.throttle_models import LiftRequest, ThrottleRequest
+from tests.core.cli_kit import items, regent
+from tests.core.http_world import DaemonDouble, daemon_in_thread
+
+
+@pytest.fixture
+def double(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonDouble]:
+    found = DaemonDouble()
+    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), found) as socket:
+        monkeypatch.setenv("REGENT_SERVER", str(socket))
+        yield found
+
+
+def test_a_throttle_names_brokers_rate_topics_and_reason(double: DaemonDouble) -> None:
+    [found] = items("throttle", "set", 1, 2, "--rate", 5_000, "--topic", "a", "--topic", "b", "--reason", "full")
+    [request] = double.throttles.seen
+    assert isinstance(request, ThrottleRequest)
+    assert (request.brokers, request.rate_bytes_per_s, request.topics, request.reason, request.all_brokers) == (
+        [1, 2],
+        5_000,
+        ["a", "b"],
+        "full",
+        False,
+    )
+    assert (found["pid"], found["results"]) == (12, [{"broker": 1, "ok": True, "text": "in force"}])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("set", "--rate", 5),
+        ("set", 1, "--all", "--rate", 5),
+        ("set", 1),
+        ("set", 1, "--rate", 0),
+        ("lift",),
+        ("lift", 12, "--all"),
+    ],
+)
+def test_a_command_that_says_too_little_or_too_much_is_a_usage_error(
+    double: DaemonDouble, words: tuple[object, ...]
+) -> None:
+    regent("throttle", *words, code=Exit.USAGE)
+    assert not double.throttles.seen
+
+
+def test_wait_ends_once_the_throttle_is_in_force_and_names_silent_brokers(double: DaemonDouble) -> None:
+    double.throttles.results.append(ServerResult(broker=2, ok=False, text="nobody listens"))
+    double.running.item = double.throttles.item()
+    said = regent("throttle", "set", "--all", "--rate", 5, "--wait").stderr
+    assert "brokers [2] have not confirmed it" in said
+
+
+def test_wait_ends_with_exit_code_1_where_the_throttle_was_undone(double: DaemonDouble) -> None:
+    double.running.state = "rolledback"
+    [found] = items("throttle", "set", "--all", "--rate", 5, "--wait", code=Exit.FAILED)
+    assert found["state"] == "rolledback"
+
+
+def test_throttles_are_lifted_by_pid_or_all_together(double: DaemonDouble) -> None:
+    items("throttle", "lift", 12, 13)
+    items("throttle", "lift", "--all")
+    assert double.throttles.seen == [LiftRequest(pids=[12, 13]), LiftRequest(all_throttles=True)]
+
+
+def test_the_list_shows_what_is_throttled(double: DaemonDouble) -> None:
+    [found] = items("throttle", "show")
+    assert (found["pid"], found["rateBytesPerS"], found["brokers"]) == (12, 7, [1])
+    assert "BYTES/S" in regent("throttle", "show").stdout

@@ -1,0 +1,209 @@
+"""Operators' throttles in the controller's world: each broker confirms, and none costs another throttle its value."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from controller.http.ports import Refused
+from controller.http.procedure_models import Procedure
+from controller.http.throttle_models import LiftRequest, ThrottleRequest
+from controller.kinds import throttle as kind
+from controller.kinds.throttle_order import NAME, ThrottleOrder, encode_order
+from controller.operator.throttles import ThrottleView
+from metadata_store import paths
+from state_machines.decisions.plan_progress import ReassignPlan
+from state_machines.procedures.states import State
+from tests.core.controller_world import World, in_world
+from tests.core.test_reassign_plan import (
+    LISTS,
+    OPS,
+    RATES,
+    applied,
+    config,
+    finished,
+    moves,
+    moving,
+    record,
+    running,
+    throttled,
+)
+from tests.core.test_view_procedures import view_of
+
+ALL = (1, 2, 3, 4)
+
+
+def view(w: World) -> ThrottleView:
+    return ThrottleView(lambda: w.term, view_of(w))
+
+
+async def begun(w: World) -> None:
+    await running(w)
+    w.knows = {broker: {} for broker in ALL}
+
+
+async def set_rates(w: World, *brokers: int, rate: int = 5_000, **more: Any) -> Procedure:
+    request = ThrottleRequest(brokers=list(brokers), rate_bytes_per_s=rate, **more)
+    found = await view(w).set_rates(request, "uid 0")
+    await passes(w, 2)
+    return await view_of(w).one(found.pid, 0)
+
+
+async def passes(w: World, seconds: float) -> None:
+    await w.settle()
+    await asyncio.sleep(seconds)
+    await w.settle()
+
+
+async def lifted(w: World, *pids: int) -> None:
+    await view(w).lift(LiftRequest(pids=list(pids), all_throttles=not pids))
+    await passes(w, 2)
+
+
+@in_world(*ALL)
+async def test_a_throttle_is_set_confirmed_by_each_broker_and_lifted(w: World) -> None:
+    await begun(w)
+    found = await set_rates(w, 3, 1, topics=["a"], reason="the link is full")
+    assert (found.step, found.ended, found.reason) == ("in force", False, "the link is full")
+    assert [(one.broker, one.ok, one.text) for one in found.results] == [(1, True, "in force"), (3, True, "in force")]
+    assert found.detail == ("brokers [1, 3] at 5000 bytes/s; all replicas of topics ['a']; 2 of 2 brokers confirmed it")
+    assert config(w, "brokers", "1") == config(w, "brokers", "3") == dict.fromkeys(RATES, "5000")
+    assert config(w, "topics", "a") == dict.fromkeys(LISTS, "*")
+    [listed] = await view(w).listed()
+    assert (listed.pid, listed.kind, listed.rate_bytes_per_s, listed.brokers) == (found.pid, "throttle", 5_000, [1, 3])
+    await lifted(w)
+    assert throttled(w) == set()
+    assert await view(w).listed() == []
+    assert record(w, found.pid).state is State.SUCCESS
+
+
+@in_world(*ALL)
+async def test_brokers_that_do_not_confirm_are_queried_again_and_reported_and_the_throttle_stands(w: World) -> None:
+    await begun(w)
+    del w.knows[2]
+    w.reports[3] = {RATES[0]: "7"}
+    found = await set_rates(w, 1, 2, 3)
+    assert (found.step, [one.ok for one in found.results]) == ("confirm on brokers", [True, False, False])
+    await passes(w, kind.QUERIES.tries_max * 2)
+    found = await view_of(w).one(found.pid, 0)
+    assert (found.step, [one.ok for one in found.results]) == ("in force", [True, False, False])
+    assert w.queried.count(2) >= kind.QUERIES.tries_max
+    assert w.queried.count(1) == 1
+    assert [one.text for one in found.results][1:] == [
+        "nobody listens",
+        f"broker 3 has {RATES[0]} = '7' in force where 5000 is set",
+    ]
+    assert config(w, "brokers", "2") == dict.fromkeys(RATES, "5000")
+
+
+@in_world(*ALL)
+async def test_a_broker_that_is_silent_for_a_while_confirms_later(w: World) -> None:
+    await begun(w)
+    del w.knows[2]
+    found = await set_rates(w, 1, 2)
+    w.knows[2] = {}
+    await passes(w, 3)
+    found = await view_of(w).one(found.pid, 0)
+    assert [one.ok for one in found.results] == [True, True]
+
+
+@in_world(*ALL)
+async def test_a_setting_that_another_client_changed_meanwhile_stays(w: World) -> None:
+    await begun(w)
+    await set_rates(w, 1, 2)
+    data = b'{"version":1,"config":{"leader.replication.throttled.rate":"1"}}'
+    await w.operator.set(paths.config("brokers", "1"), data, -1)
+    await lifted(w)
+    assert config(w, "brokers", "1") == {"leader.replication.throttled.rate": "1"}
+    assert config(w, "brokers", "2") == {}
+
+
+@in_world(*ALL)
+async def test_a_throttle_is_refused_where_another_throttle_or_a_plan_holds_a_setting(w: World) -> None:
+    await begun(w)
+    first = await set_rates(w, 1)
+    with pytest.raises(Refused, match=rf"throttle {first.pid} throttles broker 1 already"):
+        await set_rates(w, 2, 1)
+    assert (await set_rates(w, 2)).step == "in force"
+    await lifted(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=7_000))
+    with pytest.raises(Refused, match=rf"reassign {pid} throttles broker 1 already"):
+        await set_rates(w, 1)
+    [listed] = await view(w).listed()
+    assert (listed.kind, listed.rate_bytes_per_s, listed.brokers) == ("reassign", 7_000, [1, 2, 3, 4])
+    with pytest.raises(Refused, match="are no throttles of operators"):
+        await lifted(w, pid)
+
+
+@in_world(*ALL)
+async def test_of_two_throttles_at_the_same_time_one_is_undone_and_takes_nothing_from_the_other(w: World) -> None:
+    await begun(w)
+    engine = w.term.procedures.engine
+    orders = [encode_order(ThrottleOrder((1,), rate)) for rate in (5_000, 6_000)]
+    pids = await asyncio.gather(
+        *(engine.submit(NAME, order, kind_caller) for order, kind_caller in zip(orders, CALLERS, strict=True))
+    )
+    await passes(w, 2)
+    states = [record(w, pid).state for pid in pids]
+    assert states.count(State.ROLLEDBACK) == 1
+    standing = 5_000 if states[1] is State.ROLLEDBACK else 6_000
+    assert config(w, "brokers", "1") == dict.fromkeys(RATES, str(standing))
+    await lifted(w)
+    assert throttled(w) == set()
+
+
+CALLERS = (OPS, type(OPS)(principal="User:ops", nonce="two"))
+
+
+@in_world(*ALL)
+async def test_a_plan_with_a_throttle_begins_nothing_before_an_operators_throttle_is_lifted(w: World) -> None:
+    await begun(w)
+    first = await set_rates(w, 3)
+    pid = await applied(w, ReassignPlan(moves(), rate_bytes_per_s=7_000))
+    await passes(w, 1)
+    assert moving(w) == set()
+    assert record(w, pid).error.startswith(f"throttle {first.pid} throttles broker 3 already")
+    assert config(w, "brokers", "3") == dict.fromkeys(RATES, "5000")
+    await lifted(w)
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert throttled(w) == set()
+
+
+@in_world(*ALL)
+async def test_a_hand_back_lifts_throttles(w: World) -> None:
+    await begun(w)
+    await set_rates(w, 1)
+    holding = asyncio.ensure_future(w.term.procedures.hold(5.0))
+    await passes(w, 1)
+    assert await holding == []
+    assert throttled(w) == set()
+
+
+@pytest.mark.parametrize(
+    ("request_", "why"),
+    [
+        (ThrottleRequest(rate_bytes_per_s=1), "name brokers, or give allBrokers"),
+        (ThrottleRequest(rate_bytes_per_s=1, brokers=[1], all_brokers=True), "name brokers, or give allBrokers"),
+        (ThrottleRequest(rate_bytes_per_s=1, brokers=[8, 1]), r"brokers \[8\] are not registered"),
+        (ThrottleRequest(rate_bytes_per_s=1, brokers=[1], topics=["zz"]), r"topics \['zz'\] do not exist"),
+    ],
+)
+@in_world(*ALL)
+async def test_a_throttle_of_what_does_not_exist_is_refused(w: World, request_: ThrottleRequest, why: str) -> None:
+    await begun(w)
+    with pytest.raises(Refused, match=why):
+        await view(w).set_rates(request_, "uid 0")
+
+
+@in_world(*ALL)
+async def test_all_brokers_are_the_registered_ones_and_those_that_host_replicas(w: World) -> None:
+    await w.topic("old", (1, 9), leaders=True)
+    await begun(w)
+    request = ThrottleRequest(rate_bytes_per_s=5_000, all_brokers=True)
+    found = await view(w).set_rates(request, "uid 0")
+    await passes(w, 2)
+    found = await view_of(w).one(found.pid, 0)
+    assert [(one.broker, one.ok) for one in found.results] == [(1, True), (2, True), (3, True), (4, True), (9, False)]
+    assert config(w, "brokers", "9") == dict.fromkeys(RATES, "5000")
