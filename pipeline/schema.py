@@ -22,7 +22,8 @@ from pyspark.sql.types import (
 from state_machines.journal.events import PARTITION_KINDS, Row
 
 LONGS: Final = frozenset(
-    {"seq", "ts_us", "mono_us", "t_detect", "t_decide", "t_committed", "broker_epoch", "lost"},
+    {"seq", "ts_us", "mono_us", "t_detect", "t_decide", "t_committed", "broker_epoch", "lost"}
+    | {"pid", "ppid", "root", "took_ms", "t_sent", "t_acknowledged"},
 )
 """Numbers of 64 bits; all others have 32, as in Kafka's protocol."""
 

@@ -10,6 +10,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.journal.moment import Head, Moment
+from controller.journal.procedure_rows import Procedural
 from metadata_store.codecs.topic import topic_id_text
 from state_machines.journal.audit import BY_LEADER, STRATEGIES
 from state_machines.journal.events import OBSERVED, SCHEMA_VERSION, Kind, Row
@@ -20,23 +22,6 @@ from state_machines.model.types import PartitionRow, PartitionState, ReplicaStat
 
 _PARTITION_STATES: Final = {state: state.name for state in PartitionState}
 _LEADER, _ISR, _STATE = Kind.LEADER.value, Kind.ISR.value, Kind.PARTITION_STATE.value
-
-
-class Head(Struct, frozen=True):
-    """First fields of all rows of a term."""
-
-    cluster: str
-    ctl_id: int
-    ctl_epoch: int
-
-
-class Moment(Struct, frozen=True, gc=False):
-    """Wall and monotonic clock in microseconds; begin of the event and of its decision (0: unknown)."""
-
-    ts_us: int
-    mono_us: int
-    detect_us: int = 0
-    decide_us: int = 0
 
 
 class Single(Struct, frozen=True):
@@ -86,7 +71,7 @@ class Lost(Struct):
         return self.count
 
 
-Entry = Single | Batch | Lost
+Entry = Single | Batch | Procedural | Lost
 
 
 def lost(entry: Entry, why: str) -> Lost:
@@ -99,6 +84,8 @@ def rows_of(entry: Entry) -> Iterator[Row]:
     if isinstance(entry, Batch):
         yield from _changes(entry)
         yield from _moves(entry)
+    elif isinstance(entry, Procedural):
+        yield from entry.rows()
     elif isinstance(entry, Single):
         yield _row(entry, entry.fields)
     else:

@@ -21,6 +21,8 @@ import msgspec
 
 from configs.sections import JournalSettings
 from controller.journal.batches import Entry, Lost, lost, rows_of
+from controller.journal.lines import log_lines
+from controller.journal.procedure_rows import Procedural
 from controller.journal.segments import Bounds, Segments
 from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
@@ -113,6 +115,7 @@ class Journal:
             self._wake.clear()
             closing = self._closing.is_set()
             taken = self._taken()
+            _log(taken)
             try:
                 self._write(taken, last=closing)
             except Exception:
@@ -198,6 +201,16 @@ class Journal:
                 self._counters.journal_rows_lost,
             )
             self._failing = self._counters.journal_failing = ""
+
+
+def _log(entries: Iterable[Entry]) -> None:
+    """Logs the lines of entries that have some; a disk that fails keeps none of them back."""
+    for entry in entries:
+        if isinstance(entry, Procedural):
+            try:
+                log_lines(rows_of(entry), entry.worker)
+            except Exception:
+                log.exception("a defect in the journal: lines of %d changes are not logged", len(entry))
 
 
 def encoded(entry: Entry) -> Iterator[tuple[int, bytes]]:

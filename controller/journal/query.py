@@ -142,7 +142,9 @@ def at(row: Row) -> str:
 
 
 def entity(row: Row) -> str:
-    """Returns the entity of a row: a partition, a replica, a topic, a broker, or the daemon."""
+    """Returns the entity of a row: a procedure, a partition, a replica, a topic, a broker, or the daemon."""
+    if row.pid is not None:
+        return f"pid {row.pid} {row.procedure}" + (f" of pid {row.ppid}" if row.ppid is not None else "")
     if row.partition is not None:
         return f"{row.topic}-{row.partition}" + (f" on broker {row.broker}" if row.broker is not None else "")
     if row.topic is not None:
@@ -157,7 +159,7 @@ def sentence(row: Row) -> str:
     parts = [part for part in (describe(row) for describe in _DESCRIPTIONS) if part]
     if row.kind == Kind.UNRECORDED:
         parts.append(f"{row.lost} rows are missing")
-    why = row.err or row.why
+    why = row.why if row.pid is not None else row.err or row.why
     return ", ".join(parts) + (f": {why}" if parts and why else why or "")
 
 
@@ -182,7 +184,9 @@ def _isr(row: Row) -> str:
 
 
 def _states(row: Row) -> str:
-    return "" if row.from_state == row.to_state else f"{row.from_state} -> {row.to_state}"
+    if row.from_state == row.to_state:
+        return ""
+    return f"{row.from_state} -> {row.to_state}" if row.from_state is not None else row.to_state or ""
 
 
 def _epoch(row: Row) -> str:

@@ -9,12 +9,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from controller.journal.batches import Batch, Entry, Head, Moment, Single
+from controller.journal.batches import Batch, Entry, Single
+from controller.journal.lines import log_lines
+from controller.journal.moment import Head, Moment
+from controller.journal.procedure_rows import Procedural
 from controller.journal.report import Report
 from state_machines.journal.events import OBSERVED, Kind
 from state_machines.model.cluster import READ, Cluster
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import Broker, PartitionRow, ReplicaState
+from state_machines.procedures.transition import Names, Transition
 
 Sink = Callable[[Entry], None]
 """Takes an entry; must not wait."""
@@ -97,6 +101,15 @@ class TermJournal:
         pairs = [(i, old, cluster.rows[i]) for i, old in zip(rows, before, strict=True)]
         moved = [Change(i, old, new, READ) for i, old, new in pairs if old.state is not new.state]
         self.observed(cluster, moved)
+
+    def procedures(self, moved: Sequence[Transition], names: Names, domain: str) -> None:
+        """Records durable changes of procedures, and has a line of each logged; without a sink it logs them itself."""
+        moment, worker = Moment(*self._clock()), f"{domain}-{self._head.ctl_epoch}"
+        entry = Procedural(self._head, self._seq, moment, moved, names, worker)
+        if self._sink is None:
+            log_lines(entry.rows(), worker)
+        else:
+            self._put(entry, self._sink)
 
     def brokers(self, kind: Kind, brokers: Iterable[Broker]) -> None:
         """Records brokers that registered, left or shut down."""

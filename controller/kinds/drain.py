@@ -36,6 +36,7 @@ from state_machines.decisions.drain import (
 from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record, child
+from state_machines.procedures.transition import Members
 
 log = logging.getLogger("regent.procedures")
 
@@ -66,6 +67,11 @@ def demand(record: Record) -> Demand:
         for broker in sorted(set(drain_of(record).brokers))
     )
     return first._replace(also=tuple(others))
+
+
+def members(record: Record) -> Members:
+    """Returns the brokers."""
+    return Members(brokers=drain_of(record).brokers)
 
 
 async def mark(env: KafkaEnv, record: Record) -> Outcome:
@@ -130,4 +136,5 @@ DRAIN: Final[Kind[KafkaEnv]] = Kind(
     demand,
     no_return=2,
     holds_locks=True,
+    members=members,
 )

@@ -27,6 +27,7 @@ from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Done, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
+from state_machines.procedures.transition import Members
 
 log = logging.getLogger("regent.procedures")
 
@@ -70,6 +71,13 @@ def demand(record: Record) -> Demand:
     """Demands the cluster's reassignments: one plan runs at a time."""
     plan_of(record)
     return Demand(Resource(Scope.SERVER, "reassignments"), exclusive=True)
+
+
+def members(record: Record) -> Members:
+    """Returns the topics that the plan moves, and the brokers that lose or get replicas."""
+    moves = plan_of(record).moves
+    changed = {broker for move in moves for broker in set(move.origin).symmetric_difference(move.target)}
+    return Members(tuple(dict.fromkeys(move.topic for move in moves)), tuple(sorted(changed)))
 
 
 async def move(env: KafkaEnv, record: Record) -> Outcome | Effect:
@@ -169,5 +177,10 @@ def command(record: Record, data: bytes) -> bytes:
 
 
 REASSIGN: Final[Kind[KafkaEnv]] = Kind(
-    NAME, (Step("move replicas", move, take_back),), demand, holds_locks=True, command=command
+    NAME,
+    (Step("move replicas", move, take_back),),
+    demand,
+    holds_locks=True,
+    command=command,
+    members=members,
 )

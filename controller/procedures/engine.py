@@ -16,7 +16,7 @@ from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env, Kind, Kinds
 from controller.procedures.pids import Pids
 from controller.procedures.requests import Abort, Bypass, Command, Refused, Request, Submit
-from controller.procedures.running import LockItem, Running
+from controller.procedures.running import Entered, LockItem, Running
 from controller.procedures.stepping import Stepping
 from controller.procedures.steps import Steps
 from metadata_store.records.port import RecordStore, StoreFailed
@@ -35,7 +35,7 @@ class Engine(Generic[Env]):
     """Runs the procedures of one domain until its store fails or :meth:`close` is called.
 
     ``wanted`` is called where a turn has work to do; ``now_ms`` is the wall clock. Errors of ``interruptions`` (a lost
-    connection) repeat a step, those of ``ends`` pass through :meth:`turn`.
+    connection) repeat a step, those of ``ends`` pass through :meth:`turn`. ``entered`` is called with durable changes.
     """
 
     def __init__(
@@ -48,6 +48,7 @@ class Engine(Generic[Env]):
         now_ms: Callable[[], int],
         interruptions: tuple[type[Exception], ...] = (),
         ends: tuple[type[Exception], ...] = (),
+        entered: Entered = lambda _moved: None,
     ) -> None:
         self._kinds = Kinds(kinds)
         self._steps = Steps(env, self._kinds, interruptions, ends)
@@ -55,7 +56,7 @@ class Engine(Generic[Env]):
         self._pids = Pids(store)
         self._wanted = wanted
         self._now_ms = now_ms
-        self._running = Running(self._kinds, now_ms, wanted)
+        self._running = Running(self._kinds, now_ms, wanted, entered)
         self._procedures = self._running.procedures
         self._results = self._running.results
         self._intake = Intake(self._kinds, self._running, self._pids, now_ms)

@@ -12,6 +12,7 @@ from state_machines.procedures.locks import LockOrder
 from state_machines.procedures.outcome import Outcome
 from state_machines.procedures.record import Record
 from state_machines.procedures.scheduler import Scheduler
+from state_machines.procedures.transition import Members, lock_names
 
 Env = TypeVar("Env")
 """What the steps of a domain work with, for instance the controller of a term."""
@@ -47,7 +48,8 @@ class Kind(NamedTuple, Generic[Env]):
 
     ``no_return``: index of the first step that is never undone. ``holds_locks``: from the first step to the end, also
     while it waits and over restarts; otherwise locks are held for one step at a time. ``command``: returns the message
-    after an operator's command, or raises :class:`Refused`; None where the kind has no commands.
+    after an operator's command, or raises :class:`Refused`; None where the kind has no commands. ``members``: returns
+    the topics and brokers that it is about.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Kind(NamedTuple, Generic[Env]):
     no_return: int | None = None
     holds_locks: bool = False
     command: Callable[[Record, bytes], bytes] | None = None
+    members: Callable[[Record], Members] | None = None
 
     def changed(self, record: Record, command: bytes) -> bytes:
         """Returns the message after an operator's command; raises :class:`Refused`."""
@@ -94,6 +97,29 @@ class Kinds(Generic[Env]):
         except Exception as error:
             return f"the message of {record.kind} cannot be read ({type(error).__name__}: {error})"
         return None
+
+    def step_name(self, record: Record, step: int) -> str:
+        """Returns the name of a step, empty where the kind has none."""
+        kind = self._kinds.get(record.kind)
+        return kind.steps[step].name if kind is not None and step < len(kind.steps) else ""
+
+    def lock_names(self, record: Record) -> tuple[str, ...]:
+        """Returns what a procedure locks; nothing for a kind without steps."""
+        kind = self._kinds.get(record.kind)
+        if kind is None or not kind.steps:
+            return ()
+        try:
+            return lock_names(kind.demand(record))
+        except Exception:
+            return ()
+
+    def members(self, record: Record) -> Members:
+        """Returns what a procedure is about; nothing where its message cannot be read."""
+        kind = self._kinds.get(record.kind)
+        try:
+            return kind.members(record) if kind is not None and kind.members is not None else Members()
+        except Exception:
+            return Members()
 
     def misordered(self, record: Record, scheduler: Scheduler, ancestors: tuple[int, ...]) -> str | None:
         """Returns why a record's locks could end in a deadlock with those of its ancestors."""

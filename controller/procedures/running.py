@@ -15,6 +15,10 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.recovery import Loaded
 from state_machines.procedures.scheduler import LockConflict, Scheduler
 from state_machines.procedures.states import State
+from state_machines.procedures.transition import Transition, transitions
+
+Entered = Callable[[Sequence[Transition]], None]
+"""Called with changes of procedures that are durable and entered; must not wait or raise."""
 
 
 class LockItem(NamedTuple):
@@ -30,13 +34,20 @@ class LockItem(NamedTuple):
 class Running(Generic[Env]):
     """Holds live procedures, each in one place: queued, under way, waiting for a time or event, or for its children."""
 
-    def __init__(self, kinds: Kinds[Env], now_ms: Callable[[], int], due: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        kinds: Kinds[Env],
+        now_ms: Callable[[], int],
+        due: Callable[[], None],
+        entered: Entered = lambda _moved: None,
+    ) -> None:
         self.procedures = Procedures(kinds.no_return)
         self.scheduler = Scheduler()
         self.waiting = Waiting(now_ms, due)
         self.results = Results()
         self._kinds = kinds
         self._now_ms = now_ms
+        self._entered = entered
         self._entries: dict[int, Entry] = {}
 
     # -- after a restart
@@ -86,9 +97,12 @@ class Running(Generic[Env]):
     def enter(self, decided: Decided) -> None:
         """Applies a durable change: ends, releases, queues, and responds to the caller."""
         change, entry = decided.change, decided.entry
+        moved = transitions(self.procedures.records, change, commanded=decided.pending is not None)
         alarmed = [put.pid for put in change.puts if self._alarms(put)]
         evicted = [self.procedures.records[pid] for pid in change.deletes if pid not in self._entries]
         ready = self.procedures.apply(change)
+        if moved:
+            self._entered(moved)
         for record in change.puts:
             if record.state.is_final:
                 self._end(record.pid)

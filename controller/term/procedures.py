@@ -23,6 +23,7 @@ from controller.kinds.foreign_sizes import ForeignSizes
 from controller.kinds.throttle_holders import throttles_of
 from controller.procedures.broadcast import Responses
 from controller.procedures.engine import Engine
+from controller.procedures.kinds import Kinds
 from controller.procedures.requests import Refused
 from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
@@ -44,6 +45,9 @@ WAKES: Final = {EventKind.FINISH_REASSIGNMENTS: reassign.NAME, EventKind.BROKER_
 
 HOLD: Final = msgspec.json.encode(reassign.PlanCommand(held=True))
 POLL_S: Final = 0.05
+NAMES: Final = Kinds(KINDS)
+DOMAIN: Final = "kafka"
+"""Name of the engine in rows and lines."""
 
 
 def is_over(record: Record) -> bool:
@@ -94,6 +98,7 @@ class TermProcedures:
             now_ms=wall_ms,
             interruptions=(NotConnected, OutcomeUnknown),
             ends=(Fenced, TermEnded, SessionLost, port.StoreFailed),
+            entered=lambda moved: c.journal.procedures(moved, NAMES, DOMAIN),
         )
         responses.wake = engine.wake
         try:

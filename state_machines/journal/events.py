@@ -34,6 +34,9 @@ class Kind(StrEnum):
     ISR = "ISR"
     TOPIC_CREATE = "TOPIC_CREATE"
     TOPIC_DELETE = "TOPIC_DELETE"
+    PROC_STATE = "PROC_STATE"
+    RPC_BATCH = "RPC_BATCH"
+    CALL = "CALL"
     UNRECORDED = "UNRECORDED"
 
 
@@ -54,6 +57,11 @@ class Row(Struct, omit_defaults=True, gc=False):
     ``steps``: the reason of each leader epoch that the write takes. ``lost``: UNRECORDED stands for so many rows,
     itself included. ``absent``: after an election, members of the ISR whose brokers are not registered. ``why``: one
     sentence for operators.
+
+    ``pid``, ``ppid`` and ``root``: a procedure, its parent, and the one that the caller submitted; ``step``: the next
+    one; ``locked``: it keeps ``locks`` until it ends. ``topics`` and ``brokers``: what it is about, in its first and
+    last row. ``partitions``: how many a request or a call names, ``elected`` and ``refused`` of them. ``t_sent``: the
+    first attempt of a request; ``t_acknowledged``: its response.
     """
 
     v: int
@@ -95,9 +103,31 @@ class Row(Struct, omit_defaults=True, gc=False):
     lost: int | None = None
     err: str | None = None
     absent: Sequence[int] | None = None
+    pid: int | None = None
+    ppid: int | None = None
+    root: int | None = None
+    procedure: str | None = None
+    step: str | None = None
+    attempts: int | None = None
+    locks: Sequence[str] | None = None
+    locked: bool | None = None
+    topics: Sequence[str] | None = None
+    brokers: Sequence[int] | None = None
+    principal: str | None = None
+    client: str | None = None
+    result: str | None = None
+    took_ms: int | None = None
+    api: str | None = None
+    partitions: int | None = None
+    elected: int | None = None
+    refused: int | None = None
+    t_sent: int | None = None
+    t_acknowledged: int | None = None
 
     def concerns(self, broker: int) -> bool:
         """Checks whether a broker leads before or after, enters or leaves the ISR, or is the subject of the row."""
-        if broker in (self.broker, self.leader0, self.leader1):
+        if broker in (self.broker, self.leader0, self.leader1, *(self.brokers or ())):
+            return True
+        if f"server broker {broker}" in (self.locks or ()):
             return True
         return (broker in (self.isr0 or ())) != (broker in (self.isr1 or ()))

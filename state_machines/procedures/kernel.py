@@ -37,12 +37,16 @@ class Act(Enum):
 
 
 class Change(NamedTuple):
-    """One transaction. ``puts`` and ``deletes`` are written; ``ready`` runs next, ``later`` at its deadline."""
+    """One transaction. ``puts`` and ``deletes`` are written; ``ready`` runs next, ``later`` at its deadline.
+
+    ``ends``: deleted children as they ended.
+    """
 
     puts: tuple[Record, ...] = ()
     deletes: tuple[int, ...] = ()
     ready: tuple[int, ...] = ()
     later: tuple[int, ...] = ()
+    ends: tuple[Record, ...] = ()
 
 
 class Procedures:
@@ -217,7 +221,7 @@ class Procedures:
 
     def _ended(self, record: Record) -> Change:
         """Keeps a root for its caller, and removes a child; :meth:`apply` wakes its parent."""
-        return Change(deletes=(record.pid,)) if record.parent else Change(puts=(record,))
+        return Change(deletes=(record.pid,), ends=(record,)) if record.parent else Change(puts=(record,))
 
 
 def _onwards(record: Record, data: bytes) -> Record:

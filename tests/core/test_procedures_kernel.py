@@ -54,7 +54,9 @@ def test_a_parent_waits_for_its_children_and_goes_on_with_the_last_one() -> None
     p = family()
     assert p.records[1].state is State.WAITING
     assert p.records[3].ancestors == (1,)
-    assert p.executed(2, Done(), 30) == Change(deletes=(2,))
+    end = p.executed(2, Done(), 30)
+    assert (end.puts, end.deletes) == ((), (2,))
+    assert [(one.pid, one.state) for one in end.ends] == [(2, State.SUCCESS)]
     both = p.executed(2, Done(), 30), p.executed(3, Done(), 40)  # neither is durable when the other is decided
     assert p.apply(both[0]) == ()
     assert p.apply(both[1]) == (1,)

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Env, Kind
+from controller.procedures.running import Entered
 from metadata_store.hooks import Kill
 from metadata_store.records.port import RecordStore, Stored
 from state_machines.procedures.record import Record
@@ -111,11 +112,18 @@ class Clock:
 class Daemon(Generic[Env]):
     """One life of an engine, which a run drives by hand."""
 
-    def __init__(self, env: Env, kinds: Sequence[Kind[Env]], store: RecordStore, clock: Clock) -> None:
+    def __init__(
+        self,
+        env: Env,
+        kinds: Sequence[Kind[Env]],
+        store: RecordStore,
+        clock: Clock,
+        entered: Entered = lambda _moved: None,
+    ) -> None:
         self._clock = clock
         self.wanted = False
         self.turns = 0
-        self.engine = Engine(env, kinds, store, wanted=self._want, now_ms=clock.now_ms)
+        self.engine = Engine(env, kinds, store, wanted=self._want, now_ms=clock.now_ms, entered=entered)
 
     def _want(self) -> None:
         self.wanted = True

@@ -1,0 +1,147 @@
+"""Makes rows of durable changes of procedures: a change is queued in constant time, its rows are made later.
+
+Records are immutable, so the writing thread can read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from controller.journal.moment import Head, Moment
+from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+from state_machines.procedures.transition import Names, Transition
+
+TEXT_MAX: Final = 500
+"""Characters of an error, a result, a reason, a principal or a client in a row."""
+LOCKS_MAX: Final = 100
+MEMBERS_MAX: Final = 1_000
+"""Locks, and topics or brokers, that one row names."""
+CHILDREN_SHOWN: Final = 10
+
+
+class Procedural(Struct, frozen=True):
+    """Changes of procedures that entered together. ``worker``: the engine's domain and term, for log lines."""
+
+    head: Head
+    seq: int
+    moment: Moment
+    moved: Sequence[Transition]
+    names: Names
+    worker: str
+
+    def __len__(self) -> int:
+        return len(self.moved)
+
+    def rows(self) -> Iterator[Row]:
+        """Yields a row for each change."""
+        head, moment = self.head, self.moment
+        for seq, (before, after) in enumerate(self.moved, self.seq):
+            ends = after.state.is_final
+            members = self.names.members(after) if ends or before is None else None
+            yield Row(
+                SCHEMA_VERSION,
+                head.cluster,
+                head.ctl_id,
+                head.ctl_epoch,
+                seq,
+                moment.ts_us,
+                moment.mono_us,
+                Kind.PROC_STATE.value,
+                from_state=before.state.name if before is not None else None,
+                to_state=after.state.name,
+                reason=bounded(after.caller.reason),
+                why=self._told(before, after),
+                err=bounded(after.error),
+                pid=after.pid,
+                ppid=after.parent or None,
+                root=after.root,
+                procedure=after.kind,
+                step=self.names.step_name(after, after.step) or None,
+                attempts=after.attempts or None,
+                locks=self.names.lock_names(after)[:LOCKS_MAX] or None,
+                locked=after.locked or None,
+                topics=members.topics[:MEMBERS_MAX] or None if members is not None else None,
+                brokers=members.brokers[:MEMBERS_MAX] or None if members is not None else None,
+                principal=bounded(after.caller.principal),
+                client=bounded(after.caller.client),
+                result=bounded(after.result.decode("utf-8", "replace")),
+                took_ms=max(0, after.updated_ms - after.submitted_ms) if ends else None,
+            )
+
+    def _told(self, before: Record | None, after: Record) -> str:
+        """Describes the change in one sentence."""
+        if before is None:
+            return _begun(after)
+        if after.state.is_final:
+            return _ended(before, after)
+        if after.bypassed and not before.bypassed:
+            return "a bypass is requested: it ends as it is"
+        if after.aborted and not before.aborted:
+            return "an abort is requested: its steps are undone"
+        if after.state is State.FAILED:
+            return self._failed(before, after)
+        return self._stepped(before, after)
+
+    def _failed(self, before: Record, after: Record) -> str:
+        if before.state is not State.FAILED:
+            return f"failed: {bounded(after.error)}; its steps are undone"
+        if len(after.done) < len(before.done):
+            return f"step {self.names.step_name(after, before.done[-1])} undone"
+        last = after.done[-1] if after.done else after.step
+        return f"step {self.names.step_name(after, last)} cannot be undone yet, {_again(after)}"
+
+    def _stepped(self, before: Record, after: Record) -> str:
+        step = self.names.step_name(after, after.step)
+        if after.attempts > before.attempts:
+            return f"step {step} failed, {_again(after)}"
+        if len(after.done) > len(before.done):
+            done = f"step {self.names.step_name(after, after.done[-1])} done"
+            return f"{done}, {self._children(after)}" if after.state is State.WAITING else f"{done}, next is {step}"
+        if after.attempts < before.attempts:
+            return f"step {step} goes on after {before.attempts} attempts in vain"
+        if after.state is before.state:
+            return "changed by a command"
+        return f"step {step} waits" if after.state is State.WAITING_TIMEOUT else f"step {step} goes on"
+
+    def _children(self, parent: Record) -> str:
+        born = [after.pid for before, after in self.moved if before is None and after.parent == parent.pid]
+        more = f" and {len(born) - CHILDREN_SHOWN} more" if len(born) > CHILDREN_SHOWN else ""
+        return f"children begun: {', '.join(f'pid={pid}' for pid in born[:CHILDREN_SHOWN])}{more}"
+
+
+def bounded(text: str) -> str | None:
+    """Returns text of others on one line and of limited length, None where there is none."""
+    line = " ".join(text[: 2 * TEXT_MAX].split())
+    return (line if len(line) <= TEXT_MAX else f"{line[: TEXT_MAX - 3]}...") or None
+
+
+def _begun(record: Record) -> str:
+    caller = record.caller
+    by = f" by {bounded(caller.principal)}" if caller.principal else ""
+    by += f" ({bounded(caller.client)})" if caller.client else ""
+    by += f": {bounded(caller.reason)}" if caller.reason else ""
+    if record.state.is_final:
+        return f"requested{by}, and done: {bounded(record.result.decode('utf-8', 'replace')) or 'no result'}"
+    return f"begun by pid={record.parent}" if record.parent else f"submitted{by}"
+
+
+def _ended(before: Record, after: Record) -> str:
+    result = bounded(after.result.decode("utf-8", "replace"))
+    if before.state.is_final:
+        return f"its result is corrected: {result or 'none'}"
+    time = f"in {(after.updated_ms - after.submitted_ms) / 1000:.3f} s"
+    if after.bypassed:
+        return f"ended as it is {time}, because of a bypass"
+    if after.state is State.ROLLEDBACK:
+        return f"rolled back {time}: {bounded(after.error) or 'a part of it failed'}"
+    return f"finished with SUCCESS {time}{f': {result}' if result else ''}"
+
+
+def _again(record: Record) -> str:
+    pause_s = (record.deadline_ms - record.updated_ms) / 1000
+    return f"attempt {record.attempts}: {bounded(record.error)}; it is tried again in {pause_s:g} s"
