@@ -77,6 +77,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("PID", "pid"),
         Column("KIND", "kind"),
         Column("STATE", "state"),
+        Column("FLAG", "flag"),
         Column("PROGRESS", "detail"),
         Column("SUBMITTED", "submitted"),
         Column("PRINCIPAL", "principal"),

@@ -214,7 +214,7 @@ class Channel:
             pending.position, cut, current=self._turn_acknowledged, withheld=withheld
         )
         if body is not None:
-            await self._send_metadata(body)
+            await self._send_metadata(body, reached - pending.position)
         else:
             await self._send_live_list()
         pending.position, self._turn_acknowledged = reached, self._turn_acknowledged and reached < cut
@@ -278,17 +278,17 @@ class Channel:
     async def _send_turn(self, turn: Turn) -> None:
         metadata = turn.cautious if self._propagation.withheld_from(self.pending) else turn.metadata
         if metadata is not None:
-            await self._send_metadata(metadata)
+            await self._send_metadata(metadata, turn.last - turn.first)
 
     async def _send_live_list(self) -> None:
         while self.pending.live_version != self._propagation.live_version:
-            await self._send_metadata(EMPTY_BODY)
+            await self._send_metadata(EMPTY_BODY, 0)
 
-    async def _send_metadata(self, body: bytes) -> None:
+    async def _send_metadata(self, body: bytes, partitions: int) -> None:
         version, live = self._shared.live_list()
         request = partial(self._requests.update_metadata, body=body, live=live)
         sent = self._propagation.feed.number
-        errors = await self._link.deliver(Api.UPDATE_METADATA, request)
+        errors = await self._link.deliver(Api.UPDATE_METADATA, partitions, request)
         if errors.top:
             self.pending.refused = sent
         self._on_response(errors, Api.UPDATE_METADATA, range(0))
@@ -300,7 +300,8 @@ class Channel:
         self._in_flight = len(rows)
         self.pending.sending = dict(rows) if isinstance(rows, dict) else {}
         try:
-            errors = await self._link.deliver(Api.LEADER_AND_ISR, partial(self._requests.leader_and_isr, body=body))
+            request = partial(self._requests.leader_and_isr, body=body)
+            errors = await self._link.deliver(Api.LEADER_AND_ISR, len(rows), request)
         finally:
             self.pending.sending = {}
             self._propagation.acknowledged += 1
@@ -322,7 +323,7 @@ class Channel:
             return self._requests.stop_replica(correlation, broker_epoch, self._shared.batcher.stop_replica(sent))
 
         if sent:
-            errors = await self._link.deliver(Api.STOP_REPLICA, request)
+            errors = await self._link.deliver(Api.STOP_REPLICA, len(sent), request)
             self._on_response(errors, Api.STOP_REPLICA, sent)
         self.pending.stopping = {}
 
@@ -338,7 +339,7 @@ class Channel:
 
         errors = Errors(0, [])
         if judge(self.broker.id, names):
-            errors = await self._link.deliver(Api.STOP_REPLICA, request)
+            errors = await self._link.deliver(Api.STOP_REPLICA, len(names), request)
             self._on_response(errors, Api.STOP_REPLICA, {})
         refused: dict[TopicPartition, int] = {TopicPartition(str(f.topic), f.partition): f.error for f in errors.failed}
         if errors.top:

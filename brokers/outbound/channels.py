@@ -42,7 +42,7 @@ class Channels:
         gate: Callable[[], bool],
         on_event: OnEvent,
         transport: Transport | None = None,
-        on_request: OnRequest = lambda _broker, _seconds: None,
+        on_request: OnRequest = lambda _delivered: None,
         on_acknowledged: OnAcknowledged = lambda _seconds: None,
     ) -> None:
         self._propagation = Propagation(cluster)

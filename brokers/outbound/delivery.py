@@ -94,8 +94,26 @@ JudgeLogs = Callable[[int, Sequence[TopicPartition]], Mapping[TopicPartition, in
 """Called with a broker's id at each attempt: the partitions whose logs may be deleted there now, by leader epoch."""
 
 
-OnRequest = Callable[[int, float], None]
-"""Called on the event loop with a broker's id and the seconds from a request's first attempt to its response."""
+class Delivered(Struct, frozen=True):
+    """A request that has its response, or was given up with its broker's incarnation or the term.
+
+    ``partitions``: at most so many are named; 0 of the live list alone. ``seconds``: since the first attempt.
+    ``acknowledged`` is False where it was given up; ``error``: of the response as a whole, 0 without; ``why``: the
+    failure of the last attempt that was given up.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    api: Api
+    partitions: int
+    seconds: float
+    acknowledged: bool = True
+    error: int = 0
+    why: str = ""
+
+
+OnRequest = Callable[[Delivered], None]
+"""Called on the event loop with each request that has ended; must not wait or raise."""
 
 OnAcknowledged = Callable[[float], None]
 """Called on the event loop with the age of the oldest change that a broker has just acknowledged."""
@@ -116,7 +134,7 @@ class Shared:
         transport: Transport,
         gate: Callable[[], bool],
         on_event: OnEvent,
-        on_request: OnRequest = lambda _broker, _seconds: None,
+        on_request: OnRequest = lambda _delivered: None,
         on_acknowledged: OnAcknowledged = lambda _seconds: None,
     ) -> None:
         self.on_request = on_request

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from brokers.outbound.delivery import Shared
+from brokers.outbound.delivery import Delivered, Shared
 from brokers.transport import PROTOCOL_NAMES, Connection
 from brokers.wire.frames import reason
 from brokers.wire.primitives import Malformed
@@ -59,8 +59,23 @@ class Link:
         """Returns whether there was a connection and it ended."""
         return self._connection is not None and self._connection.closed
 
-    async def deliver(self, api: Api, request: Callable[[int, int], list[bytes]]) -> Errors:
+    async def deliver(self, api: Api, partitions: int, request: Callable[[int, int], list[bytes]]) -> Errors:
         """Sends a request until there is a response; calls ``request`` for each attempt."""
+        try:
+            errors = await self._deliver(api, request)
+        except BaseException:
+            self._ended(api, partitions, acknowledged=False, why=self.last_error or "")
+            raise
+        self._ended(api, partitions, error=errors.top)
+        self._succeeded()
+        return errors
+
+    def _ended(self, api: Api, partitions: int, *, acknowledged: bool = True, error: int = 0, why: str = "") -> None:
+        seconds = self._shared.now_s() - self._began_s
+        known = self.broker.id, self.broker.epoch, api, partitions, seconds
+        self._shared.on_request(Delivered(*known, acknowledged, error, why))
+
+    async def _deliver(self, api: Api, request: Callable[[int, int], list[bytes]]) -> Errors:
         self._correlation = (self._correlation + 1) & CORRELATION_MAX
         version = self._shared.requests.versions[api]
         self._began_s = self._shared.now_s()
@@ -76,8 +91,6 @@ class Link:
             except Malformed as error:
                 self._failed(f"{api.name}: {error}")
             else:
-                self._shared.on_request(self.broker.id, self._shared.now_s() - self._began_s)
-                self._succeeded()
                 return errors
 
     async def reopen(self) -> None:

@@ -27,12 +27,16 @@ GAPS_SHOWN: Final = 5
 _AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
-Topic = Annotated[str | None, typer.Option("--topic", help="Only rows of one topic.")]
+Topic = Annotated[str | None, typer.Option("--topic", help="Only rows of one topic, and of procedures about it.")]
 Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only rows of one partition of the topic.")]
 Broker = Annotated[
     int | None,
-    typer.Option("--broker", help="Only rows with the broker: as leader before or after, in or out of the ISR."),
+    typer.Option(
+        "--broker",
+        help="Only rows with the broker: as leader before or after, in or out of the ISR, or of a procedure about it.",
+    ),
 ]
+ByPid = Annotated[int | None, typer.Option("--pid", min=1, help="Only rows of a procedure and its children.")]
 Kinds = Annotated[
     list[str] | None, typer.Option("--kind", help="Only rows of a kind, such as LEADER; may be repeated.")
 ]
@@ -52,6 +56,7 @@ def register(app: typer.Typer) -> None:
             "regent events show --since 1h",
             "regent events show --topic orders --partition 0 -o json",
             "regent events show --kind LEADER --broker 3",
+            "regent events show --pid 12",
         ),
     )(show)
     command(named, examples=("regent events tail -n 50", "regent events tail -f --kind LEADER"))(tail)
@@ -63,6 +68,7 @@ def show(
     topic: Topic = None,
     partition: Partition = None,
     broker: Broker = None,
+    pid: ByPid = None,
     kind: Kinds = None,
     since: Since = None,
     until: Until = None,
@@ -72,7 +78,7 @@ def show(
     """List rows of the journal, oldest first, and name its gaps."""
     from controller.journal.query import last
 
-    wanted = _wanted(topic, partition, broker, kind, since, until)
+    wanted = _wanted(topic, partition, broker, kind, since, until, pid)
     rows, gaps, more = last(_folder(session, directory), wanted, limit)
     _listed(session, rows)
     if more:
@@ -85,6 +91,7 @@ def tail(
     topic: Topic = None,
     partition: Partition = None,
     broker: Broker = None,
+    pid: ByPid = None,
     kind: Kinds = None,
     since: Since = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="Number of rows to begin with.")] = 20,
@@ -94,7 +101,7 @@ def tail(
     """Print the newest rows; with -f added rows too, a line each."""
     from controller.journal.query import Follower, last
 
-    folder, wanted = _folder(session, directory), _wanted(topic, partition, broker, kind, since, None)
+    folder, wanted = _folder(session, directory), _wanted(topic, partition, broker, kind, since, None, pid)
     follower = Follower(folder)
     rows, gaps, _ = last(folder, wanted, lines)
     if not follow:
@@ -111,7 +118,7 @@ def tail(
 
 
 def check(session: Session, directory: Directory = None) -> None:
-    """Judge every row by itself (invariants A1, A3 to A6, A10, A11): exit code 3 if one is broken."""
+    """Judge every row by itself (invariants A1, A3 to A6, A10, A11, A14, A15): exit code 3 if one is broken."""
     from controller.journal.reader import Gap, read
     from controller.process.wording import counted
     from state_machines.journal.audit import Violation, judge
@@ -154,6 +161,7 @@ def _wanted(
     kinds: list[str] | None,
     since: str | None,
     until: str | None,
+    pid: int | None,
 ) -> Wanted:
     from controller.journal.query import Wanted
     from state_machines.journal.events import Kind
@@ -164,7 +172,8 @@ def _wanted(
     if unknown := sorted(wanted - set(Kind)):
         raise Failure(Exit.USAGE, f"there is no kind {unknown[0]}", f"the kinds are {', '.join(sorted(Kind))}")
     now = datetime.now(UTC)
-    return Wanted(topic, partition, broker, wanted, _moment("--since", since, now), _moment("--until", until, now))
+    since_us, until_us = _moment("--since", since, now), _moment("--until", until, now)
+    return Wanted(topic, partition, broker, wanted, since_us, until_us, pid)
 
 
 def _moment(option: str, text: str | None, now: datetime) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 MEASURED_S_MAX: Final = 20.0
 """Longest time of a request beyond its wait: the daemon measures the progress of a plan."""
+LONG: Final = timedelta(hours=1)
+"""Age from which a procedure that runs is flagged."""
 RETRY_S: Final = 0.5
 """Pause after a failed request of a command that waits: the daemon may be in a failover."""
 
@@ -30,7 +33,15 @@ WaitS = Annotated[float, typer.Option("--timeout", min=1, help="Longest wait, in
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
     named = group(app, "procedures", "List, follow, undo and end longer operations.", Panel.LOOK)
-    command(named, name="list", examples=("regent procedures list", "regent procedures list --live -o wide"))(listed)
+    command(
+        named,
+        name="list",
+        examples=(
+            "regent procedures list",
+            "regent procedures list --live -o wide",
+            "regent procedures list --topic orders",
+        ),
+    )(listed)
     command(named, examples=("regent procedures show 12",))(show)
     command(named, examples=("regent procedures wait 12 --timeout 3600",))(wait)
     command(named, examples=("regent procedures abort 12 --yes",))(abort)
@@ -39,10 +50,39 @@ def register(app: typer.Typer) -> None:
     command(app, panel=Panel.LOOK, examples=("regent locks", "regent locks -o json"))(locks)
 
 
-def listed(session: Session, live: Annotated[bool, typer.Option("--live", help="Without results.")] = False) -> None:
-    """List procedures that run, and the results that are kept."""
-    items = session.client().get("/v1/procedures")["items"]
-    session.output.listing("Procedure", [item for item in items if not (live and item["ended"])])
+def listed(
+    session: Session,
+    live: Annotated[bool, typer.Option("--live", help="Without results.")] = False,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only those that lock a topic or are about it.")] = None,
+    broker: Annotated[
+        int | None, typer.Option("--broker", help="Only those that lock a broker or are about it.")
+    ] = None,
+) -> None:
+    """List procedures that run, those in trouble and the oldest first, and then the kept results."""
+    wanted = {name: value for name, value in (("topic", topic), ("broker", broker)) if value is not None}
+    items = session.client().get("/v1/procedures", wanted)["items"]
+    now = datetime.now(UTC)
+    flagged = [item | {"flag": flag(item, now)} for item in items if not (live and item["ended"])]
+    session.output.listing("Procedure", sorted(flagged, key=_urgency))
+
+
+def flag(item: Json, now: datetime) -> str:
+    """Returns what an operator should see of a procedure at once, empty where it goes its way."""
+    if item["state"] in ("failed", "rolledback"):
+        return "rolled back" if item["ended"] else "is undone"
+    if item.get("unusable"):
+        return "unusable"
+    if item["ended"]:
+        return ""
+    if item.get("stuck"):
+        return "stuck"
+    submitted = item.get("submitted")
+    return "long" if submitted and now - datetime.fromisoformat(submitted) >= LONG else ""
+
+
+def _urgency(item: Json) -> tuple[bool, bool, str, int]:
+    """Returns the order: what runs before what has ended, flagged ones first, the oldest first."""
+    return bool(item["ended"]), not item["flag"], item.get("submitted") or "", item["pid"]
 
 
 def show(session: Session, pid: Pid) -> None:

@@ -66,6 +66,8 @@ async def elect_leaders(c: Controller, pending: PendingElection) -> None:
         pending.refuse()
         raise
     elected = [i for i, found in became.items() if found is None]
+    refused = sum(bool(one.error) for one in results)
+    c.journal.call("ELECT_LEADERS", call.caller, partitions=len(asked), elected=len(elected), refused=refused)
     c.spawn(_answer_when_told(c, pending, elected, results), pending.refuse)
 
 

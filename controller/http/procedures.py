@@ -28,8 +28,8 @@ WaitS = Annotated[float, Query(ge=0, le=WAIT_S_MAX, alias="waitS")]
 class Procedures(Protocol):
     """The daemon's procedures as the surface uses them. Any method may raise ``ViewError``."""
 
-    async def list_all(self) -> list[Procedure]:
-        """Lists procedures and kept results."""
+    async def list_all(self, topic: str | None = None, broker: int | None = None) -> list[Procedure]:
+        """Lists procedures and kept results; those that lock, or are about, a topic and a broker."""
 
     async def one(self, pid: int, wait_s: float) -> Procedure:
         """Describes one; waits at most ``wait_s`` for its end."""
@@ -91,8 +91,8 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
     """Adds the routes to the surface of a daemon."""
 
     @app.get("/v1/procedures", response_model=Document[Procedure])
-    async def listed() -> Response:
-        return document("Procedure", await procedures.list_all())
+    async def listed(topic: str | None = None, broker: int | None = None) -> Response:
+        return document("Procedure", await procedures.list_all(topic, broker))
 
     @app.get("/v1/procedures/{pid}", response_model=Document[Procedure])
     async def one(pid: int, wait_s: WaitS = 0) -> Response:

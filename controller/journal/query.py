@@ -28,6 +28,7 @@ class Wanted(Struct, frozen=True):
     kinds: frozenset[str] = frozenset()
     since_us: int | None = None
     until_us: int | None = None
+    pid: int | None = None
 
     def meets(self, begin_us: int | None, end_us: int | None) -> bool:
         """Returns whether a time span, open without a begin or an end, overlaps the wanted one."""
@@ -38,7 +39,8 @@ class Wanted(Struct, frozen=True):
     def matches(self, row: Row) -> bool:
         """Returns whether a row meets all conditions."""
         return (
-            (self.topic is None or row.topic == self.topic)
+            (self.topic is None or row.about(self.topic))
+            and (self.pid is None or row.of_family(self.pid))
             and (self.partition is None or row.partition == self.partition)
             and (self.broker is None or row.concerns(self.broker))
             and (not self.kinds or row.kind in self.kinds)
@@ -159,8 +161,21 @@ def sentence(row: Row) -> str:
     parts = [part for part in (describe(row) for describe in _DESCRIPTIONS) if part]
     if row.kind == Kind.UNRECORDED:
         parts.append(f"{row.lost} rows are missing")
+    if row.kind == Kind.RPC_BATCH:
+        parts.append(_request(row))
+    elif row.kind == Kind.CALL:
+        parts.append(
+            f"{row.api} of {row.partitions} partitions by {row.principal or 'a client'}: "
+            f"{row.elected} elected, {row.refused} refused"
+        )
     why = row.why if row.pid is not None else row.err or row.why
     return ", ".join(parts) + (f": {why}" if parts and why else why or "")
+
+
+def _request(row: Row) -> str:
+    took_ms = (row.t_acknowledged - (row.t_sent or 0)) / 1_000 if row.t_acknowledged is not None else None
+    end = "not acknowledged" if took_ms is None else f"acknowledged in {took_ms:.1f} ms"
+    return f"{row.api} of {row.partitions} partitions to epoch {row.broker_epoch} {end}"
 
 
 def _leader(row: Row) -> str:

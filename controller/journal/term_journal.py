@@ -9,15 +9,18 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from brokers.outbound.delivery import Delivered
+from brokers.wire.errors import error_name
 from controller.journal.batches import Batch, Entry, Single
 from controller.journal.lines import log_lines
 from controller.journal.moment import Head, Moment
-from controller.journal.procedure_rows import Procedural
+from controller.journal.procedure_rows import Procedural, bounded
 from controller.journal.report import Report
 from state_machines.journal.events import OBSERVED, Kind
 from state_machines.model.cluster import READ, Cluster
 from state_machines.model.decision import Change, ReplicaMove
 from state_machines.model.types import Broker, PartitionRow, ReplicaState
+from state_machines.procedures.record import Caller
 from state_machines.procedures.transition import Names, Transition
 
 Sink = Callable[[Entry], None]
@@ -110,6 +113,29 @@ class TermJournal:
             log_lines(entry.rows(), worker)
         else:
             self._put(entry, self._sink)
+
+    def request(self, found: Delivered) -> None:
+        """Records a request to a broker that has its response, or was given up."""
+        if self._sink is None:
+            return
+        moment = Moment(*self._clock())
+        error = error_name(found.error) if found.error else found.why
+        fields: dict[str, object] = {
+            "kind": Kind.RPC_BATCH.value,
+            "api": found.api.name,
+            "partitions": found.partitions,
+            "broker": found.broker_id,
+            "broker_epoch": found.broker_epoch,
+            "t_sent": moment.mono_us - int(found.seconds * 1e6),
+            "t_acknowledged": moment.mono_us if found.acknowledged else None,
+            "err": bounded(error) if found.acknowledged else f"given up: {bounded(error) or 'no response yet'}",
+        }
+        self._put(Single(self._head, self._seq, moment, fields), self._sink)
+
+    def call(self, api: str, caller: Caller, *, partitions: int, elected: int, refused: int) -> None:
+        """Records a client's call that is no procedure, and what became of it."""
+        names = {"principal": bounded(caller.principal), "client": bounded(caller.client)}
+        self.event(Kind.CALL, api=api, partitions=partitions, elected=elected, refused=refused, **names)
 
     def brokers(self, kind: Kind, brokers: Iterable[Broker]) -> None:
         """Records brokers that registered, left or shut down."""

@@ -25,7 +25,7 @@ from controller.operator.procedure_items import (
 from controller.procedures import requests
 from controller.procedures.engine import Engine
 from controller.role import own_znodes as own
-from controller.term.procedures import KINDS
+from controller.term.procedures import KINDS, NAMES
 from controller.term.term import Term
 from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fence
@@ -37,6 +37,14 @@ T = TypeVar("T")
 
 NOT_MEASURED: Final = "not measured: this daemon is not active, and shows what is stored"
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
+
+
+def _concerns(record: Record, topic: str | None, broker: int | None) -> bool:
+    locks, members = NAMES.lock_names(record), NAMES.members(record)
+    of_topic = (
+        topic is None or topic in members.topics or any(lock.split(" ")[:2] == ["topic", topic] for lock in locks)
+    )
+    return of_topic and (broker is None or broker in members.brokers or f"server broker {broker}" in locks)
 
 
 class ProcedureView:
@@ -57,9 +65,15 @@ class ProcedureView:
 
     # -- reading
 
-    async def list_all(self) -> list[Procedure]:
-        """Lists procedures and kept results by pid, with the records that cannot be used."""
+    async def list_all(self, topic: str | None = None, broker: int | None = None) -> list[Procedure]:
+        """Lists procedures and kept results by pid, with the records that cannot be used.
+
+        With ``topic`` or ``broker`` only those that lock it or are about it.
+        """
         records, unusable = await self._records()
+        if topic is not None or broker is not None:
+            records = {pid: one for pid, one in records.items() if _concerns(one, topic, broker)}
+            unusable = {pid: why for pid, why in unusable.items() if pid in records}
         found = {pid: procedure_item(record, BY_NAME, unusable.get(pid, "")) for pid, record in records.items()}
         found |= {pid: unreadable_item(pid, why) for pid, why in unusable.items() if pid not in records}
         return [item for _, item in sorted(found.items())]

@@ -15,6 +15,7 @@ from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
 from controller.access.quota_buckets import payer
 from controller.engine.event_kinds import EventKind
+from controller.requests.caller import caller_of
 from controller.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
 from controller.requests.elect_leaders_call import Elected, ElectLeadersCall, ElectLeadersReply
 from controller.requests.reassignment_call import (
@@ -81,7 +82,8 @@ def _election(call: CarriedCall) -> ElectLeadersCall:
     wanted = (
         None if body.topic_partitions is None else _names((one.topic, one.partitions) for one in body.topic_partitions)
     )
-    return ElectLeadersCall(kind, wanted, max(body.timeout_ms, 0) / 1000, again=call.attempt > 0)
+    timeout_s = max(body.timeout_ms, 0) / 1000
+    return ElectLeadersCall(kind, wanted, timeout_s, again=call.attempt > 0, caller=caller_of(call))
 
 
 def _elected(_: CarriedCall, reply: ElectLeadersReply) -> p.ElectLeadersResponse:

@@ -9,18 +9,21 @@ from msgspec import Struct
 from brokers.wire.errors import Error
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.model.types import TopicPartition
+from state_machines.procedures.record import Caller
 
 
 class ElectLeadersCall(Struct, frozen=True):
     """``partitions`` None: all. ``timeout_s`` bounds the wait for the new leaders, not the election itself.
 
     ``again``: an earlier attempt of the call may have held the election; then one that is not needed is a success.
+    ``caller``: for the journal.
     """
 
     kind: ElectionType
     partitions: Sequence[TopicPartition] | None
     timeout_s: float
     again: bool = False
+    caller: Caller = Caller()
 
 
 class Elected(Struct, frozen=True, gc=False):

@@ -11,11 +11,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection
+from functools import partial
 
 import anyio
 
 from brokers.outbound.channels import Channels
-from brokers.outbound.delivery import BrokerResponse, LogsStopped
+from brokers.outbound.delivery import BrokerResponse, Delivered, LogsStopped
 from brokers.queries import Dial
 from brokers.transport import Transport
 from brokers.wire.versions import Ibp
@@ -60,6 +61,13 @@ TOLD_S_MAX = 30.0
 """Longest wait of queries to brokers for the requests that are being sent."""
 
 
+def _on_request(journal: TermJournal, counters: Counters, found: Delivered) -> None:
+    """Records a request to a broker, and the time of one that has its response."""
+    journal.request(found)
+    if found.acknowledged:
+        counters.broker_requests[found.broker_id].record(found.seconds)
+
+
 class Term:
     """Runs one term: :meth:`run` starts it, ``gate.end`` ends it.
 
@@ -90,6 +98,7 @@ class Term:
         self.gate = Gate(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
         end = weakly(self._end, None)
         self._claim_monitor = ClaimMonitor(role, claim, self.gate, end, lambda: queue.signal(EventKind.RECONNECTED))
+        journal = journal or TermJournal()
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
         deletion_queue = DeletionQueue(self.cluster, queue, enabled=None)
         answers = BrokerResponses(
@@ -108,7 +117,7 @@ class Term:
             self.gate.open,
             answers.on_response,
             transport=transport,
-            on_request=lambda broker, seconds: counters.broker_requests[broker].record(seconds),
+            on_request=partial(_on_request, journal, counters),
             on_acknowledged=counters.propagation.record,
         )
         self.authorizer = authorizer_of(settings.controller)
@@ -131,7 +140,7 @@ class Term:
                 Adoption(settings.controller, asks=dial is not None),
                 LeaderBalance.of(settings.controller),
                 deletion_queue,
-                journal or TermJournal(),
+                journal,
                 self.authorizer,
             ),
         )

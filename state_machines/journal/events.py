@@ -124,8 +124,21 @@ class Row(Struct, omit_defaults=True, gc=False):
     t_sent: int | None = None
     t_acknowledged: int | None = None
 
+    def of_family(self, pid: int) -> bool:
+        """Checks whether the row is of a procedure, or of a child or, where it was submitted, a descendant of it."""
+        return pid in (self.pid, self.ppid, self.root)
+
+    def about(self, topic: str) -> bool:
+        """Checks whether the row is of a topic, or of a procedure that locks it or is about it."""
+        if topic == self.topic or topic in (self.topics or ()):
+            return True
+        return any(lock.split(" ")[:2] == ["topic", topic] for lock in self.locks or ())
+
     def concerns(self, broker: int) -> bool:
-        """Checks whether a broker leads before or after, enters or leaves the ISR, or is the subject of the row."""
+        """Checks whether a broker leads before or after, enters or leaves the ISR, or is the subject of the row.
+
+        Of a procedure: it locks the broker, or is about it.
+        """
         if broker in (self.broker, self.leader0, self.leader1, *(self.brokers or ())):
             return True
         if f"server broker {broker}" in (self.locks or ()):

@@ -92,6 +92,7 @@ class ProceduresDouble:
         self.refuse: ViewError | None = None
         self.progress: dict[str, Any] = {}
         self.item: Procedure | None = None
+        self.others: list[Procedure] = []
 
     def _item(self, *request: Any) -> Procedure:
         self.seen.append(request)
@@ -110,8 +111,12 @@ class ProceduresDouble:
             **self.progress,
         )
 
-    async def list_all(self) -> list[Procedure]:
-        return [self._item("list"), Procedure(pid=13, kind="reassign", state="success", ended=True)]
+    async def list_all(self, topic: str | None = None, broker: int | None = None) -> list[Procedure]:
+        return [
+            *self.others,
+            self._item("list", topic, broker),
+            Procedure(pid=13, kind="reassign", state="success", ended=True),
+        ]
 
     async def one(self, pid: int, wait_s: float) -> Procedure:
         return self._item("one", pid, wait_s)

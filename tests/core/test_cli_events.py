@@ -214,3 +214,25 @@ def test_only_the_needed_files_are_read(folder: Path) -> None:
     everything = events("show", "--directory", folder)
     assert "there are more" not in everything.stderr
     assert "a line is not a row" in everything.stderr
+
+
+@pytest.mark.seed("S3-34")
+def test_the_history_of_a_procedure_is_shown_by_pid_and_by_topic_and_broker(tmp_path: Path) -> None:
+    common: dict[str, Any] = {"kind": Kind.PROC_STATE, "root": 12}
+    family = [
+        common | {"pid": 12, "procedure": "drain", "to_state": "RUNNABLE", "why": "submitted", "brokers": [3]},
+        common | {"pid": 13, "ppid": 12, "procedure": "reassign", "to_state": "RUNNABLE", "topics": ["orders"]},
+        common | {"pid": 20, "root": 20, "procedure": "grow", "to_state": "RUNNABLE", "locks": ["topic orders 0"]},
+    ]
+    path = tmp_path / str(SegmentName(1, 1, 0))
+    path.write_bytes(lines([row(at, fields) for at, fields in enumerate(family)]))
+
+    def pids(*options: object) -> list[int]:
+        return [item["pid"] for item in items("events", "show", "--directory", tmp_path, *options)]
+
+    assert pids("--pid", 12) == [12, 13]
+    assert pids("--pid", 13) == [13]
+    assert pids("--topic", "orders") == [13, 20]
+    assert pids("--broker", 3) == [12]
+    told = regent("events", "show", "--directory", tmp_path, "--pid", 12).stdout
+    assert "pid 13 reassign of pid 12" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from cli.commands.reassign import MOVES_MAX
 from cli.exit_codes import Exit
 from controller.http.ports import NotActive, NotFound, Refused
+from controller.http.procedure_models import Procedure
 from tests.core.cli_kit import items, regent, unwrapped
 from tests.core.http_world import DaemonDouble, ProceduresDouble, daemon_in_thread
 
@@ -206,3 +208,45 @@ def test_a_refusal_is_shown_with_its_remedy(view: ProceduresDouble, error: Any, 
     said = unwrapped(regent("procedures", "wait", 12, code=code).stderr)
     assert error.message in said
     assert error.remedy in said
+
+
+@pytest.mark.seed("S3-32", "S3-33")
+def test_long_running_stuck_and_rolled_back_procedures_are_flagged_and_come_first(view: ProceduresDouble) -> None:
+    now = datetime.now(UTC)
+    view.progress = {"submitted": now}
+    view.others = [
+        Procedure(pid=3, kind="drain", state="rolledback", ended=True, submitted=now - timedelta(days=2)),
+        Procedure(pid=4, kind="drain", state="runnable", submitted=now - timedelta(hours=3)),
+        Procedure(pid=5, kind="drain", state="waiting_timeout", stuck=True, submitted=now - timedelta(minutes=1)),
+        Procedure(pid=6, kind="drain", state="failed", submitted=now),
+        Procedure(pid=7, kind="unknown", state="unknown", unusable="a newer daemon wrote it"),
+    ]
+    found = items("procedures", "list")
+    assert [(item["pid"], item["flag"]) for item in found] == [
+        (7, "unusable"),
+        (4, "long"),
+        (5, "stuck"),
+        (6, "is undone"),
+        (12, ""),
+        (3, "rolled back"),
+        (13, ""),
+    ]
+    table = regent("procedures", "list").stdout
+    assert "FLAG" in table
+    assert "rolled back" in table
+
+
+def test_procedures_are_chosen_by_topic_and_broker(view: ProceduresDouble) -> None:
+    regent("procedures", "list", "--topic", "orders", "--broker", "3")
+    assert view.seen == [("list", "orders", 3)]
+
+
+@pytest.mark.seed("S3-32")
+def test_locks_are_listed_with_their_holders(view: ProceduresDouble) -> None:
+    [lock] = items("locks")
+    assert (lock["pid"], lock["resource"], lock["exclusive"], lock["waiting"]) == (
+        12,
+        "server reassignments",
+        True,
+        False,
+    )

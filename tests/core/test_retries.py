@@ -19,7 +19,7 @@ from admin.cluster_view import ClusterView
 from admin.ports import Call, Holder, Node, NotController
 from brokers.client import BrokerCallFailed
 from brokers.listener.entrance import Entrance
-from brokers.outbound.delivery import ChannelSettings, Shared
+from brokers.outbound.delivery import ChannelSettings, Delivered, OnRequest, Shared
 from brokers.outbound.link import Link
 from brokers.wire.frames import ConnectionLost
 from brokers.wire.messages.topics import CreateTopicsRequest
@@ -88,11 +88,11 @@ class Peer:
         self.closed = True
 
 
-def link(peer: Peer) -> tuple[Link, Callable[[int, int], list[bytes]]]:
+def link(peer: Peer, on_request: OnRequest = lambda _delivered: None) -> tuple[Link, Callable[[int, int], list[bytes]]]:
     """A link with the default settings, and a request."""
     cluster = Cluster(1)
     chosen = ChannelSettings(controller_id=9, controller_epoch=1, ibp=Ibp.parse("3.9"), listeners=(LISTENER,))
-    shared = Shared(Propagation(cluster), chosen, peer, lambda: True, lambda _: None)
+    shared = Shared(Propagation(cluster), chosen, peer, lambda: True, lambda _: None, on_request)
 
     def request(correlation: int, broker_epoch: int) -> list[bytes]:
         return shared.requests.update_metadata(correlation, broker_epoch, b"\1", b"\1")
@@ -115,7 +115,7 @@ async def test_a_request_to_a_broker_is_repeated_with_growing_pauses_that_begin_
         peer.tried_s.clear()
         peer.closed = fault in ("refuses", "hangs")
         peer.does[:] = [fault] * fails + ["answers"]
-        await sending.deliver(Api.UPDATE_METADATA, request)
+        await sending.deliver(Api.UPDATE_METADATA, 0, request)
         grown = [0.1, 0.2, 0.4, 0.8, 1.0, 1.0][:fails]
         assert pauses(peer.tried_s) == [pytest.approx(takes_s + pause_s, abs=ABOUT) for pause_s in grown]
         assert (sending.last_error, sending.connected) == (None, True)
@@ -124,6 +124,23 @@ async def test_a_request_to_a_broker_is_repeated_with_growing_pauses_that_begin_
         assert words == ["WARNING", "INFO"] * lasted, f"outage {outage}"
         caplog.clear()
         await asyncio.sleep(1.0)
+
+
+@in_exact_time
+async def test_each_request_is_reported_once_with_its_time_or_as_given_up() -> None:
+    peer, ended = Peer(), list[Delivered]()
+    sending, request = link(peer, ended.append)
+    peer.does[:] = ["cuts", "answers"]
+    await sending.deliver(Api.UPDATE_METADATA, 7, request)
+    [acknowledged] = ended
+    assert (acknowledged.acknowledged, acknowledged.partitions, acknowledged.broker_epoch) == (True, 7, 100)
+    assert acknowledged.seconds == pytest.approx(0.1, abs=ABOUT), "from the first attempt on"
+    peer.does[:] = ["cuts", "mute"]
+    given_up = asyncio.ensure_future(sending.deliver(Api.STOP_REPLICA, 2, request))
+    await asyncio.sleep(5.0)
+    given_up.cancel()
+    await asyncio.wait([given_up])
+    assert (ended[1].api, ended[1].acknowledged, ended[1].why) == (Api.STOP_REPLICA, False, "STOP_REPLICA: cut")
 
 
 @in_exact_time

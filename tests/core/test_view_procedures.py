@@ -279,3 +279,15 @@ async def test_a_move_never_goes_below_min_insync_replicas(w: World) -> None:
     refused = {(move.status, move.why.partition(":")[0]) for move in await view.moves(begun.pid)}
     assert refused == {("refused", "1 replicas are below min.insync.replicas = 2")}
     assert written(w, "t").replicas == (1, 2)
+
+
+@pytest.mark.seed("S3-32")
+@in_world(1, 2, 3)
+async def test_procedures_are_found_by_what_they_lock_and_what_they_are_about(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(paused=True), "uid 0")
+    await w.settle()
+    for topic, broker in (("t", None), (None, 3), ("t", 1)):
+        assert [one.pid for one in await view.list_all(topic, broker)] == [begun.pid]
+    for topic, broker in (("other", None), (None, 9), ("t", 9)):
+        assert not await view.list_all(topic, broker)
