@@ -9,15 +9,11 @@ from pyspark.sql import DataFrame
 
 from pipeline.history import excusable, history
 from pipeline.membership import elected_live, racks_kept
+from pipeline.procedures import family_and_locks
+from pipeline.requests import current_epochs, falling_epochs
 from pipeline.row_local import row_local
 from pipeline.terms import one_writer
 from pipeline.violations import unexcused, violations
-
-UNJUDGED: Final = {
-    "A14": "the journal has no rows of procedures",
-    "A15": "the journal has no rows of requests",
-}
-"""Invariants that no field of the journal shows."""
 
 RACKS: Final = {"A13": "only judged for a cluster that promises racks"}
 
@@ -33,6 +29,9 @@ def audit(rows: DataFrame, terms: DataFrame, gaps: DataFrame, *, racks: bool = F
         unexcused(shown.withColumn("excusable", excusable()), gaps),
         elected_live(rows, gaps),
         one_writer(terms),
+        family_and_locks(rows),
+        current_epochs(rows, gaps),
+        falling_epochs(rows),
     ]
     if racks:
         found.append(racks_kept(rows))
@@ -41,4 +40,4 @@ def audit(rows: DataFrame, terms: DataFrame, gaps: DataFrame, *, racks: bool = F
 
 def unjudged(*, racks: bool) -> dict[str, str]:
     """Returns the invariants that :func:`audit` does not judge, and why."""
-    return UNJUDGED if racks else UNJUDGED | RACKS
+    return {} if racks else dict(RACKS)

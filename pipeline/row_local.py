@@ -14,9 +14,10 @@ from pyspark.sql import functions as fn
 
 from pipeline.schema import OF_PARTITION
 from pipeline.violations import Broken, Group, brokers, sentence
-from state_machines.journal.audit import BY_LEADER, PARTITION_STEPS, REPLICA_STEPS
+from state_machines.journal.audit import BY_LEADER, PARTITION_STEPS, PROCEDURE_BEGINS, REPLICA_STEPS
 from state_machines.journal.events import OBSERVED, Kind
 from state_machines.model.types import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, NO_LEADER
+from state_machines.procedures.states import VALID_PREVIOUS, State
 
 IN_ORDER: Final = ("initial", "offline", "controlled_shutdown")
 """Strategies by which the first of the replicas leads that stays in the ISR and may lead."""
@@ -25,11 +26,13 @@ USUAL_STATES: Final = 3
 """Rows with more states are judged by the full table."""
 
 
-def row_local() -> tuple[Group, Group]:
-    """Returns A1, A3 to A6 and A8 to A12, as far as single rows show them."""
+def row_local() -> tuple[Group, ...]:
+    """Returns A1, A3 to A6, A8 to A12, A14 and A15, as far as single rows show them."""
     return (
         Group(fn.col("kind").isin(*OF_PARTITION), of_partitions()),
         Group(fn.col("kind") == Kind.REPLICA_STATE.value, {"A6": transitions(REPLICA_STEPS)}),
+        Group(fn.col("kind") == Kind.PROC_STATE.value, {"A14": procedure_states()}),
+        Group(fn.col("kind") == Kind.RPC_BATCH.value, {"A15": request_fields()}),
     )
 
 
@@ -163,6 +166,27 @@ def reassignment_adds_up() -> Broken:
     return Broken(
         moving & (strange | early | fn.arrays_overlap(adding, removing)),
         sentence("replicas", replicas, "do not add up with adding", adding, "and removing", removing),
+    )
+
+
+def procedure_states() -> Broken:
+    """Checks A14 within a row: the transition is in the table, and only what has steps is rolled back."""
+    before, after = fn.coalesce("from_state", fn.lit("")), fn.col("to_state")
+    legal = [f"{one.name} {following.name}" for following, froms in VALID_PREVIOUS.items() for one in froms]
+    legal += [f" {state}" for state in PROCEDURE_BEGINS]
+    illegal = ~fn.coalesce(fn.concat_ws(" ", before, after).isin(*legal), fn.lit(False))
+    undone = (after == State.ROLLEDBACK.name) & fn.col("step").isNull()
+    return Broken(
+        illegal | undone, sentence("the state went from", before, "to", after, "with the next step", fn.col("step"))
+    )
+
+
+def request_fields() -> Broken:
+    """Checks A15 within a row: the request names a registration, and its response follows it."""
+    epoch, sent, acknowledged = fn.col("broker_epoch"), fn.col("t_sent"), fn.col("t_acknowledged")
+    return Broken(
+        fn.coalesce(epoch < 0, fn.lit(True)) | (acknowledged < sent),
+        sentence("the request of broker epoch", epoch, "was sent at", sent, "and acknowledged at", acknowledged),
     )
 
 

@@ -1,4 +1,4 @@
-"""Judges the invariants of journal rows that one row shows by itself: A1, A3 to A6, A10 and A11.
+"""Judges the invariants of journal rows that one row shows by itself: A1, A3 to A6, A10, A11, parts of A14 and A15.
 
 They are judged against Kafka 3.9's behaviour, not against the rules that made the decision. A row has all that is
 needed: the tables of both machines give the states, the replica list the order, and the decision counted its steps.
@@ -24,6 +24,7 @@ from state_machines.model.types import (
     PartitionState,
     ReplicaState,
 )
+from state_machines.procedures.states import VALID_PREVIOUS, State
 
 INVARIANTS: Final[Mapping[str, str]] = {
     "A1": "the leader epoch never decreases, and counts the steps of the controller",
@@ -39,7 +40,7 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "A11": "the elected leader is the first of the replicas, by the rule of the strategy",
     "A12": "a reassignment adds up, and removes only once those that stay are in sync",
     "A13": "replicas are spread over racks",
-    "A14": "procedures end after their children and share no lock",
+    "A14": "procedures change states by their table, end after their children and share no exclusive lock",
     "A15": "requests carry the current broker epoch and a controller epoch that never falls",
 }
 """All invariants of the journal. Those of :data:`CHECKS` are judged here, the others need more than one row."""
@@ -68,6 +69,9 @@ so the order of the replicas is not judged.
 BY_LEADER: Final = "isr_by_leader"
 """``reason`` of an ISR that the partition's leader requested."""
 
+PROCEDURE_BEGINS: Final = (State.RUNNABLE.name, State.SUCCESS.name)
+"""States in which a procedure begins; a recorded call has ended when it begins."""
+
 _NOBODY: Final = (NO_LEADER, LEADER_DURING_DELETE)
 
 
@@ -80,6 +84,11 @@ class Violation(Struct, frozen=True):
 
     def __str__(self) -> str:
         row = self.row
+        if row.procedure is not None:
+            return f"{self.invariant}: pid {row.pid} at epoch {row.ctl_epoch}, row {row.seq}: {self.what}"
+        if row.api is not None:
+            request = f"{row.api} to broker {row.broker}"
+            return f"{self.invariant}: {request} at epoch {row.ctl_epoch}, row {row.seq}: {self.what}"
         entity = f"{row.topic}-{row.partition}" + (f" on broker {row.broker}" if row.broker is not None else "")
         return f"{self.invariant}: {entity} at epoch {row.ctl_epoch}, row {row.seq}: {self.what}"
 
@@ -207,6 +216,29 @@ def elected_in_order(row: Row) -> str | None:
     return None
 
 
+def procedure_states(row: Row) -> str | None:
+    """Checks A14 of one row: the transition is in the table, and only what has steps is rolled back."""
+    before, after = row.from_state, row.to_state
+    if after is None or after not in State.__members__ or (before is not None and before not in State.__members__):
+        return f"{before} -> {after} has a state that does not exist"
+    if before is None and after not in PROCEDURE_BEGINS:
+        return f"a procedure began in {after}"
+    if before is not None and State[before] not in VALID_PREVIOUS[State[after]]:
+        return f"illegal transition {before} -> {after}"
+    if after == State.ROLLEDBACK.name and row.step is None:
+        return f"{row.procedure} has no steps that could be undone, and is rolled back"
+    return None
+
+
+def request_fields(row: Row) -> str | None:
+    """Checks A15 of one row: the request names a registration, and its response follows it."""
+    if row.broker_epoch is None or row.broker_epoch < 0:
+        return f"the request names broker epoch {row.broker_epoch}"
+    if row.t_acknowledged is not None and row.t_acknowledged < (row.t_sent or 0):
+        return f"the response at {row.t_acknowledged} precedes the request at {row.t_sent}"
+    return None
+
+
 def _ids(brokers: Sequence[int] | None) -> str:
     return "[" + ", ".join(map(str, brokers or ())) + "]"
 
@@ -224,5 +256,7 @@ OF_PARTITIONS: Final[dict[str, Check]] = {
 CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
     **dict.fromkeys(PARTITION_KINDS, OF_PARTITIONS),
     Kind.REPLICA_STATE: {"A6": replica_states},
+    Kind.PROC_STATE: {"A14": procedure_states},
+    Kind.RPC_BATCH: {"A15": request_fields},
 }
 """Checks by the kind of row that they are for."""

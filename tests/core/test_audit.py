@@ -18,6 +18,7 @@ from state_machines.journal.events import OBSERVED, Kind, Row
 from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.model.types import PartitionState, ReplicaState
+from state_machines.procedures.states import VALID_PREVIOUS, State
 from tests.core.journal_kit import Book
 from tests.core.model import P, decided, die, enter, make_cluster
 
@@ -57,6 +58,18 @@ def replica(**changes: Any) -> Row:
     return Row(1, "c", 1, 7, 3, 0, 0, topic="orders", partition=0, **(fields | changes))
 
 
+def procedure(before: str | None, after: str, **changes: Any) -> Row:
+    """Makes a row of a procedure with steps."""
+    fields: dict[str, Any] = {"pid": 12, "root": 12, "procedure": "reassign", "step": "move replicas"}
+    return Row(1, "c", 1, 7, 3, 0, 0, Kind.PROC_STATE, from_state=before, to_state=after, **(fields | changes))
+
+
+def request(**changes: Any) -> Row:
+    """Makes a row of an acknowledged request."""
+    fields: dict[str, Any] = {"broker_epoch": 9, "partitions": 4, "t_sent": 5, "t_acknowledged": 8}
+    return Row(1, "c", 1, 7, 3, 0, 0, Kind.RPC_BATCH, broker=1, api="LEADER_AND_ISR", **(fields | changes))
+
+
 def found(*rows: Row) -> set[str]:
     return {violation.invariant for violation in judge(rows)}
 
@@ -87,6 +100,11 @@ SOUND: dict[str, Row] = {
     "another controller's ISR, before its assignment was read": row(reason=OBSERVED, leader_epoch1=9, isr1=[2, 3, 9]),
     "a replica that stops": replica(),
     "a new replica": replica(from_state="NON_EXISTENT", to_state="ONLINE", states=["NEW", "ONLINE"]),
+    "a procedure begins": procedure(None, "RUNNABLE"),
+    "a recorded call": procedure(None, "SUCCESS", step=None),
+    "a procedure is rolled back": procedure("FAILED", "ROLLEDBACK"),
+    "a request": request(),
+    "a request that was given up": request(t_acknowledged=None),
     "a broker": Row(1, "c", 1, 7, 1, 0, 0, Kind.BROKER_UP, broker=1),
 }
 
@@ -120,6 +138,12 @@ MUTATIONS: dict[str, tuple[str, Row]] = {
     "the preferred one is another": ("A11", row(strategy="preferred")),
     "not the first in sync": ("A11", row(leader1=3)),
     "not the first to be started": ("A11", created(leader1=2)),
+    "a procedure begins in the middle": ("A14", procedure(None, "WAITING")),
+    "an ended procedure runs": ("A14", procedure("SUCCESS", "RUNNABLE")),
+    "a state of no procedure": ("A14", procedure("RUNNABLE", "ONLINE")),
+    "what has no steps is rolled back": ("A14", procedure("FAILED", "ROLLEDBACK", step=None)),
+    "a request to no registration": ("A15", request(broker_epoch=None)),
+    "a response before its request": ("A15", request(t_acknowledged=4)),
     "not the first that stays": ("A11", row(leader1=3, strategy="controlled_shutdown")),
 }
 
@@ -130,7 +154,8 @@ def test_a_mutated_row_violates_one_invariant(name: str) -> None:
     assert found(mutated) == {invariant}
     [violation] = judge([SOUND["an election"], mutated, SOUND["a new partition"]])
     assert violation.row is mutated
-    assert str(violation).startswith(f"{invariant}: orders-0")
+    entity = {"A14": "pid 12", "A15": "LEADER_AND_ISR to broker 1"}.get(invariant, "orders-0")
+    assert str(violation).startswith(f"{invariant}: {entity}")
 
 
 def test_a_violation_names_partition_or_replica_and_the_values() -> None:
@@ -144,7 +169,14 @@ def test_a_violation_names_partition_or_replica_and_the_values() -> None:
 
 
 def test_every_invariant_has_a_mutation() -> None:
-    assert {invariant for invariant, _ in MUTATIONS.values()} == set(OF_PARTITIONS)
+    assert {invariant for invariant, _ in MUTATIONS.values()} == {*OF_PARTITIONS, "A14", "A15"}
+
+
+@pytest.mark.parametrize("previous", State)
+@pytest.mark.parametrize("target", State)
+def test_a_transition_of_a_procedure_outside_of_the_table_is_found(previous: State, target: State) -> None:
+    judged = found(procedure(previous.name, target.name))
+    assert judged == (set() if previous in VALID_PREVIOUS[target] else {"A14"})
 
 
 @pytest.mark.parametrize("previous", PartitionState)

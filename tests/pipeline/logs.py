@@ -26,7 +26,10 @@ def begin() -> list[Line]:
     """Lists the first events of a term: the election, and the brokers that were found."""
     return [
         {"kind": "CTL_ELECTED"},
-        *({"kind": "BROKER_UP", "broker": broker, "rack": "abc"[broker - 1]} for broker in (1, 2, 3)),
+        *(
+            {"kind": "BROKER_UP", "broker": broker, "broker_epoch": 100 + broker, "rack": "abc"[broker - 1]}
+            for broker in (1, 2, 3)
+        ),
         {"kind": "CTL_PHASE"},
     ]
 
@@ -35,6 +38,28 @@ def written(**fields: Any) -> Line:
     """Makes a write of the daemon for the one partition."""
     partition = {"topic": "orders", "topic_id": "dG9waWM", "partition": 0, "t_committed": 1, "to_state": "ONLINE"}
     return partition | {"from_state": "ONLINE", "replicas": [1, 2, 3]} | fields
+
+
+def procedure(pid: int, before: str | None, after: str, **fields: Any) -> Line:
+    """Makes a row of a procedure; it keeps the lock of reassignments once it has one."""
+    common = {"kind": "PROC_STATE", "pid": pid, "root": pid, "procedure": "drain", "step": "move"}
+    return common | {"from_state": before, "to_state": after} | fields
+
+
+def longer_operations() -> list[Line]:
+    """Lists a procedure with a child, a recorded call, and a request to broker 3, which was registered."""
+    lock = {"locks": ["server reassignments"], "locked": True}
+    child = {"ppid": 1, "root": 1}
+    return [
+        procedure(1, None, "RUNNABLE"),
+        procedure(1, "RUNNABLE", "WAITING", **lock),
+        procedure(2, None, "RUNNABLE", **child),
+        procedure(2, "RUNNABLE", "SUCCESS", **child),
+        procedure(1, "WAITING", "SUCCESS", **lock),
+        procedure(3, None, "SUCCESS", procedure="CREATE_TOPICS", step=None),
+        {"kind": "RPC_BATCH", "api": "LEADER_AND_ISR", "broker": 3, "broker_epoch": 103, "partitions": 1,
+         "t_sent": 6_000_017_000, "t_acknowledged": 6_000_017_900},
+    ]  # fmt: skip
 
 
 def of(before: tuple[int, int, int, list[int]], after: tuple[int, int, int, list[int]]) -> Line:
@@ -75,7 +100,7 @@ def sound(cluster: str) -> Log:
     ]  # fmt: skip
     second = [
         {"kind": "BROKER_SHUTDOWN_BEGIN", "broker": 2}, written(**moved), {"kind": "BROKER_SHUTDOWN_END", "broker": 2},
-        {"kind": "BROKER_DOWN", "broker": 2}, written(**begun), written(**ended),
+        {"kind": "BROKER_DOWN", "broker": 2}, written(**begun), written(**ended), *longer_operations(),
     ]  # fmt: skip
     return rows(cluster, 5, 1, *begin(), *first) + rows(cluster, 6, 2, *begin(), *second)
 
