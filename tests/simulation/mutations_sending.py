@@ -52,9 +52,9 @@ def stale_broker_epoch(stack: ExitStack) -> None:
     first: dict[int, int] = {}
     deliver = Link.deliver
 
-    async def old_epoch(self: Link, api: Any, request: Any) -> Any:
+    async def old_epoch(self: Link, api: Any, partitions: int, request: Any) -> Any:
         epoch = first.setdefault(self.broker.id, self.broker.epoch)
-        return await deliver(self, api, lambda correlation, _: request(correlation, epoch))
+        return await deliver(self, api, partitions, lambda correlation, _: request(correlation, epoch))
 
     put(stack, Link, "deliver", old_epoch)
 
