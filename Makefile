@@ -55,8 +55,8 @@ bench: venv jars ## beside Kafka's own controller, and procedures without HBase'
 bench-full: venv jars ## all sizes up to a million partitions, an hour; docs/reference/performance.md from it
 	@$(BIN)/python -m benchmarks --full; status=$$?; $(BIN)/python -m benchmarks.report && exit $$status
 
-bench-procedures: venv jars ## procedures beside HBase's own tools (63 MB of jars), a quarter of an hour, and the page from it
-	@$(BIN)/python -m benchmarks.procedures; status=$$?; $(BIN)/python -m benchmarks.report && exit $$status
+bench-procedures: venv jars ## procedures beside HBase's own tools (63 MB of jars), a quarter of an hour, the page from it; SINCE=revision: calls, too
+	@$(BIN)/python -m benchmarks.procedures $(if $(SINCE),--since $(SINCE)); status=$$?; $(BIN)/python -m benchmarks.report && exit $$status
 
 check: venv ## lint, format, types and import contracts
 	$(BIN)/ruff check .
