@@ -21,7 +21,9 @@ from benchmarks.procedures import calls, hbase, scheduler, steps, stores, terms
 from benchmarks.procedures.plan import LONG, SHORT, Sizes
 from benchmarks.results import PROCEDURES_RESULTS as RESULTS
 from benchmarks.results import Row, save, show
+from benchmarks.turns import Wrong
 from testing.embedded.jars import JarsUnavailable
+from testing.embedded.process import ProcessFailed
 
 TITLE: Final = "procedures of regent beside HBase's own tools"
 CASES: Final = ("S1", "S2", "S4", "W1", "F4", "T1c")
@@ -70,7 +72,7 @@ def _disk() -> Path:
 
 
 def main() -> int:
-    """Exits with 0 where every goal is met, 1 where one is not, 2 where a part is missing."""
+    """Exits with 0 where every goal is met, 1 where one is not, 2 where a part is missing, failed, or ended wrongly."""
     chosen = parsed()
     try:
         if not chosen.without_peer:
@@ -83,8 +85,8 @@ def main() -> int:
                 revision=chosen.since,
             ),
         )
-    except JarsUnavailable as problem:
-        print(f"jars: {problem}", file=sys.stderr)
+    except (JarsUnavailable, ProcessFailed, Wrong) as problem:
+        print(problem, file=sys.stderr)
         return 2
     show(rows, title=TITLE)
     return 1 if any(row.met is False for row in rows) else 0
