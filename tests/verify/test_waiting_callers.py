@@ -151,8 +151,9 @@ STORIES: Final = {
 }  # fmt: skip
 
 
-def test_each_kind_has_a_story() -> None:
-    assert {kind.name for kind in KINDS} == {story.kind for story in STORIES.values()}
+def test_each_kind_with_steps_has_a_story() -> None:
+    """Recorded calls have none: they have ended when they begin."""
+    assert {kind.name for kind in KINDS if kind.steps} == {story.kind for story in STORIES.values()}
 
 
 @pytest.mark.seed("S2-1", "S2-4", "S2-12", "S2-13", "S2-33", "S2-34", "S2-37")
@@ -174,7 +175,7 @@ async def test_waiting_commands_return_the_result_although_a_standby_finishes_th
     assert not beginning.done()
     assert not following.done()
     await story.go_on(s)
-    for code, found in await asyncio.gather(beginning, following):
+    for code, found in await asyncio.gather(following, beginning):
         assert (code, found["pid"], found["kind"]) == (story.code, begun["pid"], story.kind)
         assert (found["state"], found["result"]) == (story.state, story.result), found
     s.times.note(f"{story.kind}: both commands ended", f"{story.state}, exit code {story.code}")
