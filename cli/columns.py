@@ -176,6 +176,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("EXCLUSIVE", "exclusive"),
         Column("PARTS", "parts"),
         Column("WAITS", "waiting"),
+        Column("HELD-BY", "heldBy"),
     ),
     "Check": (
         Column("RESULT", "result"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -13,7 +14,7 @@ from cli.commands import procedures_log
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.progress import POLL_S
-from cli.session import Session, command, confirmed, group
+from cli.session import Session, command, confirmed, group, on_terminal
 
 if TYPE_CHECKING:
     from cli.client import Client, Json
@@ -26,6 +27,10 @@ RETRY_S: Final = 0.5
 """Pause after a failed request of a command that waits: the daemon may be in a failover."""
 
 Pid = Annotated[int, typer.Argument(help="Pid of the procedure.", min=1)]
+Pids = Annotated[list[int] | None, typer.Argument(help="Pids of procedures.", min=1, metavar="[PID...]")]
+PidFile = Annotated[Path | None, typer.Option("--file", help="File with the pids, one on each line.")]
+PIDS_MAX: Final = 1_000
+"""Procedures of one command."""
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without a question.")]
 WaitS = Annotated[float, typer.Option("--timeout", min=1, help="Longest wait, in seconds.")]
 
@@ -40,14 +45,18 @@ def register(app: typer.Typer) -> None:
             "regent procedures list",
             "regent procedures list --live -o wide",
             "regent procedures list --topic orders",
+            "regent procedures list --kind drain --stuck",
         ),
     )(listed)
     command(named, examples=("regent procedures show 12",))(show)
     command(named, examples=("regent procedures wait 12 --timeout 3600",))(wait)
-    command(named, examples=("regent procedures abort 12 --yes",))(abort)
+    command(named, examples=("regent procedures cancel 12 --yes",))(cancel)
+    command(named, examples=("regent procedures abort 12 --yes", "regent procedures abort --file pids.txt --yes"))(
+        abort
+    )
     command(named, examples=("regent procedures bypass 12 --yes",))(bypass)
     procedures_log.register(named)
-    command(app, panel=Panel.LOOK, examples=("regent locks", "regent locks -o json"))(locks)
+    command(app, panel=Panel.LOOK, examples=("regent locks", "regent locks --waiting"))(locks)
 
 
 def listed(
@@ -57,12 +66,20 @@ def listed(
     broker: Annotated[
         int | None, typer.Option("--broker", help="Only those that lock a broker or are about it.")
     ] = None,
+    kind: Annotated[str, typer.Option("--kind", help="Those of one kind, such as drain.")] = "",
+    stuck: Annotated[bool, typer.Option("--stuck", help="Those that try one step in vain, or are unusable.")] = False,
 ) -> None:
     """List procedures that run, those in trouble and the oldest first, and then the kept results."""
     wanted = {name: value for name, value in (("topic", topic), ("broker", broker)) if value is not None}
     items = session.client().get("/v1/procedures", wanted)["items"]
     now = datetime.now(UTC)
-    flagged = [item | {"flag": flag(item, now)} for item in items if not (live and item["ended"])]
+    flagged = [
+        item | {"flag": flag(item, now)}
+        for item in items
+        if not (live and item["ended"])
+        and (not kind or item["kind"] == kind)
+        and (not stuck or item["stuck"] or item["unusable"])
+    ]
     session.output.listing("Procedure", sorted(flagged, key=_urgency))
 
 
@@ -90,26 +107,105 @@ def show(session: Session, pid: Pid) -> None:
     session.output.detail("Procedure", session.client().get(f"/v1/procedures/{pid}")["items"][0])
 
 
-def wait(session: Session, pid: Pid, timeout: WaitS = 3600) -> None:
-    """Wait for the end of a procedure, also over failovers: exit code 0 when it succeeded, 1 when it was undone."""
-    report(session, awaited(session, pid, timeout))
+def wait(session: Session, pids: Pids = None, file: PidFile = None, timeout: WaitS = 3600) -> None:
+    """Wait for the end of procedures, also over failovers: exit code 0 when all succeeded, 1 when one was undone."""
+    ends_s = time.monotonic() + timeout
+    found = [awaited(session, pid, max(1.0, ends_s - time.monotonic())) for pid in chosen(pids, file)]
+    _show(session, found)
+    if any(one["state"] != "success" for one in found):
+        raise typer.Exit(Exit.FAILED)
 
 
-def abort(session: Session, pid: Pid, yes: Yes = False) -> None:
-    """Undo a procedure: what it did is taken back, step by step."""
-    confirmed(yes, f"Undo procedure {pid}?")
-    session.output.detail("Procedure", session.client().post(f"/v1/procedures/{pid}/abort", {})["items"][0])
+def cancel(session: Session, pids: Pids = None, file: PidFile = None, yes: Yes = False) -> None:
+    """End procedures gently: a plan, an election or a throttle ends with what it has done; others are undone."""
+    named = chosen(pids, file)
+    confirmed(yes, f"Cancel {_words(named)}?")
+    _each(session, named, "cancel")
 
 
-def bypass(session: Session, pid: Pid, yes: Yes = False) -> None:
-    """End a procedure as it is; nothing is undone, and what it left half done is yours to repair."""
-    confirmed(yes, f"End procedure {pid} as it is, without undoing anything?")
-    session.output.detail("Procedure", session.client().post(f"/v1/procedures/{pid}/bypass", {})["items"][0])
+def abort(session: Session, pids: Pids = None, file: PidFile = None, yes: Yes = False) -> None:
+    """Undo procedures: what they did is taken back, step by step."""
+    named = chosen(pids, file)
+    confirmed(yes, f"Undo {_words(named)}?")
+    _each(session, named, "abort")
 
 
-def locks(session: Session) -> None:
+def bypass(session: Session, pids: Pids = None, file: PidFile = None, yes: Yes = False) -> None:
+    """End procedures as they are; nothing is undone, and what they left half done is yours to repair.
+
+    On a terminal the kind and the pid of each are typed.
+    """
+    named = chosen(pids, file)
+    if not yes and on_terminal():
+        for pid in named:
+            _type_its_name(session, pid)
+    else:
+        confirmed(yes, f"End {_words(named)} as it is, without undoing anything?")
+    _each(session, named, "bypass")
+
+
+def _type_its_name(session: Session, pid: int) -> None:
+    found = session.client().get(f"/v1/procedures/{pid}")["items"][0]
+    name = f"{found['kind']}/{pid}"
+    typed = typer.prompt(f"Nothing of procedure {pid} is undone. Type {name} to end it as it is", err=True)
+    if typed != name:
+        raise Failure(Exit.REFUSED, f"{typed!r} is not {name}: nothing was done")
+
+
+def chosen(pids: list[int] | None, file: Path | None) -> list[int]:
+    """Returns the pids of a command, from its arguments or from a file with one on each line."""
+    if bool(pids) is (file is not None):
+        raise Failure(Exit.USAGE, "give pids, or --file", "one of them, not both")
+    if file is None:
+        return list(pids or [])
+    try:
+        lines = file.read_text(encoding="utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(Exit.USAGE, f"{file} cannot be read: {error}") from error
+    wrong = [line for line in lines if not line.isdecimal() or int(line) < 1]
+    if wrong or not 0 < len(lines) <= PIDS_MAX:
+        message = f"{file} names {len(lines)} procedures, and {wrong[:3]} are no pids"
+        raise Failure(Exit.USAGE, message, f"write between 1 and {PIDS_MAX} pids, one on each line")
+    return list(map(int, lines))
+
+
+def _each(session: Session, pids: list[int], act: str) -> None:
+    """Sends a request for each procedure; a refusal of one keeps no other from being requested."""
+    client, failures = session.client(), list[Failure]()
+    found: list[Json] = []
+    for pid in pids:
+        try:
+            found += client.post(f"/v1/procedures/{pid}/{act}", {})["items"]
+        except Failure as failure:
+            failures.append(failure)
+    if found:
+        _show(session, found)
+    for later in failures[1:]:
+        session.output.message(later.message, style="red")
+    if failures:
+        raise failures[0]
+
+
+def _show(session: Session, found: list[Json]) -> None:
+    if len(found) == 1:
+        session.output.detail("Procedure", found[0])
+    else:
+        session.output.listing("Procedure", found)
+
+
+def _words(pids: list[int]) -> str:
+    return f"procedure{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
+
+
+def locks(
+    session: Session,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Only those that are waited for, with the holders.")
+    ] = False,
+) -> None:
     """List the locks that procedures hold or wait for."""
-    session.output.listing("Lock", session.client().get("/v1/locks")["items"])
+    items = session.client().get("/v1/locks")["items"]
+    session.output.listing("Lock", [item for item in items if item["waiting"] or not waiting])
 
 
 def awaited(session: Session, pid: int, timeout_s: float, until: Callable[[Json], bool] | None = None) -> Json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -12,7 +13,7 @@ from cli.columns import cell
 from cli.exit_codes import Exit
 from cli.help import Panel
 from cli.output import Output
-from cli.session import Session, command
+from cli.session import Session, command, group
 
 if TYPE_CHECKING:
     from cli.client import Client
@@ -50,6 +51,11 @@ def register(app: typer.Typer) -> None:
         examples=("regent can-stop 1", "regent can-stop 1 4 7 -o json", "regent can-stop 2 --accept single-replica"),
     )(can_stop)
     command(app, panel=Panel.LOOK, examples=("regent can-remove 4", "regent can-remove 4 5 -o json"))(can_remove)
+    named = group(app, "restart", "Restart brokers, rack by rack, by a plan that survives any crash.", Panel.CHANGE)
+    command(
+        named,
+        examples=("regent restart begin", 'regent restart begin 1 2 3 --batch-max 1 --reason "new kernel"'),
+    )(begin)
     command(
         app,
         panel=Panel.LOOK,
@@ -112,13 +118,15 @@ def restart_next(
 ) -> None:
     """Print the brokers that a rolling restart takes next, one id a line: exit code 3 if none may stop now.
 
-    A batch is of one rack; a broker without a rack is taken alone.
+    A batch is of one rack; a broker without a rack is taken alone. Without --since and ids it goes on with the restart
+    of regent restart begin, on any host and after failovers; where none was begun, every broker is pending.
     A script restarts the brokers and calls this again with the same file, until it prints nothing and ends with 0.
     """
     from cli.since_file import begun
 
     client, output = session.client(JUDGE_TIMEOUT_S), session.output
-    epochs = begun(client, since, brokers or [])
+    is_begun = since is None and not brokers
+    epochs = {} if is_begun else begun(client, since, brokers or [])
     query = {
         "since": [f"{broker}:{epoch}" for broker, epoch in epochs.items()],
         "batchMax": batch_max,
@@ -135,6 +143,27 @@ def restart_next(
         raise typer.Exit(Exit.UNFINISHED if wait else Exit.REFUSED)
     if found["state"] == "done" and since is not None:
         output.message(f"remove {since} before the next restart")
+
+
+def begin(
+    session: Session,
+    brokers: Chosen = None,
+    accept: Accept = None,
+    batch_max: BatchMax = 1_000,
+    reason: Annotated[str, typer.Option("--reason", help="The reason; kept with the restart.")] = "",
+) -> None:
+    """Begin a rolling restart that the daemon keeps: it names the brokers to stop, and waits until they are back.
+
+    regent restart-next prints the batch, regent procedures wait PID waits for the end, regent procedures abort ends it.
+    """
+    body = {
+        "brokers": brokers or [],
+        "batchMax": batch_max,
+        "accept": accept or [],
+        "nonce": uuid.uuid4().hex,
+        "reason": reason,
+    }
+    session.output.detail("Procedure", session.client().post("/v1/restarts", body)["items"][0])
 
 
 def _awaited(client: Client, output: Output, query: dict[str, Any], timeout_s: float) -> dict[str, Any]:

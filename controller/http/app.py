@@ -12,6 +12,7 @@ from pydantic import Field, StringConstraints
 from starlette.exceptions import HTTPException
 
 from controller.http.drains import add_drain_routes
+from controller.http.elections import add_election_routes
 from controller.http.guard import ChangeGuard
 from controller.http.models import (
     Broker,
@@ -33,6 +34,7 @@ from controller.http.pauses import add_pause_routes
 from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Refused, RestartQuery, ViewError
 from controller.http.procedures import add_cordon_routes, add_routes
 from controller.http.restart_models import RestartNext, SetOfBrokers
+from controller.http.restarts import add_restart_routes
 from controller.http.strays import add_stray_routes
 from controller.http.throttles import add_throttle_routes
 from controller.metrics.exposition import exposition
@@ -69,6 +71,8 @@ def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None =
     add_cordon_routes(app, view.cordons)
     add_drain_routes(app, view.drains)
     add_throttle_routes(app, view.throttles)
+    add_election_routes(app, view.elections)
+    add_restart_routes(app, view.restarts)
     add_pause_routes(app, view.pauses)
     add_stray_routes(app, view.strays)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)

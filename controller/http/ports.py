@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import ClassVar, NamedTuple, Protocol
 
 from controller.http.drains import Draining
+from controller.http.elections import Electing
 from controller.http.models import (
     Broker,
     Cluster,
@@ -26,6 +27,7 @@ from controller.http.models import (
 from controller.http.pauses import Pausing
 from controller.http.procedures import Cordoning, Procedures
 from controller.http.restart_models import RestartNext, SetOfBrokers
+from controller.http.restarts import Restarting
 from controller.http.strays import Strays
 from controller.http.throttles import Throttling
 from state_machines.decisions.hindrances import StopCause
@@ -181,6 +183,14 @@ class DaemonView(Protocol):
     @property
     def throttles(self) -> Throttling:
         """Returns the view of throttles."""
+
+    @property
+    def elections(self) -> Electing:
+        """Returns the view of elections of many partitions."""
+
+    @property
+    def restarts(self) -> Restarting:
+        """Returns the view that begins rolling restarts."""
 
     @property
     def pauses(self) -> Pausing:

@@ -130,3 +130,4 @@ class Lock(Item):
     exclusive: bool
     parts: list[str] = Field(default_factory=list)
     waiting: bool = False
+    held_by: list[int] = Field([], description="of a lock that is waited for: the pids that hold the resource")

@@ -49,6 +49,9 @@ class Procedures(Protocol):
     async def abort(self, pid: int) -> Procedure:
         """Undoes a procedure."""
 
+    async def cancel(self, pid: int) -> Procedure:
+        """Ends a procedure by the gentle stop of its kind, or undoes it."""
+
     async def bypass(self, pid: int) -> Procedure:
         """Ends a procedure as it is."""
 
@@ -117,6 +120,10 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
     @app.post("/v1/procedures/{pid}/abort", response_model=Document[Procedure])
     async def abort(pid: int) -> Response:
         return document("Procedure", [await procedures.abort(pid)])
+
+    @app.post("/v1/procedures/{pid}/cancel", response_model=Document[Procedure])
+    async def cancel(pid: int) -> Response:
+        return document("Procedure", [await procedures.cancel(pid)])
 
     @app.post("/v1/procedures/{pid}/bypass", response_model=Document[Procedure])
     async def bypass(pid: int) -> Response:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from controller.http.drain_models import BrokerId
 from controller.http.models import Item
+from controller.http.procedure_models import Words
+from state_machines.decisions.hindrances import StopCause
+from state_machines.decisions.restarts import BATCH_MAX
 
 
 class Hindrance(Item):
@@ -32,10 +36,21 @@ class SetOfBrokers(Item):
     unknown: list[int] = Field([], description="neither registered nor assigned to any replica")
 
 
+class RestartRequest(Item):
+    """A rolling restart to begin. ``nonce``: the same caller's same nonce never begins a second one."""
+
+    brokers: list[BrokerId] = Field([], max_length=500, description="none: every registered broker")
+    batch_max: Annotated[int, Field(ge=1, le=BATCH_MAX)] = Field(BATCH_MAX, description="most brokers of one batch")
+    accept: list[StopCause] = Field([], max_length=len(StopCause), description="causes that hinder nothing")
+    nonce: Words = ""
+    reason: Words = ""
+
+
 class RestartNext(Item):
     """Brokers that a rolling restart takes next, or why it has to wait."""
 
     state: Literal["restart", "wait", "done"]
+    pid: int | None = Field(None, description="the rolling restart whose start counts, of a query without since")
     why: str
     batch: list[int] = Field([], description="restart these now, together")
     rack: str | None = None

@@ -19,6 +19,7 @@ from controller.handlers.cordon_change import change_marks
 from controller.journal.reason import Reason
 from controller.kinds import reassign
 from controller.kinds.environment import KafkaEnv
+from controller.kinds.waves import LOOK_AGAIN_MS, brokers_are_behind
 from controller.procedures.kinds import Kind, Step
 from metadata_store.nodes.cordon_node import DrainMark, drained, undrained
 from state_machines.decisions.drain import (
@@ -41,10 +42,6 @@ from state_machines.procedures.transition import Members
 log = logging.getLogger("regent.procedures")
 
 NAME: Final = "drain"
-LOOK_AGAIN_MS: Final = 100
-"""Pause of a drain while brokers are behind."""
-BEHIND_S_MAX: Final = 10.0
-"""Age of a broker's oldest unacknowledged change after which no drain waits for it any more."""
 
 _decoder = msgspec.json.Decoder(Drain)
 _encoder = msgspec.json.Encoder()
@@ -94,7 +91,7 @@ async def unmark(env: KafkaEnv, record: Record) -> Outcome:
 async def move(env: KafkaEnv, record: Record) -> Outcome:
     """Moves the leaders of one wave, or ends once each partition has had its turn."""
     c, drain = env.controller, drain_of(record)
-    if c.pause is not None or _brokers_are_behind(env):
+    if c.pause is not None or brokers_are_behind(env, WAVE_MAX):
         return Wait(env.now_ms() + LOOK_AGAIN_MS, record.data, durable=False)
     rows = wave(c.cluster, drain)
     if not rows:
@@ -122,12 +119,6 @@ async def end(env: KafkaEnv, record: Record) -> Outcome:
     drain, cluster = drain_of(record), env.controller.cluster
     leaders = sentence(drain, staying(cluster, drain.brokers))
     return Done(f"{leaders}; {replicas_sentence(drain, hosted(cluster, drain.brokers))}".encode())
-
-
-def _brokers_are_behind(env: KafkaEnv) -> bool:
-    """Checks whether a broker that can be reached has yet to acknowledge more than a wave."""
-    lags = env.controller.channels.lag().values()
-    return any(lag.partitions > WAVE_MAX and lag.oldest_s < BEHIND_S_MAX and not lag.unreachable for lag in lags)
 
 
 DRAIN: Final[Kind[KafkaEnv]] = Kind(

@@ -11,6 +11,7 @@ from controller.kinds.foreign_sizes import ForeignSizes
 from controller.procedures.broadcast import Responses
 from metadata_store.errors import NotConnected
 from metadata_store.records.zookeeper import ZooKeeperRecords
+from state_machines.decisions.restarts import RestartPlan
 from state_machines.model.decision import TopicChange
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Record
@@ -27,6 +28,8 @@ class KafkaEnv(NamedTuple):
     """Topics whose znodes ZooKeeper refuses to write in this term, and why."""
     responses: Responses
     """Messages of procedures to brokers that are under way, and their responses."""
+    judged: dict[int, RestartPlan]
+    """The latest judgement of each rolling restart, until its step takes it."""
     live: Callable[[], Iterable[Record]]
     """Returns the records of procedures that have not ended, as the next write finds them."""
 

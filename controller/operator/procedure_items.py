@@ -9,12 +9,14 @@ from typing import Final
 import msgspec
 
 from controller.http.procedure_models import Move, Procedure, ServerResult
-from controller.kinds import drain, reassign, throttle_order
+from controller.kinds import drain, elect, reassign, restart, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.throttle_order import ThrottleOrder, order_of
 from controller.procedures.kinds import Kind
 from controller.process.wording import counted, in_bytes, in_time
+from state_machines.decisions import mass_election
 from state_machines.decisions.drain import Drain
+from state_machines.decisions.mass_election import MassElection
 from state_machines.decisions.plan_pace import MovePace, PlanPace
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.model.types import TopicPartition
@@ -151,6 +153,10 @@ def _results(record: Record) -> list[ServerResult]:
 
 def _detail(record: Record) -> str:
     try:
+        if record.kind == restart.NAME:
+            return restart.restart_of(record).why
+        if record.kind == elect.NAME:
+            return _of_election(elect.election_of(record))
         if record.kind == throttle_order.NAME:
             return throttle_order.sentence(order_of(record.data))
         if record.kind == drain.NAME:
@@ -162,6 +168,11 @@ def _detail(record: Record) -> str:
         return ""
     marks = [name for name, holds in (("paused", plan.paused or plan.held), ("taken back", plan.reverting)) if holds]
     return "; ".join((reassign.sentence(plan), *marks))
+
+
+def _of_election(found: MassElection) -> str:
+    upto = f", up to {TopicPartition(*found.after)}" if found.after is not None else ""
+    return f"{found.kind.name.lower()}{upto}: {mass_election.sentence(found)}"
 
 
 def _of_drain(found: Drain) -> str:

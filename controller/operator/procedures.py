@@ -11,7 +11,7 @@ import msgspec
 from controller.daemon.daemon import Daemon
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, ReassignRequest
-from controller.kinds import reassign
+from controller.kinds import elect, reassign, throttle, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.operator.plan_meter import PlanMeter
 from controller.operator.plan_requests import encoded, refuse_other_cluster, refuse_unfit, requested_plan
@@ -36,6 +36,12 @@ from state_machines.procedures.record import Caller, Record
 T = TypeVar("T")
 
 NOT_MEASURED: Final = "not measured: this daemon is not active, and shows what is stored"
+STOPS: Final = {
+    reassign.NAME: msgspec.json.encode(reassign.PlanCommand(stop=True)),
+    throttle_order.NAME: throttle.LIFT,
+    elect.NAME: elect.STOP,
+}
+"""Commands by which kinds of procedures end with what they have done."""
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
 
 
@@ -120,7 +126,14 @@ class ProcedureView:
 
     def locks(self) -> list[Lock]:
         """Lists the locks that procedures hold or wait for."""
-        return [Lock(**lock._asdict()) for lock in self._engine(self._active()).locks()]
+        found = self._engine(self._active()).locks()
+        holders: dict[str, list[int]] = {}
+        for lock in found:
+            if not lock.waiting:
+                holders.setdefault(lock.resource, []).append(lock.pid)
+        return [
+            Lock(**lock._asdict(), held_by=holders.get(lock.resource, []) if lock.waiting else []) for lock in found
+        ]
 
     async def records(self) -> list[Record]:
         """Returns the records of procedures, and of results that are kept."""
@@ -183,6 +196,12 @@ class ProcedureView:
         """Sends a procedure a command of its kind."""
         engine = self._engine(self._active())
         return await self._done(engine, pid, engine.command(pid, command), "it has failed or ended")
+
+    async def cancel(self, pid: int) -> Procedure:
+        """Ends a procedure by the gentle stop of its kind; aborts it where the kind has none."""
+        record = self._engine(self._active()).records.get(pid)
+        stop = STOPS.get(record.kind) if record is not None else None
+        return await (self.abort(pid) if stop is None else self.commanded(pid, stop))
 
     async def abort(self, pid: int) -> Procedure:
         """Aborts a procedure: what it did is undone."""

@@ -10,7 +10,7 @@ from controller.http.ports import Refused
 from controller.http.restart_models import Hindrance, RestartNext, SetOfBrokers
 from state_machines.decisions import hindrances as found
 from state_machines.decisions.hindrances import MEANINGS, REMEDIES, Judgement, Turns
-from state_machines.decisions.restarts import RestartPlan
+from state_machines.decisions.restarts import RestartPlan, sentence
 from state_machines.model.cluster import Cluster
 
 ATTEMPTS_MAX: Final = 3
@@ -50,7 +50,7 @@ def restart_item(plan: RestartPlan) -> RestartNext:
     """Builds the item of the next batch."""
     return RestartNext(
         state="done" if plan.done else "restart" if plan.batch else "wait",
-        why=_why(plan),
+        why=sentence(plan),
         batch=list(plan.batch),
         rack=plan.rack,
         pending=list(plan.pending),
@@ -59,23 +59,6 @@ def restart_item(plan: RestartPlan) -> RestartNext:
         nearest=plan.nearest,
         hindrances=[_hindrance(one) for one in plan.hindrances],
     )
-
-
-def _why(plan: RestartPlan) -> str:
-    total = len(plan.pending) + len(plan.restarted) + len(plan.down)
-    if plan.done:
-        return f"all {total} brokers were restarted"
-    progress = f"{len(plan.restarted)} of {total} were restarted"
-    if plan.batch:
-        rack = f" of rack {plan.rack}" if plan.rack is not None else ""
-        return f"restart {_named(plan.batch)}{rack} now; {progress}"
-    if plan.down:
-        return f"{_named(plan.down)} must come back first; {progress}"
-    return f"no broker may stop now, broker {plan.nearest} is nearest to it; {progress}"
-
-
-def _named(brokers: tuple[int, ...]) -> str:
-    return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"
 
 
 def _hindrance(one: found.Hindrance) -> Hindrance:

@@ -29,6 +29,7 @@ from controller.metrics.gauges import Gauges
 from controller.operator.cordons import CordonView
 from controller.operator.counts import Counts, partitions_of
 from controller.operator.drains import DrainView
+from controller.operator.elections import ElectionView
 from controller.operator.explain import explain
 from controller.operator.items import (
     broker_item,
@@ -47,6 +48,7 @@ from controller.operator.present import Present
 from controller.operator.procedures import ProcedureView
 from controller.operator.restarts import in_turns, restart_item, set_of_brokers
 from controller.operator.role_status import LOOK_S, StatusReader
+from controller.operator.rolling_restarts import RestartView, latest, query_of
 from controller.operator.sampling import gauges_of, suspension
 from controller.operator.status import lags_of, shown_mode, status_of
 from controller.operator.strays import StrayView
@@ -87,6 +89,8 @@ class View:
         self.strays = StrayView(self._present.active, self._dial)
         self.drains = DrainView(self._present.active, self.cordons, self.procedures)
         self.throttles = ThrottleView(self._present.active, self.procedures)
+        self.elections = ElectionView(self._present.active, self.procedures)
+        self.restarts = RestartView(self._present.active, self.procedures)
         self.pauses = PauseView(self._present.active)
 
     async def keep_fresh(self) -> None:
@@ -249,10 +253,14 @@ class View:
     async def restart_next(self, query: RestartQuery) -> RestartNext:
         """Decides which brokers a rolling restart takes next."""
         cluster, min_isr, controller = self._present.fresh(), self.status_reader.min_isr, self._present.controller()
+        term, running = self._present.term(), None
+        if not query.since and term is not None and (running := latest(term)) is not None:
+            query = query_of(running, query)
         since = query.since or {b: known.epoch for b, known in cluster.brokers.items()}
         _, batch_max, accepted = query
         plan = await in_turns(cluster, lambda: restarting(cluster, since, min_isr, batch_max, accepted, controller))
-        return restart_item(plan)
+        found = restart_item(plan)
+        return found if running is None else found.model_copy(update={"pid": running.pid})
 
     # -- verification and operations
 

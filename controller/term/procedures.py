@@ -17,7 +17,7 @@ import msgspec
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.engine.gate import TermEnded
-from controller.kinds import drain, reassign, throttle, throttle_order
+from controller.kinds import drain, elect, reassign, restart, throttle, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.foreign_sizes import ForeignSizes
 from controller.kinds.throttle_holders import throttles_of
@@ -36,7 +36,7 @@ from state_machines.procedures.states import State
 
 log = logging.getLogger("regent.procedures")
 
-KINDS: Final = (reassign.REASSIGN, drain.DRAIN, throttle.THROTTLE)
+KINDS: Final = (reassign.REASSIGN, drain.DRAIN, throttle.THROTTLE, elect.ELECT, restart.RESTART)
 LOAD_AGAIN_S: Final = 30.0
 """Pause after which the records are loaded again where their store failed."""
 WAKES: Final = {EventKind.FINISH_REASSIGNMENTS: reassign.NAME, EventKind.BROKER_CHANGE: reassign.NAME}
@@ -91,7 +91,7 @@ class TermProcedures:
         records = ZooKeeperRecords(c.zk, c.fence, own.PROCEDURES, c.connected)
         responses = Responses(c.spawn)
         engine = Engine(
-            KafkaEnv(c, records, wall_ms, ForeignSizes(), {}, responses, self._live),
+            KafkaEnv(c, records, wall_ms, ForeignSizes(), {}, responses, {}, self._live),
             KINDS,
             records,
             wanted=lambda: c.queue.signal(EventKind.PROCEDURES),

@@ -101,6 +101,17 @@ def _rule(cluster: Cluster, kind: ElectionType) -> Selector:
     return selectors.last(rule, cluster.outranked, cluster.drained)
 
 
+def forecast(cluster: Cluster, i: int | None, kind: ElectionType) -> Election | NotElected:
+    """Returns the election that a request would hold for a row now, or its error."""
+    found = judge(cluster, i, kind)
+    if found is not None or i is None:
+        return found or _UNKNOWN
+    row = cluster.rows[i]
+    rule = _rule(cluster, kind) if row.has_leadership else partial(selectors.initial, live=cluster.live)
+    chosen = rule(row.assignment.replicas, row.isr, cluster.failed(i))
+    return NotElected(FAILED[kind], chosen.why) if isinstance(chosen, NoLeader) else chosen
+
+
 def outcome(cluster: Cluster, i: int, kind: ElectionType) -> NotElected | None:
     """Returns the error of a row after its election; None where it has the leader that was requested.
 
@@ -109,10 +120,8 @@ def outcome(cluster: Cluster, i: int, kind: ElectionType) -> NotElected | None:
     found = judge(cluster, i, kind)
     if found is not None:
         return None if found.error is ElectionError.ELECTION_NOT_NEEDED else found
-    row, down = cluster.rows[i], cluster.failed(i)
-    rule = _rule(cluster, kind) if row.has_leadership else partial(selectors.initial, live=cluster.live)
-    missing = rule(row.assignment.replicas, row.isr, down)
-    return NotElected(FAILED[kind], missing.why if isinstance(missing, NoLeader) else GIVEN_UP)
+    missing = forecast(cluster, i, kind)
+    return missing if isinstance(missing, NotElected) else NotElected(FAILED[kind], GIVEN_UP)
 
 
 def allow_unclean(draft: Draft, unclean: Unclean, topics: Collection[int] | None = None) -> None:

@@ -19,6 +19,19 @@ BATCH_MAX: Final = 1_000
 """Brokers of one batch, where no lower bound is given."""
 
 
+class RollingRestart(Struct, frozen=True, omit_defaults=True):
+    """A rolling restart as it is stored. ``since``: the broker epoch of each broker at the start.
+
+    ``batch``: the brokers to stop now; ``why``: these in words, or what the restart waits for.
+    """
+
+    since: tuple[tuple[int, int], ...]
+    batch_max: int = BATCH_MAX
+    accepted: tuple[StopCause, ...] = ()
+    batch: tuple[int, ...] = ()
+    why: str = ""
+
+
 class RestartPlan(Struct, frozen=True):
     """Brokers to restart now, or why none may be restarted.
 
@@ -109,3 +122,21 @@ def _groups(
         place = (broker == controller, rack is None, rack not in begun, rack or "", alone)
         groups.setdefault(place, []).append(broker)
     return [groups[place] for place in sorted(groups)]
+
+
+def sentence(plan: RestartPlan) -> str:
+    """Returns the brokers to restart now, or what the restart waits for, and how far it is."""
+    total = len(plan.pending) + len(plan.restarted) + len(plan.down)
+    if plan.done:
+        return f"all {total} brokers were restarted"
+    progress = f"{len(plan.restarted)} of {total} were restarted"
+    if plan.batch:
+        rack = f" of rack {plan.rack}" if plan.rack is not None else ""
+        return f"restart {_named(plan.batch)}{rack} now; {progress}"
+    if plan.down:
+        return f"{_named(plan.down)} must come back first; {progress}"
+    return f"no broker may stop now, broker {plan.nearest} is nearest to it; {progress}"
+
+
+def _named(brokers: tuple[int, ...]) -> str:
+    return f"broker{'s' if len(brokers) > 1 else ''} {', '.join(map(str, brokers))}"

@@ -1,4 +1,4 @@
-"""Encodes and decodes the reassignment JSON of Kafka's tool (``ReassignPartitionsCommand``)."""
+"""Encodes and decodes the JSON of Kafka's tools: reassignments (``ReassignPartitionsCommand``), and elections."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ class _Reassignment(msgspec.Struct):
     partitions: tuple[_Partition, ...]
 
 
+class _Elected(msgspec.Struct):
+    topic: str
+    partition: int
+
+
+class _Elections(msgspec.Struct):
+    partitions: tuple[_Elected, ...]
+
+
+_elections = msgspec.json.Decoder(_Elections)
 _decoder = msgspec.json.Decoder(_Reassignment)
 _encoder = msgspec.json.Encoder()
 
@@ -48,6 +58,11 @@ def decode_kafka(data: bytes, *, bytes_max: int = FILE_BYTES_MAX) -> Target:
         if wanted.log_dirs and len(wanted.log_dirs) != len(wanted.replicas):
             raise UnusableFile(f"{given}: give one for each of the {len(wanted.replicas)} replicas, or none")
     return Target(tuple(TargetReplicas(p.topic, p.partition, p.replicas) for p in found.partitions))
+
+
+def decode_elections(data: bytes, *, bytes_max: int = FILE_BYTES_MAX) -> tuple[tuple[str, int], ...]:
+    """Decodes the partitions of a file of ``kafka-leader-election``; raises :class:`UnusableFile`."""
+    return tuple((one.topic, one.partition) for one in decoded(data, _elections, bytes_max).partitions)
 
 
 def encode_kafka(moves: Sequence[Move], *, bytes_max: int = FILE_BYTES_MAX) -> bytes:

@@ -16,6 +16,7 @@ import uvloop
 from configs.http_section import HttpSettings
 from controller.http.app import create_app
 from controller.http.drain_models import DrainRequest, Shutdown, ShutdownRequest, UndrainRequest
+from controller.http.election_models import ElectionRequest
 from controller.http.models import (
     Broker,
     Cluster,
@@ -54,7 +55,7 @@ from controller.http.procedure_models import (
     ReassignRequest,
     ServerResult,
 )
-from controller.http.restart_models import Hindrance, RestartNext, SetOfBrokers
+from controller.http.restart_models import Hindrance, RestartNext, RestartRequest, SetOfBrokers
 from controller.http.server import serving
 from controller.http.stray_models import StrayRemoval, StrayRemovalRequest, StrayReport
 from controller.http.throttle_models import LiftRequest, ThrottleItem, ThrottleRequest
@@ -126,7 +127,8 @@ class ProceduresDouble:
         return [Move(topic="orders", partition=n, origin=(1, 2), target=(3,)) for n in range(2)]
 
     def locks(self) -> list[Lock]:
-        return [Lock(pid=12, resource="server reassignments", exclusive=True)]
+        waits = Lock(pid=13, resource="server reassignments", exclusive=True, waiting=True, held_by=[12])
+        return [Lock(pid=12, resource="server reassignments", exclusive=True), waits]
 
     async def apply(self, request: ReassignRequest, principal: str) -> Procedure:
         return self._item("apply", request, principal)
@@ -136,6 +138,9 @@ class ProceduresDouble:
 
     async def abort(self, pid: int) -> Procedure:
         return self._item("abort", pid)
+
+    async def cancel(self, pid: int) -> Procedure:
+        return self._item("cancel", pid)
 
     async def bypass(self, pid: int) -> Procedure:
         return self._item("bypass", pid)
@@ -183,6 +188,28 @@ class ThrottlesDouble:
     async def lift(self, request: LiftRequest) -> list[Procedure]:
         self.seen.append(request)
         return [self.item()]
+
+
+class ElectionsDouble:
+    """Elections of a daemon's double; ``seen`` has the requests."""
+
+    def __init__(self) -> None:
+        self.seen: list[ElectionRequest] = []
+
+    async def elect(self, request: ElectionRequest, principal: str) -> Procedure:
+        self.seen.append(request)
+        return Procedure(pid=12, kind="elect", state="planned" if request.dry_run else "runnable")
+
+
+class RestartsDouble:
+    """Rolling restarts of a daemon's double, which notes the requests."""
+
+    def __init__(self, daemon: DaemonDouble) -> None:
+        self._daemon = daemon
+
+    async def begin(self, request: RestartRequest, principal: str) -> Procedure:
+        self._daemon.restarts_begun.append(request)
+        return Procedure(pid=12, kind="restart", state="runnable")
 
 
 class DrainsDouble:
@@ -239,6 +266,8 @@ class DaemonDouble:
     verification_may_end: asyncio.Event | None = None
     broken: bool = False
     old: str | None = None
+    elections: ElectionsDouble = field(default_factory=ElectionsDouble)
+    restarts_begun: list[RestartRequest] = field(default_factory=list)
     throttles: ThrottlesDouble = field(default_factory=ThrottlesDouble)
     pause: PausesDouble = field(default_factory=PausesDouble)
     marks: CordonsDouble = field(default_factory=CordonsDouble)
@@ -352,6 +381,10 @@ class DaemonDouble:
     @property
     def pauses(self) -> PausesDouble:
         return self.pause
+
+    @property
+    def restarts(self) -> RestartsDouble:
+        return RestartsDouble(self)
 
     @property
     def drains(self) -> DrainsDouble:

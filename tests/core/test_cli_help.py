@@ -39,6 +39,8 @@ PANELS = {
         "uncordon",
         "drain",
         "throttle",
+        "elect",
+        "restart",
         "undrain",
         "pause",
         "resume",

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from cli.commands.reassign import MOVES_MAX
 from cli.exit_codes import Exit
+from cli.main import app
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Procedure
 from tests.core.cli_kit import items, regent, unwrapped
@@ -129,6 +131,7 @@ def test_a_missing_file_is_named(plan: Path) -> None:
         (("reassign", "cancel", 12, "--yes"), ("command", 12, {"stop": True})),
         (("reassign", "cancel", 12, "--roll-back", "--yes"), ("abort", 12)),
         (("procedures", "abort", 12, "--yes"), ("abort", 12)),
+        (("procedures", "cancel", 12, "--yes"), ("cancel", 12)),
         (("procedures", "bypass", 12, "--yes"), ("bypass", 12)),
         (("procedures", "show", 12), ("one", 12, 0)),
         (("reassign", "show", 12, "-o", "json"), ("moves", 12)),
@@ -243,10 +246,65 @@ def test_procedures_are_chosen_by_topic_and_broker(view: ProceduresDouble) -> No
 
 @pytest.mark.seed("S3-32")
 def test_locks_are_listed_with_their_holders(view: ProceduresDouble) -> None:
-    [lock] = items("locks")
+    lock = items("locks")[0]
     assert (lock["pid"], lock["resource"], lock["exclusive"], lock["waiting"]) == (
         12,
         "server reassignments",
         True,
         False,
     )
+
+
+# -- several procedures
+
+
+@pytest.mark.parametrize("act", ["cancel", "abort", "bypass"])
+def test_several_procedures_are_named_by_pids_or_by_a_file(view: ProceduresDouble, tmp_path: Path, act: str) -> None:
+    file = tmp_path / "pids.txt"
+    file.write_text("12\n13\n", encoding="utf-8")
+    assert [item["pid"] for item in items("procedures", act, 12, 13, "--yes")] == [12, 12]
+    items("procedures", act, "--file", file, "--yes")
+    assert view.seen == [(act, 12), (act, 13)] * 2
+
+
+@pytest.mark.parametrize("content", ["", "12 x", "0", "-1", "1\n" * 1_001, "\xff"])
+def test_a_file_without_pids_is_refused_before_anything_is_sent(
+    view: ProceduresDouble, tmp_path: Path, content: str
+) -> None:
+    file = tmp_path / "pids.txt"
+    file.write_bytes(content.encode("latin-1"))
+    regent("procedures", "abort", "--file", file, "--yes", code=Exit.USAGE)
+    regent("procedures", "abort", 12, "--file", file, "--yes", code=Exit.USAGE)
+    regent("procedures", "abort", "--yes", code=Exit.USAGE)
+    assert not view.seen
+
+
+def test_a_refusal_of_one_procedure_keeps_no_other_from_being_requested(view: ProceduresDouble) -> None:
+    view.refuse = Refused("it has ended", "see 'regent procedures show'")
+    said = unwrapped(regent("procedures", "abort", 12, 13, "--yes", code=Exit.REFUSED).stderr)
+    assert said.count("it has ended") == 2
+    assert view.seen == [("abort", 12), ("abort", 13)]
+
+
+@pytest.mark.parametrize(("typed", "code"), [("reassign/12\n", Exit.DONE), ("12\n", Exit.REFUSED)])
+def test_on_a_terminal_a_bypass_has_kind_and_pid_typed(
+    view: ProceduresDouble, monkeypatch: pytest.MonkeyPatch, typed: str, code: Exit
+) -> None:
+    monkeypatch.setattr("cli.commands.procedures.on_terminal", lambda: True)
+    found = CliRunner().invoke(app, ["procedures", "bypass", "12"], input=typed, prog_name="regent")
+    assert found.exit_code == code
+    assert (("bypass", 12) in view.seen) is (code is Exit.DONE)
+
+
+def test_the_list_is_narrowed_by_kind_and_to_those_that_are_stuck(view: ProceduresDouble) -> None:
+    assert items("procedures", "list", "--kind", "drain") == []
+    assert [item["pid"] for item in items("procedures", "list", "--kind", "reassign", "--live")] == [12]
+    assert items("procedures", "list", "--stuck") == []
+    view.item = Procedure(pid=12, kind="reassign", state="runnable", stuck=True)
+    assert [item["pid"] for item in items("procedures", "list", "--stuck")] == [12]
+
+
+def test_locks_that_are_waited_for_have_their_holders() -> None:
+    [found] = items("locks", "--waiting")
+    assert (found["pid"], found["heldBy"]) == (13, [12])
+    assert len(items("locks")) == 2

@@ -131,10 +131,29 @@ def test_the_first_call_writes_the_epochs_and_later_calls_send_them(view: Daemon
     assert [path.name for path in tmp_path.iterdir()] == ["since.json"]
 
 
-def test_without_a_file_the_present_epochs_are_sent(view: DaemonDouble) -> None:
+def test_without_a_file_ids_send_their_present_epochs_and_nothing_the_daemon_keeps_its_own(view: DaemonDouble) -> None:
     regent("restart-next")
     regent("restart-next", 2, 3)
-    assert [query.since for query in view.restart_queries] == [EPOCHS, {2: 102, 3: 103}]
+    assert [query.since for query in view.restart_queries] == [{}, {2: 102, 3: 103}]
+
+
+def test_a_restart_that_the_daemon_keeps_is_begun_with_its_bounds(view: DaemonDouble) -> None:
+    regent("restart", "begin", 2, 3, "--batch-max", 1, "--accept", "single-replica", "--reason", "new kernel")
+    regent("restart", "begin")
+    first, second = view.restarts_begun
+    assert (first.brokers, first.batch_max, first.accept, first.reason) == (
+        [2, 3],
+        1,
+        [StopCause.SINGLE_REPLICA],
+        "new kernel",
+    )
+    assert (second.brokers, second.batch_max, second.nonce == first.nonce) == ([], 1_000, False)
+
+
+@pytest.mark.parametrize("words", [("--accept", "nothing"), ("--batch-max", 0), ("-1",)])
+def test_a_restart_with_bad_bounds_is_a_usage_error(view: DaemonDouble, words: tuple[object, ...]) -> None:
+    regent("restart", "begin", *words, code=Exit.USAGE)
+    assert not view.restarts_begun
 
 
 def test_a_restart_of_some_brokers_keeps_those_alone(tmp_path: Path) -> None:
@@ -233,6 +252,8 @@ def test_the_documented_commands_run_in_their_order(
         "can-stop",
         "can-remove",
         "restart-next",
+        "restart",
+        "procedures",
         "cordon",
         "uncordon",
         "drain",
@@ -246,7 +267,7 @@ def test_the_documented_commands_run_in_their_order(
     monkeypatch.setattr(view.running, "state", "success")
     for line in documented:
         regent(*shlex.split(line))
-    assert (len(view.judged), len(view.restart_queries)) == (4, 2)
+    assert (len(view.judged), len(view.restart_queries), len(view.restarts_begun)) == (4, 3, 1)
 
 
 def test_the_documented_causes_are_all_causes() -> None:

@@ -15,6 +15,7 @@ from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.ports import Refused
 from controller.http.procedure_models import CordonRequest, Procedure
 from controller.kinds import drain as kind
+from controller.kinds.waves import BEHIND_S_MAX, brokers_are_behind
 from controller.operator.cordons import CordonView
 from controller.operator.drains import DrainView, _fitting
 from controller.role import own_znodes as own
@@ -106,7 +107,7 @@ async def test_leaders_move_in_waves_by_name_each_durable_before_the_next(w: Wor
 @in_world(1, 2, 3)
 async def test_a_drain_waits_while_a_broker_has_yet_to_acknowledge_more_than_a_wave(w: World) -> None:
     await running(w)
-    with mock.patch.object(kind, "_brokers_are_behind", return_value=True):
+    with mock.patch.object(kind, "brokers_are_behind", return_value=True):
         found = await views(w)[0].drain(DrainRequest(brokers=[1]), "uid 0")
         await w.settle()
         assert leaders(w) == [1] * 4
@@ -156,7 +157,7 @@ async def test_a_drain_goes_on_after_a_failover_in_its_middle(w: World) -> None:
     def behind(_: object) -> bool:
         return leaders(w).count(2) >= 2
 
-    with mock.patch.object(decision, "WAVE_MAX", 1), mock.patch.object(kind, "_brokers_are_behind", behind):
+    with mock.patch.object(decision, "WAVE_MAX", 1), mock.patch.object(kind, "brokers_are_behind", behind):
         found = await views(w)[0].drain(DrainRequest(brokers=[1]), "uid 0")
         await w.settle()
         assert leaders(w) == [2, 2, 1, 1]
@@ -174,7 +175,7 @@ async def test_an_abort_in_the_middle_removes_the_marks_that_the_drain_set(w: Wo
     drains, cordons = views(w)
     await cordons.cordon(CordonRequest(brokers=[1], reason="disk"), "uid 1")
     await w.settle()
-    with mock.patch.object(kind, "_brokers_are_behind", return_value=True):
+    with mock.patch.object(kind, "brokers_are_behind", return_value=True):
         found = await drains.drain(DrainRequest(brokers=[1, 2]), "uid 0")
         await w.settle()
         assert w.term.cluster.drained == {1, 2}
@@ -191,7 +192,7 @@ async def test_an_abort_in_the_middle_removes_the_marks_that_the_drain_set(w: Wo
 async def test_an_abort_leaves_the_mark_of_an_earlier_drain(w: World) -> None:
     await running(w)
     first = await drained(w, 1)
-    with mock.patch.object(kind, "_brokers_are_behind", return_value=True):
+    with mock.patch.object(kind, "brokers_are_behind", return_value=True):
         second = await views(w)[0].drain(DrainRequest(brokers=[1]), "uid 0")
         await w.settle()
         await view_of(w).abort(second.pid)
@@ -367,7 +368,7 @@ def test_a_plan_that_is_too_long_for_a_record_loses_its_last_moves() -> None:
     [
         (WAVE_MAX, 1.0, False, False),
         (WAVE_MAX + 1, 1.0, False, True),
-        (WAVE_MAX + 1, kind.BEHIND_S_MAX, False, False),
+        (WAVE_MAX + 1, BEHIND_S_MAX, False, False),
         (WAVE_MAX + 1, 1.0, True, False),
     ],
 )
@@ -376,7 +377,7 @@ def test_a_broker_is_behind_with_more_than_a_wave_for_a_while_unless_it_is_unrea
 ) -> None:
     lag = PropagationLag(2, 7, not unreachable, oldest_s, partitions, "refused" if unreachable else None)
     env: Any = SimpleNamespace(controller=SimpleNamespace(channels=SimpleNamespace(lag=lambda: {2: lag})))
-    assert kind._brokers_are_behind(env) == expected
+    assert brokers_are_behind(env, WAVE_MAX) == expected
 
 
 @in_world(1, 2, 3)

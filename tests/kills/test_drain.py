@@ -129,7 +129,7 @@ async def test_a_drain_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run
 @in_virtual_time
 async def test_a_drain_that_is_aborted_and_killed_at_any_write_leaves_no_mark_and_all_replicas(what: str) -> None:
     drain = CLEAN[what][0]
-    waits = mock.patch.object(kind, "_brokers_are_behind", lambda env: drain.plan is None and moved(env) >= 2)
+    waits = mock.patch.object(kind, "brokers_are_behind", lambda env, _: drain.plan is None and moved(env) >= 2)
     with mock.patch.object(decision, "WAVE_MAX", 1), waits:
         clean, writes = await ended(BEYOND, "before", drain, abort=True)
         assert clean == End(State.ROLLEDBACK, b"", {}, [2] * 4 if drain.plan else [2, 2, 1, 1], {(1, 2)})
@@ -164,7 +164,9 @@ async def test_a_drain_whose_steps_each_run_twice_ends_as_the_clean_run(what: st
         for step in kind.DRAIN.steps
     )
     kinds = [one if one.name != kind.NAME else kind.DRAIN._replace(steps=steps) for one in KINDS]
-    waits = mock.patch.object(kind, "_brokers_are_behind", lambda env: abort and drain.plan is None and moved(env) >= 2)
+    waits = mock.patch.object(
+        kind, "brokers_are_behind", lambda env, _: abort and drain.plan is None and moved(env) >= 2
+    )
     with mock.patch.object(decision, "WAVE_MAX", 1), waits:
         clean, _ = await ended(BEYOND, "before", drain, abort=abort)
         with mock.patch("controller.term.procedures.KINDS", tuple(kinds)):

@@ -1,0 +1,67 @@
+"""Takes operators' requests for elections of many partitions, and judges them in dry runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from controller.http.election_models import ElectionRequest
+from controller.http.ports import Refused
+from controller.http.procedure_models import Procedure
+from controller.kinds.elect import NAME, encode_election
+from controller.operator.procedures import ProcedureView
+from controller.procedures.engine import DATA_BYTES_MAX
+from controller.term.term import Term
+from state_machines.decisions.leader_election import ElectionType
+from state_machines.decisions.mass_election import MassElection, looked_on, sentence
+from state_machines.model.cluster import Cluster
+from state_machines.procedures.record import Caller
+
+
+class ElectionView:
+    """Starts elections; only the active daemon does."""
+
+    def __init__(self, active: Callable[[], Term], procedures: ProcedureView) -> None:
+        self._active = active
+        self._procedures = procedures
+
+    async def elect(self, request: ElectionRequest, principal: str) -> Procedure:
+        """Starts an election, or judges it in a dry run. Refuses an unclean one of all partitions."""
+        term, election = self._active(), _election(request)
+        data = encode_election(election)
+        if len(data) > DATA_BYTES_MAX:
+            raise Refused(f"the request has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored", "split it")
+        if request.dry_run:
+            found = await _judged(term.cluster, election)
+            return Procedure(pid=0, kind=NAME, state="planned", detail=sentence(found))
+        caller = Caller(principal=principal, client="regent", reason=request.reason, nonce=request.nonce)
+        return await self._procedures.submit(NAME, data, caller)
+
+
+def _election(request: ElectionRequest) -> MassElection:
+    if bool(request.partitions) is request.all_partitions:
+        raise Refused("name partitions, or give allPartitions", "one of them, not both")
+    kind = ElectionType[request.kind.upper()]
+    if kind is ElectionType.UNCLEAN and request.all_partitions:
+        raise Refused("an unclean election of all partitions is not held", "name the partitions that have no leader")
+    named = tuple((one.topic, one.partition) for one in request.partitions)
+    return MassElection(kind, None if request.all_partitions else named, request.batch_max)
+
+
+async def _judged(cluster: Cluster, election: MassElection) -> MassElection:
+    """Judges all partitions, in turns of the event loop; counts those that would be elected as elected."""
+    while not election.is_over:
+        found = looked_on(cluster, election)
+        election = MassElection(
+            found.kind,
+            found.partitions,
+            found.batch_max,
+            found.after,
+            elected=found.elected + len(found.wave),
+            already=found.already,
+            refused=found.refused,
+            losses=found.losses,
+            is_over=found.is_over,
+        )
+        await asyncio.sleep(0)
+    return election

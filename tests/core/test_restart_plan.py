@@ -1,0 +1,147 @@
+"""Rolling restarts that the daemon keeps: batches by their epochs, through failovers, pauses and queries."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.http.pause_models import PauseRequest
+from controller.http.ports import Refused, RestartQuery
+from controller.http.procedure_models import Procedure
+from controller.http.restart_models import RestartRequest
+from controller.kinds.restart import PAUSED, restart_of
+from controller.operator.pauses import PauseView
+from controller.operator.rolling_restarts import RestartView, latest, query_of
+from state_machines.decisions.hindrances import StopCause
+from state_machines.model.min_isr import MinIsr
+from tests.core.controller_world import World, in_world
+from tests.core.reassignment_kit import propagated
+from tests.core.test_view_procedures import view_of
+
+ALL = RestartQuery({}, 1_000, frozenset())
+
+
+def view(w: World) -> RestartView:
+    return RestartView(lambda: w.term, view_of(w))
+
+
+async def begun(w: World) -> None:
+    await w.topic("t", (1, 2, 3), (2, 3, 1), (3, 1, 2), leaders=True)
+    await serving(w)
+
+
+async def serving(w: World) -> None:
+    """Begins a term, which knows the brokers' min.insync.replicas."""
+    await w.begin_term()
+    w.term.controller.min_isr = MinIsr(2, {})
+    await propagated(w)
+
+
+async def passes(w: World, seconds: float = 3.0) -> None:
+    await w.settle()
+    await asyncio.sleep(seconds)
+    await w.settle()
+
+
+async def in_sync(w: World) -> None:
+    """Leaders take all replicas of live brokers into the ISR."""
+    for (topic, number), state in w.states.items():
+        absent = [b for b in w.assignment(topic).partitions[number].replicas if b not in state.isr and b in w.brokers]
+        if absent and state.leader in w.brokers:
+            await w.alter_partition(state.leader, w.proposal(topic, number, isr=(*state.isr, *absent)))
+    await w.settle()
+
+
+async def shown(w: World, pid: int) -> Procedure:
+    await passes(w)
+    return await view_of(w).one(pid, 0)
+
+
+async def restarted(w: World, broker: int) -> None:
+    await w.bounce(broker)
+    await w.settle()
+    await in_sync(w)
+    await propagated(w)
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_each_broker_is_named_once_and_the_restart_ends_when_all_are_back(w: World) -> None:
+    await begun(w)
+    pid = (await view(w).begin(RestartRequest(reason="new kernel"), "uid 0")).pid
+    named: list[int] = []
+    for _ in range(3):
+        found = await shown(w, pid)
+        [broker] = restart_of(w.term.procedures.engine.records[pid]).batch
+        assert found.detail == f"restart broker {broker} now; {len(named)} of 3 were restarted"
+        named.append(broker)
+        w.die(broker)
+        assert (await shown(w, pid)).detail.startswith(f"broker {broker} must come back first")
+        await w.boot(broker)
+        await w.settle()
+        assert "no broker may stop now" in (await shown(w, pid)).detail or broker == named[-1] == 3
+        await in_sync(w)
+    found = await shown(w, pid)
+    assert (sorted(named), found.state, found.result) == ([1, 2, 3], "success", "all 3 brokers were restarted")
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_a_restart_goes_on_after_a_failover_with_the_epochs_of_its_begin(w: World) -> None:
+    await begun(w)
+    pid = (await view(w).begin(RestartRequest(), "uid 0")).pid
+    await passes(w)
+    await w.active.crash()
+    await w.bounce(1)
+    await serving(w)
+    await in_sync(w)
+    assert (await shown(w, pid)).detail == "restart broker 2 now; 1 of 3 were restarted"
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_a_pause_names_no_further_batch_and_the_one_that_was_named_stands(w: World) -> None:
+    await begun(w)
+    pid = (await view(w).begin(RestartRequest(), "uid 0")).pid
+    await passes(w)
+    pauses = PauseView(lambda: w.term)
+    await pauses.pause(PauseRequest(), "uid 0")
+    assert (await shown(w, pid)).detail == "restart broker 1 now; 0 of 3 were restarted"
+    await restarted(w, 1)
+    assert (await shown(w, pid)).detail == PAUSED
+    await pauses.resume()
+    assert (await shown(w, pid)).detail == "restart broker 2 now; 1 of 3 were restarted"
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_a_query_without_a_start_takes_the_one_of_the_restart_that_runs_or_has_ended(w: World) -> None:
+    await begun(w)
+    assert latest(w.term) is None
+    epochs = {broker: w.broker_epoch(broker) for broker in (1, 2)}
+    request = RestartRequest(brokers=[2, 1], batch_max=4, accept=[StopCause.SINGLE_REPLICA])
+    pid = (await view(w).begin(request, "uid 0")).pid
+    await passes(w)
+    found = latest(w.term)
+    assert found is not None
+    expected = RestartQuery(epochs, 4, frozenset({StopCause.SINGLE_REPLICA}))
+    assert (found.pid, query_of(found, ALL)) == (pid, expected)
+    assert query_of(found, RestartQuery({}, 1, frozenset())).batch_max == 1
+    await restarted(w, 1)
+    await passes(w)
+    await restarted(w, 2)
+    await passes(w)
+    found = latest(w.term)
+    assert found is not None
+    assert found.state.is_final
+    assert query_of(found, ALL).since == epochs
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_an_aborted_restart_is_none_and_a_second_one_beside_another_is_refused(w: World) -> None:
+    await begun(w)
+    pid = (await view(w).begin(RestartRequest(), "uid 0")).pid
+    with pytest.raises(Refused, match=f"restart {pid} runs already"):
+        await view(w).begin(RestartRequest(), "uid 0")
+    await view_of(w).abort(pid)
+    await passes(w)
+    assert latest(w.term) is None
+    with pytest.raises(Refused, match=r"brokers \[9\] are not registered"):
+        await view(w).begin(RestartRequest(brokers=[9, 1]), "uid 0")
