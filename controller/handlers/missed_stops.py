@@ -134,6 +134,8 @@ def _topic_id(c: Controller, name: str) -> str:
 
 def _unwritable(c: Controller, memories: dict[StrayKey, Remembered]) -> str | None:
     """Returns why the memories cannot be written, None where they can."""
+    if PARENT in c.strays.unread:
+        return f"{PARENT} cannot be read: check its ACL"
     for key, content in memories.items():
         if key.path in c.strays.unread:
             return f"{key.path} is not understood: repair or delete it"

@@ -60,6 +60,7 @@ class BrokerResponses:
             self._end(f"error: the channel to broker {answer.broker_id} failed: {answer.reason}")
             return
         if isinstance(answer, LogsStopped):
+            self._logs_refused(answer)
             self._logs_stopped(answer)
             return
         if answer.error:
@@ -78,6 +79,23 @@ class BrokerResponses:
                 self._claim_monitor.doubt()
         elif not answer.error:
             self.outranked.accepts(answer.broker_id)
+
+    def _logs_refused(self, answer: LogsStopped) -> None:
+        """Counts logs that a broker refused to delete in an accepted request; logs each broker and error once."""
+        for error, count in Counter(answer.refused.values()).items() if not answer.error else ():
+            what = f"{Api.STOP_REPLICA.name} partition: {error_name(error)}"
+            self._counters.answers[what] += count
+            if (answer.broker_id, what) not in self._refused:
+                self._refused.add((answer.broker_id, what))
+                first = next(name for name, code in answer.refused.items() if code == error)
+                log.warning(
+                    "broker %d refused to delete %d logs by %s, the first is %s; they are tried again after a while, "
+                    "and when it restarts",
+                    answer.broker_id,
+                    count,
+                    error_name(error),
+                    first,
+                )
 
     def _storage_failed(self, answer: BrokerResponse) -> None:
         rows = tuple(row for row, error in answer.failed if error == Error.KAFKA_STORAGE_ERROR)

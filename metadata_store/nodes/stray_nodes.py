@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
-from metadata_store.errors import Code
+from metadata_store.errors import Code, ZkError
 from metadata_store.port import Create, Delete, Node, Op, SetData, ZooKeeper
 
 PARENT: Final = "/regent/strays"
@@ -73,7 +73,10 @@ _decoder = msgspec.json.Decoder(Remembered)
 
 async def read_strays(zk: ZooKeeper) -> StrayNodes:
     """Reads all znodes; those beyond ``ENTRIES_MAX`` are left out."""
-    listed = await zk.children(PARENT)
+    try:
+        listed = await zk.children(PARENT)
+    except ZkError as error:
+        return StrayNodes({}, [Malformed(PARENT, f"it cannot be read ({error.code.name}): check its ACL")], parent=True)
     names = sorted(listed[0])[:ENTRIES_MAX] if listed is not None else []
     found = StrayNodes({}, [], parent=listed is not None)
     nodes = await zk.read_many([f"{PARENT}/{name}" for name in names])

@@ -192,6 +192,24 @@ class StopContract:
         await director.update()
         assert await director.lead(0, topic_id=OTHER_ID) == OK
 
+    async def test_a_log_that_the_broker_hosts_no_replica_of_is_deleted_without_an_epoch(
+        self, director: Director
+    ) -> None:
+        await director.update()
+        assert await director.lead({0: 5, 1: 5}) == Response(0, {0: 0, 1: 0})
+        await director.subject.restart()
+        assert await director.logs([0, 1]) == Logs([0], {p: EMPTY._replace(offset_lag=-1) for p in (0, 1)})
+        assert await director.stop(-1, delete=True) == OK
+        assert await director.logs([0, 1]) == Logs([0], {1: EMPTY._replace(offset_lag=-1)})
+
+    async def test_a_late_deletion_spares_a_replica_that_was_added_again(self, director: Director) -> None:
+        await director.update()
+        assert await director.lead(5) == OK
+        assert await director.stop(6, delete=True) == OK
+        assert await director.lead(7) == OK
+        assert await director.stop(6, delete=True) == Response(0, {0: Error.FENCED_LEADER_EPOCH})
+        assert await director.logs([0]) == Logs([0], {0: EMPTY})
+
 
 class MetadataContract:
     """Checks UpdateMetadata."""

@@ -154,6 +154,17 @@ async def test_a_memory_of_a_newer_daemon_is_left_as_it_is(w: World) -> None:
 
 
 @in_world(1, 2, 3)
+async def test_memories_that_cannot_be_read_end_no_term_and_hold_up_no_reassignment(w: World) -> None:
+    await w.operator.create("/regent", b"")
+    await w.operator.create(PARENT, b"")
+    w.restrict(PARENT, 0)
+    await moved_while_away(w)
+    assert not w.term.gate.ended
+    assert dict(w.counters.failures) == {NOT_REMEMBERED: 1}
+    assert PARENT in w.counters.malformed
+
+
+@in_world(1, 2, 3)
 async def test_a_memory_without_permission_is_counted_and_blamed_on_no_topic(w: World) -> None:
     await w.operator.create("/regent", b"")
     await w.operator.create(PARENT, b"")
@@ -357,6 +368,7 @@ async def test_a_refused_log_rests_until_a_while_has_passed(w: World) -> None:
     await returned(w)
     await propagated(w)
     assert w.wires.deleted(1) == [T], "once"
+    assert w.counters.answers["STOP_REPLICA partition: KAFKA_STORAGE_ERROR (56)"] == 1
     assert list(remembered(w)) == ["1-t"]
     w.wires.refused = {}
     await asyncio.sleep(AGAIN_S + 1)
