@@ -74,27 +74,30 @@ async def stop_strays(c: Controller) -> None:
 
     Logs are deleted, so the claim is confirmed first.
     """
-    memory = c.strays
     await forget(c, _over(c))
-    live = c.cluster.brokers
-    wanted = {(key.broker, name) for key, name in memory.logs() if key.broker in live}
-    if wanted - memory.stopped - memory.resting.keys():
+    if any(True for _ in _due(c)):
         await confirm(c.zk, c.fence)
         c.gate.check()
         _send(c)
-    if wanted:
+    if c.strays.on(c.cluster.brokers):
         _again_later(c)
 
 
+def _due(c: Controller) -> Iterator[Log]:
+    """Yields logs on live brokers, without those that are gone by now or rest."""
+    memory, live = c.strays, c.cluster.brokers
+    for key, name in memory.logs():
+        known = key.broker, name
+        if key.broker in live and known not in memory.stopped and known not in memory.resting:
+            yield known
+
+
 def _send(c: Controller) -> None:
-    """Sends StopReplica for logs of live brokers that are strays now, unless they are gone or rest."""
+    """Sends StopReplica for the logs that are strays now."""
     due: dict[int, list[TopicPartition]] = {}
-    for key, name in c.strays.logs():
-        known, here = (key.broker, name), key.broker in c.cluster.brokers
-        if not here or known in c.strays.stopped or known in c.strays.resting:
-            continue
-        if judged(c, key.broker, name).fate is Fate.STOP:
-            due.setdefault(key.broker, []).append(name)
+    for broker, name in _due(c):
+        if judged(c, broker, name).fate is Fate.STOP:
+            due.setdefault(broker, []).append(name)
     for broker, names in due.items():
         log.info(
             "broker %d missed the removal of %s, the first is %s: it is sent StopReplica, which deletes their logs",
