@@ -7,7 +7,6 @@ from contextlib import ExitStack
 
 from controller.engine.controller import Controller
 from controller.handlers import reassignment, strays
-from state_machines.decisions.strays import Fate, LogJudgement
 from tests.simulation.planting import mutation, put
 
 
@@ -22,20 +21,6 @@ def forget_missed_removals(stack: ExitStack) -> None:
 
 
 @mutation
-def forget_before_the_acknowledgement(stack: ExitStack) -> None:
-    """Takes a removal for done once its StopReplica waits to be sent."""
-    send = strays._send
-
-    def send_and_forget(c: Controller) -> None:
-        send(c)
-        c.strays.stopped.update((key.broker, name) for key, name in c.strays.logs() if key.broker in c.cluster.brokers)
-
-    put(stack, strays, "_send", send_and_forget)
-
-
-@mutation
-def delete_logs_that_are_assigned_again(stack: ExitStack) -> None:
-    """Sends StopReplica for whatever was remembered, without a look at assignments."""
-
-    found = LogJudgement(Fate.STOP, "planted")
-    put(stack, strays, "judge_log", lambda *_args, **_named: found)
+def leave_remembered_replicas(stack: ExitStack) -> None:
+    """Remembers removals that brokers missed, and sends no StopReplica when they return."""
+    put(stack, strays, "_send", lambda _c: None)
