@@ -15,6 +15,7 @@ import pytest
 
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests import seed_results
+from tests.kills import tally
 
 SUPER_PASSWORD = "super-secret"
 
@@ -30,6 +31,13 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # each refused connection would be a line
     config.pluginmanager.register(seed_results.Recorder(config.rootpath), "seed-results")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if lines := tally.summary(terminalreporter.getreports("passed")):
+        terminalreporter.section("kill tests")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 @dataclass

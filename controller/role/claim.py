@@ -232,6 +232,11 @@ class Role(QueueMember):
         """Returns the ACLs of ``/controller_epoch`` in ``hold`` mode; None without credentials."""
         return lock_out_acls(self._digest)
 
+    def closing_acl(self) -> tuple[Acl, ...] | None:
+        """Returns the ACL of znodes that daemons alone write in ``hold`` mode; None where others may write them."""
+        acls = self.lock_out_acls() if self.hold else None
+        return tuple(acls) if acls is not None else None
+
     async def verify_lock_out(self) -> None:
         """Sets or lifts the lock-out, as ``on_absence`` requires; idempotent, called after each claim."""
         acls, stat = await self.zk.get_acls(paths.CONTROLLER_EPOCH)

@@ -27,6 +27,7 @@ from controller.procedures.kinds import Kinds
 from controller.procedures.requests import Refused
 from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
+from metadata_store.acl import Acl
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.fencing.outcome import Fenced
 from metadata_store.records import port
@@ -65,9 +66,10 @@ def _of_kind(engine: Engine[KafkaEnv], name: str) -> list[int]:
 
 
 class TermProcedures:
-    """Runs the procedures of one term: every turn is an event of its queue."""
+    """Runs the procedures of one term: every turn is an event of its queue. ``acl``: of the records' znodes."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, acl: tuple[Acl, ...] | None = None) -> None:
+        self._acl = acl
         self.unavailable = "procedures are not loaded yet: try again"
         self._controller = controller
         self._engine: Engine[KafkaEnv] | None = None
@@ -88,7 +90,7 @@ class TermProcedures:
     async def load(self) -> None:
         """Loads the records. Raises Fenced, TermEnded and SessionLost; any other failure leaves the term without."""
         c = self._controller
-        records = ZooKeeperRecords(c.zk, c.fence, own.PROCEDURES, c.connected)
+        records = ZooKeeperRecords(c.zk, c.fence, own.PROCEDURES, c.connected, self._acl)
         responses = Responses(c.spawn)
         engine = Engine(
             KafkaEnv(c, records, wall_ms, ForeignSizes(), {}, responses, {}, self._live),
@@ -103,6 +105,7 @@ class TermProcedures:
         responses.wake = engine.wake
         try:
             await engine.load()
+            await records.close_to_others()
         except (Fenced, TermEnded, SessionLost):
             raise
         except Exception as failed:

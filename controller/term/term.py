@@ -144,7 +144,7 @@ class Term:
                 self.authorizer,
             ),
         )
-        self.procedures = TermProcedures(self.controller)
+        self.procedures = TermProcedures(self.controller, role.closing_acl())
         self._dial = dial
         self.serving, self.finished = asyncio.Event(), asyncio.Event()
         self.idle = asyncio.Event()

@@ -74,6 +74,7 @@ class SqliteRecords:
         self._closing = False
         self._failed: StoreFailed | None = None
         self._epoch = 0
+        self._file: tuple[int, int] | None = None
         self._thread = threading.Thread(target=self._run, name="regent-records", daemon=True)
 
     @classmethod
@@ -103,11 +104,11 @@ class SqliteRecords:
         return first
 
     async def close(self) -> None:
-        """Finishes the writes that were begun, and closes the file."""
+        """Finishes the writes that were begun, and closes the file; callers that come from now on are refused."""
+        self._failed = self._failed or StoreFailed(f"{self._path} is closed")
         self._closing = True
         self._open_gate()
         await asyncio.to_thread(self._thread.join)
-        self._failed = self._failed or StoreFailed(f"{self._path} is closed")
 
     @property
     def epoch(self) -> int:
@@ -193,10 +194,13 @@ class SqliteRecords:
     def _take_over(self, db: sqlite3.Connection) -> None:
         for statement in SCHEMA:
             db.execute(statement)
+        self._file = _identity(self._path)
         [self._epoch] = db.execute("UPDATE fence SET epoch = epoch + 1 RETURNING epoch").fetchone()
 
     def _check(self, db: sqlite3.Connection) -> None:
         [epoch] = db.execute("SELECT epoch FROM fence").fetchone()
+        if _identity(self._path) != self._file:
+            raise StoreFailed(f"{self._path} was removed or replaced: stop the daemon, and put the file back")
         if epoch != self._epoch:
             raise Fenced(f"{self._path}: another daemon took the file over (epoch {epoch}, ours {self._epoch})")
 
@@ -238,6 +242,15 @@ def _put(db: sqlite3.Connection, rows: Sequence[_Row]) -> None:
 def _replace(count: int) -> str:
     """Returns the statement that inserts or replaces so many rows."""
     return PUT + ", (?, ?, ?)" * (count - 1)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Tells a file from another one at its place: writes to a file that was removed would be lost."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 @contextlib.contextmanager

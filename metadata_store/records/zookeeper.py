@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from metadata_store.acl import OPEN, Acl
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, submit
 from metadata_store.fencing.outcome import Fence
@@ -34,11 +35,20 @@ class _Pending(NamedTuple):
 class ZooKeeperRecords:
     """Implements :class:`metadata_store.records.port.RecordStore` below ``root``, for one term.
 
-    ``connected`` waits until the term may write, and raises where it has ended.
+    ``connected`` waits until the term may write, and raises where it has ended. ``acl``: of the znodes, where they are
+    closed to others; None is what brokers would give them.
     """
 
-    def __init__(self, zk: ZooKeeper, fence: Fence, root: str, connected: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        zk: ZooKeeper,
+        fence: Fence,
+        root: str,
+        connected: Callable[[], Awaitable[None]],
+        acl: tuple[Acl, ...] | None = None,
+    ) -> None:
         self._zk = zk
+        self._acl = acl
         self._fence = fence
         self._root = root
         self._connected = connected
@@ -97,7 +107,8 @@ class ZooKeeperRecords:
         ops: list[Op] = []
         for record in puts:
             path, body = self.path(record.pid), codec.sealed(record)
-            ops.append(SetData(path, body, ANY_VERSION) if record.pid in self._there else Create(path, body))
+            there = record.pid in self._there
+            ops.append(SetData(path, body, ANY_VERSION) if there else Create(path, body, acl=self._acl))
         ops += [Delete(self.path(pid), ANY_VERSION) for pid in deletes if pid in self._there]
         return ops
 
@@ -140,11 +151,31 @@ class ZooKeeperRecords:
         for path in ("/".join(names[:end]) for end in range(2, len(names) + 1)):
             if await self._zk.exists(path) is None:
                 try:
-                    await self._submit([Create(path, b"0" if path == self._root else None)])
+                    await self._submit([self._part_of_root(path)])
                 except StoreFailed as failed:
                     if not isinstance(failed.__cause__, ZkError) or failed.__cause__.code is not Code.NODE_EXISTS:
                         raise
         self._has_root = True
+
+    def _part_of_root(self, path: str) -> Create:
+        """Returns the creation of the root, or of a znode above it, which other parts of regent use, too."""
+        return Create(path, b"0", acl=self._acl) if path == self._root else Create(path, None)
+
+    async def close_to_others(self) -> None:
+        """Gives root and records of an earlier time their ACL, where any client may still write them.
+
+        The root's ACL decides on creation and deletion of records. An ACL that another client has set stays.
+        """
+        if self._acl is None or not self._has_root or not await self._is_open(self._root):
+            return
+        records = [self.path(pid) for pid in sorted(self._there) if pid]
+        for path in (*records, self._root):  # the root is the last: as long as it is open, all are looked at again
+            if await self._is_open(path):
+                await self._zk.set_acls(path, self._acl, ANY_VERSION)
+
+    async def _is_open(self, path: str) -> bool:
+        acls, _ = await self._zk.get_acls(path)
+        return tuple(acls) == OPEN
 
     async def _read(self) -> Stored:
         self._there.clear()

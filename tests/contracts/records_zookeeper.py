@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from metadata_store import paths
-from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.acl import OPEN, READ, Acl, digest_acl
+from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
 from metadata_store.port import ANY_VERSION, ConnectionState, Create, SetData
@@ -26,19 +27,22 @@ ROOT = "/regent/procedures"
 QUARANTINE = "/regent/procedures_quarantine"
 
 
-async def opened(s: Session) -> ZooKeeperRecords:
+LOCK = (digest_acl("regent", "secret"), Acl(READ, "world", "anyone"))
+
+
+async def opened(s: Session, root: str = ROOT, acl: tuple[Acl, ...] | None = None) -> ZooKeeperRecords:
     """Opens the store of a term; the first one creates ``/controller_epoch``."""
     node = await s.zk.get(paths.CONTROLLER_EPOCH)
     version = node.stat.version if node is not None else (await s.zk.create(paths.CONTROLLER_EPOCH, b"1")).stat.version
 
-    return _store(s, Fence(version), ROOT)
+    return _store(s, Fence(version), root, acl)
 
 
-def _store(s: Session, fence: Fence, root: str) -> ZooKeeperRecords:
+def _store(s: Session, fence: Fence, root: str, acl: tuple[Acl, ...] | None = None) -> ZooKeeperRecords:
     async def connected() -> None:
         await eventually(lambda: s.zk.state is ConnectionState.CONNECTED)
 
-    return ZooKeeperRecords(s.zk, fence, root, connected)
+    return ZooKeeperRecords(s.zk, fence, root, connected, acl)
 
 
 class ZooKeeperRecordsContract(RecordsContract):
@@ -143,6 +147,37 @@ class ZooKeeperRecordsContract(RecordsContract):
             await s.zk.set(ROOT, data, ANY_VERSION)
             with pytest.raises(StoreFailed, match="and no number: write the highest pid that was ever used"):
                 await store.load()
+
+    @pytest.mark.parametrize("earlier", [False, True], ids=["new", "from an open time"])
+    async def test_no_stranger_changes_or_deletes_closed_records(self, backend: Backend, earlier: bool) -> None:
+        async with session(backend, credentials="regent:secret") as s, session(backend) as stranger:
+            if earlier:
+                before = await opened(s)
+                await before.load()
+                await before.reserve(1)
+                await before.write([record(1)])
+            store = await opened(s, acl=LOCK)
+            await store.load()
+            await store.close_to_others()
+            await store.reserve(5)
+            await store.write([record(1, step=1), record(2)])
+            await stranger.zk.sync()
+            for attempt in (
+                stranger.zk.set(store.path(1), b"", ANY_VERSION),
+                stranger.zk.delete(store.path(2), ANY_VERSION),
+                stranger.zk.set(ROOT, b"0", ANY_VERSION),
+                stranger.zk.create(store.path(9), b"{}"),
+                stranger.zk.set_acls(store.path(1), OPEN, ANY_VERSION),
+            ):
+                with pytest.raises(ZkError) as failed:
+                    await attempt
+                assert failed.value.code is Code.NO_AUTH
+            assert len((await zookeeper_offline.read(stranger.zk, ROOT)).entries) == 2, "any client may read"
+            _, stat = await s.zk.get_acls(ROOT)
+            await store.close_to_others()
+            assert (await s.zk.get_acls(ROOT))[1].acl_version == stat.acl_version
+            await store.write([record(1, step=2)], deletes=[2])
+            assert list((await store.load()).records) == [record(1, step=2)]
 
     async def test_a_record_that_no_request_can_hold_is_refused(self, backend: Backend) -> None:
         async with session(backend) as s:

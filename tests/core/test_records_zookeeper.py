@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from metadata_store.errors import Code
+from metadata_store.records.port import StoreFailed
 from tests.contracts.memory import MemoryBackend
-from tests.contracts.records_zookeeper import ZooKeeperRecordsContract
+from tests.contracts.records import record
+from tests.contracts.records_zookeeper import ZooKeeperRecordsContract, opened
+from tests.contracts.support import session
 
 
 @pytest.fixture
@@ -15,3 +19,20 @@ def backend() -> MemoryBackend:
 
 class TestInMemory(ZooKeeperRecordsContract):
     """The contract."""
+
+
+@pytest.mark.parametrize("code", [Code.NO_AUTH, Code.NOT_READONLY, Code.API_ERROR])
+async def test_a_write_that_zookeeper_refuses_fails_with_a_remedy_and_applies_nothing(
+    backend: MemoryBackend, code: Code
+) -> None:
+    """A server without its quorum, or with a quota, refuses writes and goes on to serve reads."""
+    async with session(backend) as s:
+        store = await opened(s)
+        await store.load()
+        await store.write([record(1)])
+        backend.reply_with(s.zk, code)
+        with pytest.raises(StoreFailed, match=r"check its ACLs|check the ACLs"):
+            await store.write([record(1, step=1), record(2)])
+    async with session(backend) as s:
+        store = await opened(s)
+        assert list((await store.load()).records) == [record(1)]

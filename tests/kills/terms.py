@@ -58,8 +58,11 @@ async def played(
 
 async def equals_the_clean_run(
     play: Play, left: Callable[[World, Record], Awaitable[End]], clean: End, writes_min: int
-) -> None:
-    """Checks the clean run's end, and that every run with a death at one of its writes ends the same."""
+) -> int:
+    """Checks the clean run's end, and that every run with a death at one of its writes ends the same.
+
+    Returns the number of deaths.
+    """
     found, writes = await played(play, left)
     assert found == clean
     assert writes >= writes_min
@@ -67,6 +70,7 @@ async def equals_the_clean_run(
         for when in SIDES:
             again, _ = await played(play, left, number, when)
             assert again == clean, f"killed {when} write {number}"
+    return len(SIDES) * writes
 
 
 def twice(kind: Kind[KafkaEnv], without: Collection[int] = ()) -> mock._patch[tuple[Kind[KafkaEnv], ...]]:

@@ -30,6 +30,7 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from testing.memory.records import Disk, MemoryRecords
 from tests.kills.harness import Clock, Daemon, Death, Deaths, KillingStore
+from tests.kills.tally import RecordProperty, tally
 
 SERVERS = (1, 2, 3)
 CALLER = Caller(principal="User:ops", nonce="n")
@@ -185,7 +186,7 @@ async def test_a_commit_that_is_rejected_is_tried_until_it_succeeds() -> None:
 @pytest.mark.parametrize("kind", ["one", "two"])
 @pytest.mark.parametrize("rejects", [(), (("set", 2), ("stage", 2))], ids=["forward", "undone"])
 async def test_a_broadcast_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(
-    kind: str, rejects: tuple[tuple[str, int], ...]
+    kind: str, rejects: tuple[tuple[str, int], ...], record_property: RecordProperty
 ) -> None:
     def servers() -> Servers:
         found = Servers()
@@ -199,6 +200,7 @@ async def test_a_broadcast_whose_daemon_is_killed_at_any_write_ends_as_the_clean
             found = servers()
             record = await played(found, kind, Deaths([Death(number, after)]))
             assert (record.state, record.error, found.has) == (expected.state, expected.error, clean.has)
+    tally(record_property, f"broadcast {kind}", "memory", 2 * deaths.writes)
 
 
 def test_more_servers_than_the_bound_are_refused() -> None:

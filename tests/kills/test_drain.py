@@ -11,21 +11,20 @@ import pytest
 from brokers.listener.controller_listener import NotController
 from controller.kinds import drain as kind
 from controller.kinds.environment import KafkaEnv
-from controller.procedures.kinds import Effect, Execute
 from controller.procedures.requests import Refused
-from controller.term.procedures import KINDS
 from metadata_store.hooks import Kill
 from metadata_store.nodes.cordon_node import Cordons, read_cordons
 from state_machines.decisions import drain as decision
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.machines.selectors import ONLY_REPLICA
-from state_machines.procedures.outcome import Outcome
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.core.controller_world import World, world
 from tests.core.reassignment_kit import join, propagated, written
 from tests.core.virtual_time import in_virtual_time
+from tests.kills.tally import RecordProperty, tally
+from tests.kills.terms import twice
 
 OPS = Caller(principal="User:ops", nonce="one")
 PARTITIONS = 4
@@ -111,7 +110,9 @@ CLEAN = {
 
 @pytest.mark.parametrize("what", CLEAN)
 @in_virtual_time
-async def test_a_drain_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(what: str) -> None:
+async def test_a_drain_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(
+    what: str, record_property: RecordProperty
+) -> None:
     drain, result, leaders, replicas = CLEAN[what]
     with mock.patch.object(decision, "WAVE_MAX", 3):
         clean, writes = await ended(BEYOND, "before", drain, abort=False)
@@ -123,6 +124,7 @@ async def test_a_drain_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run
             for when in ("before", "after"):
                 found, _ = await ended(number, when, drain, abort=False)
                 assert found == clean, f"killed {when} write {number}"
+    tally(record_property, f"drain of {what}", "zookeeper", 2 * writes)
 
 
 @pytest.mark.parametrize("what", CLEAN)
@@ -144,32 +146,20 @@ def moved(env: KafkaEnv) -> int:
     return sum(cluster.rows[i].leader == 2 for i in cluster.hosted(2))
 
 
-def doubled(step: Execute[KafkaEnv]) -> Execute[KafkaEnv]:
-    """Executes a step twice with the same record, as after a crash before its write."""
-
-    async def twice(env: KafkaEnv, record: Record) -> Outcome | Effect:
-        await step(env, record)
-        return await step(env, record)
-
-    return twice
-
-
 @pytest.mark.parametrize("abort", [False, True], ids=["forward", "taken back"])
 @pytest.mark.parametrize("what", CLEAN)
 @in_virtual_time
-async def test_a_drain_whose_steps_each_run_twice_ends_as_the_clean_run(what: str, abort: bool) -> None:
+async def test_a_drain_whose_steps_each_run_twice_ends_as_the_clean_run(
+    what: str, abort: bool, record_property: RecordProperty
+) -> None:
+    tally(record_property, f"drain of {what}", "zookeeper", 0, doubled=1)
     drain = CLEAN[what][0]
-    steps = tuple(
-        step._replace(execute=doubled(step.execute), undo=doubled(step.undo) if step.undo else None)
-        for step in kind.DRAIN.steps
-    )
-    kinds = [one if one.name != kind.NAME else kind.DRAIN._replace(steps=steps) for one in KINDS]
     waits = mock.patch.object(
         kind, "brokers_are_behind", lambda env, _: abort and drain.plan is None and moved(env) >= 2
     )
     with mock.patch.object(decision, "WAVE_MAX", 1), waits:
         clean, _ = await ended(BEYOND, "before", drain, abort=abort)
-        with mock.patch("controller.term.procedures.KINDS", tuple(kinds)):
+        with twice(kind.DRAIN):
             found, _ = await ended(BEYOND, "before", drain, abort=abort)
     if abort and drain.plan is None:  # a wave that runs twice is two waves
         assert found._replace(leaders=[]) == clean._replace(leaders=[])

@@ -22,6 +22,7 @@ from tests.contracts.records_zookeeper import opened
 from tests.contracts.support import session
 from tests.kills.harness import Death, Deaths, play
 from tests.kills.kinds import Notes, fails, last, pauses, raises, spreads, step, topic, twice
+from tests.kills.tally import RecordProperty, tally
 
 CALLER = Caller(principal="User:ops", nonce="n")
 
@@ -111,7 +112,7 @@ STORES = {"memory": in_memory, "sqlite": on_sqlite, "zookeeper": on_zookeeper}
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("name", KINDS)
 async def test_a_procedure_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(
-    name: str, store: str, tmp_path: Path
+    name: str, store: str, tmp_path: Path, record_property: RecordProperty
 ) -> None:
     clean = Deaths()
     expected = await end_of(name, in_memory(tmp_path), clean)
@@ -121,3 +122,4 @@ async def test_a_procedure_whose_daemon_is_killed_at_any_write_ends_as_the_clean
         folder.mkdir()
         assert await end_of(name, STORES[store](folder), one) == expected
         assert one.killed, "the run had fewer writes than the clean one"
+    tally(record_property, name, store, len(deaths), doubled=1)

@@ -9,17 +9,20 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind, Step
+from metadata_store.records.port import RecordStore
 from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait, Yield
 from state_machines.procedures.record import Caller, Record, child
 from state_machines.procedures.states import State
-from testing.memory.records import Disk, MemoryRecords
 from tests.kills.harness import Death, Deaths, play
+from tests.kills.tally import RecordProperty, tally
+from tests.kills.test_kills import STORES
 
 FAMILIES = 4
 STEPS_MAX = 5
@@ -91,15 +94,22 @@ KINDS = (
 )
 
 
-@pytest.mark.parametrize("seed", range(150))
-async def test_every_family_ends_as_a_whole_or_leaves_nothing(seed: int) -> None:
-    world, disk = World(seed), Disk()
+SEEDS = {"memory": 150, "sqlite": 20, "zookeeper": 20}
+RUNS = [(store, seed) for store, count in SEEDS.items() for seed in range(count)]
+
+
+@pytest.mark.parametrize(("store_name", "seed"), RUNS)
+async def test_every_family_ends_as_a_whole_or_leaves_nothing(
+    store_name: str, seed: int, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    world, stores = World(seed), STORES[store_name](tmp_path)
     deaths = Deaths([Death(world.dice.randrange(1, 60), after=world.dice.random() < 0.5) for _ in range(6)])
 
     @asynccontextmanager
-    async def store() -> AsyncIterator[MemoryRecords]:
+    async def store() -> AsyncIterator[RecordStore]:
         world.under_way.clear()
-        yield MemoryRecords(disk)
+        async with stores() as found:
+            yield found
 
     async def family(engine: Engine[World], number: int) -> Record:
         kind = KINDS[number % 3].name
@@ -121,3 +131,4 @@ async def test_every_family_ends_as_a_whole_or_leaves_nothing(seed: int) -> None
         else:
             assert record.state is State.ROLLEDBACK
             assert not any(path.split(b"/")[0] == record.data for path, _ in world.effects), "something was not undone"
+    tally(record_property, "random families", store_name, deaths.killed)

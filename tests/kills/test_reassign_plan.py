@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from brokers.listener.controller_listener import NotController
-from controller.kinds.reassign import NAME, encode_plan, plan_of
+from controller.kinds.reassign import NAME, REASSIGN, encode_plan, plan_of
 from controller.procedures.requests import Refused
 from controller.role import own_znodes as own
 from metadata_store.hooks import Kill
@@ -19,6 +19,8 @@ from tests.core.controller_world import World, world
 from tests.core.reassignment_kit import join, propagated
 from tests.core.test_reassign_plan import OPS, moves, placed, running, throttled
 from tests.core.virtual_time import in_virtual_time
+from tests.kills.tally import RecordProperty, tally
+from tests.kills.terms import twice
 
 PLAN = ReassignPlan(moves(), moves_max=4, rate_bytes_per_s=5_000)
 ROUNDS_MAX = 40
@@ -71,15 +73,31 @@ async def ended(number: int, when: str, *, abort: bool) -> tuple[End, int]:
         raise AssertionError(f"killed {when} write {number}: the plan does not end")
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("abort", [False, True], ids=["forward", "taken back"])
 @in_virtual_time
-async def test_a_plan_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(abort: bool) -> None:
+async def test_a_plan_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(
+    abort: bool, when: str, record_property: RecordProperty
+) -> None:
     clean, writes = await ended(BEYOND, "before", abort=abort)
     assert clean == (
         End(State.ROLLEDBACK, [(1, 2)] * 6, set(), 1) if abort else End(State.SUCCESS, [(3, 4)] * 6, set(), 1)
     )
     assert writes > 10
     for number in range(1, writes + 1):
-        for when in ("before", "after"):
-            found, _ = await ended(number, when, abort=abort)
-            assert found == clean, f"killed {when} write {number}"
+        found, _ = await ended(number, when, abort=abort)
+        assert found == clean, f"killed {when} write {number}"
+    tally(record_property, "reassign", "zookeeper", writes)
+
+
+@pytest.mark.seed("S2-22", "S2-23")
+@pytest.mark.parametrize("abort", [False, True], ids=["forward", "taken back"])
+@in_virtual_time
+async def test_a_plan_whose_steps_each_run_twice_ends_as_the_clean_run(
+    abort: bool, record_property: RecordProperty
+) -> None:
+    clean, _ = await ended(BEYOND, "before", abort=abort)
+    with twice(REASSIGN):
+        found, _ = await ended(BEYOND, "before", abort=abort)
+    assert found == clean
+    tally(record_property, "reassign", "zookeeper", 0, doubled=1)

@@ -16,6 +16,7 @@ from tests.core.controller_world import World
 from tests.core.reassignment_kit import propagated
 from tests.core.test_reassign_plan import RATES, config
 from tests.core.virtual_time import in_virtual_time
+from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import Play, equals_the_clean_run, played, twice
 
 OPS = Caller(principal="User:ops", nonce="one")
@@ -77,14 +78,18 @@ ABORTED = End(State.ROLLEDBACK, "", [FORMER, {}, {}, {}])
 @pytest.mark.parametrize(("abort", "clean"), [(False, LIFTED), (True, ABORTED)], ids=["lifted", "aborted"])
 @in_virtual_time
 async def test_a_throttle_whose_daemon_is_killed_at_any_write_restores_what_stood_there(
-    abort: bool, clean: End
+    abort: bool, clean: End, record_property: RecordProperty
 ) -> None:
-    await equals_the_clean_run(ending(abort=abort), left, clean, writes_min=8)
+    deaths = await equals_the_clean_run(ending(abort=abort), left, clean, writes_min=8)
+    tally(record_property, "throttle", "zookeeper", deaths)
 
 
 @pytest.mark.parametrize(("abort", "clean"), [(False, LIFTED), (True, ABORTED)], ids=["lifted", "aborted"])
 @in_virtual_time
-async def test_a_throttle_whose_steps_each_run_twice_ends_as_the_clean_run(abort: bool, clean: End) -> None:
+async def test_a_throttle_whose_steps_each_run_twice_ends_as_the_clean_run(
+    abort: bool, clean: End, record_property: RecordProperty
+) -> None:
+    tally(record_property, "throttle", "zookeeper", 0, doubled=1)
     with twice(kind.THROTTLE, without=(1,)):
         found, _ = await played(ending(abort=abort), left)
     assert found == clean

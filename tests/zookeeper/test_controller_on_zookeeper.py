@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from controller.daemon.daemon import Daemon
+from controller.kinds import drain
+from controller.role import own_znodes as own
 from controller.role.claim import Role
 from controller.role.mode import Mode
 from controller.role.own_znodes import this_process
@@ -21,11 +23,13 @@ from controller.term.term import Term
 from metadata_store import paths
 from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.codecs.state import decode_state
-from metadata_store.errors import Code, MultiFailed
+from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
 from metadata_store.port import Write, ZooKeeper
+from state_machines.decisions.drain import Drain
 from state_machines.model.types import Leadership
+from state_machines.procedures.record import Caller
 from testing.znodes import create_topic, elect, expand_topic, states
 from tests.conftest import ZooKeeperProcess
 from tests.core.controller_kafka import id_of, registration
@@ -260,6 +264,22 @@ async def test_the_lock_out_holds_against_a_brokers_election(zookeeper_process: 
             await eventually(lambda: "set zookeeper.digest" in stranger.daemon.why)
         async with daemon(c, hold=True) as again:
             await again.serving(2)
+
+
+async def test_in_mode_hold_no_stranger_changes_or_deletes_records_of_procedures(
+    zookeeper_process: ZooKeeperProcess,
+) -> None:
+    async with cluster(zookeeper_process) as c, daemon(c, hold=True) as d:
+        await d.serving()
+        assert d.daemon.term is not None
+        pid = await d.daemon.term.procedures.engine.submit(drain.NAME, drain.encode_drain(Drain((1,))), Caller())
+        path = f"{own.PROCEDURES}/{pid:010}"
+        await c.operator.sync()
+        root = own.PROCEDURES
+        for attempt in (c.operator.set(path, b"", -1), c.operator.delete(path, -1), c.operator.set(root, b"", -1)):
+            with pytest.raises(ZkError) as failed:
+                await attempt
+            assert failed.value.code is Code.NO_AUTH
 
 
 async def _acls(d: Served) -> tuple[list[Acl], Any]:

@@ -1,0 +1,20 @@
+"""Every kind of procedure of the daemon has a kill test; a new kind without one fails here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from controller.term.procedures import KINDS
+
+MODULES = [import_module(f"tests.kills.{path.stem}") for path in sorted(Path(__file__).parent.glob("test_*.py"))]
+
+
+@pytest.mark.parametrize("kind", [kind.name for kind in KINDS])
+def test_the_kind_is_killed_at_every_write(kind: str) -> None:
+    """Its module has its name."""
+    own = [module for module in MODULES if module.__name__.startswith(f"tests.kills.test_{kind}")]
+    names = [name for module in own for name in vars(module) if name.startswith("test_")]
+    assert any("killed_at_any_write" in name for name in names), names
