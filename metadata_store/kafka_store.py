@@ -7,7 +7,7 @@ in :mod:`metadata_store.nodes`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import overload
 
 from metadata_store import reads
@@ -17,6 +17,7 @@ from metadata_store.commits.state_commit import Names, StateOutcome, commit_stat
 from metadata_store.commits.topic_commit import TopicOutcome, commit_topics, commit_topics_with
 from metadata_store.fencing.fenced import WRITES_MAX
 from metadata_store.fencing.outcome import Fence
+from metadata_store.fencing.rider import Rider
 from metadata_store.port import Op, ZooKeeper
 from metadata_store.reads import Brokers
 from state_machines.model.decision import Change, TopicChange
@@ -80,7 +81,15 @@ class KafkaStore:
         return await commit_topics_with(self.zk, changes, fence, rider)
 
     async def commit_topics(
-        self, changes: Sequence[TopicChange], fence: Fence, *, writes_max: int = WRITES_MAX
+        self,
+        changes: Sequence[TopicChange],
+        fence: Fence,
+        *,
+        writes_max: int = WRITES_MAX,
+        riders: Mapping[str, Rider] | None = None,
     ) -> TopicOutcome:
-        """Rewrites topic znodes; keeps unknown fields, and the topic id where the change has none."""
-        return await commit_topics(self.zk, changes, fence, writes_max)
+        """Rewrites topic znodes; keeps unknown fields, and the topic id where the change has none.
+
+        ``riders``: by topic, each in the multi of its first topic.
+        """
+        return await commit_topics(self.zk, changes, fence, writes_max, riders)

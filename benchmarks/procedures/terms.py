@@ -28,7 +28,7 @@ from benchmarks.turns import Turn, Wrong, failover
 from benchmarks.znodes import in_multis
 from controller.engine.controller import Controller
 from controller.handlers.failover import fail_over
-from controller.handlers.reassignment import begin
+from controller.handlers.reassignment_calls import begin
 from controller.kinds.reassign import NAME, encode_plan, plan_of, sentence
 from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own

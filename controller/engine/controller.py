@@ -21,6 +21,7 @@ from controller.engine.facts import Facts
 from controller.engine.unclean_elections import UncleanElectionPolicy
 from controller.journal.reason import Reason
 from controller.journal.report import Report
+from controller.procedures.recorder import Recorder
 from metadata_store.commits.state_commit import StateOutcome
 from metadata_store.errors import NotConnected
 from metadata_store.nodes.endpoint_znode import AdminEndpoint
@@ -70,6 +71,7 @@ class Controller(Facts):
         self.endpoint: AdminEndpoint | None = None
         self.endpoint_gone_s: float | None = None
         self.waiting_topics: set[str] = set()
+        self.recorder = Recorder(self.counters)
         self.min_isr = UNKNOWN
         """For log lines, operators, and moves of plans, which never go below it: no other decision depends on it."""
         self._conflict_rounds_max = store.conflict_rounds_max

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -21,9 +21,12 @@ from controller.access.quota_buckets import Account, payer
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.handlers.await_leaders import topics_without_leaders
+from controller.handlers.call_results import call_result
 from controller.handlers.create_topics import CONTENDED, TWICE
 from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import modified
+from controller.procedures.recorder import CallKind
+from controller.requests.caller import caller_of
 from controller.requests.calls import PendingCarried
 from metadata_store.codecs.base import Malformed
 from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
@@ -47,11 +50,12 @@ class _Asked:
     ``paid``: topics whose new partitions were charged to the quota; they are not charged again.
     """
 
-    def __init__(self, pending: PendingCarried, account: Account) -> None:
+    def __init__(self, c: Controller, pending: PendingCarried, account: Account) -> None:
         self.pending = pending
         self.account = account
         self.paid: set[str] = set()
-        self.call = pending.call
+        call = self.call = pending.call
+        self.record = c.recorder.call(CallKind.CREATE_PARTITIONS, caller_of(call), again=call.attempt > 0)
         body = pending.call.body
         assert isinstance(body, CreatePartitionsRequest)
         self.body = body
@@ -62,6 +66,13 @@ class _Asked:
         """Builds the response. ``late``: topics that have no leaders in time."""
         names = dict.fromkeys(topic.name for topic in self.body.topics)
         return CreatePartitionsResponse(tuple(self._outcome(name, late) for name in names), self.account.throttle_ms)
+
+    def result(self, expected: Iterable[str] = ()) -> str | None:
+        """Words which topics have grown, with ``expected`` ones; None without any."""
+        counts = {topic.name: topic.count for topic in self.body.topics}
+        grown = [f"{name} to {counts[name]}" for name in counts if name in self.grown.union(expected)]
+        refused = [refusal.error for refusal in self.refused.values()]
+        return call_result("added partitions to", grown, "topic", refused) if grown else None
 
     def pays(self, name: str, partitions: int) -> bool:
         """Checks whether the quota allows so many new partitions of a topic, and charges them."""
@@ -82,7 +93,7 @@ async def create_partitions(c: Controller, pending: PendingCarried) -> None:
     waits = False
     try:
         [account] = await accounts(c, [payer(pending.call)])
-        asked = _Asked(pending, account)
+        asked = _Asked(c, pending, account)
         await _grow(c, asked)
         if asked.grown and asked.body.timeout_ms > 0:
             c.spawn(_answer_when_led(c, asked), pending.refuse)
@@ -110,7 +121,10 @@ async def _grow(c: Controller, asked: _Asked) -> None:
         changes = _judge(c, asked, waiting, await _read(c, list(waiting)), again)
         if not changes:
             break
-        outcome = await c.store.commit_topics(changes, c.fence)
+        names = [change.topic for change in changes]
+        rider = await asked.record.rider(asked.result(names) or "")
+        riders = dict.fromkeys(names, rider) if rider is not None else None
+        outcome = await c.store.commit_topics(changes, c.fence, riders=riders)
         c.gate.check()
         changed += [change.topic for change in outcome.applied]
         asked.grown.update(changed)
@@ -123,6 +137,7 @@ async def _grow(c: Controller, asked: _Asked) -> None:
     else:
         asked.refused.update(dict.fromkeys(waiting, CONTENDED))
     await _start(c, changed or sorted(asked.grown))
+    await asked.record.close(asked.result(), changed=bool(changed))
 
 
 async def _read(c: Controller, names: list[str]) -> dict[str, TopicZnodes]:

@@ -20,18 +20,15 @@ from typing import Final
 from msgspec import structs
 
 from brokers.listener.envelopes import CarriedCall
-from brokers.wire.errors import Error
 from brokers.wire.messages.topics import (
     CreatableTopic,
-    CreatedConfig,
-    CreatedTopic,
     CreateTopicsRequest,
-    CreateTopicsResponse,
 )
-from controller.access.quota_buckets import Account, payer
+from controller.access.quota_buckets import payer
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.handlers.await_leaders import topics_without_leaders
+from controller.handlers.create_topics_call import CreationCall, Inherited, Outcome, creation_response
 from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import start_topics
 from controller.process.wording import abbreviate, counted
@@ -39,6 +36,7 @@ from controller.requests.calls import PendingCarried
 from metadata_store.commits import topic_creation
 from metadata_store.commits.topic_creation import TopicZnodes, read_contexts
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown
+from metadata_store.fencing.rider import Rider
 from state_machines.admin_rules.create_topics import (
     PARTITIONS_MAX,
     NewTopic,
@@ -48,8 +46,6 @@ from state_machines.admin_rules.create_topics import (
     WantedTopic,
     judge_topic,
 )
-from state_machines.admin_rules.inherited_configs import Setting
-from state_machines.admin_rules.topic_configs import as_shown
 from state_machines.admin_rules.topic_names import TakenNames, wrong_name
 from state_machines.model.types import Topic, TopicAssignment
 
@@ -57,47 +53,17 @@ CALLS_MAX: Final = 200
 """Calls that are written together at the most."""
 TOPICS_MAX: Final = 2_000
 """Topics in the calls of a commit at which no further call is added."""
-DYNAMIC_TOPIC_CONFIG: Final = 1
-"""Source of a configuration that the topic has itself (Kafka ``ConfigSource``)."""
 TWICE: Final = TopicRefusal(TopicError.INVALID_REQUEST, "it is named more than once in the request")
 CONTENDED: Final = TopicRefusal(TopicError.REQUEST_TIMED_OUT, "others write to the same znodes all the time: try again")
 
 SHOWS_TOPICS_FIRST_VERSION: Final = 5
 """First version whose response describes the topic (KIP-525)."""
 
-Outcome = NewTopic | TopicRefusal
-Inherited = Mapping[str, Setting] | None
-
 log = logging.getLogger("regent.controller")
 
 
-class _Asked:
-    """Holds one call and the outcome of each topic that it names."""
-
-    def __init__(self, pending: PendingCarried, account: Account) -> None:
-        self.pending = pending
-        self.account = account
-        self.call = pending.call
-        body = pending.call.body
-        assert isinstance(body, CreateTopicsRequest)
-        self.body = body
-        self.outcomes: dict[str, Outcome] = {}
-        self.created: set[str] = set()
-
-    @property
-    def validates_only(self) -> bool:
-        return self.body.validate_only
-
-    @property
-    def shows_topics(self) -> bool:
-        """Checks whether the response describes topics: a call without a time-out does not wait for leaders."""
-        succeeded = any(isinstance(outcome, NewTopic) for outcome in self.outcomes.values())
-        return succeeded and (self.validates_only or self.body.timeout_ms > 0)
-
-    @property
-    def names(self) -> list[str]:
-        """Lists every name once."""
-        return list(dict.fromkeys(topic.name for topic in self.body.topics))
+Planned = dict[str, tuple[CreationCall, NewTopic]]
+"""New topics by name, and the call that creates each."""
 
 
 async def create_topics(c: Controller, first: PendingCarried) -> None:
@@ -106,14 +72,14 @@ async def create_topics(c: Controller, first: PendingCarried) -> None:
     waits: set[int] = set()
     try:
         paid = await accounts(c, [payer(pending.call) for pending in calls])
-        asked = [_Asked(pending, account) for pending, account in zip(calls, paid, strict=True)]
+        asked = [CreationCall(c, pending, account) for pending, account in zip(calls, paid, strict=True)]
         await _create(c, asked)
         for one in asked:
             if one.shows_topics:
                 waits.add(id(one.pending))
                 c.spawn(_answer_later(c, one), one.pending.refuse)
             else:
-                one.pending.answer(_answer(one, frozenset(one.created), None))
+                one.pending.answer(creation_response(one, frozenset(one.created), None))
     finally:
         for pending in calls:
             if id(pending) not in waits:
@@ -129,9 +95,10 @@ def _topics(pending: PendingCarried) -> int:
 # -- deciding
 
 
-async def _create(c: Controller, asked: Sequence[_Asked]) -> None:
+async def _create(c: Controller, asked: Sequence[CreationCall]) -> None:
     contexts = await _contexts(c, asked)
-    planned: dict[str, tuple[_Asked, NewTopic]] = {}
+    planned: Planned = {}
+    changed = set[int]()
     context = TopicContext(
         brokers={broker.id: broker.rack for broker in c.cluster.brokers.values()},
         daemons=c.daemons,
@@ -145,15 +112,14 @@ async def _create(c: Controller, asked: Sequence[_Asked]) -> None:
         context = structs.replace(context, spare=PARTITIONS_MAX)
         _judge(c, context, contexts, one, planned)
     if planned:
-        created = await _commit(c, {name: topic for name, (_, topic) in planned.items()}, contexts)
-        for name, (one, _) in planned.items():
-            one.outcomes[name] = created[name]
-            if isinstance(created[name], NewTopic):
-                one.created.add(name)
+        created = await _commit(c, planned, contexts)
         await _start(c, [name for name, outcome in created.items() if isinstance(outcome, NewTopic)])
+        changed = {id(planned[name][0]) for name, outcome in created.items() if isinstance(outcome, NewTopic)}
+    for one in asked:
+        await one.record.close(one.result(), changed=id(one) in changed)
 
 
-async def _contexts(c: Controller, asked: Sequence[_Asked]) -> dict[str, TopicZnodes]:
+async def _contexts(c: Controller, asked: Sequence[CreationCall]) -> dict[str, TopicZnodes]:
     """Reads the znodes of names that the model does not have, or that an earlier attempt may have created."""
     wanted = dict[str, None]()
     for one in asked:
@@ -170,8 +136,8 @@ def _judge(
     c: Controller,
     context: TopicContext,
     contexts: dict[str, TopicZnodes],
-    one: _Asked,
-    planned: dict[str, tuple[_Asked, NewTopic]],
+    one: CreationCall,
+    planned: Planned,
 ) -> None:
     counts = Counter(topic.name for topic in one.body.topics)
     for topic in one.body.topics:
@@ -239,24 +205,52 @@ def _earlier(there: TopicZnodes, topic: CreatableTopic, topic_id: bytes | None) 
 # -- writing
 
 
-async def _commit(c: Controller, topics: dict[str, NewTopic], contexts: dict[str, TopicZnodes]) -> dict[str, Outcome]:
+async def _commit(c: Controller, planned: Planned, contexts: dict[str, TopicZnodes]) -> dict[str, Outcome]:
     """Writes until every topic is created or refused; contended ones are written singly in the end."""
     outcomes: dict[str, Outcome] = {}
-    waiting = dict(topics)
+    waiting = {name: topic for name, (_, topic) in planned.items()}
     for writes_max in c.conflict_rounds():
         await c.connected()
         versions = [(topic, contexts[name].config_version) for name, topic in waiting.items()]
-        outcome = await topic_creation.create_topics(c.zk, versions, c.fence, writes_max=writes_max)
+        riders = await _riders(waiting, planned)
+        outcome = await topic_creation.create_topics(c.zk, versions, c.fence, writes_max, riders)
         c.gate.check()
         outcomes.update((topic.name, topic) for topic in outcome.applied)
         outcomes.update((name, _refused(code)) for name, code in outcome.refused)
         waiting = {name: topic for name, topic in waiting.items() if name not in outcomes}
+        if waiting:
+            contexts = await _read(c, list(waiting))
+            for name in [name for name in waiting if contexts[name].topic is not None]:
+                outcomes[name] = _met(contexts[name], waiting.pop(name))
+        _settle(outcomes, planned)
         if not waiting:
             return outcomes
-        contexts = await _read(c, list(waiting))
-        for name in [name for name in waiting if contexts[name].topic is not None]:
-            outcomes[name] = _met(contexts[name], waiting.pop(name))
-    return outcomes | dict.fromkeys(waiting, CONTENDED)
+    outcomes |= dict.fromkeys(waiting, CONTENDED)
+    _settle(outcomes, planned)
+    return outcomes
+
+
+async def _riders(waiting: Mapping[str, NewTopic], planned: Planned) -> dict[str, Rider]:
+    """Returns the records that go along, each by the topics of its call."""
+    calls: dict[int, tuple[CreationCall, dict[str, NewTopic]]] = {}
+    for name, topic in waiting.items():
+        one = planned[name][0]
+        calls.setdefault(id(one), (one, {}))[1][name] = topic
+    riders: dict[str, Rider] = {}
+    for one, expected in calls.values():
+        rider = await one.record.rider(one.result(expected) or "")
+        if rider is not None:
+            riders |= dict.fromkeys(expected, rider)
+    return riders
+
+
+def _settle(outcomes: Mapping[str, Outcome], planned: Planned) -> None:
+    """Gives each call the outcomes of its topics."""
+    for name, outcome in outcomes.items():
+        one = planned[name][0]
+        one.outcomes[name] = outcome
+        if isinstance(outcome, NewTopic):
+            one.created.add(name)
 
 
 def _met(there: TopicZnodes, topic: NewTopic) -> Outcome:
@@ -289,47 +283,15 @@ async def _start(c: Controller, names: list[str]) -> None:
 # -- responding
 
 
-async def _answer_later(c: Controller, one: _Asked) -> None:
+async def _answer_later(c: Controller, one: CreationCall) -> None:
     """Responds beside the queue, once topics have leaders and a broker has sent the inherited configurations."""
     inherited = asyncio.ensure_future(_inherited(c, one))
     try:
         late = await topics_without_leaders(c, one.created, one.body.timeout_ms)
-        one.pending.answer(_answer(one, late, await inherited))
+        one.pending.answer(creation_response(one, late, await inherited))
     finally:
         inherited.cancel()
 
 
-async def _inherited(c: Controller, one: _Asked) -> Inherited:
+async def _inherited(c: Controller, one: CreationCall) -> Inherited:
     return await c.inherited.known() if one.call.version >= SHOWS_TOPICS_FIRST_VERSION else None
-
-
-def _answer(one: _Asked, late: frozenset[str], inherited: Inherited) -> CreateTopicsResponse:
-    """Builds the response. ``late``: topics without leaders in time. ``inherited``: None where no broker sent it."""
-    topics = tuple(_created(topic.name, one, late, inherited) for topic in one.body.topics)
-    return CreateTopicsResponse(topics, one.account.throttle_ms)
-
-
-def _created(name: str, one: _Asked, late: frozenset[str], inherited: Inherited) -> CreatedTopic:
-    outcome = one.outcomes[name]
-    if isinstance(outcome, TopicRefusal):
-        return CreatedTopic(name, outcome.error, outcome.why)
-    if name in late:
-        return CreatedTopic(name, Error.REQUEST_TIMED_OUT)
-    factor = len(outcome.partitions[0].replicas)
-    created = CreatedTopic(name, num_partitions=len(outcome.partitions), replication_factor=factor)
-    if inherited is None:
-        created = structs.replace(created, topic_config_error_code=Error.BROKER_NOT_AVAILABLE)
-    else:
-        created = structs.replace(created, configs=_configs(inherited, outcome.configs))
-    if outcome.topic_id is None:
-        return created
-    return structs.replace(created, topic_id=outcome.topic_id)
-
-
-def _configs(inherited: Mapping[str, Setting], own: Mapping[str, str]) -> tuple[CreatedConfig, ...]:
-    """Lists the configurations of a topic, as a broker describes them."""
-    shown = {key: Setting(as_shown(key, value), DYNAMIC_TOPIC_CONFIG) for key, value in own.items()}
-    return tuple(
-        CreatedConfig(key, setting.value, config_source=setting.source)
-        for key, setting in sorted({**inherited, **shown}.items())
-    )

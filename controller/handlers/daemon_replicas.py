@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 
 from controller.engine.controller import Controller
-from controller.handlers.reassignment import begin
+from controller.handlers.reassignment_calls import begin
 from state_machines.decisions.reassignment import current_assignment
 from state_machines.decisions.topic_change import repaired
 from state_machines.model.types import Assignment, TopicAssignment, TopicPartition

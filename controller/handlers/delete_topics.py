@@ -21,11 +21,14 @@ from controller.access.quota_buckets import Account
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.handlers.await_leaders import METADATA_S_MAX, WAIT_S_MAX
+from controller.handlers.call_results import call_result
 from controller.handlers.quotas import accounts
+from controller.procedures.recorder import CallKind
 from controller.process.wording import abbreviate
 from controller.requests.calls import PendingDeletion
 from controller.requests.delete_topics_call import DeletedTopic, DeleteTopicsCall, DeleteTopicsReply
 from metadata_store.commits.topic_deletion import mark_topics
+from metadata_store.errors import NotConnected, OutcomeUnknown
 from state_machines.model.types import Topic
 
 log = logging.getLogger("regent.controller")
@@ -39,21 +42,37 @@ NOT_KNOWN: Final = (
 async def delete_topics_call(c: Controller, pending: PendingDeletion) -> None:
     """Marks existing topics; the response waits for topics that were marked before, too."""
     call = pending.call
+    record = c.recorder.call(CallKind.DELETE_TOPICS, call.caller, again=call.again)
     try:
         account = await _account(c, call)
         found = [_found(c, wanted) for wanted in call.topics]
         judged = [_judged(c, call, wanted, topic) for wanted, topic in zip(call.topics, found, strict=True)]
         judged = list(_paid(c, account, found, judged))
         marked = {t.index: t for t, j in zip(found, judged, strict=True) if t is not None and j.error is Error.NONE}
-        refused = {name for name, _ in await mark_topics(c.zk, [t.name for t in marked.values()], c.fence)}
+        rider = await record.rider(_result(found, judged, set()) or "")
+        outcome = await mark_topics(c.zk, [t.name for t in marked.values()], c.fence, rider)
+        refused = {name for name, _ in outcome.refused}
         c.gate.check()
         if refused:
             log.error("%s: ZooKeeper refused the markers of a deletion: check their ACLs", abbreviate(sorted(refused)))
         c.queue.signal(EventKind.TOPIC_DELETION)
-    except BaseException:
+        await record.close(_result(found, judged, refused), changed=bool(outcome.applied))
+    except BaseException as error:
         pending.refuse()
+        if isinstance(error, NotConnected | OutcomeUnknown):
+            await record.close()
         raise
     c.spawn(_answer_when_gone(c, pending, found, judged, refused, account), pending.refuse)
+
+
+def _result(found: Sequence[Topic | None], judged: Sequence[DeletedTopic], refused: set[str]) -> str | None:
+    """Words which topics are marked; None without any. A repeated call succeeds for topics that are gone."""
+    outcomes = [_outcome(one, set(), refused) for one in judged]
+    marked = [
+        topic.name for topic, one in zip(found, outcomes, strict=True) if topic is not None and one.error is Error.NONE
+    ]
+    errors = [one.error for one in outcomes if one.error is not Error.NONE]
+    return call_result("marked for deletion", marked, "topic", errors) if marked else None
 
 
 async def _account(c: Controller, call: DeleteTopicsCall) -> Account:

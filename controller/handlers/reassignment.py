@@ -19,15 +19,10 @@ from typing import Final
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.handlers.missed_stops import finish_missed
-from controller.handlers.reassignment_znode import read_request, shrink_request, withdraw
-from controller.handlers.topic_rewrites import GONE, rewrite_topics
+from controller.handlers.reassignment_znode import read_request, shrink_request
+from controller.handlers.topic_rewrites import GONE, Riding, rewrite_topics
 from controller.journal.reason import Reason
 from controller.process.wording import counted
-from controller.requests.calls import PendingListing, PendingReassignment
-from controller.requests.reassignment_call import (
-    AlterReassignmentsReply,
-    ListReassignmentsReply,
-)
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from metadata_store.fencing.fenced import WRITES_MAX, confirm
@@ -37,12 +32,10 @@ from state_machines.decisions.reassignment import (
     NotReassigned,
     ReassignError,
     ReassignmentRequest,
-    current_assignment,
     drop_again,
     dropped_on,
     due,
     final_rewrites,
-    in_progress,
     is_complete,
     is_settled,
     judge,
@@ -69,52 +62,6 @@ Refused = dict[TopicPartition, NotReassigned]
 # -- requests
 
 
-async def alter_reassignments(c: Controller, pending: PendingReassignment) -> None:
-    """Handles a call: the response follows once it and its states are durable; repeating it is harmless."""
-    try:
-        call = pending.call
-        refused = await begin(c, call.targets, f"requested by {call.principal}")
-        if call.again:
-            refused = {name: why for name, why in refused.items() if not _done(c, name, call.targets[name], why)}
-        pending.answer(AlterReassignmentsReply(refused))
-    finally:
-        pending.refuse()
-
-
-def _done(c: Controller, name: TopicPartition, target: tuple[int, ...] | None, why: NotReassigned) -> bool:
-    """Checks whether an earlier attempt of the call may have applied a target that is refused now."""
-    if target is None:
-        return why.error is ReassignError.NO_REASSIGNMENT_IN_PROGRESS
-    row = c.cluster.find(*name)
-    written = None if row is None else current_assignment(c.cluster, row)
-    return written is not None and written.target == target
-
-
-async def begin(c: Controller, targets: Targets, why: str) -> Refused:
-    """Begins, overrides and cancels reassignments; returns the refused ones."""
-    wanted, refused = await _judge(c, targets, live_only=True)
-    if wanted:
-        await withdraw(c, {c.cluster.name(i) for i in wanted})
-        refused |= await _write(c, wanted)
-        began = [i for i in wanted if c.cluster.name(i) not in refused]
-        _say(f"{_counted(targets)}, {why}", refused)
-        begun = {name: targets[name] for name in map(c.cluster.name, began)}
-        await go_on(c, began, f"reassignment {_counted(begun)}, {why}", again=True)
-    return refused
-
-
-async def list_reassignments(c: Controller, pending: PendingListing) -> None:
-    """Handles a call: lists reassignments of the topic znodes, without those that only wait for the final rewrite."""
-    try:
-        call = pending.call
-        wanted = None if call.partitions is None else frozenset(call.partitions)
-        found = {c.cluster.name(i): a for i, a in in_progress(c.cluster).items() if not is_complete(c.cluster, i)}
-        under_way = {name: a for name, a in found.items() if wanted is None or name in wanted}
-        pending.answer(ListReassignmentsReply(under_way))
-    finally:
-        pending.refuse()
-
-
 async def reassign_partitions(c: Controller) -> None:
     """Begins the new targets of ``/admin/reassign_partitions``; refused ones are removed from it."""
     if rows := await _requested(c):
@@ -130,15 +77,15 @@ async def _requested(c: Controller) -> list[int]:
         return []
     if request == c.reassignment_queue.request:
         return []
-    wanted, refused = await _judge(c, request.targets, live_only=False)
+    wanted, refused = await judge_targets(c, request.targets, live_only=False)
     if refused or rewrites(c.cluster, wanted):
-        refused |= await _write(c, wanted)
-        _say(f"{counted(len(request.targets), 'partition')} in {paths.REASSIGN_PARTITIONS}", refused)
+        refused |= await write_targets(c, wanted)
+        log_request(f"{counted(len(request.targets), 'partition')} in {paths.REASSIGN_PARTITIONS}", refused)
     c.reassignment_queue.request = request
     return [i for i in wanted if c.cluster.name(i) not in refused]
 
 
-async def _judge(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
+async def judge_targets(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
     """Returns assignments by row, and refusals; it reads states again before it refuses for an ISR."""
     judged = _judged(c, targets, live_only=live_only)
     behind = [c.cluster.find(*name) for name, found in judged[1].items() if found.why == LAST_IN_SYNC]
@@ -162,9 +109,9 @@ def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[i
     return wanted, refused
 
 
-async def _write(c: Controller, wanted: Mapping[int, Assignment]) -> Refused:
+async def write_targets(c: Controller, wanted: Mapping[int, Assignment], riding: Riding | None = None) -> Refused:
     """Writes the topic znodes: step 1, U (S4-51); returns the partitions of those that cannot be written."""
-    failed = await rewrite_topics(c, lambda: rewrites(c.cluster, wanted))
+    failed = await rewrite_topics(c, lambda: rewrites(c.cluster, wanted), riding=riding)
     names = [c.cluster.name(i) for i in wanted] if failed else []
     return {name: _not_written(failed[name.topic]) for name in names if name.topic in failed}
 
@@ -175,16 +122,10 @@ def _not_written(why: str) -> NotReassigned:
     return NotReassigned(ReassignError.UNKNOWN_SERVER_ERROR, why)
 
 
-def _say(what: str, refused: Refused) -> None:
+def log_request(what: str, refused: Refused) -> None:
     """Logs one sentence for each request."""
     reasons = ", ".join(f"{n} x {why}" for why, n in Counter(r.why for r in refused.values()).most_common(4))
     log.info("reassignment: %s%s", what, f"; refused: {reasons}" if reasons else "")
-
-
-def _counted(targets: Targets) -> str:
-    cancels = sum(target is None for target in targets.values())
-    parts = (("begun", len(targets) - cancels), ("cancelled", cancels))
-    return " and ".join(f"{what} for {counted(count, 'partition')}" for what, count in parts if count)
 
 
 # -- progress

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,7 +13,10 @@ from brokers.wire.messages.security import (
     AlterUserScramCredentialsResponse,
 )
 from controller.engine.controller import Controller
+from controller.handlers.call_results import call_result
+from controller.procedures.recorder import CallKind, CallRecord
 from controller.process.wording import abbreviate
+from controller.requests.caller import caller_of
 from controller.requests.calls import PendingCarried
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config
@@ -38,7 +41,10 @@ async def alter_scram_credentials(c: Controller, pending: PendingCarried) -> Non
     try:
         refused, waiting = sort_out(_asked(body))
         users = [*refused, *waiting]
-        refused |= await _alter(c, waiting, again=pending.call.attempt > 0)
+        call = pending.call
+        record = c.recorder.call(CallKind.ALTER_SCRAM_CREDENTIALS, caller_of(call), again=call.attempt > 0)
+        alteration = _Altering(c, record, users, refused)
+        await alteration.run(waiting, again=call.attempt > 0)
         done = [user for user in users if user not in refused]
         if done:
             log.info("SCRAM credentials of %d users are changed: %s", len(done), abbreviate(done))
@@ -58,22 +64,48 @@ def _outcome(user: str, refused: ScramRefusal | None) -> AlteredUser:
     return AlteredUser(user) if refused is None else AlteredUser(user, int(refused.error), refused.why)
 
 
-async def _alter(c: Controller, waiting: Waiting, *, again: bool) -> dict[str, ScramRefusal]:
-    """Writes the requested changes; returns the users of whom nothing was written, and why."""
-    refused: dict[str, ScramRefusal] = {}
-    for _ in c.conflict_rounds():
-        changes = _judge(waiting, await _read(c, list(waiting)), refused, again=again)
-        if not changes:
-            return refused
-        outcome = await commit_entities(c.zk, USERS, changes, c.fence)
-        c.gate.check()
-        refused.update((user, _not_written(code)) for user, code in outcome.refused)
-        waiting = {user: waiting[user] for user in outcome.unsettled | {*outcome.gone}}
-        if not waiting:
-            return refused
-        again = again or bool(outcome.unknown)
-        await c.connected()
-    return refused | dict.fromkeys(waiting, CONTENDED)
+class _Altering:
+    """Writes the changes of one call, and its record with them. ``refused``: of them nothing is written, and why."""
+
+    def __init__(
+        self, c: Controller, record: CallRecord, users: Sequence[str], refused: dict[str, ScramRefusal]
+    ) -> None:
+        self._c = c
+        self._record = record
+        self._users = users
+        self._refused = refused
+
+    async def run(self, waiting: Waiting, *, again: bool) -> None:
+        """Writes until each user is changed or refused."""
+        changed = await self._write(waiting, again=again)
+        await self._record.close(self._result(), changed=changed)
+
+    async def _write(self, waiting: Waiting, *, again: bool) -> bool:
+        """Returns whether anything was written."""
+        c, written = self._c, False
+        for _ in c.conflict_rounds():
+            changes = _judge(waiting, await _read(c, list(waiting)), self._refused, again=again)
+            if not changes:
+                return written
+            rider = await self._record.rider(self._result() or "")
+            riders = dict.fromkeys(waiting, rider) if rider is not None else None
+            outcome = await commit_entities(c.zk, USERS, changes, c.fence, riders)
+            c.gate.check()
+            written = written or bool(outcome.applied or outcome.unknown)
+            self._refused.update((user, _not_written(code)) for user, code in outcome.refused)
+            waiting = {user: waiting[user] for user in outcome.unsettled | {*outcome.gone}}
+            if not waiting:
+                return written
+            again = again or bool(outcome.unknown)
+            await c.connected()
+        self._refused.update(dict.fromkeys(waiting, CONTENDED))
+        return written
+
+    def _result(self) -> str | None:
+        """Words whose credentials are changed, unless the rest of the call fails; None without any."""
+        done = [user for user in self._users if user not in self._refused]
+        errors = [refused.error for refused in self._refused.values()]
+        return call_result("changed the SCRAM credentials of", done, "user", errors) if done else None
 
 
 async def _read(c: Controller, users: list[str]) -> dict[str, EntityConfig | Malformed]:

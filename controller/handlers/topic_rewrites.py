@@ -6,7 +6,7 @@ Commits the changes, observes those applied, and reads back those that conflicte
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Awaitable, Callable, Container, Sequence
 from typing import Final
 
 from controller.engine.conflict_rounds import ConflictRounds
@@ -15,6 +15,7 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.commits.topic_commit import TopicOutcome
 from metadata_store.errors import NotConnected, OutcomeUnknown
+from metadata_store.fencing.rider import Rider
 from state_machines.decisions.topic_change import taken_out
 from state_machines.model.decision import TopicChange
 from state_machines.model.types import Assignment, TopicAssignment
@@ -28,13 +29,20 @@ ALONE_MAX: Final = 7
 GONE: Final = "the topic is gone"
 
 
+Riding = Callable[[], Awaitable[Rider | None]]
+"""Returns what goes along with the next write."""
+
+
 async def rewrite_topics(
-    c: Controller, plan: Callable[[], Sequence[TopicChange]], purpose: str = "reassignment"
+    c: Controller,
+    plan: Callable[[], Sequence[TopicChange]],
+    purpose: str = "reassignment",
+    riding: Riding | None = None,
 ) -> dict[str, str]:
     """Writes the changes that ``plan`` returns: calls it before each round, until it returns none.
 
-    Returns the topics that cannot be written, with the reasons, and counts them under ``purpose``. Raises Fenced and
-    TermEnded.
+    ``riding``: called before each write. Returns the topics that cannot be written, with the reasons, and counts them
+    under ``purpose``. Raises Fenced and TermEnded.
     """
     failed: dict[str, str] = {}
 
@@ -47,8 +55,10 @@ async def rewrite_topics(
         if not changes:
             break
         await c.connected()
+        rider = await riding() if riding is not None else None
+        riders = dict.fromkeys((change.topic for change in changes), rider) if rider is not None else None
         try:
-            outcome = await c.store.commit_topics(changes, c.fence, writes_max=writes_max)
+            outcome = await c.store.commit_topics(changes, c.fence, writes_max=writes_max, riders=riders)
         except (NotConnected, OutcomeUnknown):
             c.gate.check()
             rounds.repeat()

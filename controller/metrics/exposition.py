@@ -146,6 +146,9 @@ def _outcomes(c: Counters, g: Gauges) -> Iterator[Metric]:
     yield counter("regent_terms", "Terms this process began", c.terms)
     yield counter("regent_interim_terms", "Terms that a broker held between two of the daemons'", c.interim_terms)
     yield counter("regent_repaired_assignments", "Fresh topics freed of a daemon's id", c.repaired_assignments)
+    yield counter(
+        "regent_unrecorded_calls", "Calls of clients that were carried out without a record", c.unrecorded_calls
+    )
     yield counter("regent_shadow_compared", "Decisions compared in shadow mode", c.shadow_compared)
     yield counter("regent_shadow_differences", "Of them, different from what was written", c.shadow_differences)
     yield counter("regent_log_lines_dropped", "Log lines lost to a reader that stood still", g.log_lines_dropped)

@@ -22,6 +22,7 @@ from controller.procedures.steps import Steps
 from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.faults import Unusable
+from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.recovery import load
 
@@ -181,6 +182,24 @@ class Engine(Generic[Env]):
         running.waiting.arm(self._results.next_ms)
         if self._intake or running.scheduler.is_busy:
             self._wanted()
+
+    # -- calls that are recorded together with their effect, by the consumer
+
+    async def named(self, record: Record) -> Record:
+        """Returns the record of a call with a pid that was never given before. Raises ``StoreFailed``."""
+        await self._pids.reserve(1)
+        return self._pids.named(record)
+
+    def recorded(self, record: Record) -> None:
+        """Enters the record of a call, which is durable; results that are too many are evicted together."""
+        self._results.begun(record)
+        self._running.enter(Decided(Change(puts=(record,))))
+        if self._results.overflow:
+            self._wanted()
+        else:
+            self._running.waiting.arm(self._results.next_ms)
+
+    # -- how a turn works
 
     async def _request(self, request: Request) -> int:
         if self._closed is not None:

@@ -46,6 +46,8 @@ class Step(NamedTuple, Generic[Env]):
 class Kind(NamedTuple, Generic[Env]):
     """A kind of procedure. The index of a step is stored, so steps are only ever added at the end.
 
+    A recorded call has no steps: it has ended when it begins.
+
     ``no_return``: index of the first step that is never undone. ``holds_locks``: from the first step to the end, also
     while it waits and over restarts; otherwise locks are held for one step at a time. ``command``: returns the message
     after an operator's command, or raises :class:`Refused`; None where the kind has no commands. ``members``: returns
@@ -90,6 +92,8 @@ class Kinds(Generic[Env]):
         if kind is None:
             known = ", ".join(sorted(self._kinds))
             return f"kind {record.kind!r} is not known to this daemon ({known}): start one that has it"
+        if record.state.is_final:
+            return None
         if max(record.step, *record.done, 0) >= len(kind.steps):
             return f"{record.kind} has no step {max(record.step, *record.done)} in this daemon: start a newer one"
         try:

@@ -14,6 +14,10 @@ FETCHED_KEPT_MS: Final = 5 * 60_000
 """Time that a result is kept after a caller has fetched it (HBase ``...acked.evict.ttl``)."""
 RESULTS_MAX: Final = 10_000
 """Results that are kept; the oldest go first."""
+EVICTED_TOGETHER: Final = 100
+"""Results beyond ``RESULTS_MAX`` for which an eviction waits, so that it does not come after each call."""
+EVICTED_EVERY_MS: Final = 30_000
+"""Shortest time between two evictions of results whose time is over (HBase ``hbase.procedure.cleaner.interval``)."""
 
 Nonce = tuple[str, str]
 """Principal and nonce: one caller's nonces never meet another's."""
@@ -33,6 +37,7 @@ class Results:
         self._fetched: deque[_Due] = deque()
         self._kept: set[int] = set()
         self._noted: set[int] = set()
+        self._evicted_ms = 0
         self._waiters: dict[int, list[asyncio.Future[Record]]] = {}
 
     def pid_of(self, caller: Caller) -> int | None:
@@ -68,8 +73,14 @@ class Results:
 
     @property
     def next_ms(self) -> int:
-        """Returns when the next result goes, 0 where none is kept."""
-        return min((due[0].at_ms for due in (self._fetched, self._ended) if due), default=0)
+        """Returns when the next results go, 0 where none is kept."""
+        first_ms = min((due[0].at_ms for due in (self._fetched, self._ended) if due), default=0)
+        return first_ms and max(first_ms, self._evicted_ms + EVICTED_EVERY_MS)
+
+    @property
+    def overflow(self) -> bool:
+        """Checks whether so many results are kept that the oldest go now."""
+        return len(self._kept) >= RESULTS_MAX + EVICTED_TOGETHER
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
         """Removes and returns at most ``count_max`` roots whose results go now."""
@@ -81,6 +92,8 @@ class Results:
                     self._kept.discard(pid)
                     self._noted.discard(pid)
                     found.append(pid)
+        if found:
+            self._evicted_ms = now_ms
         return found
 
     def forget(self, record: Record) -> None:

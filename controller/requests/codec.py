@@ -55,7 +55,7 @@ def _deletion(call: CarriedCall) -> DeleteTopicsCall:
         raise Unacceptable(NAME_OR_ID)
     named = [topic.topic_id if topic.name is None else topic.name for topic in body.topics]
     wanted = tuple(dict.fromkeys([*body.topic_names, *named]))
-    return DeleteTopicsCall(wanted, body.timeout_ms, payer(call), again=call.attempt > 0)
+    return DeleteTopicsCall(wanted, body.timeout_ms, payer(call), again=call.attempt > 0, caller=caller_of(call))
 
 
 def _deleted(call: CarriedCall, reply: DeleteTopicsReply) -> t.DeleteTopicsResponse:
@@ -104,6 +104,7 @@ def _reassignment(call: CarriedCall) -> AlterReassignments:
         {TopicPartition(one.name, at.partition_index): at.replicas for one in body.topics for at in one.partitions},
         again=call.attempt > 0,
         principal=call.principal,
+        caller=caller_of(call),
     )
 
 

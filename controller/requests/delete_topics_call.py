@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from brokers.wire.errors import Error
 from controller.access.quota_buckets import Payer
+from state_machines.procedures.record import Caller
 
 
 class DeleteTopicsCall(Struct, frozen=True):
@@ -18,12 +19,14 @@ class DeleteTopicsCall(Struct, frozen=True):
 
     Marked topics are deleted, whether a caller waits or not. ``payer``: owner of the charged quota.
     ``again``: an earlier attempt of the call may have deleted a topic; then one that is unknown is a success.
+    ``caller``: of the call's record, None without one.
     """
 
     topics: Sequence[str | bytes]
     timeout_ms: int
     payer: Payer | None = None
     again: bool = False
+    caller: Caller | None = None
 
 
 class DeletedTopic(Struct, frozen=True):

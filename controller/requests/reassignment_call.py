@@ -6,18 +6,20 @@ from msgspec import Struct
 
 from state_machines.decisions.reassignment import NotReassigned
 from state_machines.model.types import Assignment, TopicPartition
+from state_machines.procedures.record import Caller
 
 
 class AlterReassignments(Struct, frozen=True):
     """AlterPartitionReassignments: the target of each partition; None cancels its reassignment.
 
     ``again``: an earlier attempt of the call may have cancelled it; then a missing reassignment is a success.
-    ``principal``: of the client, for the log.
+    ``principal``: of the client, for the log. ``caller``: of the call's record, None without one.
     """
 
     targets: dict[TopicPartition, tuple[int, ...] | None]
     again: bool = False
     principal: str = "an admin client"
+    caller: Caller | None = None
 
 
 class AlterReassignmentsReply(Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event, settled
-from controller.handlers import reassignment
+from controller.handlers import reassignment, reassignment_calls
 from controller.handlers.acl_change import acl_change
 from controller.handlers.alter_partition import alter_partition
 from controller.handlers.auto_balance import auto_balance
@@ -153,9 +153,9 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.ALLOCATE_PRODUCER_IDS: Handling(call(allocate_producer_ids)),
     EventKind.DELETE_TOPICS: Handling(call(delete_topics_call), KafkaState.TOPIC_DELETION),
     EventKind.ELECT_LEADERS: Handling(call(elect_leaders), KafkaState.MANUAL_LEADER_BALANCE),
-    EventKind.ALTER_REASSIGNMENTS: Handling(call(reassignment.alter_reassignments), _REASSIGNING),
+    EventKind.ALTER_REASSIGNMENTS: Handling(call(reassignment_calls.alter_reassignments), _REASSIGNING),
     EventKind.LIST_REASSIGNMENTS: Handling(
-        call(reassignment.list_reassignments), KafkaState.LIST_PARTITION_REASSIGNMENT
+        call(reassignment_calls.list_reassignments), KafkaState.LIST_PARTITION_REASSIGNMENT
     ),
     EventKind.CREATE_TOPICS: Handling(call(create_topics)),
     EventKind.CREATE_PARTITIONS: Handling(call(create_partitions)),

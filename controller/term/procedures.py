@@ -18,12 +18,14 @@ from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.engine.gate import TermEnded
 from controller.kinds import drain, elect, reassign, restart, throttle, throttle_order
+from controller.kinds.calls import CALLS
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.foreign_sizes import ForeignSizes
 from controller.kinds.throttle_holders import throttles_of
 from controller.procedures.broadcast import Responses
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kinds
+from controller.procedures.recorder import Ledger
 from controller.procedures.requests import Refused
 from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
@@ -37,7 +39,7 @@ from state_machines.procedures.states import State
 
 log = logging.getLogger("regent.procedures")
 
-KINDS: Final = (reassign.REASSIGN, drain.DRAIN, throttle.THROTTLE, elect.ELECT, restart.RESTART)
+KINDS: Final = (reassign.REASSIGN, drain.DRAIN, throttle.THROTTLE, elect.ELECT, restart.RESTART, *CALLS)
 LOAD_AGAIN_S: Final = 30.0
 """Pause after which the records are loaded again where their store failed."""
 WAKES: Final = {EventKind.FINISH_REASSIGNMENTS: reassign.NAME, EventKind.BROKER_CHANGE: reassign.NAME}
@@ -112,6 +114,7 @@ class TermProcedures:
             self._fail(failed)
             return
         self._engine = engine
+        c.recorder.ledger = Ledger(engine, records, c.until_read, self._fail, wall_ms)
         for pid, why in engine.unusable.items():
             log.error("pid=%d cannot go on: %s", pid, why)
 
@@ -168,13 +171,19 @@ class TermProcedures:
         if isinstance(failed, port.Fenced):
             raise Fenced(str(failed)) from failed
         self._stop(Refused(f"procedures stand still: {failed}"))
-        log.error("%s; the cluster is controlled without them, they are loaded again in %d s", failed, LOAD_AGAIN_S)
+        log.error(
+            "%s; the cluster is controlled without them, and clients' calls go unrecorded; "
+            "they are loaded again in %d s",
+            failed,
+            LOAD_AGAIN_S,
+        )
         if not self._loads_later:
             self._loads_later = True
             self._controller.spawn(self._load_later())
 
     def _stop(self, why: Refused) -> None:
         self.unavailable = str(why)
+        self._controller.recorder.ledger = None
         if self._engine is not None:
             self._engine.close(why)
             self._engine = None

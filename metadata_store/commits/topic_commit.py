@@ -8,7 +8,7 @@ client deletes and creates again right before the write has the same version. On
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -26,6 +26,7 @@ from metadata_store.fencing.fenced import (
     write_with_results,
 )
 from metadata_store.fencing.outcome import Fence, MultiOutcome
+from metadata_store.fencing.rider import Rider
 from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Op, OpResult, SetData, Stat, ZooKeeper
 from metadata_store.reads import read_topics
@@ -44,12 +45,19 @@ _OVERWRITTEN: Final = (
 
 
 async def commit_topics(
-    zk: ZooKeeper, changes: Sequence[TopicChange], fence: Fence, writes_max: int = WRITES_MAX
+    zk: ZooKeeper,
+    changes: Sequence[TopicChange],
+    fence: Fence,
+    writes_max: int = WRITES_MAX,
+    riders: Mapping[str, Rider] | None = None,
 ) -> TopicOutcome:
-    """Rewrites topic znodes; a write that was not sent because the connection was lost counts as a conflict."""
+    """Rewrites topic znodes; a write that was not sent because the connection was lost counts as a conflict.
+
+    ``riders``: by topic.
+    """
     total: TopicOutcome = MultiOutcome()
     found = await read_topics(zk, [change.topic for change in changes])
-    jobs = _jobs(zk, fence, _writes(changes, found, total), total, writes_max)
+    jobs = _jobs(zk, fence, _writes(changes, found, total), total, writes_max, riders)
     try:
         async for outcome in in_flight(jobs, IN_FLIGHT_MAX):
             total.add(outcome)
@@ -84,9 +92,14 @@ async def commit_topics_with(
 
 
 def _jobs(
-    zk: ZooKeeper, fence: Fence, writes: Iterable[Write[str, TopicChange]], total: TopicOutcome, writes_max: int
+    zk: ZooKeeper,
+    fence: Fence,
+    writes: Iterable[Write[str, TopicChange]],
+    total: TopicOutcome,
+    writes_max: int,
+    riders: Mapping[str, Rider] | None,
 ) -> Iterator[Job[TopicOutcome]]:
-    for batch in batches(writes, total.refused, zk.request_bytes_max, writes_max):
+    for batch in batches(writes, total.refused, zk.request_bytes_max, writes_max, riders):
         yield partial(_write, zk, fence, batch)
 
 

@@ -5,7 +5,7 @@ Kafka writes the configuration first and the topic after it; here no reader sees
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
 from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, batches, write
 from metadata_store.fencing.outcome import Fence, MultiOutcome
+from metadata_store.fencing.rider import Rider
 from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Create, Node, Op, SetData, ZooKeeper
 from metadata_store.reads import read_topics
@@ -50,16 +51,21 @@ async def read_contexts(zk: ZooKeeper, names: Sequence[str]) -> dict[str, TopicZ
 
 
 async def create_topics(
-    zk: ZooKeeper, topics: Iterable[tuple[NewTopic, int | None]], fence: Fence, writes_max: int = WRITES_MAX
+    zk: ZooKeeper,
+    topics: Iterable[tuple[NewTopic, int | None]],
+    fence: Fence,
+    writes_max: int = WRITES_MAX,
+    riders: Mapping[str, Rider] | None = None,
 ) -> CreationOutcome:
     """Creates topics, each with the version of the configuration that it replaces (None: there is none).
 
-    A write that was not sent because the connection was lost counts as a conflict; raises ``Fenced``.
+    ``riders``: by topic. A write that was not sent because the connection was lost counts as a conflict. Raises
+    ``Fenced``.
     """
     total: CreationOutcome = MultiOutcome()
     writes = [(topic.name, topic, _ops(topic, version)) for topic, version in topics]
     try:
-        async for outcome in in_flight(_jobs(zk, fence, writes, total, writes_max), IN_FLIGHT_MAX):
+        async for outcome in in_flight(_jobs(zk, fence, writes, total, writes_max, riders), IN_FLIGHT_MAX):
             total.add(outcome)
     except NotConnected:
         settled = {topic.name for topic in total.applied} | {name for name, _ in total.refused}
@@ -86,8 +92,9 @@ def _jobs(
     writes: Iterable[Write[str, NewTopic]],
     total: CreationOutcome,
     writes_max: int,
+    riders: Mapping[str, Rider] | None,
 ) -> Iterator[Job[CreationOutcome]]:
-    for batch in batches(writes, total.refused, zk.request_bytes_max, writes_max):
+    for batch in batches(writes, total.refused, zk.request_bytes_max, writes_max, riders):
         yield partial(_write, zk, fence, batch)
 
 

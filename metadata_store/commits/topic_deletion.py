@@ -15,6 +15,7 @@ from metadata_store import paths
 from metadata_store.errors import Code, MultiFailed
 from metadata_store.fencing.fenced import WRITES_MAX, Batch, Write, attempt, batches, submit
 from metadata_store.fencing.outcome import Fence, MultiOutcome
+from metadata_store.fencing.rider import Rider
 from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Create, Delete, Node, Op, ZooKeeper
 
@@ -23,6 +24,10 @@ ROUNDS_MAX: Final = 6
 
 DeletionOutcome = MultiOutcome[str, str]
 """By name: ``applied`` are gone, ``conflicts`` are other incarnations by now, ``refused`` are left with the reason."""
+
+
+MarkingOutcome = MultiOutcome[str, str]
+"""By name: ``applied`` got a marker now, ``refused`` could not get one; all others had one."""
 
 
 class TopicToDelete(NamedTuple):
@@ -176,10 +181,12 @@ def _last(name: str) -> _Unit:
     return _Unit(name, [paths.partitions(name), paths.topic(name), paths.topic_config(name), paths.deletion(name)])
 
 
-async def mark_topics(zk: ZooKeeper, names: Sequence[str], fence: Fence) -> list[tuple[str, Code]]:
-    """Creates markers, as DeleteTopics does; one that is there is fine. Returns those that could not be created."""
+async def mark_topics(zk: ZooKeeper, names: Sequence[str], fence: Fence, rider: Rider | None = None) -> MarkingOutcome:
+    """Creates markers, as DeleteTopics does; one that is there is fine. ``rider`` goes with the first of them."""
+    total: MarkingOutcome = MultiOutcome()
     left: Sequence[str] = names
     code = Code.OK
+    riders = dict.fromkeys(names, rider) if rider is not None else None
     for round_ in range(ROUNDS_MAX):
         found = await zk.read_many([paths.deletion(name) for name in left])
         writes = [
@@ -188,10 +195,15 @@ async def mark_topics(zk: ZooKeeper, names: Sequence[str], fence: Fence) -> list
             if node is Code.NO_NODE
         ]
         left = []
-        for batch in batches(writes, [], zk.request_bytes_max, max(1, WRITES_MAX >> 3 * round_)):
-            if (failed := await submit(zk, fence, batch.ops)) is not None:
+        for batch in batches(writes, [], zk.request_bytes_max, max(1, WRITES_MAX >> 3 * round_), riders):
+            if (failed := await submit(zk, fence, batch.ops, batch.riders)) is not None:
                 left, code = [*left, *batch.keys], failed.code
+                for waiting in batch.riders:
+                    waiting.aboard = False
+            else:
+                total.applied += batch.keys
         if not left:
-            return []
+            return total
         await zk.sync("/")
-    return [(name, code) for name in left]
+    total.refused += [(name, code) for name in left]
+    return total

@@ -6,13 +6,14 @@ share one, at about the price of one.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.outcome import FENCE_PATH_BYTES_MAX, Fence, Fenced, MultiOutcome
+from metadata_store.fencing.rider import Ride, Rider, settle
 from metadata_store.fencing.sizes import OP_OVERHEAD, write_bytes
 from metadata_store.port import WRITE_BYTES_MAX, Check, Op, OpResult, ZooKeeper
 
@@ -33,22 +34,28 @@ Write = tuple[K, C, Sequence[Op]]
 
 
 class Batch(Struct, Generic[C, K]):
-    """The writes of one multi. ``owners`` has the index of the change of each operation."""
+    """The writes of one multi. ``owners`` has the index of the change of each operation; ``riders`` have none."""
 
     keys: list[K]
     changes: list[C]
     ops: list[Op]
     owners: Sequence[int]
+    riders: list[Rider] = field(default_factory=list)
 
 
 def batches(
-    writes: Iterable[Write[K, C]], refused: list[tuple[K, Code]], bytes_max: int, writes_max: int = WRITES_MAX
+    writes: Iterable[Write[K, C]],
+    refused: list[tuple[K, Code]],
+    bytes_max: int,
+    writes_max: int = WRITES_MAX,
+    riders: Mapping[K, Rider] | None = None,
 ) -> Iterator[Batch[C, K]]:
     """Packs writes into multis of at most ``writes_max`` operations and ``bytes_max`` bytes.
 
     The operations of an entity stay together; one that is larger goes alone, and one that ZooKeeper would hang up on
-    goes into ``refused``.
+    goes into ``refused``. A rider goes with the first of its entities that leaves room for it.
     """
+    waiting = riders or {}
     owners: list[int] = []
     batch = Batch[C, K]([], [], [], owners)
     size = HEAD_BYTES
@@ -57,7 +64,9 @@ def batches(
         if cost + HEAD_BYTES > WRITE_BYTES_MAX:
             refused.append((key, Code.TOO_BIG))
             continue
-        if batch.ops and (len(batch.ops) + len(ops) > writes_max or size + cost > bytes_max):
+        rider = waiting.get(key)
+        room = rider.bytes if rider is not None and rider.waits else 0
+        if batch.ops and (len(batch.ops) + len(ops) > writes_max or size + cost + room > bytes_max):
             yield batch
             owners = []
             batch = Batch[C, K]([], [], [], owners)
@@ -67,6 +76,10 @@ def batches(
         batch.changes.append(change)
         batch.ops += ops
         size += cost
+        if rider is not None and rider.waits and size + room <= bytes_max:
+            rider.aboard = True
+            batch.riders.append(rider)
+            size += room
     if batch.ops:
         yield batch
 
@@ -77,17 +90,44 @@ def require_open(fence: Fence) -> None:
         raise NotConnected("the term may not write now (it ended, its lease ran out, or the connection is down)")
 
 
-async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op]) -> MultiFailed | None:
+async def submit(zk: ZooKeeper, fence: Fence, ops: Sequence[Op], riders: Sequence[Rider] = ()) -> MultiFailed | None:
     """Sends one fenced multi; returns None where it was applied, else its failure.
 
     ``index`` of the failure counts the check as operation 0. Raises :class:`Fenced`, ``OutcomeUnknown``,
     ``NotConnected``, and ``ZkError`` where the whole request was refused.
     """
-    found = await _submit(zk.apply, fence, ops)
+    found = await _submit(zk.apply, fence, ops, riders)
     return found if isinstance(found, MultiFailed) else None
 
 
-async def _submit(send: Callable[[Sequence[Op]], Awaitable[R]], fence: Fence, ops: Sequence[Op]) -> R | MultiFailed:
+async def _submit(
+    send: Callable[[Sequence[Op]], Awaitable[R]], fence: Fence, ops: Sequence[Op], riders: Sequence[Rider]
+) -> R | MultiFailed:
+    """Sends a multi with its riders; without them where ZooKeeper refuses any of them."""
+    if not riders:
+        return await _sent(send, fence, ops)
+    try:
+        found = await _sent(send, fence, [*ops, *(op for rider in riders for op in rider.ops)])
+    except OutcomeUnknown:
+        settle(riders, Ride.UNKNOWN)
+        raise
+    except MultiFailed:
+        raise
+    except ZkError as refused:
+        code = refused.code
+    else:
+        if not isinstance(found, MultiFailed):
+            settle(riders, Ride.APPLIED)
+            return found
+        if found.index <= len(ops):
+            return found
+        code = found.code
+    for rider in riders:
+        rider.fail(code)
+    return await _sent(send, fence, ops)
+
+
+async def _sent(send: Callable[[Sequence[Op]], Awaitable[R]], fence: Fence, ops: Sequence[Op]) -> R | MultiFailed:
     require_open(fence)
     try:
         return await send([Check(fence.path, fence.epoch_version), *ops])
@@ -119,7 +159,7 @@ async def _attempt(
     send: Callable[[Sequence[Op]], Awaitable[R]], fence: Fence, batch: Batch[C, K]
 ) -> tuple[MultiOutcome[C, K] | MultiFailed, R | None]:
     try:
-        found = await _submit(send, fence, batch.ops)
+        found = await _submit(send, fence, batch.ops, batch.riders)
     except OutcomeUnknown:
         return MultiOutcome(unknown=batch.keys), None
     except MultiFailed:

@@ -26,6 +26,7 @@ from metadata_store.codecs.notifications import decode_partitions
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import WRITES_MAX, batches, require_open, submit
 from metadata_store.fencing.outcome import Fence
+from metadata_store.fencing.rider import Ride, Rider
 from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
 from metadata_store.reads import unreadable
 from state_machines.model.types import TopicPartition
@@ -143,7 +144,7 @@ def _features_op(found: Found[Features] | None, version: int, enabled: bool) -> 
     return SetData(paths.FEATURE, encode_features(wanted), found.stat.version)
 
 
-async def delete_features(zk: ZooKeeper, names: Collection[str], fence: Fence) -> None:
+async def delete_features(zk: ZooKeeper, names: Collection[str], fence: Fence, riders: Sequence[Rider] = ()) -> None:
     """Deletes finalised features from ``/feature``, by compare and set; raises :class:`Contended`."""
     async for _ in _rounds(zk):
         found = await read_features(zk)
@@ -154,7 +155,8 @@ async def delete_features(zk: ZooKeeper, names: Collection[str], fence: Fence) -
         if len(kept) == len(now.features):
             return
         wanted = Features(now.version, now.enabled, kept, now.unknown)
-        if await submit(zk, fence, [SetData(paths.FEATURE, encode_features(wanted), found.stat.version)]) is None:
+        op = SetData(paths.FEATURE, encode_features(wanted), found.stat.version)
+        if await submit(zk, fence, [op], [rider for rider in riders if rider.ride is Ride.WAITING]) is None:
             return
     raise Contended(f"{paths.FEATURE} was changed by others {CAS_ROUNDS_MAX} times in a row")
 

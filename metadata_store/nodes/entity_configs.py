@@ -6,7 +6,7 @@ notified of every configuration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from urllib.parse import quote
 
@@ -19,6 +19,7 @@ from metadata_store.codecs.notifications import encode_config_change
 from metadata_store.errors import Code, NotConnected
 from metadata_store.fencing.fenced import Batch, Write, batches, write
 from metadata_store.fencing.outcome import Fence, MultiOutcome
+from metadata_store.fencing.rider import Rider
 from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Create, Node, Op, SetData, ZooKeeper
 from metadata_store.reads import unreadable
@@ -62,15 +63,21 @@ def _entity(path: str, node: Node | Code) -> EntityConfig | Malformed:
     return unreadable(path, node) or EntityConfig(Config({}), None)
 
 
-async def commit_entities(zk: ZooKeeper, kind: str, changes: Iterable[ConfigChange], fence: Fence) -> ConfigOutcome:
+async def commit_entities(
+    zk: ZooKeeper,
+    kind: str,
+    changes: Iterable[ConfigChange],
+    fence: Fence,
+    riders: Mapping[str, Rider] | None = None,
+) -> ConfigOutcome:
     """Writes configurations; a write that was not sent because the connection was lost counts as a conflict.
 
-    Raises ``Fenced``.
+    ``riders``: by entity. Raises ``Fenced``.
     """
     total: ConfigOutcome = MultiOutcome()
     writes = [(change.name, change, _ops(kind, change)) for change in changes]
     try:
-        async for outcome in in_flight(_jobs(zk, fence, writes, total), IN_FLIGHT_MAX):
+        async for outcome in in_flight(_jobs(zk, fence, writes, total, riders), IN_FLIGHT_MAX):
             total.add(outcome)
     except NotConnected:
         settled = {change.name for change in total.applied} | {name for name, _ in total.refused}
@@ -87,9 +94,13 @@ def _ops(kind: str, change: ConfigChange) -> tuple[Op, ...]:
 
 
 def _jobs(
-    zk: ZooKeeper, fence: Fence, writes: Iterable[Write[str, ConfigChange]], total: ConfigOutcome
+    zk: ZooKeeper,
+    fence: Fence,
+    writes: Iterable[Write[str, ConfigChange]],
+    total: ConfigOutcome,
+    riders: Mapping[str, Rider] | None,
 ) -> Iterator[Job[ConfigOutcome]]:
-    for batch in batches(writes, total.refused, zk.request_bytes_max):
+    for batch in batches(writes, total.refused, zk.request_bytes_max, riders=riders):
         yield partial(_write, zk, fence, batch)
 
 

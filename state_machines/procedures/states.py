@@ -41,7 +41,10 @@ VALID_PREVIOUS: Final[Mapping[State, frozenset[State]]] = {
     State.WAITING: _GOING_ON,
     State.WAITING_TIMEOUT: _GOING_ON,
     State.FAILED: _GOING_ON | {State.FAILED},
-    State.SUCCESS: _GOING_ON,
+    State.SUCCESS: _GOING_ON | {State.SUCCESS},
     State.ROLLEDBACK: _GOING_ON | {State.FAILED},
 }
-"""Stored states that may come before a stored state. A failed procedure stays FAILED while its steps are undone."""
+"""Stored states that may come before a stored state.
+
+A failed procedure stays FAILED while its steps are undone. The result of a recorded call may be corrected.
+"""

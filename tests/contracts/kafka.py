@@ -5,10 +5,17 @@ from __future__ import annotations
 from tests.contracts.kafka_commits import CommitContract, CreationContract
 from tests.contracts.kafka_deletion import TopicDeletionContract
 from tests.contracts.kafka_nodes import ClusterNodeContract, LoadContract
+from tests.contracts.kafka_riders import RiderContract
 from tests.contracts.kafka_topics import TopicCommitContract
 
 
 class KafkaStoreContract(
-    CommitContract, CreationContract, TopicCommitContract, TopicDeletionContract, LoadContract, ClusterNodeContract
+    CommitContract,
+    CreationContract,
+    TopicCommitContract,
+    TopicDeletionContract,
+    RiderContract,
+    LoadContract,
+    ClusterNodeContract,
 ):
     """Everything."""

@@ -46,11 +46,14 @@ class CallActions(Acting):
     async def _create_by_call(self, name: str, partitions: int, factor: int) -> None:
         self.w.invariants.history.to_be_created.add(name)
         topic = CreatableTopic(name, partitions, factor, (), ())
-        reply = await self._carry(Api.CREATE_TOPICS, CreateTopicsRequest((topic,), TIMEOUT_MS))
+        history, calls = self.w.invariants.history, self.w.invariants.plans.calls
+        call_id = self.w.chance.randbytes(16)
+        calls.made(call_id.hex(), lambda: name in history.topics)
+        reply = await self._carry(Api.CREATE_TOPICS, CreateTopicsRequest((topic,), TIMEOUT_MS), call_id)
         if reply is None or reply.topics[0].error_code:
             return
         self.w.happened(faults.CALL_CREATED)
-        history = self.w.invariants.history
+        calls.succeeded(call_id.hex())
         made = [t for t in history.incarnations.values() if t.name == name and len(t.partitions) >= partitions]
         if reply.topics[0].topic_id.strip(b"\0"):
             made = [topic for topic in made if topic.topic_id == reply.topics[0].topic_id]
@@ -67,10 +70,13 @@ class CallActions(Acting):
             return
         count = len(found.partitions) + added
         request = CreatePartitionsRequest((GrownTopic(name, count, None),), TIMEOUT_MS, False)
-        reply = await self._carry(Api.CREATE_PARTITIONS, request)
+        calls, call_id = self.w.invariants.plans.calls, self.w.chance.randbytes(16)
+        calls.made(call_id.hex(), lambda: len(history.topics[name].partitions) >= count)
+        reply = await self._carry(Api.CREATE_PARTITIONS, request, call_id)
         if reply is None or reply.results[0].error_code:
             return
         self.w.happened(faults.CALL_GREW)
+        calls.succeeded(call_id.hex())
         grown = any(t.name == name and len(t.partitions) >= count for t in history.incarnations.values())
         self._so(grown and bool(history.ever((name, count - 1), 0)), f"{name} has {count} partitions")
 
@@ -83,7 +89,9 @@ class CallActions(Acting):
         requested = history.topics.get(name)
         history.to_be_deleted.add(name)
         live = set(history.registered)
-        reply = await self._carry(Api.DELETE_TOPICS, DeleteTopicsRequest(TIMEOUT_MS, (name,)))
+        call_id = self.w.chance.randbytes(16)
+        self.w.invariants.plans.calls.made(call_id.hex(), lambda: name in history.markers or name not in history.topics)
+        reply = await self._carry(Api.DELETE_TOPICS, DeleteTopicsRequest(TIMEOUT_MS, (name,)), call_id)
         if reply is None or reply.responses[0].error_code:
             return
         self.w.happened(faults.CALL_DELETED)
@@ -121,9 +129,9 @@ class CallActions(Acting):
         if not holds:
             self.w.invariants.claimed(what)
 
-    async def _carry(self, api: Api, body: Struct) -> Any:
+    async def _carry(self, api: Api, body: Struct, call_id: bytes) -> Any:
         """Returns the reply, or None where no daemon replies in time."""
-        call_id, attempt = self.w.chance.randbytes(16), 0
+        attempt = 0
         until_s = self.w.loop.now_s + AGAIN_S_MAX
         while self.w.loop.now_s < until_s:
             if (term := self.w.serving_term()) is not None:

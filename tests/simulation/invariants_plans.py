@@ -22,6 +22,7 @@ from state_machines.admin_rules.throttles import FOLLOWER_RATE, FOLLOWER_REPLICA
 from state_machines.decisions.plan_progress import ENDED, ReassignPlan, Status
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+from tests.simulation.invariants_calls import KINDS, CallInvariants
 from tests.simulation.invariants_drains import DrainInvariants
 from tests.simulation.unfinished import can_end
 
@@ -40,6 +41,7 @@ class PlanInvariants:
         self.w = world
         self.records: dict[int, Record] = {}
         self.drains = DrainInvariants(world, fail)
+        self.calls = CallInvariants(world, fail)
         self._fail = fail
         self._nonces: dict[str, int] = {}
 
@@ -53,6 +55,9 @@ class PlanInvariants:
         record = codec.unsealed(int(path.removeprefix(PREFIX)), data or b"")
         if not record.parent:
             self.answered(record.caller.nonce, record.pid)
+        if record.kind in KINDS:
+            self.calls.written(record)
+            return
         before, self.records[record.pid] = self.records.get(record.pid), record
         if record.kind == drain.NAME:
             if record.state.is_final and not record.bypassed:

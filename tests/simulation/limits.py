@@ -84,7 +84,7 @@ def limited(limits: Limits | None) -> Iterator[None]:
         if limits is not None:
             for target, value in _targets(limits).items():
                 stack.enter_context(mock.patch(target, value))
-            stack.enter_context(mock.patch.object(fenced.batches, "__defaults__", (limits.writes,)))
+            stack.enter_context(mock.patch.object(fenced.batches, "__defaults__", (limits.writes, None)))
         yield
 
 
