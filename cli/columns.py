@@ -124,6 +124,17 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("WHY", "why"),
         Column("RECORDS-BEHIND", "recordsBehind", wide=True),
     ),
+    "Reassignment": (
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition"),
+        Column("ADDING", "adding"),
+        Column("REMOVING", "removing"),
+        Column("TARGET", "target"),
+        Column("PID", "pid"),
+        Column("BY", "by"),
+        Column("SINCE", "since"),
+        Column("ORIGIN", "origin", wide=True),
+    ),
     "BrokerLoad": (
         Column("BROKER", "broker"),
         Column("REPLICAS", "replicas"),

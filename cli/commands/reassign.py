@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.commands import reassign_plan
+from cli.commands import reassign_adopt, reassign_plan
 from cli.commands.procedures import MEASURED_S_MAX, Pid, WaitS, Yes, awaited, report
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
@@ -50,6 +50,7 @@ def register(app: typer.Typer) -> None:
             'regent reassign apply plan.json --yes --wait --reason "rack 3 is full"',
         ),
     )(apply)
+    reassign_adopt.register(named)
     command(named, examples=("regent reassign show 12", "regent reassign show 12 -o json"))(show)
     command(named, examples=("regent reassign pause 12",))(pause)
     command(
@@ -88,7 +89,7 @@ def apply(
         **_given(rateBytesPerS=throttle),
     }
     try:
-        found = session.client().post("/v1/reassignments", request)["items"][0]
+        found = session.client(MEASURED_S_MAX).post("/v1/reassignments", request)["items"][0]
     except Failure as failure:
         again = f"{failure.remedy}; to repeat it, add --nonce {request['nonce']}"
         raise Failure(failure.code, failure.message, again) from failure

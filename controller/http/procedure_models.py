@@ -86,6 +86,7 @@ class ReassignRequest(Item):
     broker_bytes_max: Rate = Field(0, description="bytes of the replicas that one broker receives at a time, 0 without")
     rate_bytes_per_s: Rate = Field(0, description="throttle of each broker and direction, 0 without")
     paused: bool = False
+    adopts: bool = Field(False, description="moves that another client has begun to these targets are the plan's own")
     nonce: Words = ""
     reason: Words = ""
     dry_run: bool = False
@@ -101,6 +102,20 @@ class ReassignCommand(Item):
     broker_bytes_max: Rate | None = None
     rate_bytes_per_s: Rate | None = None
     stop: bool = False
+
+
+class Reassignment(Item):
+    """A reassignment under way. ``pid`` is the plan that began or adopted it; absent: another client did."""
+
+    topic: str
+    partition: int
+    origin: tuple[int, ...]
+    target: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+    pid: int | None = None
+    by: str = Field(description="who began it, as far as known")
+    since: datetime | None = Field(None, description="when the plan was submitted")
 
 
 class CordonRequest(Item):

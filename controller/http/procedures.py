@@ -16,6 +16,7 @@ from controller.http.procedure_models import (
     Move,
     Procedure,
     ReassignCommand,
+    Reassignment,
     ReassignRequest,
 )
 
@@ -39,6 +40,9 @@ class Procedures(Protocol):
 
     def locks(self) -> list[Lock]:
         """Lists locks."""
+
+    def reassignments(self) -> list[Reassignment]:
+        """Lists reassignments under way."""
 
     async def apply(self, request: ReassignRequest, principal: str) -> Procedure:
         """Starts a reassign plan."""
@@ -108,6 +112,10 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
     @app.get("/v1/locks", response_model=Document[Lock])
     async def locks() -> Response:
         return document("Lock", procedures.locks())
+
+    @app.get("/v1/reassignments", response_model=Document[Reassignment])
+    async def reassignments() -> Response:
+        return document("Reassignment", procedures.reassignments())
 
     @app.post("/v1/reassignments", response_model=Document[Procedure])
     async def apply(plan: ReassignRequest, request: Request) -> Response:

@@ -15,6 +15,7 @@ from controller.procedures.engine import DATA_BYTES_MAX
 from controller.term.term import Term
 from state_machines.decisions.plan_faults import faults
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
+from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
 
 Sizes = dict[tuple[str, int], int]
@@ -37,6 +38,7 @@ async def requested_plan(term: Term, request: ReassignRequest) -> ReassignPlan:
         rate_bytes_per_s=request.rate_bytes_per_s,
         bytes_max=request.bytes_max,
         broker_bytes_max=request.broker_bytes_max,
+        adopts=request.adopts,
     )
 
 
@@ -46,9 +48,15 @@ def _planned(term: Term, moves: Iterable[Move], sizes: Sizes) -> Iterable[Planne
         name, origin = TopicPartition(move.topic, move.partition), move.origin
         if origin is None:
             row = term.cluster.find(*name)
-            origin = term.cluster.rows[row].assignment.replicas if row is not None else ()
+            origin = _origin(term.cluster, row) if row is not None else ()
         added = len(set(move.target).difference(origin))
         yield PlannedMove(*name, origin, move.target, move.size_bytes or sizes.get(name, 0) * added)
+
+
+def _origin(cluster: Cluster, row: int) -> tuple[int, ...]:
+    """Returns the present replicas, of a partition that is being reassigned those before."""
+    written = cluster.reassigning.get(row)
+    return cluster.rows[row].assignment.replicas if written is None else written.kept.origin
 
 
 async def leader_sizes(term: Term, partitions: Iterable[TopicPartition]) -> Sizes:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from controller.http.procedure_models import Move, Procedure, ServerResult
+from controller.http.procedure_models import Move, Procedure, Reassignment, ServerResult
 from controller.kinds import drain, elect, reassign, restart, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.throttle_order import ThrottleOrder, order_of
 from controller.procedures.kinds import Kind
-from controller.process.wording import counted, in_bytes, in_time
+from controller.process.wording import counted, in_bytes, in_time, named
 from state_machines.decisions import mass_election
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.mass_election import MassElection
 from state_machines.decisions.plan_pace import MovePace, PlanPace
-from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
-from state_machines.model.types import TopicPartition
+from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Assignment, TopicPartition
 from state_machines.planning.expected_time import expected
 from state_machines.procedures.kernel import is_stuck
 from state_machines.procedures.record import Record
@@ -80,6 +81,31 @@ def _move_item(move: PlannedMove, pace: MovePace | None) -> Move:
         why=move.why if pace is None else pace.why,
         **known,
         **late,
+    )
+
+
+def reassignment_items(cluster: Cluster, records: Iterable[Record]) -> list[Reassignment]:
+    """Describes the reassignments under way, with the plans that they belong to."""
+    owners: dict[tuple[str, int], Record] = {}
+    for record in records:
+        if record.kind == reassign.NAME and not record.state.is_final:
+            begun = [move for move in reassign.plan_of(record).moves if move.status is Status.BEGUN]
+            owners |= {(move.topic, move.partition): record for move in begun}
+    moving = {cluster.name(row): written.kept for row, written in cluster.reassigning.items() if written.kept.moving}
+    return [_reassignment(name, moving[name], owners.get(name)) for name in sorted(moving)]
+
+
+def _reassignment(name: TopicPartition, written: Assignment, owner: Record | None) -> Reassignment:
+    return Reassignment(
+        topic=name.topic,
+        partition=name.partition,
+        origin=written.origin,
+        target=written.target,
+        adding=written.adding,
+        removing=written.removing,
+        pid=owner.pid if owner is not None else None,
+        by=f"plan of {owner.caller.principal}" if owner is not None else "another client",
+        since=_time(owner.submitted_ms) if owner is not None else None,
     )
 
 
@@ -167,12 +193,21 @@ def _detail(record: Record) -> str:
     except msgspec.DecodeError:
         return ""
     marks = [name for name, holds in (("paused", plan.paused or plan.held), ("taken back", plan.reverting)) if holds]
+    if record.bypassed and plan.throttles:
+        marks.append(_throttles_left(plan))
     return "; ".join((reassign.sentence(plan), *marks))
 
 
 def _of_election(found: MassElection) -> str:
     upto = f", up to {TopicPartition(*found.after)}" if found.after is not None else ""
     return f"{found.kind.name.lower()}{upto}: {mass_election.sentence(found)}"
+
+
+def _throttles_left(plan: ReassignPlan) -> str:
+    """Names what a plan leaves that ended without lifting its throttles, and how to remove it."""
+    places = [f"{one.setting} of {one.entity}" for one in plan.throttles]
+    count = counted(len(places), "throttle setting")
+    return f"{count} may still stand: remove with kafka-configs --alter --delete-config {named(places)}"
 
 
 def _of_drain(found: Drain) -> str:

@@ -10,7 +10,7 @@ import msgspec
 
 from controller.daemon.daemon import Daemon
 from controller.http.ports import NotActive, NotFound, Refused
-from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, ReassignRequest
+from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, Reassignment, ReassignRequest
 from controller.kinds import elect, reassign, throttle, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.operator.plan_meter import PlanMeter
@@ -19,6 +19,7 @@ from controller.operator.procedure_items import (
     move_items,
     planned_item,
     procedure_item,
+    reassignment_items,
     unreadable_item,
     with_pace,
 )
@@ -109,6 +110,11 @@ class ProcedureView:
             return move_items(reassign.plan_of(record))
         found = await self._meter.measured(term, record)
         return move_items(found.plan, found.moves)
+
+    def reassignments(self) -> list[Reassignment]:
+        """Lists the reassignments under way, of plans and of other clients."""
+        term = self._active()
+        return reassignment_items(term.cluster, self._engine(term).records.values())
 
     async def _with_pace(self, item: Procedure) -> Procedure:
         """Adds the progress of a plan that runs, its own or that of its child, or why it is not measured."""

@@ -27,8 +27,12 @@ def faults(
             yield f"{name} is named twice"
         elif row is None:
             yield f"{name} does not exist"
-        elif row in cluster.reassigning:
-            yield f"{name} is being reassigned: wait for its end, or cancel it"
+        elif (written := cluster.reassigning.get(row)) is not None:
+            if not plan.adopts or written.target != move.target:
+                target = f"is being reassigned to {list(written.target)}"
+                yield f"{name} {target}: wait for its end, cancel it, or adopt it as it is: regent reassign adopt"
+            elif written.kept.origin != move.origin:
+                yield f"{name} moves away from {list(written.kept.origin)}, the plan expects {list(move.origin)}"
         elif cluster.rows[row].assignment.replicas != move.origin:
             present = list(cluster.rows[row].assignment.replicas)
             yield f"{name} has replicas {present}, the plan expects {list(move.origin)}"

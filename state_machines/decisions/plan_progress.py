@@ -90,7 +90,7 @@ class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     ``bytes_max`` and ``broker_bytes_max``: the same in bytes, 0 without. Reassignments of other clients count.
     ``rate_bytes_per_s``: the throttle of each broker and direction, 0 without; ``rate_in_force``: the one that was
     written; ``throttles``: what stood there before. ``held``: paused and without a throttle, because the role was given
-    back.
+    back. ``adopts``: moves that another client has begun are the plan's own from now on.
     """
 
     moves: tuple[PlannedMove, ...]
@@ -104,6 +104,7 @@ class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     held: bool = False
     bytes_max: int = 0
     broker_bytes_max: int = 0
+    adopts: bool = False
 
 
 class Progress(NamedTuple):
@@ -202,6 +203,8 @@ class _Window:
             return replace(move, status=Status.DONE, why="")
         if move.status is Status.BEGUN:
             return self._begun(move, written)
+        if written is not None and self._plan.adopts and not self._plan.reverting and written.target == move.target:
+            return replace(move, status=Status.BEGUN, why="")
         if written is not None and not self._is_taken_back(written, move):
             return replace(move, status=Status.SUPERSEDED, why=ELSEWHERE)
         if written is None and replicas != move.origin:

@@ -52,6 +52,7 @@ from controller.http.procedure_models import (
     Move,
     Procedure,
     ReassignCommand,
+    Reassignment,
     ReassignRequest,
     ServerResult,
 )
@@ -125,6 +126,14 @@ class ProceduresDouble:
     async def moves(self, pid: int) -> list[Move]:
         self._item("moves", pid)
         return [Move(topic="orders", partition=n, origin=(1, 2), target=(3,)) for n in range(2)]
+
+    def reassignments(self) -> list[Reassignment]:
+        self.seen.append(("reassignments",))
+        whole = {"origin": (1, 2), "target": (3, 2), "adding": (3,), "removing": (1,)}
+        return [
+            Reassignment(topic="orders", partition=0, pid=12, by="plan of uid 0", **whole),
+            Reassignment(topic="orders", partition=1, by="another client", **whole),
+        ]
 
     def locks(self) -> list[Lock]:
         waits = Lock(pid=13, resource="server reassignments", exclusive=True, waiting=True, held_by=[12])

@@ -146,6 +146,20 @@ def test_each_command_is_one_request(
     assert view.seen == [request_]
 
 
+def test_reassignments_are_listed_and_those_of_other_clients_become_a_plan(view: ProceduresDouble) -> None:
+    assert [(one["partition"], one.get("pid"), one["by"]) for one in items("reassign", "list")] == [
+        (0, 12, "plan of uid 0"),
+        (1, None, "another client"),
+    ]
+    view.seen.clear()
+    regent("reassign", "adopt", "--topic", "orders", "--throttle", 7, "--reason", "too fast", "--yes")
+    _, (name, request, _) = view.seen
+    assert (name, request.adopts, request.rate_bytes_per_s, request.reason) == ("apply", True, 7, "too fast")
+    assert [(move.partition, move.origin, move.target) for move in request.moves] == [(1, (1, 2), (3, 2))]
+    refused = unwrapped(regent("reassign", "adopt", "--topic", "gone", "--yes", code=Exit.REFUSED).stderr)
+    assert "no reassignment of another client is under way" in refused
+
+
 def test_a_change_of_nothing_is_refused(view: ProceduresDouble) -> None:
     assert "give a cap or --throttle" in unwrapped(regent("reassign", "set", 12, code=Exit.USAGE).stderr)
     assert not view.seen

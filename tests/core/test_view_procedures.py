@@ -15,11 +15,12 @@ from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
 from controller.operator.procedures import ProcedureView
 from controller.role import own_znodes as own
+from metadata_store import paths
 from state_machines.model.min_isr import MinIsr
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
 from state_machines.model.types import Broker, TopicPartition
 from tests.core.controller_world import Seat, World, in_world
-from tests.core.reassignment_kit import caught_up, propagated, written
+from tests.core.reassignment_kit import alter, caught_up, propagated, written
 
 
 def view_of(w: World, seat: Seat | None = None) -> ProcedureView:
@@ -127,7 +128,7 @@ async def test_a_repeated_call_finds_its_plan_although_the_cluster_has_changed_s
     begun = await view.apply(request(nonce="n"), "uid 0")
     await w.settle()
     assert (await view.apply(request(nonce="n"), "uid 0")).pid == begun.pid
-    with pytest.raises(Refused, match="t-0 is being reassigned: wait for its end, or cancel it"):
+    with pytest.raises(Refused, match=r"t-0 is being reassigned to \[3\]: wait for its end, cancel it, or adopt it"):
         await view.apply(request(nonce="other"), "uid 0")
 
 
@@ -237,6 +238,54 @@ async def test_a_standby_shows_what_is_stored_and_says_so(w: World) -> None:
     found = await standby.one(begun.pid, 0)
     assert found.progress == "not measured: this daemon is not active, and shows what is stored"
     assert [(move.status, move.copied_bytes) for move in await standby.moves(begun.pid)] == [("begun", None)] * 2
+
+
+# -- reassignments of other clients
+
+
+@in_world(1, 2, 3)
+async def test_a_reassignment_of_another_client_is_listed_adopted_throttled_and_taken_back(w: World) -> None:
+    view = await running(w)
+    assert await alter(w, {("t", 0): (3, 2)}) == {}
+    [found] = view.reassignments()
+    assert (found.by, found.pid, found.origin, found.target, found.adding, found.removing) == (
+        "another client", None, (2, 1), (3, 2), (3,), (1,),
+    )  # fmt: skip
+    move = Move(topic="t", partition=0, target=(3, 2))
+    with pytest.raises(Refused, match=r"t-0 is being reassigned to \[3, 2\]: .* adopt it"):
+        await view.apply(ReassignRequest(moves=[move]), "uid 0")
+    for other, why in (
+        (Move(topic="t", partition=0, target=(3,)), r"t-0 is being reassigned to \[3, 2\]"),
+        (move.model_copy(update={"origin": (1, 2)}), r"t-0 moves away from \[2, 1\], the plan expects \[1, 2\]"),
+    ):
+        with pytest.raises(Refused, match=why):
+            await view.apply(ReassignRequest(moves=[other], adopts=True), "uid 0")
+    begun = await view.apply(ReassignRequest(moves=[move], adopts=True, rate_bytes_per_s=7), "uid 0")
+    await w.settle()
+    [found] = view.reassignments()
+    assert (found.by, found.pid) == ("plan of uid 0", begun.pid)
+    rate = b'"follower.replication.throttled.rate":"7"'
+    assert rate in (w.node(paths.config("brokers", "3")).data or b"")  # type: ignore[union-attr]
+    await view.abort(begun.pid)
+    for _ in range(4):
+        await caught_up(w)
+        await w.settle()
+    ended = await view.one(begun.pid, 0)
+    assert (ended.state, written(w, "t").replicas, view.reassignments()) == ("rolledback", (2, 1), [])
+    assert rate not in (w.node(paths.config("brokers", "3")).data or b"")  # type: ignore[union-attr]
+
+
+@in_world(1, 2, 3)
+async def test_a_bypassed_plan_names_the_throttles_that_it_leaves_and_their_removal(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(rate_bytes_per_s=7), "uid 0")
+    await w.settle()
+    await view.bypass(begun.pid)
+    await w.settle()
+    found = await view.one(begun.pid, 0)
+    assert found.bypassed
+    assert "throttle settings may still stand: remove with kafka-configs --alter --delete-config" in found.detail
+    assert "leader.replication.throttled.rate of broker 1" in found.detail
 
 
 # -- sizes, time and min.insync.replicas when a plan is applied
