@@ -11,6 +11,10 @@ import msgspec
 
 from controller.kinds.reassign import NAME, PlanCommand, encode_plan, plan_of
 from controller.procedures.requests import Refused
+from metadata_store import paths
+from metadata_store.codecs.config import Config, decode_config, encode_config
+from metadata_store.errors import NotConnected, OutcomeUnknown, ZkError
+from state_machines.admin_rules.throttles import BROKERS, LEADER_RATE
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
 from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
 AGAIN_S_MAX: Final = 20.0
 PAUSE_S: Final = 0.1
+THROTTLE_ROUNDS_MAX: Final = 20
 COMMANDS: Final = {
     "stop": PlanCommand(stop=True),
     "pause": PlanCommand(paused=True),
@@ -75,6 +80,25 @@ class PlanActions(Acting):
         """Changes a plan that runs."""
         data = msgspec.json.encode(COMMANDS[command])
         self.w.operate(self._requested(nonce, lambda engine, pid: engine.command(pid, data)))
+
+    def do_throttle(self, broker: int, rate_bytes_per_s: int) -> None:
+        """Sets a rate of a broker as kafka-configs does: what it read, with the one setting changed."""
+        self.w.operate(self._throttle(paths.config(BROKERS, str(broker)), str(rate_bytes_per_s)))
+
+    async def _throttle(self, path: str, value: str) -> None:
+        zk = self.w.operator
+        for _ in range(THROTTLE_ROUNDS_MAX):
+            with suppress(ZkError, NotConnected, OutcomeUnknown):
+                node = await zk.get(path)
+                config = decode_config(path, node.data) if node is not None else Config({})
+                assert isinstance(config, Config), config
+                data = encode_config({**config.entries, LEADER_RATE: value}, config.unknown)
+                await (zk.create(path, data) if node is None else zk.set(path, data, node.stat.version))
+                self.w.happened(faults.PLAN_THROTTLE_FOREIGN)
+                return
+            with suppress(ZkError, NotConnected, OutcomeUnknown):
+                await zk.create(path.rpartition("/")[0], b"")
+            await asyncio.sleep(PAUSE_S)
 
     def stop_plans(self) -> None:
         """Stops all plans of the serving daemon, so that nothing waits for brokers that stay down."""

@@ -14,7 +14,7 @@ from tests.simulation.generate_calm import with_calm
 from tests.simulation.generate_drains import drains
 from tests.simulation.generate_foreign import foreign, ibp_of
 from tests.simulation.generate_interference import interference
-from tests.simulation.generate_plans import plans
+from tests.simulation.generate_plans import plans, throttles
 from tests.simulation.generate_zookeeper import odd_daemons, troubles
 from tests.simulation.plan import Action, Plan, Word
 
@@ -149,7 +149,8 @@ class Generator:
         if r.random() < PURGED:
             self._purge(r.uniform(BEGIN_S, max(BEGIN_S, self.at_s)))
         self.actions += calls(self.seed, self.topics, len(self.brokers), BEGIN_S, self.at_s)
-        self.actions += plans(self.seed, self.topics, self.brokers, BEGIN_S, self.at_s)
+        planned = plans(self.seed, self.topics, self.brokers, BEGIN_S, self.at_s)
+        self.actions += planned + throttles(self.seed, self.brokers, planned)
         self.actions += drains(self.seed, self.brokers, BEGIN_S, self.at_s)
         self.actions += troubles(self.seed, self.daemons, self.servers, len(self.brokers), BEGIN_S, self.at_s)
         self.actions += foreign(self.seed, self.topics, self.brokers, self.daemons, BEGIN_S, self.at_s)

@@ -11,6 +11,8 @@ from tests.simulation.plan import Action, Word
 SHARE: Final = 0.35
 """Share of seeds in which there are plans."""
 PLANS: Final = (1, 4)
+FOREIGN_RATE: Final = 100
+"""First of the rates that other clients set."""
 
 
 def plans(seed: int, topics: Sequence[str], brokers: Sequence[int], begin_s: float, end_s: float) -> list[Action]:
@@ -40,6 +42,18 @@ def plans(seed: int, topics: Sequence[str], brokers: Sequence[int], begin_s: flo
                 )
             )
             actions.append(Action(round(at_s, 3), verb, (f"n{number}", *words)))
+    return actions
+
+
+def throttles(seed: int, brokers: Sequence[int], planned: Sequence[Action]) -> list[Action]:
+    """Draws rates that other clients set on brokers around plans with a throttle; no plan has such a rate."""
+    r = Random(f"{seed} throttles")
+    around = [action.at_s for action in planned if action.verb == "plan" and action.words[2]]
+    actions: list[Action] = []
+    for at_s in around:
+        for _ in range(r.choice((0, 1, 3))):
+            moment_s = max(0.0, at_s + r.uniform(-2.0, 6.0))
+            actions.append(Action(round(moment_s, 3), "throttle", (r.choice(brokers), FOREIGN_RATE + len(actions))))
     return actions
 
 

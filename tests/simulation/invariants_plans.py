@@ -3,7 +3,7 @@
 | I8 | one nonce has one procedure, whatever happens to daemons |
 | I9 | a move that has ended begins no more, unless the plan is taken back; a plan ends with all its moves |
 | I12 | one plan has the lock of reassignments, and moves partitions |
-| I13 | no throttle is left where no plan runs |
+| I13 | where no plan has throttles, none of their settings is left, and each rate that another client set last stands |
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from controller.kinds.reassign import NAME, plan_of
 from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.records import codec
-from state_machines.admin_rules.throttles import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
+from state_machines.admin_rules.throttles import BROKERS, FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from state_machines.decisions.plan_progress import ENDED, ReassignPlan, Status
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 PREFIX: Final = own.PROCEDURES + "/"
+RATES: Final = f"{paths.CONFIG}/{BROKERS}/"
 THROTTLED: Final = (f"{paths.CONFIG}/brokers/", f"{paths.CONFIG}/topics/")
 SETTINGS: Final = frozenset({LEADER_RATE, FOLLOWER_RATE, LEADER_REPLICAS, FOLLOWER_REPLICAS})
 
@@ -44,11 +45,17 @@ class PlanInvariants:
         self.calls = CallInvariants(world, fail)
         self._fail = fail
         self._nonces: dict[str, int] = {}
+        self._foreign: dict[str, str] = {}
+        """The rate that another client set last, by path of a broker's configuration."""
 
     def answered(self, nonce: str, pid: int) -> None:
         """Checks I8: the response names the one procedure of the nonce."""
         if self._nonces.setdefault(nonce, pid) != pid:
             self._fail("I8", f"nonce {nonce} is pid {self._nonces[nonce]} and pid {pid}")
+
+    def rate_set(self, path: str, data: bytes | None) -> None:
+        """Notes the rate that another client sets on a broker."""
+        self._foreign[path] = _entries(data)[LEADER_RATE]
 
     def written(self, path: str, data: bytes | None) -> None:
         """Checks a record that was written, against the one before."""
@@ -98,6 +105,9 @@ class PlanInvariants:
             self._fail("I9", f"plan {record.pid} ends {record.state.name} with {left or 'finished moves'}")
         if plan.throttles:
             self._fail("I13", f"plan {record.pid} ends with throttles {plan.throttles}")
+        if not any(plan_of(one).throttles for one in self._live_plans().values()):
+            for standing in self._throttles():
+                self._fail("I13", f"plan {record.pid} ends: {standing}")
 
     # -- at the end
 
@@ -122,11 +132,24 @@ class PlanInvariants:
         return any(not can_end(self.w, name, moved) for name, moved in self.w.invariants.history.moving().items())
 
     def _throttles(self) -> Iterator[str]:
+        """Yields settings of throttles that nobody but a plan has set, and rates of other clients that are gone."""
+        found: dict[str, str | None] = dict.fromkeys(self._foreign)
         for path, node in self.w.ensemble.leader.tree.every().items():
-            if path.startswith(THROTTLED) and node.data:
-                left = SETTINGS & msgspec.json.decode(node.data).get("config", {}).keys()
-                if left:
-                    yield f"{path} has {sorted(left)}, and no plan runs"
+            if not path.startswith(THROTTLED):
+                continue
+            entries = _entries(node.data)
+            found[path] = entries.get(LEADER_RATE)
+            expected = {LEADER_RATE} if path in self._foreign else set()
+            left = (SETTINGS & entries.keys()) - expected
+            if left:
+                yield f"{path} has {sorted(left)}, and no plan runs"
+        for path, rate in self._foreign.items():
+            if found[path] != rate:
+                yield f"{path} has the rate {found[path]}, another client set {rate}, and no plan runs"
+
+
+def _entries(data: bytes | None) -> dict[str, str]:
+    return dict(msgspec.json.decode(data).get("config", {})) if data else {}
 
 
 def _is_moving(plan: ReassignPlan) -> bool:

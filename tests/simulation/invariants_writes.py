@@ -29,7 +29,7 @@ from tests.simulation import faults
 from tests.simulation.checking import Checking
 from tests.simulation.ensemble import Session
 from tests.simulation.history import Key, key_of, topic_of
-from tests.simulation.invariants_plans import PREFIX, PlanInvariants
+from tests.simulation.invariants_plans import PREFIX, RATES, PlanInvariants
 
 if TYPE_CHECKING:
     from testing.simulated.calls import IsrChange
@@ -123,6 +123,8 @@ class WriteInvariants(Checking):
             self._topic_written(session, topic, data, stat)
         elif path.startswith(PREFIX):
             self.plans.written(path, data)
+        elif path.startswith(RATES) and session.client.name == OPERATOR:
+            self.plans.rate_set(path, data)
         elif path == paths.REASSIGN_PARTITIONS:
             request = decode_reassignments(path, data)
             self.history.request = request.targets if isinstance(request, Reassignments) else {}

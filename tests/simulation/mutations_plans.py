@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
 from msgspec.structs import replace
 
-from controller.kinds import drain, reassign
+from controller.kinds import drain, plan_throttles, reassign
 from controller.procedures.results import Results
 from controller.procedures.waiting import Waiting
+from state_machines.admin_rules.throttles import Throttle, restore
 from state_machines.decisions import plan_progress
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
 from state_machines.model.types import Assignment
@@ -28,6 +29,38 @@ def leave_throttles(stack: ExitStack) -> None:
         return replace(plan, throttles=(), rate_in_force=0)
 
     put(stack, reassign, "lift_throttles", lift)
+
+
+@mutation
+def leave_throttles_of_cancelled_plans(stack: ExitStack) -> None:
+    """Lifts throttles of plans that end well, and forgets those of plans that are taken back."""
+    lift = plan_throttles.lift_throttles
+
+    async def lift_some(env: Any, plan: ReassignPlan) -> Any:
+        return replace(plan, throttles=(), rate_in_force=0) if plan.reverting else await lift(env, plan)
+
+    put(stack, reassign, "lift_throttles", lift_some)
+
+
+@mutation
+def lose_former_rates(stack: ExitStack) -> None:
+    """Removes the settings of a throttle at its end, as Kafka's tool does, whatever stood there before."""
+
+    def remove(those: Iterable[Throttle], found: Any) -> Any:
+        return restore([replace(one, before=None) for one in those], found)
+
+    put(stack, plan_throttles, "restore", remove)
+
+
+@mutation
+def overwrite_foreign_rates(stack: ExitStack) -> None:
+    """Gives settings their former values although another client changed them meanwhile."""
+
+    def restore_all(those: Iterable[Throttle], found: Any) -> Any:
+        present = [(one, found.get(one.entity, {}).get(one.setting)) for one in those]
+        return restore([replace(one, ours=(*one.ours, value)) for one, value in present if value is not None], found)
+
+    put(stack, plan_throttles, "restore", restore_all)
 
 
 @mutation
