@@ -126,13 +126,17 @@ def _reassignments(world: World) -> Iterator[Unfinished]:
 def _removed_replicas(world: World) -> Iterator[Unfinished]:
     """Yields logs of replicas that daemons removed, on brokers that are there (I22).
 
-    A broker that started without a log directory reports its logs as deleted, and has them again later.
+    A broker that started without a log directory reports its logs as deleted, and has them again later. A log of an
+    earlier topic of that name stays where another client created the topic anew: its id is in doubt.
     """
     history = world.invariants.history
     for key, brokers in history.removed.items():
+        topic = history.topics.get(key[0])
+        ids = (None, topic.topic_id) if topic is not None and topic.topic_id is not None else None
         for broker in sorted(brokers & history.registered.keys() & world.brokers.keys()):
             unfound = broker in history.unfound.get(key, ()) or has_failed(world, broker, key)
-            if key in world.brokers[broker].core.hosting.logs and not unfound:
+            logs = world.brokers[broker].core.hosting.logs
+            if key in logs and not unfound and (ids is None or logs[key] in ids):
                 yield Unfinished(
                     f"broker {broker} keeps the log of {key}, which no assignment names", patience_s=AGAIN_S
                 )
