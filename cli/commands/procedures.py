@@ -31,6 +31,7 @@ Pids = Annotated[list[int] | None, typer.Argument(help="Pids of procedures.", mi
 PidFile = Annotated[Path | None, typer.Option("--file", help="File with the pids, one on each line.")]
 PIDS_MAX: Final = 1_000
 """Procedures of one command."""
+Why = Annotated[str, typer.Option("--reason", help="Why; kept with the procedure and in the journal.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without a question.")]
 WaitS = Annotated[float, typer.Option("--timeout", min=1, help="Longest wait, in seconds.")]
 
@@ -51,9 +52,13 @@ def register(app: typer.Typer) -> None:
     command(named, examples=("regent procedures show 12",))(show)
     command(named, examples=("regent procedures wait 12 --timeout 3600",))(wait)
     command(named, examples=("regent procedures cancel 12 --yes",))(cancel)
-    command(named, examples=("regent procedures abort 12 --yes", "regent procedures abort --file pids.txt --yes"))(
-        abort
-    )
+    command(
+        named,
+        examples=(
+            "regent procedures abort 12 --reason 'wrong rack' --yes",
+            "regent procedures abort --file pids.txt --yes",
+        ),
+    )(abort)
     command(named, examples=("regent procedures bypass 12 --yes",))(bypass)
     procedures_log.register(named)
     command(app, panel=Panel.LOOK, examples=("regent locks", "regent locks --waiting"))(locks)
@@ -116,21 +121,21 @@ def wait(session: Session, pids: Pids = None, file: PidFile = None, timeout: Wai
         raise typer.Exit(Exit.FAILED)
 
 
-def cancel(session: Session, pids: Pids = None, file: PidFile = None, yes: Yes = False) -> None:
+def cancel(session: Session, pids: Pids = None, file: PidFile = None, reason: Why = "", yes: Yes = False) -> None:
     """End procedures gently: a plan, an election or a throttle ends with what it has done; others are undone."""
     named = chosen(pids, file)
     confirmed(yes, f"Cancel {_words(named)}?")
-    _each(session, named, "cancel")
+    _each(session, named, "cancel", reason)
 
 
-def abort(session: Session, pids: Pids = None, file: PidFile = None, yes: Yes = False) -> None:
+def abort(session: Session, pids: Pids = None, file: PidFile = None, reason: Why = "", yes: Yes = False) -> None:
     """Undo procedures: what they did is taken back, step by step."""
     named = chosen(pids, file)
     confirmed(yes, f"Undo {_words(named)}?")
-    _each(session, named, "abort")
+    _each(session, named, "abort", reason)
 
 
-def bypass(session: Session, pids: Pids = None, file: PidFile = None, yes: Yes = False) -> None:
+def bypass(session: Session, pids: Pids = None, file: PidFile = None, reason: Why = "", yes: Yes = False) -> None:
     """End procedures as they are; nothing is undone, and what they left half done is yours to repair.
 
     On a terminal the kind and the pid of each are typed.
@@ -141,7 +146,7 @@ def bypass(session: Session, pids: Pids = None, file: PidFile = None, yes: Yes =
             _type_its_name(session, pid)
     else:
         confirmed(yes, f"End {_words(named)} as it is, without undoing anything?")
-    _each(session, named, "bypass")
+    _each(session, named, "bypass", reason)
 
 
 def _type_its_name(session: Session, pid: int) -> None:
@@ -169,13 +174,13 @@ def chosen(pids: list[int] | None, file: Path | None) -> list[int]:
     return list(map(int, lines))
 
 
-def _each(session: Session, pids: list[int], act: str) -> None:
+def _each(session: Session, pids: list[int], act: str, reason: str) -> None:
     """Sends a request for each procedure; a refusal of one keeps no other from being requested."""
     client, failures = session.client(), list[Failure]()
     found: list[Json] = []
     for pid in pids:
         try:
-            found += client.post(f"/v1/procedures/{pid}/{act}", {})["items"]
+            found += client.post(f"/v1/procedures/{pid}/{act}", {"reason": reason} if reason else {})["items"]
         except Failure as failure:
             failures.append(failure)
     if found:

@@ -11,6 +11,8 @@ from controller.http.models import Item
 
 REASON_MAX: Final = 1_000
 """Characters of a reason, a nonce or a client's name."""
+END_REASON_MAX: Final = 500
+"""Characters of the reason of a cancellation, an abort or a bypass: it is stored in each record that ends."""
 MOVES_MAX: Final = 10_000
 """Moves of one plan."""
 
@@ -46,6 +48,10 @@ class Procedure(Item):
     stuck: bool = Field(False, description="one step was tried in vain so often that an operator should look")
     aborted: bool = False
     bypassed: bool = False
+    end_requested: str = Field("", description="the latest request to end it: cancel, abort or bypass")
+    end_principal: str = ""
+    end_reason: str = ""
+    end_at: datetime | None = None
     error: str = ""
     result: str = ""
     progress: str = Field("", description="of a reassign plan, by the reports of brokers that receive replicas")
@@ -116,6 +122,12 @@ class Reassignment(Item):
     pid: int | None = None
     by: str = Field(description="who began it, as far as known")
     since: datetime | None = Field(None, description="when the plan was submitted")
+
+
+class EndRequest(Item):
+    """A request to end a procedure. The reason is kept with the procedure, and in the journal."""
+
+    reason: Annotated[str, Field(max_length=END_REASON_MAX)] = ""
 
 
 class CordonRequest(Item):

@@ -12,6 +12,7 @@ from controller.http.peers import uid_of
 from controller.http.procedure_models import (
     CordonedBroker,
     CordonRequest,
+    EndRequest,
     Lock,
     Move,
     Procedure,
@@ -50,13 +51,13 @@ class Procedures(Protocol):
     async def command(self, pid: int, command: ReassignCommand) -> Procedure:
         """Changes a reassign plan that runs."""
 
-    async def abort(self, pid: int) -> Procedure:
+    async def abort(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Undoes a procedure."""
 
-    async def cancel(self, pid: int) -> Procedure:
+    async def cancel(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Ends a procedure by the gentle stop of its kind, or undoes it."""
 
-    async def bypass(self, pid: int) -> Procedure:
+    async def bypass(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Ends a procedure as it is."""
 
 
@@ -94,6 +95,11 @@ def principal_of(request: Request) -> str:
     return f"uid {uid_of(request.scope.get('client'))}"
 
 
+def reason_of(wanted: EndRequest | None) -> str:
+    """Returns the reason of a request; clients may leave its body out."""
+    return wanted.reason if wanted is not None else ""
+
+
 def add_routes(app: FastAPI, procedures: Procedures) -> None:
     """Adds the routes to the surface of a daemon."""
 
@@ -126,16 +132,16 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
         return document("Procedure", [await procedures.command(pid, change)])
 
     @app.post("/v1/procedures/{pid}/abort", response_model=Document[Procedure])
-    async def abort(pid: int) -> Response:
-        return document("Procedure", [await procedures.abort(pid)])
+    async def abort(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
+        return document("Procedure", [await procedures.abort(pid, principal_of(request), reason_of(wanted))])
 
     @app.post("/v1/procedures/{pid}/cancel", response_model=Document[Procedure])
-    async def cancel(pid: int) -> Response:
-        return document("Procedure", [await procedures.cancel(pid)])
+    async def cancel(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
+        return document("Procedure", [await procedures.cancel(pid, principal_of(request), reason_of(wanted))])
 
     @app.post("/v1/procedures/{pid}/bypass", response_model=Document[Procedure])
-    async def bypass(pid: int) -> Response:
-        return document("Procedure", [await procedures.bypass(pid)])
+    async def bypass(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
+        return document("Procedure", [await procedures.bypass(pid, principal_of(request), reason_of(wanted))])
 
 
 def document(kind: str, items: Sequence[Item]) -> Response:

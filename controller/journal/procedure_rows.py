@@ -80,9 +80,11 @@ class Procedural(Struct, frozen=True):
         if after.state.is_final:
             return _ended(before, after)
         if after.bypassed and not before.bypassed:
-            return "a bypass is requested: it ends as it is"
+            return f"a bypass is requested{_requester(after)}: it ends as it is"
         if after.aborted and not before.aborted:
-            return "an abort is requested: its steps are undone"
+            return f"{_abort(after)} is requested{_requester(after)}: its steps are undone"
+        if after.ending != before.ending:
+            return f"its end is requested{_requester(after)}: it ends with what it has done"
         if after.state is State.FAILED:
             return self._failed(before, after)
         return self._stepped(before, after)
@@ -128,6 +130,17 @@ def _begun(record: Record) -> str:
     if record.state.is_final:
         return f"requested{by}, and done: {bounded(record.result.decode('utf-8', 'replace')) or 'no result'}"
     return f"begun by pid={record.parent}" if record.parent else f"submitted{by}"
+
+
+def _abort(record: Record) -> str:
+    return "a cancellation" if record.ending.act == "cancel" else "an abort"
+
+
+def _requester(record: Record) -> str:
+    """Names who requested the end of a procedure, and why."""
+    ending = record.ending
+    by = f" by {bounded(ending.principal)}" if ending.principal else ""
+    return by + (f" ({bounded(ending.reason)})" if ending.reason else "")
 
 
 def _ended(before: Record, after: Record) -> str:

@@ -14,6 +14,7 @@ from controller.kinds.environment import KafkaEnv
 from controller.kinds.throttle_order import ThrottleOrder, order_of
 from controller.procedures.kinds import Kind
 from controller.process.wording import counted, in_bytes, in_time, named
+from state_machines.admin_rules.throttles import Throttle
 from state_machines.decisions import mass_election
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.mass_election import MassElection
@@ -51,6 +52,10 @@ def procedure_item(record: Record, kinds: Mapping[str, Kind[KafkaEnv]], unusable
         stuck=is_stuck(record),
         aborted=record.aborted,
         bypassed=record.bypassed,
+        end_requested=record.ending.act,
+        end_principal=record.ending.principal,
+        end_reason=record.ending.reason,
+        end_at=_time(record.ending.at_ms),
         error=record.error,
         result=record.result.decode("utf-8", "replace") if record.state is State.SUCCESS else "",
         results=_results(record),
@@ -184,7 +189,7 @@ def _detail(record: Record) -> str:
         if record.kind == elect.NAME:
             return _of_election(elect.election_of(record))
         if record.kind == throttle_order.NAME:
-            return throttle_order.sentence(order_of(record.data))
+            return _of_throttle(record, order_of(record.data))
         if record.kind == drain.NAME:
             return _of_drain(drain.drain_of(record))
         if record.kind != reassign.NAME:
@@ -194,7 +199,7 @@ def _detail(record: Record) -> str:
         return ""
     marks = [name for name, holds in (("paused", plan.paused or plan.held), ("taken back", plan.reverting)) if holds]
     if record.bypassed and plan.throttles:
-        marks.append(_throttles_left(plan))
+        marks.append(_throttles_left(plan.throttles))
     return "; ".join((reassign.sentence(plan), *marks))
 
 
@@ -203,9 +208,14 @@ def _of_election(found: MassElection) -> str:
     return f"{found.kind.name.lower()}{upto}: {mass_election.sentence(found)}"
 
 
-def _throttles_left(plan: ReassignPlan) -> str:
-    """Names what a plan leaves that ended without lifting its throttles, and how to remove it."""
-    places = [f"{one.setting} of {one.entity}" for one in plan.throttles]
+def _of_throttle(record: Record, order: ThrottleOrder) -> str:
+    told = throttle_order.sentence(order)
+    return f"{told}; {_throttles_left(order.throttles)}" if record.bypassed and order.throttles else told
+
+
+def _throttles_left(throttles: Sequence[Throttle]) -> str:
+    """Names what a procedure leaves that ended without lifting its throttles, and how to remove it."""
+    places = [f"{one.setting} of {one.entity}" for one in throttles]
     count = counted(len(places), "throttle setting")
     return f"{count} may still stand: remove with kafka-configs --alter --delete-config {named(places)}"
 

@@ -32,7 +32,7 @@ from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fence
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
-from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.record import NO_ENDING, Caller, Ending, Record
 
 T = TypeVar("T")
 
@@ -52,6 +52,10 @@ def _concerns(record: Record, topic: str | None, broker: int | None) -> bool:
         topic is None or topic in members.topics or any(lock.split(" ")[:2] == ["topic", topic] for lock in locks)
     )
     return of_topic and (broker is None or broker in members.brokers or f"server broker {broker}" in locks)
+
+
+def _ending(act: str, principal: str, reason: str) -> Ending:
+    return Ending(act, principal, " ".join(reason.split()))
 
 
 class ProcedureView:
@@ -198,26 +202,31 @@ class ProcedureView:
         """Changes a plan that runs."""
         return await self.commanded(pid, msgspec.json.encode(reassign.PlanCommand(**command.model_dump())))
 
-    async def commanded(self, pid: int, command: bytes) -> Procedure:
+    async def commanded(self, pid: int, command: bytes, ending: Ending = NO_ENDING) -> Procedure:
         """Sends a procedure a command of its kind."""
         engine = self._engine(self._active())
-        return await self._done(engine, pid, engine.command(pid, command), "it has failed or ended")
+        return await self._done(engine, pid, engine.command(pid, command, ending), "it has failed or ended")
 
-    async def cancel(self, pid: int) -> Procedure:
+    async def cancel(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Ends a procedure by the gentle stop of its kind; aborts it where the kind has none."""
+        ending = _ending("cancel", principal, reason)
         record = self._engine(self._active()).records.get(pid)
         stop = STOPS.get(record.kind) if record is not None else None
-        return await (self.abort(pid) if stop is None else self.commanded(pid, stop))
+        return await (self._aborted(pid, ending) if stop is None else self.commanded(pid, stop, ending))
 
-    async def abort(self, pid: int) -> Procedure:
+    async def abort(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Aborts a procedure: what it did is undone."""
-        engine = self._engine(self._active())
-        return await self._done(engine, pid, engine.abort(pid), "it has ended, or cannot be undone any more")
+        return await self._aborted(pid, _ending("abort", principal, reason))
 
-    async def bypass(self, pid: int) -> Procedure:
-        """Ends a procedure as it is."""
+    async def _aborted(self, pid: int, ending: Ending) -> Procedure:
         engine = self._engine(self._active())
-        return await self._done(engine, pid, engine.bypass(pid), "it has ended, or has children: bypass those first")
+        return await self._done(engine, pid, engine.abort(pid, ending), "it has ended, or cannot be undone any more")
+
+    async def bypass(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
+        """Ends a procedure as it is."""
+        engine, ending = self._engine(self._active()), _ending("bypass", principal, reason)
+        why = "it has ended, or has children: bypass those first"
+        return await self._done(engine, pid, engine.bypass(pid, ending), why)
 
     async def _done(self, engine: Engine[KafkaEnv], pid: int, work: Awaitable[bool], why: str) -> Procedure:
         if not await self._requested(work):

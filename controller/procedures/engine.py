@@ -23,7 +23,7 @@ from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.faults import Unusable
 from state_machines.procedures.kernel import Change
-from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.record import NO_ENDING, Caller, Ending, Record
 from state_machines.procedures.recovery import load
 
 TURN_S_MAX: Final = 0.05
@@ -100,17 +100,17 @@ class Engine(Generic[Env]):
             raise Refused(f"{kind}: its message has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored: split it")
         return await self._request(Submit(kind, data, caller, expires_ms))
 
-    async def abort(self, pid: int) -> bool:
+    async def abort(self, pid: int, ending: Ending = NO_ENDING) -> bool:
         """Aborts the family of a procedure; False where it has ended, failed, or passed its point of no return."""
-        return bool(await self._request(Abort(pid)))
+        return bool(await self._request(Abort(pid, ending)))
 
-    async def bypass(self, pid: int) -> bool:
+    async def bypass(self, pid: int, ending: Ending = NO_ENDING) -> bool:
         """Ends a procedure and its ancestors as they are; False where it has ended or has children."""
-        return bool(await self._request(Bypass(pid)))
+        return bool(await self._request(Bypass(pid, ending)))
 
-    async def command(self, pid: int, command: bytes) -> bool:
+    async def command(self, pid: int, command: bytes, ending: Ending = NO_ENDING) -> bool:
         """Has the kind of a procedure change its message; False where it failed or ended. Raises :class:`Refused`."""
-        return bool(await self._request(Command(pid, command)))
+        return bool(await self._request(Command(pid, command, ending)))
 
     async def result(self, pid: int) -> Record:
         """Waits for the end of a procedure that a caller submitted; returns its record. Raises :class:`Refused`."""

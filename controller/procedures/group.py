@@ -12,7 +12,7 @@ from state_machines.procedures.record import Record
 RECORDS_MAX: Final = 400
 """Records that one turn writes, before the last change is added; a ZooKeeper multi has room for 500."""
 BYTES_MAX: Final = 128 * 1024
-"""Bytes of messages and results that one turn writes, before the last change is added."""
+"""Bytes of messages, results and reasons that one turn writes, before the last change is added."""
 
 CHANGE_BYTES_MAX: Final = 384 * 1024
 """Bytes of messages and results that one change writes. With a full group, and as base64, they fit into a request."""
@@ -71,7 +71,7 @@ class Group:
         self._decided.append(decided)
         for record in decided.change.puts:
             self._puts[record.pid] = record
-            self._bytes += len(record.data) + len(record.result)
+            self._bytes += len(record.data) + len(record.result) + len(record.ending.reason)
         for pid in decided.change.deletes:
             self._puts.pop(pid, None)
             self._deletes[pid] = None

@@ -64,11 +64,12 @@ class Intake(Generic[Env]):
             return self._submitted(request, now_ms)
         pid = self.known(request.pid).pid
         if isinstance(request, Abort):
-            change = self._procedures.aborted(pid, now_ms)
+            change = self._procedures.aborted(pid, now_ms, request.ending)
         elif isinstance(request, Bypass):
-            change = self._procedures.bypassed(pid, now_ms)
+            change = self._procedures.bypassed(pid, now_ms, request.ending)
         else:
-            change = self._procedures.commanded(pid, self._commanded(pid, request.command), now_ms)
+            data = self._commanded(pid, request.command)
+            change = self._procedures.commanded(pid, data, now_ms, request.ending)
         return (Change(), 0) if change is None else (change, pid)
 
     def known(self, pid: int) -> Record:

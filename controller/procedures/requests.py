@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import NamedTuple, TypeAlias
 
-from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.record import Caller, Ending, Record
 from state_machines.procedures.states import State
 
 
@@ -27,12 +27,14 @@ class Abort(NamedTuple):
     """Aborts the family of a procedure; the response is 0 where it has ended, failed, or cannot be undone any more."""
 
     pid: int
+    ending: Ending
 
 
 class Bypass(NamedTuple):
     """Ends a procedure and its ancestors as they are; the response is 0 where it has ended or has children."""
 
     pid: int
+    ending: Ending
 
 
 class Command(NamedTuple):
@@ -40,6 +42,7 @@ class Command(NamedTuple):
 
     pid: int
     command: bytes
+    ending: Ending
 
 
 Request: TypeAlias = Submit | Abort | Bypass | Command

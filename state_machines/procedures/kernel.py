@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
-from state_machines.procedures.record import Record
+from state_machines.procedures.record import NO_ENDING, Ending, Record
 from state_machines.procedures.states import VALID_PREVIOUS, State
 
 RETRY_MS_MIN: Final = 1_000
@@ -153,7 +153,7 @@ class Procedures:
         left = replace(old, done=old.done[:-1], born=(), attempts=0)
         return self.submitted(left) if left.done else self._ended(replace(left, state=State.ROLLEDBACK))
 
-    def aborted(self, pid: int, now_ms: int) -> Change | None:
+    def aborted(self, pid: int, now_ms: int, ending: Ending = NO_ENDING) -> Change | None:
         """Decides on an abort: the root is marked, and its family fails at the next step of each.
 
         None where it has failed or ended already, or is behind the point of no return.
@@ -161,9 +161,9 @@ class Procedures:
         root = self.latest(self.latest(pid).root)
         if root.state.is_final or root.state is State.FAILED or self._is_past_return(root):
             return None
-        return Change(puts=(replace(root, aborted=True, updated_ms=now_ms),), ready=(root.pid,))
+        return Change(puts=(_requested(root, ending, now_ms, aborted=True),), ready=(root.pid,))
 
-    def bypassed(self, pid: int, now_ms: int) -> Change | None:
+    def bypassed(self, pid: int, now_ms: int, ending: Ending = NO_ENDING) -> Change | None:
         """Decides on a bypass: the procedure and its ancestors end without doing anything more.
 
         None where it has ended, or has children. What they were about is not made good: that is for the operator.
@@ -172,15 +172,15 @@ class Procedures:
         if record.state.is_final or pid in self.children:
             return None
         lineage = (record, *(self.latest(ancestor) for ancestor in record.ancestors))
-        puts = tuple(replace(one, bypassed=True, updated_ms=now_ms) for one in lineage)
+        puts = tuple(_requested(one, ending, now_ms, bypassed=True) for one in lineage)
         return Change(puts=puts, ready=(pid,))
 
-    def commanded(self, pid: int, data: bytes, now_ms: int) -> Change | None:
+    def commanded(self, pid: int, data: bytes, now_ms: int, ending: Ending = NO_ENDING) -> Change | None:
         """Decides on an operator's change of a procedure's message; None where it has failed or ended."""
         record = self.latest(pid)
         if record.state.is_final or record.state is State.FAILED:
             return None
-        return Change(puts=(replace(record, data=data, updated_ms=now_ms),), ready=(pid,))
+        return Change(puts=(_requested(record, ending, now_ms, data=data),), ready=(pid,))
 
     def evicted(self, roots: Iterable[int]) -> Change:
         """Returns the removal of roots that have ended."""
@@ -222,6 +222,13 @@ class Procedures:
     def _ended(self, record: Record) -> Change:
         """Keeps a root for its caller, and removes a child; :meth:`apply` wakes its parent."""
         return Change(deletes=(record.pid,), ends=(record,)) if record.parent else Change(puts=(record,))
+
+
+def _requested(record: Record, ending: Ending, now_ms: int, **changed: Any) -> Record:
+    """Returns the record after an operator's request; it keeps who ended it, when and why."""
+    if ending.act:
+        changed["ending"] = replace(ending, at_ms=now_ms)
+    return replace(record, updated_ms=now_ms, **changed)
 
 
 def _onwards(record: Record, data: bytes) -> Record:

@@ -21,6 +21,18 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     nonce: str = ""
 
 
+class Ending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """An operator's request to end a procedure. ``act``: cancel, abort or bypass; empty: there was none."""
+
+    act: str = ""
+    principal: str = ""
+    reason: str = ""
+    at_ms: int = 0
+
+
+NO_ENDING: Final = Ending()
+
+
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A procedure as it is stored, a new value for each write. Times are milliseconds of the wall clock.
 
@@ -31,6 +43,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     without; ``expires_ms``: time at which the procedure fails, 0 without. ``locked``: it keeps its locks between steps.
     ``born``: the children of the step before, so that a child that cannot be read is missed.
     ``aborted``: an abort was requested. ``bypassed``: it does nothing more. ``error``: cause of a failure or retry.
+    ``ending``: the latest request to end it; a daemon that does not know the field goes on without it.
     """
 
     pid: int
@@ -53,6 +66,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     error: str = ""
     result: bytes = b""
     caller: Caller = Caller()
+    ending: Ending = NO_ENDING
     version: int = VERSION
 
     @property

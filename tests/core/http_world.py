@@ -90,6 +90,8 @@ class ProceduresDouble:
 
     def __init__(self) -> None:
         self.seen: list[tuple[Any, ...]] = []
+        self.reasons: list[tuple[str, str]] = []
+        """Principals and reasons of requests to end."""
         self.state = "runnable"
         self.refuse: ViewError | None = None
         self.progress: dict[str, Any] = {}
@@ -112,6 +114,10 @@ class ProceduresDouble:
             principal="uid 0",
             **self.progress,
         )
+
+    def _ended(self, act: str, pid: int, principal: str, reason: str) -> Procedure:
+        self.reasons.append((principal, reason))
+        return self._item(act, pid)
 
     async def list_all(self, topic: str | None = None, broker: int | None = None) -> list[Procedure]:
         return [
@@ -145,14 +151,14 @@ class ProceduresDouble:
     async def command(self, pid: int, command: ReassignCommand) -> Procedure:
         return self._item("command", pid, command.model_dump(exclude_defaults=True))
 
-    async def abort(self, pid: int) -> Procedure:
-        return self._item("abort", pid)
+    async def abort(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
+        return self._ended("abort", pid, principal, reason)
 
-    async def cancel(self, pid: int) -> Procedure:
-        return self._item("cancel", pid)
+    async def cancel(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
+        return self._ended("cancel", pid, principal, reason)
 
-    async def bypass(self, pid: int) -> Procedure:
-        return self._item("bypass", pid)
+    async def bypass(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
+        return self._ended("bypass", pid, principal, reason)
 
 
 class PausesDouble:

@@ -15,7 +15,7 @@ from cli.commands.reassign import MOVES_MAX
 from cli.exit_codes import Exit
 from cli.main import app
 from controller.http.ports import NotActive, NotFound, Refused
-from controller.http.procedure_models import Procedure
+from controller.http.procedure_models import END_REASON_MAX, Procedure
 from tests.core.cli_kit import items, regent, unwrapped
 from tests.core.http_world import DaemonDouble, ProceduresDouble, daemon_in_thread
 
@@ -279,6 +279,16 @@ def test_several_procedures_are_named_by_pids_or_by_a_file(view: ProceduresDoubl
     assert [item["pid"] for item in items("procedures", act, 12, 13, "--yes")] == [12, 12]
     items("procedures", act, "--file", file, "--yes")
     assert view.seen == [(act, 12), (act, 13)] * 2
+
+
+@pytest.mark.parametrize("act", ["cancel", "abort", "bypass"])
+def test_the_end_of_a_procedure_is_requested_with_a_reason(view: ProceduresDouble, act: str) -> None:
+    regent("procedures", act, 12, 13, "--reason", "wrong rack", "--yes")
+    regent("procedures", act, 12, "--yes")
+    assert [reason for _, reason in view.reasons] == ["wrong rack", "wrong rack", ""]
+    assert all(principal.startswith("uid ") for principal, _ in view.reasons)
+    regent("procedures", act, 12, "--reason", "x" * (END_REASON_MAX + 1), "--yes", code=Exit.USAGE)
+    assert len(view.reasons) == 3
 
 
 @pytest.mark.parametrize("content", ["", "12 x", "0", "-1", "1\n" * 1_001, "\xff"])

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from state_machines.procedures.kernel import RETRY_MS_MAX, STUCK_ATTEMPTS, Act, Change, Procedures, is_stuck
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait, Yield
-from state_machines.procedures.record import Record
+from state_machines.procedures.record import Ending, Record
 from state_machines.procedures.recovery import load
 from state_machines.procedures.states import VALID_PREVIOUS, State
 
@@ -169,6 +170,19 @@ def test_an_abort_ends_the_family_at_the_next_step_of_each() -> None:
         3: State.RUNNABLE,
     }
     assert p.aborted(1, 50) is None, "it has failed already"
+
+
+def test_the_latest_request_to_end_is_kept_with_its_time_and_later_commands_leave_it() -> None:
+    p = started(record(1))
+    for act, now_ms in (("cancel", 20), ("abort", 30)):
+        ending = Ending(act, "uid 7", "wrong rack")
+        change = p.aborted(1, now_ms, ending) if act == "abort" else p.commanded(1, b"", now_ms, ending)
+        assert change is not None
+        assert change.puts[0].ending == replace(ending, at_ms=now_ms)
+        p.apply(change)
+    change = p.commanded(1, b"", 40)
+    assert change is not None
+    assert (change.puts[0].ending.act, change.puts[0].ending.at_ms) == ("abort", 30)
 
 
 def test_an_abort_wakes_a_procedure_that_waits() -> None:

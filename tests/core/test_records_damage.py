@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from metadata_store.records import codec, sqlite_offline
@@ -14,7 +15,7 @@ from metadata_store.records.found import Content, Found, read
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.faults import Fault, Unusable
-from state_machines.procedures.record import Record
+from state_machines.procedures.record import Ending, Record
 from state_machines.procedures.recovery import load
 from state_machines.procedures.repair import moved_aside
 from state_machines.procedures.states import State
@@ -130,6 +131,16 @@ def test_no_changed_bit_and_no_truncation_of_a_record_passes_unnoticed(one: Reco
 
 def test_a_record_without_a_checksum_is_read() -> None:
     assert codec.unsealed(1, codec.encode(FAMILY[0])) == FAMILY[0]
+
+
+def test_the_request_to_end_is_a_field_that_records_before_it_lack_and_daemons_before_it_skip() -> None:
+    """Such a daemon decodes the body as it does any field that it does not know."""
+    plain = codec.encode(FAMILY[0])
+    assert b"ending" not in plain
+    ended = msgspec.structs.replace(FAMILY[0], ending=Ending("abort", "uid 7", "wrong rack", 5))
+    assert codec.unsealed(ended.pid, codec.sealed(ended)) == ended
+    later = plain[:-1] + b',"field of a later daemon":{"act":"abort"}}'
+    assert codec.decode(FAMILY[0].pid, later) == FAMILY[0]
 
 
 @pytest.mark.parametrize("seal", [b"", b"\n", b"\nabc", b"\nzzzzzzzz", b"\n00000000"])

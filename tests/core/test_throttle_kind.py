@@ -172,6 +172,24 @@ async def test_a_plan_with_a_throttle_begins_nothing_before_an_operators_throttl
 
 
 @in_world(*ALL)
+async def test_a_cancelled_throttle_is_lifted_and_a_bypassed_one_leaves_its_rates_and_names_them(w: World) -> None:
+    await begun(w)
+    first, second = await set_rates(w, 1), await set_rates(w, 2)
+    await view_of(w).cancel(first.pid, "uid 7", "the link is idle")
+    await passes(w, 2)
+    found = await view_of(w).one(first.pid, 0)
+    assert (found.state, found.end_requested, found.end_reason) == ("success", "cancel", "the link is idle")
+    await view_of(w).bypass(second.pid)
+    await passes(w, 2)
+    found = await view_of(w).one(second.pid, 0)
+    assert (found.ended, config(w, "brokers", "1"), config(w, "brokers", "2")) == (
+        True, {}, dict.fromkeys(RATES, "5000"),
+    )  # fmt: skip
+    assert "2 throttle settings may still stand: remove with kafka-configs --alter --delete-config" in found.detail
+    assert f"{RATES[0]} of broker 2" in found.detail
+
+
+@in_world(*ALL)
 async def test_a_hand_back_lifts_throttles(w: World) -> None:
     await begun(w)
     await set_rates(w, 1)

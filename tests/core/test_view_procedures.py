@@ -340,3 +340,66 @@ async def test_procedures_are_found_by_what_they_lock_and_what_they_are_about(w:
         assert [one.pid for one in await view.list_all(topic, broker)] == [begun.pid]
     for topic, broker in (("other", None), (None, 9), ("t", 9)):
         assert not await view.list_all(topic, broker)
+
+
+# -- requests to end
+
+
+async def end_told(view: ProcedureView, pid: int) -> tuple[str, str, str, bool]:
+    """Returns act, principal and reason of the latest request to end, and whether it has its time."""
+    found = await view.one(pid, 0)
+    return found.end_requested, found.end_principal, found.end_reason, found.end_at is not None
+
+
+@in_world(1, 2, 3)
+async def test_who_ended_a_procedure_and_why_is_in_its_record_and_in_the_journal(w: World) -> None:
+    view = await running(w)
+    said = {"abort": "an abort is requested", "cancel": "its end is requested", "bypass": "a bypass is requested"}
+    pid = 0
+    for act, sentence in said.items():
+        begun = await view.apply(request(paused=True, nonce=act), "uid 0")
+        await w.settle()
+        assert await end_told(view, begun.pid) == ("", "", "", False)
+        await getattr(view, act)(begun.pid, "uid 7", " wrong\n rack ")
+        await w.settle()
+        for daemon in (view, view_of(w, await w.seat())):
+            assert await end_told(daemon, begun.pid) == (act, "uid 7", "wrong rack", True)
+        told = [row.why or "" for row in w.book.read() if row.pid == begun.pid]
+        assert any(why.startswith(f"{sentence} by uid 7 (wrong rack)") for why in told), told
+        pid = begun.pid
+    await w.active.crash()
+    await w.begin_term()
+    assert (await end_told(view_of(w), pid))[:3] == ("bypass", "uid 7", "wrong rack")
+
+
+@in_world(1, 2, 3)
+async def test_a_cancelled_plan_ends_with_what_it_has_done(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(moves_max=1), "uid 0")
+    await w.settle()
+    await view.cancel(begun.pid)
+    await caught_up(w)
+    await w.settle()
+    ended = await view.one(begun.pid, 0)
+    assert (ended.state, ended.aborted, ended.end_requested) == ("success", False, "cancel")
+    assert (written(w, "t", 0).replicas, written(w, "t", 1).replicas) == ((3,), (1, 2))
+    with pytest.raises(Refused, match=f"pid {begun.pid}: it has failed or ended"):
+        await view.cancel(begun.pid)
+    with pytest.raises(Refused, match="pid 7: it is not known"):
+        await view.cancel(7)
+
+
+@in_world(1, 2, 3)
+async def test_a_plan_that_waits_for_a_lock_is_listed_with_the_pid_that_holds_it_until_that_is_cancelled(
+    w: World,
+) -> None:
+    view = await running(w)
+    first = await view.apply(request(paused=True, nonce="1"), "uid 0")
+    await w.settle()
+    second = await view.apply(request(paused=True, nonce="2"), "uid 0")
+    await w.settle()
+    found = {(lock.pid, lock.waiting): lock.held_by for lock in view.locks()}
+    assert found == {(first.pid, False): [], (second.pid, True): [first.pid]}
+    await view.cancel(first.pid)
+    await w.settle()
+    assert {(lock.pid, lock.waiting): lock.held_by for lock in view.locks()} == {(second.pid, False): []}
