@@ -22,7 +22,7 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.core.controller_world import World, world
 from tests.core.reassignment_kit import join, propagated, written
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import twice
 
@@ -109,7 +109,7 @@ CLEAN = {
 
 
 @pytest.mark.parametrize("what", CLEAN)
-@in_virtual_time
+@in_exact_time
 async def test_a_drain_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(
     what: str, record_property: RecordProperty
 ) -> None:
@@ -128,7 +128,7 @@ async def test_a_drain_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run
 
 
 @pytest.mark.parametrize("what", CLEAN)
-@in_virtual_time
+@in_exact_time
 async def test_a_drain_that_is_aborted_and_killed_at_any_write_leaves_no_mark_and_all_replicas(what: str) -> None:
     drain = CLEAN[what][0]
     waits = mock.patch.object(kind, "brokers_are_behind", lambda env, _: drain.plan is None and moved(env) >= 2)
@@ -148,7 +148,7 @@ def moved(env: KafkaEnv) -> int:
 
 @pytest.mark.parametrize("abort", [False, True], ids=["forward", "taken back"])
 @pytest.mark.parametrize("what", CLEAN)
-@in_virtual_time
+@in_exact_time
 async def test_a_drain_whose_steps_each_run_twice_ends_as_the_clean_run(
     what: str, abort: bool, record_property: RecordProperty
 ) -> None:

@@ -17,7 +17,7 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.core.controller_world import World
 from tests.core.reassignment_kit import propagated
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 from tests.kills.terms import Play, equals_the_clean_run, played, twice
 
 OPS = Caller(principal="User:ops", nonce="one")
@@ -90,13 +90,13 @@ CLEAN = {
 
 
 @pytest.mark.parametrize("what", CLEAN)
-@in_virtual_time
+@in_exact_time
 async def test_an_election_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(what: str) -> None:
     wanted, result, found = CLEAN[what]
     await equals_the_clean_run(election(wanted), left, End(State.SUCCESS, result, found), writes_min=5)
 
 
-@in_virtual_time
+@in_exact_time
 async def test_an_election_that_is_aborted_and_killed_at_any_write_keeps_the_leaders_of_its_waves() -> None:
     behind = mock.patch.object(kind, "brokers_are_behind", lambda env, _: elected(env) >= 2)
     with behind:
@@ -110,7 +110,7 @@ def elected(env: KafkaEnv) -> int:
 
 
 @pytest.mark.parametrize("what", CLEAN)
-@in_virtual_time
+@in_exact_time
 async def test_an_election_whose_step_runs_twice_ends_as_the_clean_run(what: str) -> None:
     wanted, result, found = CLEAN[what]
     with twice(kind.ELECT):

@@ -15,7 +15,7 @@ from state_machines.procedures.states import State
 from tests.core.controller_world import World
 from tests.core.reassignment_kit import propagated
 from tests.core.test_restart_plan import begun, in_sync
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 from tests.kills.terms import Play, equals_the_clean_run
 
 OPS = Caller(principal="User:ops", nonce="one")
@@ -72,6 +72,6 @@ ABORTED = End(State.ROLLEDBACK, "", 1)
 
 
 @pytest.mark.parametrize(("abort", "clean"), [(False, RESTARTED), (True, ABORTED)], ids=["to its end", "aborted"])
-@in_virtual_time
+@in_exact_time
 async def test_a_restart_whose_daemon_is_killed_at_any_write_restarts_each_broker_once(abort: bool, clean: End) -> None:
     await equals_the_clean_run(restarting(abort=abort), left, clean, writes_min=3)

@@ -15,7 +15,7 @@ from state_machines.procedures.states import State
 from tests.core.controller_world import World
 from tests.core.reassignment_kit import propagated
 from tests.core.test_reassign_plan import RATES, config
-from tests.core.virtual_time import in_virtual_time
+from tests.core.virtual_time import in_exact_time
 from tests.kills.tally import RecordProperty, tally
 from tests.kills.terms import Play, equals_the_clean_run, played, twice
 
@@ -76,7 +76,7 @@ ABORTED = End(State.ROLLEDBACK, "", [FORMER, {}, {}, {}])
 
 
 @pytest.mark.parametrize(("abort", "clean"), [(False, LIFTED), (True, ABORTED)], ids=["lifted", "aborted"])
-@in_virtual_time
+@in_exact_time
 async def test_a_throttle_whose_daemon_is_killed_at_any_write_restores_what_stood_there(
     abort: bool, clean: End, record_property: RecordProperty
 ) -> None:
@@ -85,7 +85,7 @@ async def test_a_throttle_whose_daemon_is_killed_at_any_write_restores_what_stoo
 
 
 @pytest.mark.parametrize(("abort", "clean"), [(False, LIFTED), (True, ABORTED)], ids=["lifted", "aborted"])
-@in_virtual_time
+@in_exact_time
 async def test_a_throttle_whose_steps_each_run_twice_ends_as_the_clean_run(
     abort: bool, clean: End, record_property: RecordProperty
 ) -> None:
