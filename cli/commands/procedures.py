@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -17,7 +18,7 @@ from cli.progress import POLL_S
 from cli.session import Session, command, confirmed, group, on_terminal
 
 if TYPE_CHECKING:
-    from cli.client import Client, Json
+    from cli.client import Json
 
 MEASURED_S_MAX: Final = 20.0
 """Longest time of a request beyond its wait: the daemon measures the progress of a plan."""
@@ -222,7 +223,8 @@ def awaited(session: Session, pid: int, timeout_s: float, until: Callable[[Json]
     with session.output.progress(pid) as line:
         while True:
             began_s, wait_s = time.monotonic(), max(0.0, min(line.poll_s, ends_s - time.monotonic()))
-            found, trouble = _looked_at(client, pid, 0.0 if until is not None else wait_s)
+            query = {"waitS": 0.0 if until is not None else wait_s}
+            found, trouble = queried(partial(client.get, f"/v1/procedures/{pid}", query))
             if found is not None and (found["ended"] or (until is not None and until(found))):
                 return found
             line.show(found, trouble)
@@ -233,10 +235,10 @@ def awaited(session: Session, pid: int, timeout_s: float, until: Callable[[Json]
                 time.sleep(min(RETRY_S, max(0.0, ends_s - time.monotonic())))
 
 
-def _looked_at(client: Client, pid: int, wait_s: float) -> tuple[Json | None, str]:
-    """Returns the procedure, or why no daemon describes it now."""
+def queried(query: Callable[[], Json]) -> tuple[Json | None, str]:
+    """Returns the first item of a response, or why no daemon gives one now: it may be in a failover."""
     try:
-        found: Json = client.get(f"/v1/procedures/{pid}", {"waitS": wait_s})["items"][0]
+        found: Json = query()["items"][0]
     except Failure as failure:
         if failure.code is not Exit.UNREACHABLE:
             raise

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import time
 import uuid
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from cli.columns import cell
-from cli.exit_codes import Exit
+from cli.commands.procedures import queried
+from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.output import Output
 from cli.session import Session, command, group
 
 if TYPE_CHECKING:
-    from cli.client import Client
+    from collections.abc import Callable
+
+    from cli.client import Json
 
 POLL_S: Final = 1.0
 JUDGE_TIMEOUT_S: Final = 60.0
@@ -125,14 +129,16 @@ def restart_next(
     from cli.since_file import begun
 
     client, output = session.client(JUDGE_TIMEOUT_S), session.output
-    is_begun = since is None and not brokers
-    epochs = {} if is_begun else begun(client, since, brokers or [])
-    query = {
-        "since": [f"{broker}:{epoch}" for broker, epoch in epochs.items()],
-        "batchMax": batch_max,
-        "accept": accept or [],
-    }
-    found = _awaited(client, output, query, timeout) if wait else client.get("/v1/restart-next", query)["items"][0]
+
+    @cache
+    def epochs() -> dict[int, int]:
+        return begun(client, since, brokers or []) if brokers or since is not None else {}
+
+    def judged() -> Json:
+        since_epochs = [f"{broker}:{epoch}" for broker, epoch in epochs().items()]
+        return client.get("/v1/restart-next", {"since": since_epochs, "batchMax": batch_max, "accept": accept or []})
+
+    found = _awaited(output, judged, timeout) if wait else judged()["items"][0]
     if output.for_programs:
         output.document("RestartNext", [found])
     elif found["batch"]:
@@ -166,17 +172,25 @@ def begin(
     session.output.detail("Procedure", session.client().post("/v1/restarts", body)["items"][0])
 
 
-def _awaited(client: Client, output: Output, query: dict[str, Any], timeout_s: float) -> dict[str, Any]:
-    """Queries until there is a batch, all is done, or the time is over; reports each new reason of the wait."""
+def _awaited(output: Output, judged: Callable[[], Json], timeout_s: float) -> Json:
+    """Queries until there is a batch, all is done, or the time is over; reports each new reason of the wait.
+
+    A daemon that stops or fails over meanwhile is queried again.
+    """
     deadline_s, shown = time.monotonic() + timeout_s, ""
     while True:
-        found: dict[str, Any] = client.get("/v1/restart-next", query)["items"][0]
-        if found["state"] != "wait" or time.monotonic() >= deadline_s:
+        found, trouble = queried(judged)
+        if found is not None and found["state"] != "wait":
             return found
-        if found["why"] != shown:
-            shown = str(found["why"])
-            output.message(shown)
-            _causes(output, found["hindrances"])
+        if time.monotonic() >= deadline_s:
+            if found is None:
+                raise Failure(Exit.UNFINISHED, f"no daemon judged the restart at the end of {timeout_s:g} s: {trouble}")
+            return found
+        why = trouble if found is None else str(found["why"])
+        if why != shown:
+            shown = why
+            output.message(why)
+            _causes(output, [] if found is None else found["hindrances"])
         time.sleep(POLL_S)
 
 

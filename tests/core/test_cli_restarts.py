@@ -243,6 +243,31 @@ def test_waiting_too_long_is_unfinished(view: DaemonDouble) -> None:
     assert "no broker may stop now" in result.stderr
 
 
+@pytest.mark.parametrize("ids", [(), (2, 3)])
+def test_waiting_goes_on_over_a_failover(view: DaemonDouble, ids: tuple[int, ...]) -> None:
+    pauses: list[float] = []
+
+    def passes(seconds: float) -> None:
+        pauses.append(seconds)
+        view.mode = ShownMode.ACTIVE if len(pauses) > 1 else ShownMode.STANDBY
+
+    view.mode, view.plans = ShownMode.STANDBY, [WAIT, BATCH]
+    with mock.patch("cli.commands.restart.time", autospec=True) as clock:
+        clock.monotonic.return_value, clock.sleep.side_effect = 0.0, passes
+        result = regent("restart-next", *ids, "--wait")
+    assert (result.stdout, len(pauses)) == ("1\n4\n", 3)
+    assert result.stderr.count("this daemon is standby") == 1
+    assert [list(query.since) for query in view.restart_queries] == [list(ids)] * 2
+
+
+def test_waiting_without_a_daemon_to_the_end_is_unfinished(view: DaemonDouble) -> None:
+    view.mode = ShownMode.STANDBY
+    with mock.patch("cli.commands.restart.time", autospec=True) as clock:
+        clock.monotonic.side_effect = [0.0, 1.0, 5.0]
+        result = regent("restart-next", "--wait", "--timeout", 5, code=Exit.UNFINISHED)
+    assert "no daemon judged the restart" in unwrapped(result.stderr)
+
+
 def test_the_documented_commands_run_in_their_order(
     view: DaemonDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
