@@ -27,6 +27,7 @@ from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Done, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 from state_machines.procedures.transition import Members
 
 log = logging.getLogger("regent.procedures")
@@ -150,7 +151,9 @@ def command(record: Record, data: bytes) -> bytes:
         wanted = msgspec.json.decode(data, type=PlanCommand)
     except msgspec.DecodeError as error:
         raise Refused(f"the command cannot be read: {error}") from error
-    plan = plan_of(record)
+    if record.state is State.FAILED and (wanted.stop or wanted.paused or wanted.held):
+        raise Refused(f"pid {record.pid} is being taken back: give it caps or a rate, nothing else can be changed")
+    _refuse_out_of_bounds(wanted)
     given = {
         "paused": wanted.paused,
         "held": False if wanted.paused is False else wanted.held,
@@ -160,6 +163,12 @@ def command(record: Record, data: bytes) -> bytes:
         "broker_bytes_max": wanted.broker_bytes_max,
         "rate_bytes_per_s": wanted.rate_bytes_per_s,
     }
+    changes = {name: value for name, value in given.items() if value is not None}
+    changed = msgspec.structs.replace(plan_of(record), **changes)
+    return encode_plan(stopped(changed) if wanted.stop else changed)
+
+
+def _refuse_out_of_bounds(wanted: PlanCommand) -> None:
     for name in ("moves_max", "broker_moves_max"):
         value = getattr(wanted, name)
         if value is not None and value < 1:
@@ -172,8 +181,6 @@ def command(record: Record, data: bytes) -> bytes:
         raise Refused(
             f"rate_bytes_per_s is {wanted.rate_bytes_per_s}: give 0 for none, or at most {RATE_BYTES_PER_S_MAX}"
         )
-    changed = msgspec.structs.replace(plan, **{name: value for name, value in given.items() if value is not None})
-    return encode_plan(stopped(changed) if wanted.stop else changed)
 
 
 REASSIGN: Final[Kind[KafkaEnv]] = Kind(
@@ -183,4 +190,5 @@ REASSIGN: Final[Kind[KafkaEnv]] = Kind(
     holds_locks=True,
     command=command,
     members=members,
+    changes_while_undone=True,
 )

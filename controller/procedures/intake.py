@@ -68,8 +68,9 @@ class Intake(Generic[Env]):
         elif isinstance(request, Bypass):
             change = self._procedures.bypassed(pid, now_ms, request.ending)
         else:
-            data = self._commanded(pid, request.command)
-            change = self._procedures.commanded(pid, data, now_ms, request.ending)
+            kind, data = self._kinds[self.known(pid).kind], self._commanded(pid, request.command)
+            undoing = kind.changes_while_undone
+            change = self._procedures.commanded(pid, data, now_ms, request.ending, undoing=undoing)
         return (Change(), 0) if change is None else (change, pid)
 
     def known(self, pid: int) -> Record:

@@ -50,8 +50,9 @@ class Kind(NamedTuple, Generic[Env]):
 
     ``no_return``: index of the first step that is never undone. ``holds_locks``: from the first step to the end, also
     while it waits and over restarts; otherwise locks are held for one step at a time. ``command``: returns the message
-    after an operator's command, or raises :class:`Refused`; None where the kind has no commands. ``members``: returns
-    the topics and brokers that it is about.
+    after an operator's command, or raises :class:`Refused`; None where the kind has no commands;
+    ``changes_while_undone``: also while a procedure is undone. ``members``: returns the topics and brokers that it is
+    about.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Kind(NamedTuple, Generic[Env]):
     holds_locks: bool = False
     command: Callable[[Record, bytes], bytes] | None = None
     members: Callable[[Record], Members] | None = None
+    changes_while_undone: bool = False
 
     def changed(self, record: Record, command: bytes) -> bytes:
         """Returns the message after an operator's command; raises :class:`Refused`."""

@@ -141,9 +141,10 @@ class TermProcedures:
             return [f"{self.unavailable}: plans, and all throttles, stay as they are"]
         going_back = [pid for pid, record in engine.records.items() if record.state is State.FAILED]
         plans, throttles = _of_kind(engine, reassign.NAME), _of_kind(engine, throttle_order.NAME)
-        with anyio.move_on_after(within_s), suppress(Refused, port.StoreFailed):
+        with anyio.move_on_after(within_s), suppress(port.StoreFailed):
             for pid, how in (*((pid, HOLD) for pid in plans), *((pid, throttle.LIFT) for pid in throttles)):
-                await engine.command(pid, how)
+                with suppress(Refused):  # it ended, or is being taken back, since
+                    await engine.command(pid, how)
             for _ in range(int(within_s / POLL_S)):
                 if not any(_is_throttled(engine, pid) for pid in (*plans, *throttles)):
                     break

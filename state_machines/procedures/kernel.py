@@ -175,10 +175,15 @@ class Procedures:
         puts = tuple(_requested(one, ending, now_ms, bypassed=True) for one in lineage)
         return Change(puts=puts, ready=(pid,))
 
-    def commanded(self, pid: int, data: bytes, now_ms: int, ending: Ending = NO_ENDING) -> Change | None:
-        """Decides on an operator's change of a procedure's message; None where it has failed or ended."""
+    def commanded(
+        self, pid: int, data: bytes, now_ms: int, ending: Ending = NO_ENDING, *, undoing: bool = False
+    ) -> Change | None:
+        """Decides on an operator's change of a procedure's message; None where it has ended.
+
+        ``undoing``: its kind lets the message change while the procedure is undone; without it that is None, too.
+        """
         record = self.latest(pid)
-        if record.state.is_final or record.state is State.FAILED:
+        if record.state.is_final or (record.state is State.FAILED and not undoing):
             return None
         return Change(puts=(_requested(record, ending, now_ms, data=data),), ready=(pid,))
 

@@ -399,6 +399,25 @@ async def test_another_rate_is_written_and_a_rate_of_zero_lifts_the_throttle_at_
 
 
 @in_world(1, 2, 3, 4)
+async def test_the_rate_and_the_caps_of_a_plan_that_is_taken_back_can_be_changed_and_nothing_else(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=3, rate_bytes_per_s=5_000))
+    await commanded(w, pid, paused=True, moves_max=1)
+    await join(w)
+    await propagated(w)
+    await aborted(w, pid)
+    assert (record(w, pid).state, len(moving(w))) == (State.FAILED, 1), "three that are done go back one by one"
+    await commanded(w, pid, paused=False, rate_bytes_per_s=9_000, moves_max=100)
+    assert config(w, "brokers", "1") == dict.fromkeys(RATES, "9000")
+    assert len(moving(w)) == 3
+    for change in (b'{"paused":true}', b'{"held":true}', b'{"stop":true}'):
+        with pytest.raises(Refused, match="is being taken back: give it caps or a rate"):
+            await w.term.procedures.engine.command(pid, change)
+    assert (await finished(w, pid)).state is State.ROLLEDBACK
+    assert (placed(w), throttled(w)) == ([(1, 2)] * PARTITIONS, set())
+
+
+@in_world(1, 2, 3, 4)
 async def test_a_throttle_that_another_client_changed_stays(w: World) -> None:
     await running(w)
     pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
