@@ -170,6 +170,32 @@ CLUSTER: Final = [
         height=8,
     ),
 ]
+PROCEDURES: Final = [
+    Panel(
+        "Procedures that run",
+        "By kind and state; recorded calls have ended when they begin.",
+        {"{{kind}}: {{state}}": f"max by (kind, state) ({of('regent_live_procedures')}) or on() {none_of('kind')}"},
+    ),
+    Panel(
+        "Procedures that need attention",
+        "All are 0 unless an operator pauses something. 'regent procedures list --stuck' names those in vain.",
+        {
+            "stuck": largest("regent_procedures_stuck"),
+            "unusable records": largest("regent_procedures_unusable"),
+            "all stand still": largest("regent_procedures_stand_still"),
+            "paused plans": largest("regent_paused_plans"),
+            "moves paused": largest("regent_moves_paused"),
+        },
+    ),
+    Panel(
+        "Calls of clients that changed something",
+        "In the last 10 minutes.",
+        {
+            "recorded": f"sum(increase({of('regent_recorded_calls_total')}[10m]))",
+            "without a record": f"sum(increase({of('regent_unrecorded_calls_total')}[10m]))",
+        },
+    ),
+]
 PROPAGATION: Final = [
     Panel(
         "Propagation lag",
@@ -276,7 +302,7 @@ DASHBOARDS: Final = (
         "regent-cluster",
         "regent: cluster and role",
         "The holder of the controller role, and the state of the cluster.",
-        {"Role": ROLE, "Cluster": CLUSTER},
+        {"Role": ROLE, "Cluster": CLUSTER, "Procedures": PROCEDURES},
     ),
     Dashboard(
         "regent-performance",

@@ -38,7 +38,16 @@ LOOK_AGAIN_MS: Final = 5_000
 SIZES_MS: Final = 500
 """Pause while the sizes of other clients' reassignments are read."""
 
+
+class Marks(msgspec.Struct, frozen=True):
+    """The marks in the message of a plan, which are decoded without its moves."""
+
+    paused: bool = False
+    held: bool = False
+
+
 _decoder = msgspec.json.Decoder(ReassignPlan)
+_marks = msgspec.json.Decoder(Marks)
 _encoder = msgspec.json.Encoder()
 
 
@@ -61,6 +70,17 @@ class PlanCommand(msgspec.Struct, frozen=True, omit_defaults=True):
 def plan_of(record: Record) -> ReassignPlan:
     """Decodes the message of a plan."""
     return _decoder.decode(record.data)
+
+
+def is_paused(record: Record) -> bool:
+    """Checks whether a plan is paused, or held since the role was given back; one that is taken back goes on."""
+    if record.kind != NAME or record.state is State.FAILED:
+        return False
+    try:
+        marks = _marks.decode(record.data)
+    except msgspec.DecodeError:
+        return False
+    return marks.paused or marks.held
 
 
 def encode_plan(plan: ReassignPlan) -> bytes:

@@ -73,6 +73,7 @@ class Counters:
     broker_requests: defaultdict[int, Timer] = field(default_factory=lambda: defaultdict(Timer))
     malformed: dict[str, str] = field(default_factory=dict)
     repaired_assignments: int = 0
+    recorded_calls: int = 0
     unrecorded_calls: int = 0
     fenced: int = 0
     shadow_compared: int = 0

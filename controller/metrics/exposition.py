@@ -128,6 +128,11 @@ def _role(g: Gauges) -> Iterator[Metric]:
     yield gauge("regent_unstopped_replicas", "Those of them on registered brokers", g.unstopped_replicas)
     yield gauge("regent_moves_paused", "Whether automatic moves are paused (1) by an operator", int(g.paused))
     yield gauge("regent_procedures", "Procedures that have not ended", g.procedures)
+    live = GaugeMetricFamily("regent_live_procedures", "The same by kind and state", labels=["kind", "state"])
+    for names, count in sorted(g.live_procedures.items()):
+        live.add_metric(names, count)
+    yield live
+    yield gauge("regent_paused_plans", "Reassign plans that are paused, or held since a hand-back", g.paused_plans)
     yield gauge("regent_procedures_stuck", "Those with a step that was tried in vain ten times", g.procedures_stuck)
     yield gauge("regent_procedures_unusable", "Records that the daemon cannot go on with", g.procedures_unusable)
     yield gauge(
@@ -146,6 +151,7 @@ def _outcomes(c: Counters, g: Gauges) -> Iterator[Metric]:
     yield counter("regent_terms", "Terms this process began", c.terms)
     yield counter("regent_interim_terms", "Terms that a broker held between two of the daemons'", c.interim_terms)
     yield counter("regent_repaired_assignments", "Fresh topics freed of a daemon's id", c.repaired_assignments)
+    yield counter("regent_recorded_calls", "Calls of clients that were recorded with their effect", c.recorded_calls)
     yield counter(
         "regent_unrecorded_calls", "Calls of clients that were carried out without a record", c.unrecorded_calls
     )

@@ -66,6 +66,9 @@ class Gauges:
     unstopped_replicas: int = 0
     paused: bool = False
     procedures: int = 0
+    live_procedures: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Those of a kind in a state."""
+    paused_plans: int = 0
     procedures_stuck: int = 0
     procedures_unusable: int = 0
     procedures_stand_still: bool = False

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.daemon.daemon import Daemon
+from controller.kinds import reassign
 from controller.metrics import gauges as gauge
 from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.operator.counts import Counts, Deletions, imbalance, partitions_of
@@ -91,12 +94,14 @@ def lease_part(daemon: Daemon) -> float:
 def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) -> Gauges:
     """Adds the values of the model to those of every mode."""
     cluster = term.cluster
-    live, stuck, unusable = _procedures(term)
+    found = procedures_of(term)
     return replace(
         base,
-        procedures=live,
-        procedures_stuck=stuck,
-        procedures_unusable=unusable,
+        procedures=sum(found.by_kind.values()),
+        live_procedures=found.by_kind,
+        paused_plans=found.paused_plans,
+        procedures_stuck=found.stuck,
+        procedures_unusable=found.unusable,
         procedures_stand_still=term.procedures.engine_or_none is None,
         controller_epoch=term.claim.epoch,
         event_queue_size=len(term.queue),
@@ -125,10 +130,20 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
     )
 
 
-def _procedures(term: Term) -> tuple[int, int, int]:
-    """Counts procedures that have not ended, those of them that are stuck, and records that cannot be used."""
+class Procedures(NamedTuple):
+    """Counts of procedures that have not ended. ``unusable``: records that the daemon cannot go on with."""
+
+    by_kind: Mapping[tuple[str, str], int]
+    stuck: int
+    paused_plans: int
+    unusable: int
+
+
+def procedures_of(term: Term) -> Procedures:
+    """Counts the procedures of a term; none where the records cannot be used."""
     engine = term.procedures.engine_or_none
     if engine is None:
-        return 0, 0, 0
+        return Procedures({}, 0, 0, 0)
     live = [record for record in engine.records.values() if not record.state.is_final]
-    return len(live), sum(map(is_stuck, live)), len(engine.unusable)
+    by_kind = Counter((record.kind, record.state.name.lower()) for record in live)
+    return Procedures(by_kind, sum(map(is_stuck, live)), sum(map(reassign.is_paused, live)), len(engine.unusable))

@@ -113,6 +113,7 @@ class CallRecord:
         if self._durable is not None and self._durable is not self._entered and self._is_open:
             assert self._ledger is not None
             self._ledger.engine.recorded(self._durable)
+            self._recorder.counters.recorded_calls += self._entered is None
             self._entered = self._durable
 
     @property

@@ -40,6 +40,7 @@ BUSY = Gauges(
     holder="daemon", role_flag="regent", zookeeper_connected=True, session_timeout_s=105, event_queue_size=106,
     ibp_mismatch_brokers=107, outranking_brokers=108, malformed_znodes=109, endpoint_shown=True, log_lines_dropped=110,
     controller_state=111, offline_partitions=112, under_replicated_partitions=113, under_min_isr_partitions=114,
+    live_procedures={("drain", "waiting"): 130}, paused_plans=131,
     procedures=124, procedures_stuck=125, procedures_unusable=126, procedures_stand_still=True,
     preferred_replica_imbalance=115, reassigning_partitions=116, drained_brokers=127, topics=117, partitions=118,
     paused=True, remembered_replicas=128, unstopped_replicas=129, topics_to_delete=119,
@@ -55,6 +56,7 @@ GAUGES = {
     "regent_under_min_isr_partitions": 114, "regent_reassigning_partitions": 116, "regent_drained_brokers": 127,
     "regent_moves_paused": 1, "regent_remembered_replicas": 128, "regent_unstopped_replicas": 129,
     "regent_zookeeper_connected": 1,
+    'regent_live_procedures{kind="drain",state="waiting"}': 130, "regent_paused_plans": 131,
     "regent_procedures": 124, "regent_procedures_stuck": 125, "regent_procedures_unusable": 126,
     "regent_procedures_stand_still": 1,
     "regent_admin_endpoint_shown": 1, "regent_role_wanted": 1, 'regent_role_held{by="daemon"}': 1,
@@ -75,7 +77,8 @@ COUNTED = {
     "commits": "regent_commits_total", "writes": "regent_writes_total", "conflicts": "regent_conflicts_total",
     "unknown_outcomes": "regent_unknown_outcomes_total", "fenced": "regent_fenced_total",
     "terms": "regent_terms_total", "interim_terms": "regent_interim_terms_total",
-    "repaired_assignments": "regent_repaired_assignments_total", "unrecorded_calls": "regent_unrecorded_calls_total",
+    "repaired_assignments": "regent_repaired_assignments_total", "recorded_calls": "regent_recorded_calls_total",
+    "unrecorded_calls": "regent_unrecorded_calls_total",
     "shadow_compared": "regent_shadow_compared_total",
     "shadow_differences": "regent_shadow_differences_total", "journal_rows": "regent_journal_rows_total",
     "journal_rows_lost": "regent_journal_rows_lost_total", "journal_bytes": "regent_journal_bytes",
@@ -118,6 +121,7 @@ def test_every_value_of_the_daemon_has_its_names() -> None:
     found = scrape(Counters(), View(BUSY))
     assert {name: found.get(name) for name in GAUGES} == GAUGES
     shown = {value for value in vars_of(BUSY).values() if isinstance(value, int | float) and value > 100}
+    shown |= {*BUSY.live_procedures.values()}
     assert shown == {value for value in GAUGES.values() if value > 100}, "a new gauge needs its row"
 
 
@@ -158,7 +162,7 @@ def test_a_histogram_counts_durations_in_seconds_up_to_each_bound(name: str) -> 
 def test_own_names_end_in_base_units() -> None:
     units = re.compile(
         r"_(seconds|ratio|held|wanted|bytes|total|info|partitions|replicas|brokers|znodes|size|epoch|connected|failing|role|shown"
-        r"|moves_paused|procedures|procedures_stand_still|procedures_stuck|procedures_unusable)"
+        r"|moves_paused|paused_plans|procedures|procedures_stand_still|procedures_stuck|procedures_unusable)"
     )
     assert all(units.search(name) for name in scrape(Counters(), View(BUSY)) if name.startswith("regent_"))
 
@@ -266,7 +270,7 @@ def test_no_metric_is_labelled_by_partition_or_topic() -> None:
     labels = {name for sample in scrape(counters, View(BUSY)) for name in re.findall(r'(\w+)="', sample)}
     assert labels <= {
         "version", "controller_id", "mode", "reason", "error", "event", "le", "quantile", "broker_id", "generation",
-        "by",
+        "by", "kind", "state",
     }  # fmt: skip
 
 

@@ -37,7 +37,7 @@ def test_commands_of_zookeeper_that_are_off_by_default_come_with_the_setting_tha
 
 class View:
     def gauges(self) -> Gauges:
-        return Gauges(brokers={1: BrokerGauges()})
+        return Gauges(brokers={1: BrokerGauges()}, live_procedures={("drain", "waiting"): 1})
 
 
 def rules() -> dict[str, dict[str, Any]]:
