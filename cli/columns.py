@@ -122,6 +122,8 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("BYTES/S", "rateBytesPerS"),
         Column("LEFT-S", "remainingS"),
         Column("WHY", "why"),
+        Column("FOUND", "found"),
+        Column("BY", "by"),
         Column("RECORDS-BEHIND", "recordsBehind", wide=True),
     ),
     "Reassignment": (

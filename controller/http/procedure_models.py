@@ -79,6 +79,8 @@ class Move(Item):
     remaining_s: int | None = None
     records_behind: int | None = None
     why: str = ""
+    found: datetime | None = Field(None, description="when it was found superseded")
+    by: str = Field("", description="the client that superseded it, as far as a recorded call names it")
 
 
 class ReassignRequest(Item):

@@ -32,6 +32,8 @@ class KafkaEnv(NamedTuple):
     """The latest judgement of each rolling restart, until its step takes it."""
     live: Callable[[], Iterable[Record]]
     """Returns the records of procedures that have not ended, as the next write finds them."""
+    known: Callable[[], Iterable[Record]]
+    """Returns the durable records of procedures and recorded calls, also of those that have ended."""
 
 
 async def rewrite_with_record(env: KafkaEnv, changes: Sequence[TopicChange], change: Change) -> str | None:

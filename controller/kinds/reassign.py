@@ -16,13 +16,16 @@ from controller.engine.event_kinds import EventKind
 from controller.handlers.reassignment import go_on
 from controller.kinds.environment import KafkaEnv, rewrite_with_record
 from controller.kinds.plan_throttles import lift_throttles, set_throttles
+from controller.kinds.reassign_callers import callers_of
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
 from controller.process.wording import counted
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX
 from state_machines.decisions.plan_progress import Progress, ReassignPlan, Status, advance, counts, reverted, stopped
+from state_machines.decisions.plan_superseded import newly_superseded, noted
 from state_machines.decisions.reassignment import rewrites
+from state_machines.model.types import TopicPartition
 from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Done, Outcome, Retry, Wait
@@ -130,6 +133,7 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
         min_isr=c.min_isr,
         may_begin=may_begin,
     )
+    found = _noted(env, plan, found, record.pid)
     expected = found.plan if found.is_over else plan
     throttled = await (lift_throttles(env, expected) if found.is_over else set_throttles(env, expected, record.pid))
     if isinstance(throttled, Retry):
@@ -143,6 +147,15 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
     if found.is_over:
         return Done(sentence(plan).encode())
     return Wait(env.now_ms() + (LOOK_AGAIN_MS if sizes_known else SIZES_MS), record.data, durable=False)
+
+
+def _noted(env: KafkaEnv, before: ReassignPlan, found: Progress, pid: int) -> Progress:
+    """Notes when moves were superseded, and by which client."""
+    places = newly_superseded(before, found.plan)
+    if not places:
+        return found
+    names = [TopicPartition(before.moves[at].topic, before.moves[at].partition) for at in places]
+    return found._replace(plan=noted(found.plan, places, env.now_ms(), callers_of(env.known(), names, pid)))
 
 
 async def _begin(env: KafkaEnv, found: Progress, pid: int, change: Change) -> str | None:

@@ -19,7 +19,7 @@ from state_machines.decisions import mass_election
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.mass_election import MassElection
 from state_machines.decisions.plan_pace import MovePace, PlanPace
-from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
+from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, Superseded
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.planning.expected_time import expected
@@ -70,10 +70,13 @@ def unreadable_item(pid: int, why: str) -> Procedure:
 
 def move_items(plan: ReassignPlan, each: Sequence[MovePace] | None = None) -> list[Move]:
     """Describes the moves of a plan, with ``each`` their progress."""
-    return [_move_item(move, each[at] if each is not None else None) for at, move in enumerate(plan.moves)]
+    notes = {note.move: note for note in plan.superseded}
+    return [
+        _move_item(move, each[at] if each is not None else None, notes.get(at)) for at, move in enumerate(plan.moves)
+    ]
 
 
-def _move_item(move: PlannedMove, pace: MovePace | None) -> Move:
+def _move_item(move: PlannedMove, pace: MovePace | None, note: Superseded | None) -> Move:
     known = {} if pace is None else {"copied_bytes": pace.copied_bytes, "rate_bytes_per_s": pace.rate_bytes_per_s}
     late = {} if pace is None else {"remaining_s": pace.remaining_s, "records_behind": pace.records_behind}
     return Move(
@@ -84,6 +87,8 @@ def _move_item(move: PlannedMove, pace: MovePace | None) -> Move:
         size_bytes=move.bytes if pace is None else pace.size_bytes,
         status=move.status.name.lower(),
         why=move.why if pace is None else pace.why,
+        found=_time(note.found_ms) if note is not None else None,
+        by=note.by if note is not None else "",
         **known,
         **late,
     )

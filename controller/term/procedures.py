@@ -95,7 +95,7 @@ class TermProcedures:
         records = ZooKeeperRecords(c.zk, c.fence, own.PROCEDURES, c.connected, self._acl)
         responses = Responses(c.spawn)
         engine = Engine(
-            KafkaEnv(c, records, wall_ms, ForeignSizes(), {}, responses, {}, self._live),
+            KafkaEnv(c, records, wall_ms, ForeignSizes(), {}, responses, {}, self._live, self._known),
             KINDS,
             records,
             wanted=lambda: c.queue.signal(EventKind.PROCEDURES),
@@ -120,6 +120,9 @@ class TermProcedures:
 
     def _live(self) -> Iterable[Record]:
         return () if self._engine is None else self._engine.live()
+
+    def _known(self) -> Iterable[Record]:
+        return () if self._engine is None else self._engine.records.values()
 
     async def turn(self) -> None:
         """Runs the engine's turn, or loads the records again."""

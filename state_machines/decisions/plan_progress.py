@@ -37,6 +37,8 @@ EMPTY: Final[Mapping[str, str]] = {}
 NO_SIZES: Final[Sizes] = {}
 
 GONE: Final = "the partition was deleted"
+REPLICAS_SHOWN_MAX: Final = 10
+"""Replicas that a move names to which another client reassigned its partition."""
 ELSEWHERE: Final = "another client reassigned the partition"
 CANCELLED_BY: Final = "another client cancelled the reassignment"
 STOPPED: Final = "the plan was cancelled before the move began"
@@ -83,6 +85,17 @@ class PlannedMove(Struct, frozen=True, array_like=True):
         return self.bytes // max(1, len(self.added))
 
 
+class Superseded(Struct, frozen=True, array_like=True):
+    """A finding that another client changed a partition. ``move``: place of its move in the plan.
+
+    ``found_ms``: of the wall clock; ``by``: principal, client and pid of the recorded call, empty where none is known.
+    """
+
+    move: int
+    found_ms: int
+    by: str = ""
+
+
 class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     """The stored message of a plan. ``reverting``: begun and finished moves are taken back.
 
@@ -105,6 +118,7 @@ class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     bytes_max: int = 0
     broker_bytes_max: int = 0
     adopts: bool = False
+    superseded: tuple[Superseded, ...] = ()
 
 
 class Progress(NamedTuple):
@@ -202,21 +216,21 @@ class _Window:
         if written is None and replicas == move.target:
             return replace(move, status=Status.DONE, why="")
         if move.status is Status.BEGUN:
-            return self._begun(move, written)
+            return self._begun(move, written, replicas)
         if written is not None and self._plan.adopts and not self._plan.reverting and written.target == move.target:
             return replace(move, status=Status.BEGUN, why="")
         if written is not None and not self._is_taken_back(written, move):
-            return replace(move, status=Status.SUPERSEDED, why=ELSEWHERE)
+            return _elsewhere(move, written.target)
         if written is None and replicas != move.origin:
-            return replace(move, status=Status.SUPERSEDED, why=ELSEWHERE)
+            return _elsewhere(move, replicas)
         return self._begin(move, row, cancels=written is not None) if self._may_begin else move
 
-    def _begun(self, move: PlannedMove, written: Assignment | None) -> PlannedMove:
-        if written is None:
+    def _begun(self, move: PlannedMove, written: Assignment | None, replicas: tuple[int, ...]) -> PlannedMove:
+        """Judges a move under way. Kafka keeps the replicas of a cancelled one, but not their former order."""
+        if written is None and set(replicas) == set(move.origin):
             return replace(move, status=Status.SUPERSEDED, why=CANCELLED_BY)
-        if written.target != move.target:
-            return replace(move, status=Status.SUPERSEDED, why=ELSEWHERE)
-        return move
+        target = replicas if written is None else written.target
+        return move if target == move.target else _elsewhere(move, target)
 
     def _is_taken_back(self, written: Assignment, move: PlannedMove) -> bool:
         """Checks whether the plan itself began what is under way: a plan that is taken back cancels that."""
@@ -262,6 +276,11 @@ class _Window:
         further = self._cluster.name(row).topic not in self._topics
         full = len(self._topics) >= TOPICS_MAX or self._bytes + self._size(row) > BYTES_MAX
         return not (further and self._topics and full)
+
+
+def _elsewhere(move: PlannedMove, replicas: tuple[int, ...]) -> PlannedMove:
+    shown = (*map(str, replicas[:REPLICAS_SHOWN_MAX]), *("..." for _ in replicas[REPLICAS_SHOWN_MAX:][:1]))
+    return replace(move, status=Status.SUPERSEDED, why=f"{ELSEWHERE} to [{', '.join(shown)}]")
 
 
 def counts(plan: ReassignPlan) -> Counter[Status]:

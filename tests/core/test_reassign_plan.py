@@ -189,8 +189,8 @@ async def test_other_clients_win_and_the_plan_names_what_they_did(w: World) -> N
     found = await finished(w, pid)
     by_name = {(move.topic, move.partition): (move.status, move.why) for move in plan_of(found).moves}
     assert by_name["a", 0] == (Status.SUPERSEDED, "another client cancelled the reassignment")
-    assert by_name["a", 1] == (Status.SUPERSEDED, "another client reassigned the partition")
-    assert by_name["b", 2] == (Status.SUPERSEDED, "another client reassigned the partition")
+    assert by_name["a", 1] == (Status.SUPERSEDED, "another client reassigned the partition to [3]")
+    assert by_name["b", 2] == (Status.SUPERSEDED, "another client reassigned the partition to [2, 3]")
     assert [written(w, *name).replicas for name in (("a", 0), ("a", 1), ("b", 2))] == [(1, 2), (3,), (2, 3)]
     assert found.result == b"3 done, 3 superseded"
 

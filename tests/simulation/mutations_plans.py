@@ -15,7 +15,6 @@ from controller.procedures.waiting import Waiting
 from state_machines.admin_rules.throttles import Throttle, restore
 from state_machines.decisions import plan_progress
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
-from state_machines.model.types import Assignment
 from state_machines.procedures.outcome import Done
 from state_machines.procedures.record import Record
 from tests.simulation.planting import mutation, put
@@ -100,9 +99,9 @@ def begin_superseded_moves_again(stack: ExitStack) -> None:
         plan: ReassignPlan, cluster: Any, daemons: Collection[int], _: Any, **_more: Any
     ) -> plan_progress.Progress:
         window = plan_progress._Window(plan, cluster, daemons)
-        queued = {plan_progress.CANCELLED_BY, plan_progress.ELSEWHERE}
+        seen = plan_progress.ENDED - {Status.SUPERSEDED}
         moves = tuple(
-            window.looked_at(move) if move.status not in plan_progress.ENDED or move.why in queued else move
+            move if move.status in seen or move.why == plan_progress.GONE else window.looked_at(move)
             for move in plan.moves
         )
         return plan_progress.Progress(replace(plan, moves=moves), window.begins)
@@ -123,5 +122,5 @@ def count_a_begun_move_as_done(stack: ExitStack) -> None:
     put(stack, plan_progress._Window, "_begun", _done)
 
 
-def _done(_: Any, move: PlannedMove, _written: Assignment | None) -> PlannedMove:
+def _done(_: Any, move: PlannedMove, *_found: Any) -> PlannedMove:
     return replace(move, status=Status.DONE)
