@@ -18,6 +18,13 @@ from testing.znodes import create_topic
 from tests.cluster.shadow_watch import plant
 from tests.polling import eventually
 from tests.verify.watched.mending import gone, last_one_dies, other, revived, value
+from tests.verify.watched.procedure_faults import (
+    moved_off_dead_broker,
+    moves_paused,
+    plan_paused,
+    plan_waits_for_throttle,
+    record_damaged,
+)
 from tests.verify.watched.prometheus import SCRAPE_S
 from tests.verify.watched.stage import Watched
 
@@ -283,4 +290,9 @@ FAULTS: Final[tuple[Fault, ...]] = (
     journal_disk_full,
     only_a_shadow_left,
     leadership_written_by_hand,
+    moves_paused,
+    plan_paused,
+    record_damaged,
+    moved_off_dead_broker,
+    plan_waits_for_throttle,
 )

@@ -38,6 +38,11 @@ EXPECTED: Final[Mapping[str, frozenset[str]]] = {
     "twin_started": frozenset({"RegentBlocked"}),
     "only_a_shadow_left": frozenset({"RegentDaemonDown", "RegentBrokerHoldsRole"}),
     "leadership_written_by_hand": frozenset({"RegentDaemonDown", "RegentBrokerHoldsRole", "RegentShadowDiffers"}),
+    "moves_paused": frozenset({"RegentMovesPaused"}),
+    "plan_paused": frozenset({"RegentPlanPaused"}),
+    "record_damaged": frozenset({"RegentProceduresStandStill"}),
+    "moved_off_dead_broker": frozenset({"RegentReplicasRemembered", "RegentUnderReplicated"}),
+    "plan_waits_for_throttle": frozenset({"RegentProceduresStuck"}),
 }
 """By fault, the alerts that fire in it; all others stay silent."""
 NEEDLESS: Final = (("mode", {"active", "blocked"}), ("le", {"2.5"}), ("by", {"broker"}))
