@@ -50,9 +50,12 @@ class Results:
             self._nonces[record.caller.principal, record.caller.nonce] = record.pid
 
     def ended(self, record: Record, now_ms: int) -> None:
-        """Keeps the result of a root, and gives it to those that wait for it. Its time is perhaps of another clock."""
+        """Keeps the result of a root, and gives it to those that wait for it.
+
+        The time runs from now, after a restart anew: the record's own is perhaps of a clock that differs by hours.
+        """
         self._kept.add(record.pid)
-        self._ended.append(_Due(min(record.updated_ms, now_ms) + KEPT_MS, record.pid))
+        self._ended.append(_Due(now_ms + KEPT_MS, record.pid))
         for waiter in self._waiters.pop(record.pid, ()):
             if not waiter.done():
                 waiter.set_result(record)

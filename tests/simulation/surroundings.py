@@ -65,6 +65,8 @@ def explained(world: World, text: str) -> bool:
         return any(counts[fault] for fault in _UNWRITTEN)
     if "created it again in the moment before" in text:
         return any(text.startswith(f"{topic}: ") for topic in world.invariants.history.overwritten)
+    if "the cluster is controlled without them" in text:
+        return any(counts[fault] for fault in _UNWRITTEN)
     if "/state cannot be used" in text:
         return bool(counts[faults.OPERATOR_SCRIBBLED])
     if "was deleted; the next term" in text or "cannot be used" in text or "cannot be understood" in text:

@@ -123,20 +123,27 @@ def _reassignments(world: World) -> Iterator[Unfinished]:
             yield Unfinished(f"{name} to {target} is still requested")
 
 
+def _is_doubted(world: World, name: str) -> bool:
+    """Checks whether a broker has a log of an earlier topic of this name."""
+    topic = world.invariants.history.topics.get(name)
+    if topic is None or topic.topic_id is None:
+        return False
+    logs = (log for node in world.brokers.values() for log in node.core.hosting.logs.items())
+    return any(key[0] == name and topic_id not in (None, topic.topic_id) for key, topic_id in logs)
+
+
 def _removed_replicas(world: World) -> Iterator[Unfinished]:
     """Yields logs of replicas that daemons removed, on brokers that are there (I22).
 
-    A broker that started without a log directory reports its logs as deleted, and has them again later. A log of an
-    earlier topic of that name stays where another client created the topic anew: its id is in doubt.
+    A broker that started without a log directory reports its logs as deleted, and has them again later. Where another
+    client created a topic anew below the logs of an earlier one, its id is in doubt, and no log of it is deleted.
     """
     history = world.invariants.history
     for key, brokers in history.removed.items():
-        topic = history.topics.get(key[0])
-        ids = (None, topic.topic_id) if topic is not None and topic.topic_id is not None else None
         for broker in sorted(brokers & history.registered.keys() & world.brokers.keys()):
             unfound = broker in history.unfound.get(key, ()) or has_failed(world, broker, key)
             logs = world.brokers[broker].core.hosting.logs
-            if key in logs and not unfound and (ids is None or logs[key] in ids):
+            if key in logs and not unfound and not _is_doubted(world, key[0]):
                 yield Unfinished(
                     f"broker {broker} keeps the log of {key}, which no assignment names", patience_s=AGAIN_S
                 )
