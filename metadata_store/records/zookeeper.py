@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from metadata_store.acl import OPEN, Acl
@@ -166,12 +167,16 @@ class ZooKeeperRecords:
 
         The root's ACL decides on creation and deletion of records. An ACL that another client has set stays.
         """
-        if self._acl is None or not self._has_root or not await self._is_open(self._root):
+        if self._acl is not None and self._has_root:
+            await self._until_sent(partial(self._close_to_others, self._acl))
+
+    async def _close_to_others(self, acl: tuple[Acl, ...]) -> None:
+        if not await self._is_open(self._root):
             return
         records = [self.path(pid) for pid in sorted(self._there) if pid]
         for path in (*records, self._root):  # the root is the last: as long as it is open, all are looked at again
             if await self._is_open(path):
-                await self._zk.set_acls(path, self._acl, ANY_VERSION)
+                await self._zk.set_acls(path, acl, ANY_VERSION)
 
     async def _is_open(self, path: str) -> bool:
         acls, _ = await self._zk.get_acls(path)
