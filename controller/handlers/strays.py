@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Final
+from weakref import ref
 
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
@@ -48,7 +48,13 @@ async def load_strays(c: Controller) -> None:
     for bad in found.unread:
         c.malformed(bad)
     c.strays.load(found)
-    c.channels.judge_logs_by(partial(deletable, c))
+    known = ref(c)  # the channels, which the controller refers to, must not keep it in memory
+
+    def judge(broker: int, names: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
+        controller = known()
+        return {} if controller is None else deletable(controller, broker, names)
+
+    c.channels.judge_logs_by(judge)
 
 
 def judged(c: Controller, broker: int, name: TopicPartition) -> LogJudgement:

@@ -16,7 +16,7 @@ import msgspec
 
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
-from controller.engine.gate import TermEnded
+from controller.engine.gate import TermEnded, weakly
 from controller.kinds import drain, elect, reassign, restart, throttle, throttle_order
 from controller.kinds.calls import CALLS
 from controller.kinds.environment import KafkaEnv
@@ -104,7 +104,7 @@ class TermProcedures:
             ends=(Fenced, TermEnded, SessionLost, port.StoreFailed),
             entered=lambda moved: c.journal.procedures(moved, NAMES, DOMAIN),
         )
-        responses.wake = engine.wake
+        responses.wake = weakly(engine.wake, None)
         try:
             await engine.load()
             await records.close_to_others()

@@ -91,7 +91,8 @@ def test_every_column_is_a_field_of_its_kind() -> None:
         if kind not in {"Setting", "Event", "BrokerLoad", "StrayLog"}:  # those have no model
             found = [m for m in (models, procedure_models, restart_models) if hasattr(m, kind)]
             fields = getattr(found[0], kind).model_fields.values()
-            assert {column.key for column in columns} <= {field.alias for field in fields}, kind
+            made = {"flag"} if kind == "Procedure" else set()  # the command makes it of other fields
+            assert {column.key for column in columns} - made <= {field.alias for field in fields}, kind
     assert {column.key for column in COLUMNS["Event"]} - {"time", "what", "told"} <= set(Row.__struct_fields__)
 
 

@@ -154,7 +154,7 @@ async def test_marks_outlive_the_daemon_and_are_known_before_the_next_ones_elect
 async def test_a_drain_goes_on_after_a_failover_in_its_middle(w: World) -> None:
     await running(w)
 
-    def behind(_: object) -> bool:
+    def behind(_env: object, _partitions_max: int) -> bool:
         return leaders(w).count(2) >= 2
 
     with mock.patch.object(decision, "WAVE_MAX", 1), mock.patch.object(kind, "brokers_are_behind", behind):
