@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 
 import httpx
 import pytest
@@ -16,7 +18,7 @@ import yaml
 
 from cli.columns import COLUMNS
 from cli.exit_codes import Exit
-from controller.http import models, procedure_models, restart_models
+from controller import http
 from controller.http.models import Difference, Operation
 from controller.http.ports import Only, PartitionQuery
 from controller.http.unix_socket import listening
@@ -85,14 +87,19 @@ def test_the_help_of_brokers_explains_its_columns() -> None:
     assert "AGE is the seconds since the oldest of these changes" in text
 
 
+WITHOUT_MODEL = {"Setting", "Event", "BrokerLoad", "ProcedureRecord", "Throttle"}
+"""Kinds that commands make themselves."""
+
+
 def test_every_column_is_a_field_of_its_kind() -> None:
     """A renamed field must not turn a column into dashes."""
+    modules = [import_module(f"controller.http.{one.name}") for one in iter_modules(http.__path__)]
+    made = {"Procedure": {"flag"}}  # by the command, of other fields
     for kind, columns in COLUMNS.items():
-        if kind not in {"Setting", "Event", "BrokerLoad", "StrayLog"}:  # those have no model
-            found = [m for m in (models, procedure_models, restart_models) if hasattr(m, kind)]
-            fields = getattr(found[0], kind).model_fields.values()
-            made = {"flag"} if kind == "Procedure" else set()  # the command makes it of other fields
-            assert {column.key for column in columns} - made <= {field.alias for field in fields}, kind
+        if kind not in WITHOUT_MODEL:
+            model = next(getattr(module, kind) for module in modules if hasattr(module, kind))
+            fields = {field.alias for field in model.model_fields.values()}
+            assert {column.key for column in columns} - made.get(kind, set()) <= fields, kind
     assert {column.key for column in COLUMNS["Event"]} - {"time", "what", "told"} <= set(Row.__struct_fields__)
 
 
