@@ -117,6 +117,19 @@ async def _grow(c: Controller, asked: _Asked) -> None:
     waiting = {topic.name: topic for topic in topics if counts[topic.name] == 1}
     changed: list[str] = []
     again = asked.call.attempt > 0
+    try:
+        await _write(c, asked, waiting, changed, again=again)
+    except (NotConnected, OutcomeUnknown):
+        await asked.record.close()
+        raise
+    await _start(c, changed or sorted(asked.grown))
+    await asked.record.close(asked.result(), changed=bool(changed))
+
+
+async def _write(
+    c: Controller, asked: _Asked, waiting: dict[str, GrownTopic], changed: list[str], *, again: bool
+) -> None:
+    """Writes until each topic has grown or is refused; adds the topics that it wrote to ``changed``."""
     for _ in c.conflict_rounds():
         changes = _judge(c, asked, waiting, await _read(c, list(waiting)), again)
         if not changes:
@@ -136,8 +149,6 @@ async def _grow(c: Controller, asked: _Asked) -> None:
         await c.connected()
     else:
         asked.refused.update(dict.fromkeys(waiting, CONTENDED))
-    await _start(c, changed or sorted(asked.grown))
-    await asked.record.close(asked.result(), changed=bool(changed))
 
 
 async def _read(c: Controller, names: list[str]) -> dict[str, TopicZnodes]:

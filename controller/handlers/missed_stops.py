@@ -103,10 +103,17 @@ async def _write(c: Controller, changes: Sequence[TopicChange], *, alone: bool) 
             why = f"{failed.code.name} at {failed.path}: check its ACL"
         else:
             await _entered(c, changes, outcome, memories)
-            return rows if outcome.gone or (outcome.refused and alone) else set()
+            refused = {topic for topic, _ in outcome.refused} if alone else set()
+            return _rows_of(c, rows, {*outcome.gone, *refused})
+    if len(changes) > 1:  # one that cannot be remembered takes no other along
+        return {row for change in changes for row in await _write(c, [change], alone=True)}
     c.counters.failures[NOT_REMEMBERED] += 1
-    log.error("%s: %s; regent strays lists them", NOT_REMEMBERED, why)
+    log.error("%s: %s: %s; regent strays lists them", NOT_REMEMBERED, changes[0].topic, why)
     return rows
+
+
+def _rows_of(c: Controller, rows: Collection[int], topics: Collection[str]) -> set[int]:
+    return {i for i in rows if c.cluster.name(i).topic in topics}
 
 
 def _memories(c: Controller, changes: Sequence[TopicChange]) -> tuple[set[int], dict[StrayKey, Remembered]]:
@@ -136,6 +143,8 @@ def _unwritable(c: Controller, memories: dict[StrayKey, Remembered]) -> str | No
     """Returns why the memories cannot be written, None where they can."""
     if PARENT in c.strays.unread:
         return f"{PARENT} cannot be read: check its ACL"
+    if not c.strays.parent:
+        return f"{PARENT} cannot be created: check the ACL of the znode above it"
     for key, content in memories.items():
         if key.path in c.strays.unread:
             return f"{key.path} is not understood: repair or delete it"
@@ -150,11 +159,9 @@ async def _entered(
     c: Controller, changes: Sequence[TopicChange], outcome: TopicOutcome, memories: dict[StrayKey, Remembered]
 ) -> None:
     """Enters what was written; where that is in doubt, everything is read."""
+    c.strays.forgotten((key.broker, TopicPartition(key.topic, n)) for key in memories for n in memories[key].partitions)
     if len(outcome.applied) == len(changes):
         c.strays.entries = entered(c.strays.entries, memories)
-        c.strays.forgotten(
-            (key.broker, TopicPartition(key.topic, n)) for key in memories for n in memories[key].partitions
-        )
         _say(memories)
         c.queue.signal(EventKind.STRAYS)
     else:

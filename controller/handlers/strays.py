@@ -160,6 +160,7 @@ async def forget(c: Controller, logs: Mapping[Log, str]) -> None:
         c.gate.check()
         if failed is None:
             memory.entries = entered(memory.entries, some)
+            memory.forgotten([log for log in logs if StrayKey(log[0], log[1].topic) in some])
             continue
         if failed.code not in CONFLICTS:
             c.counters.failures[NOT_FORGOTTEN] += 1
@@ -170,7 +171,6 @@ async def forget(c: Controller, logs: Mapping[Log, str]) -> None:
             c.gate.check()
             c.queue.signal(EventKind.STRAYS)
         return
-    memory.forgotten(logs)
     for (broker, name), why in list(logs.items())[:LOGGED_MAX]:
         log.info("the removed replica of %s on broker %d is not remembered any more: %s", name, broker, why)
 

@@ -35,7 +35,8 @@ class ForeignSizes:
         own = {(move.topic, move.partition) for move in plan.moves}
         moving = {row: c.cluster.name(row) for row, written in c.cluster.reassigning.items() if written.kept.adding}
         foreign = {row: name for row, name in moving.items() if name not in own}
-        self.known = {name: size for name, size in self.known.items() if name in foreign.values()}
+        names = set(foreign.values())
+        self.known = {name: size for name, size in self.known.items() if name in names}
         unread = {row: name for row, name in foreign.items() if name not in self.known}
         if unread and not self._reading:
             self._reading = True

@@ -19,7 +19,7 @@ from state_machines.decisions import mass_election
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.mass_election import MassElection
 from state_machines.decisions.plan_pace import MovePace, PlanPace
-from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, Superseded
+from state_machines.decisions.plan_progress import STOPPED, PlannedMove, ReassignPlan, Status, Superseded
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.planning.expected_time import expected
@@ -86,7 +86,7 @@ def _move_item(move: PlannedMove, pace: MovePace | None, note: Superseded | None
         target=move.target,
         size_bytes=move.bytes if pace is None else pace.size_bytes,
         status=move.status.name.lower(),
-        why=move.why if pace is None else pace.why,
+        why=(move.why if pace is None else pace.why) or (STOPPED if move.status is Status.STOPPED else ""),
         found=_time(note.found_ms) if note is not None else None,
         by=note.by if note is not None else "",
         **known,

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Final
 
 import anyio
@@ -40,6 +41,8 @@ from state_machines.procedures.states import State
 log = logging.getLogger("regent.procedures")
 
 KINDS: Final = (reassign.REASSIGN, drain.DRAIN, throttle.THROTTLE, elect.ELECT, restart.RESTART, *CALLS)
+UNUSABLE_LOGGED_MAX: Final = 20
+"""Records that cannot be used and are logged one by one."""
 LOAD_AGAIN_S: Final = 30.0
 """Pause after which the records are loaded again where their store failed."""
 WAKES: Final = {EventKind.FINISH_REASSIGNMENTS: reassign.NAME, EventKind.BROKER_CHANGE: reassign.NAME}
@@ -76,6 +79,7 @@ class TermProcedures:
         self._controller = controller
         self._engine: Engine[KafkaEnv] | None = None
         self._loads_later = False
+        self._said: frozenset[int] = frozenset()
 
     @property
     def engine(self) -> Engine[KafkaEnv]:
@@ -115,8 +119,16 @@ class TermProcedures:
             return
         self._engine = engine
         c.recorder.ledger = Ledger(engine, records, c.until_read, self._fail, wall_ms)
-        for pid, why in engine.unusable.items():
-            log.error("pid=%d cannot go on: %s", pid, why)
+        self._say_unusable(engine.unusable)
+
+    def _say_unusable(self, unusable: Mapping[int, str]) -> None:
+        """Logs the first records that cannot be used, again only once others are among them."""
+        if unusable.keys() != self._said:
+            self._said = frozenset(unusable)
+            for pid, why in islice(unusable.items(), UNUSABLE_LOGGED_MAX):
+                log.error("pid=%d cannot go on: %s", pid, why)
+            if len(unusable) > UNUSABLE_LOGGED_MAX:
+                log.error("%d records cannot be used in all: regent procedures list names each", len(unusable))
 
     def _live(self) -> Iterable[Record]:
         return () if self._engine is None else self._engine.live()

@@ -57,6 +57,8 @@ class Status(IntEnum):
 
 PASSING: Final = frozenset({NOT_LIVE, LAST_IN_SYNC})
 """Refusals for which a move waits: they pass by themselves."""
+PASSING_NOTED_MAX: Final = 500
+"""Waiting moves whose passing reason is in the plan, which must fit into its record when all of them wait."""
 ENDED: Final = frozenset({Status.DONE, Status.SUPERSEDED, Status.REFUSED, Status.STOPPED})
 
 
@@ -164,15 +166,14 @@ def reverted(plan: ReassignPlan) -> ReassignPlan:
 def stopped(plan: ReassignPlan) -> ReassignPlan:
     """Returns the plan without the moves that have not begun."""
     moves = [
-        replace(move, status=Status.STOPPED, why=STOPPED) if move.status is Status.QUEUED else move
-        for move in plan.moves
+        replace(move, status=Status.STOPPED, why="") if move.status is Status.QUEUED else move for move in plan.moves
     ]
     return replace(plan, moves=tuple(moves), paused=False)
 
 
 def _taken_back(move: PlannedMove) -> PlannedMove:
     if move.status is Status.QUEUED:
-        return replace(move, status=Status.STOPPED, why=STOPPED)
+        return replace(move, status=Status.STOPPED, why="")
     if move.status in (Status.BEGUN, Status.DONE):
         back = replace(move, origin=move.target, target=move.origin, status=Status.QUEUED)
         return replace(back, bytes=move.replica_bytes * len(back.added))
@@ -197,7 +198,7 @@ class _Window:
         self.begins: dict[int, Assignment] = {}
         self._unwritable = unwritable
         self._min_isr = min_isr
-        self._bytes = 0
+        self._bytes = self._noted = 0
         self._plan = plan
         self._cluster = cluster
         self._daemons = daemons
@@ -248,7 +249,8 @@ class _Window:
         found = judge(self._cluster, ReassignmentRequest(row, target), self._daemons)
         if isinstance(found, NotReassigned):
             if found.why in PASSING and not self._plan.reverting:
-                return replace(move, why=found.why)
+                self._noted += 1
+                return replace(move, why=found.why if self._noted <= PASSING_NOTED_MAX else "")
             return replace(move, status=Status.REFUSED, why=found.why)
         adding = found.kept.adding
         if not cancels and self._caps.why_full(adding, move.replica_bytes) is not None:

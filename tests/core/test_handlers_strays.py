@@ -30,6 +30,18 @@ async def returned(w: World) -> None:
     await propagated(w)
 
 
+async def added_and_away(w: World, *names: str) -> None:
+    """Adds broker 3 to topics, of which it is away when that is taken back: they end together."""
+    for name in names:
+        await w.topic(name, (1, 2), leaders=True)
+    await w.begin_term()
+    await propagated(w)
+    await alter(w, {(name, 0): (1, 3) for name in names})
+    await propagated(w)
+    w.die(3)
+    await w.settle()
+
+
 # -- the memory
 
 
@@ -93,14 +105,7 @@ async def test_replicas_that_a_cancel_drops_are_remembered_as_those_of_a_move(w:
 @in_world(1, 2, 3)
 async def test_many_topics_are_few_multis(w: World) -> None:
     names = [f"t{number:03}" for number in range(120)]
-    for name in names:
-        await w.topic(name, (1, 2), leaders=True)
-    await w.begin_term()
-    await propagated(w)
-    await alter(w, {(name, 0): (1, 3) for name in names})
-    await propagated(w)
-    w.die(3)
-    await w.settle()
+    await added_and_away(w, *names)
     w.forget()
     await alter(w, {(name, 0): None for name in names})
     await propagated(w)
@@ -151,6 +156,29 @@ async def test_a_memory_of_a_newer_daemon_is_left_as_it_is(w: World) -> None:
     assert node.data == newer
     assert w.counters.failures[NOT_REMEMBERED] == 1
     assert any(path == f"{PARENT}/1-t" for path in w.counters.malformed)
+
+
+@in_world(1, 2, 3)
+async def test_a_memory_that_cannot_be_written_takes_no_other_along(w: World) -> None:
+    await w.operator.create("/regent", b"")
+    await w.operator.create(PARENT, b"")
+    await w.operator.create(f"{PARENT}/3-s", b'{"version":2,"partitions":{}}')
+    await added_and_away(w, "r", "s", "t")
+    await alter(w, {(name, 0): None for name in "rst"})
+    await propagated(w)
+    assert all(w.node(f"{PARENT}/3-{name}") is not None for name in ("r", "t"))
+    assert w.counters.failures[NOT_REMEMBERED] == 1
+    assert not any(written(w, name, 0).moving for name in "rst")
+
+
+@in_world(1, 2, 3)
+async def test_a_parent_that_cannot_be_created_holds_up_no_reassignment(w: World) -> None:
+    await added_and_away(w, "t")
+    w.restrict("/regent")
+    await alter(w, {T: None})
+    await propagated(w)
+    assert w.counters.failures[NOT_REMEMBERED] == 1
+    assert not written(w, "t", 0).moving
 
 
 @in_world(1, 2, 3)
