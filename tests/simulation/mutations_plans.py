@@ -9,7 +9,7 @@ from unittest import mock
 
 from msgspec.structs import replace
 
-from controller.kinds import drain, plan_throttles, reassign
+from controller.kinds import drain, plan_throttles, reassign, throttle_settings
 from controller.procedures.results import Results
 from controller.procedures.waiting import Waiting
 from state_machines.admin_rules.throttles import Throttle, restore
@@ -48,7 +48,7 @@ def lose_former_rates(stack: ExitStack) -> None:
     def remove(those: Iterable[Throttle], found: Any) -> Any:
         return restore([replace(one, before=None) for one in those], found)
 
-    put(stack, plan_throttles, "restore", remove)
+    put(stack, throttle_settings, "restore", remove)
 
 
 @mutation
@@ -59,7 +59,7 @@ def overwrite_foreign_rates(stack: ExitStack) -> None:
         present = [(one, found.get(one.entity, {}).get(one.setting)) for one in those]
         return restore([replace(one, ours=(*one.ours, value)) for one, value in present if value is not None], found)
 
-    put(stack, plan_throttles, "restore", restore_all)
+    put(stack, throttle_settings, "restore", restore_all)
 
 
 @mutation
