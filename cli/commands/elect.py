@@ -84,7 +84,7 @@ def unclean(
     """
     named = _named(partitions, file)
     if not named:
-        raise Failure(Exit.USAGE, "give partitions, or --file", "regent list partitions --only offline has them")
+        raise Failure(Exit.USAGE, "give partitions, or --file", "regent list partitions --offline lists them")
     if not dry_run:
         _confirm({one["topic"] for one in named} - set(confirmed_topics or ()))
     body = {"kind": "unclean", "partitions": named, "reason": reason, "dryRun": dry_run}

@@ -92,7 +92,7 @@ def listed(
 def flag(item: Json, now: datetime) -> str:
     """Returns what an operator should see of a procedure at once, empty where it goes its way."""
     if item["state"] in ("failed", "rolledback"):
-        return "rolled back" if item["ended"] else "is undone"
+        return "rolled back" if item["ended"] else "undoing"
     if item.get("unusable"):
         return "unusable"
     if item["ended"]:

@@ -91,7 +91,9 @@ def apply(
     try:
         found = session.client(MEASURED_S_MAX).post("/v1/reassignments", request)["items"][0]
     except Failure as failure:
-        again = f"{failure.remedy}; to repeat it, add --nonce {request['nonce']}"
+        if failure.code is not Exit.UNREACHABLE:
+            raise
+        again = f"the plan may have begun: repeat the command with --nonce {request['nonce']}, it begins no second one"
         raise Failure(failure.code, failure.message, again) from failure
     if dry_run or not wait:
         session.output.detail("Procedure", found)

@@ -99,6 +99,8 @@ def lift(
     if wait:
         found = [awaited(session, one["pid"], timeout) for one in found]
     session.output.listing("Procedure", found)
+    if wait and any(one["state"] != "success" for one in found):
+        raise typer.Exit(Exit.FAILED)
 
 
 def show(session: Session) -> None:

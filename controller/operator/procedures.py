@@ -230,7 +230,7 @@ class ProcedureView:
 
     async def _done(self, engine: Engine[KafkaEnv], pid: int, work: Awaitable[bool], why: str) -> Procedure:
         if not await self._requested(work):
-            raise Refused(f"pid {pid}: {why}", "see 'regent procedures show'")
+            raise Refused(f"pid {pid}: {why}", f"see 'regent procedures show {pid}'")
         return procedure_item(engine.records[pid], BY_NAME)
 
     async def _requested(self, work: Awaitable[T]) -> T:

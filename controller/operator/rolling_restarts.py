@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from controller.http.ports import Refused, RestartQuery
 from controller.http.procedure_models import Procedure
-from controller.http.restart_models import RestartRequest
-from controller.kinds.restart import NAME, encode_restart, restart_of
+from controller.http.restart_models import RestartNext, RestartRequest
+from controller.kinds.restart import NAME, PAUSED, encode_restart, restart_of
 from controller.operator.procedures import ProcedureView
 from controller.term.term import Term
 from state_machines.decisions.restarts import RollingRestart
@@ -55,3 +55,11 @@ def query_of(record: Record, query: RestartQuery) -> RestartQuery:
     restart = restart_of(record)
     batch_max = min(query.batch_max, restart.batch_max)
     return RestartQuery(dict(restart.since), batch_max, query.accepted | set(restart.accepted))
+
+
+def of_kept(found: RestartNext, record: Record, *, paused: bool) -> RestartNext:
+    """Adds the rolling restart that an answer is about; while moves are paused, no further batch is named."""
+    update: dict[str, object] = {"pid": record.pid}
+    if paused and not set(found.batch).issubset(restart_of(record).batch):
+        update |= {"state": "wait", "batch": [], "rack": None, "why": PAUSED}
+    return found.model_copy(update=update)

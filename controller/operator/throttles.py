@@ -47,7 +47,8 @@ class ThrottleView:
             live = known.live() if known is not None else ()
             if (holder := held_elsewhere(live, 0, broker_places(brokers, topics))) is not None:
                 raise Refused(
-                    holder, "regent throttle lift ends an operator's; regent reassign resume changes a plan's"
+                    holder,
+                    "regent throttle lift PID ends an operator's; regent reassign set PID --throttle 0 lifts a plan's",
                 )
         order = ThrottleOrder(brokers, request.rate_bytes_per_s, topics)
         return await self._procedures.submit(NAME, encode_order(order), caller)
@@ -60,7 +61,7 @@ class ThrottleView:
         pids = sorted(set(request.pids)) or sorted(pid for pid, one in records.items() if not one.state.is_final)
         wrong = [pid for pid in pids if pid not in records]
         if wrong:
-            remedy = "'regent throttle show' has the pids; 'regent reassign resume PID --throttle 0' lifts a plan's"
+            remedy = "'regent throttle show' has the pids; 'regent reassign set PID --throttle 0' lifts a plan's"
             raise Refused(f"procedures {wrong} are no throttles of operators", remedy)
         return [await self._procedures.commanded(pid, LIFT) for pid in pids]
 

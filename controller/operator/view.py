@@ -48,7 +48,7 @@ from controller.operator.present import Present
 from controller.operator.procedures import ProcedureView
 from controller.operator.restarts import in_turns, restart_item, set_of_brokers
 from controller.operator.role_status import LOOK_S, StatusReader
-from controller.operator.rolling_restarts import RestartView, latest, query_of
+from controller.operator.rolling_restarts import RestartView, latest, of_kept, query_of
 from controller.operator.sampling import gauges_of, suspension
 from controller.operator.status import lags_of, shown_mode, status_of
 from controller.operator.strays import StrayView
@@ -260,7 +260,9 @@ class View:
         _, batch_max, accepted = query
         plan = await in_turns(cluster, lambda: restarting(cluster, since, min_isr, batch_max, accepted, controller))
         found = restart_item(plan)
-        return found if running is None else found.model_copy(update={"pid": running.pid})
+        if running is None or term is None:
+            return found
+        return of_kept(found, running, paused=term.controller.pause is not None)
 
     # -- verification and operations
 

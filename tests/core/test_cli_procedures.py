@@ -243,7 +243,7 @@ def test_long_running_stuck_and_rolled_back_procedures_are_flagged_and_come_firs
         (7, "unusable"),
         (4, "long"),
         (5, "stuck"),
-        (6, "is undone"),
+        (6, "undoing"),
         (12, ""),
         (3, "rolled back"),
         (13, ""),

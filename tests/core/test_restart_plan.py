@@ -9,12 +9,15 @@ import pytest
 from controller.http.pause_models import PauseRequest
 from controller.http.ports import Refused, RestartQuery
 from controller.http.procedure_models import Procedure
-from controller.http.restart_models import RestartRequest
-from controller.kinds.restart import PAUSED, restart_of
+from controller.http.restart_models import RestartNext, RestartRequest
+from controller.kinds.restart import PAUSED, encode_restart, restart_of
 from controller.operator.pauses import PauseView
-from controller.operator.rolling_restarts import RestartView, latest, query_of
+from controller.operator.rolling_restarts import RestartView, latest, of_kept, query_of
 from state_machines.decisions.hindrances import StopCause
+from state_machines.decisions.restarts import RollingRestart
 from state_machines.model.min_isr import MinIsr
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import propagated
 from tests.core.test_view_procedures import view_of
@@ -145,3 +148,14 @@ async def test_an_aborted_restart_is_none_and_a_second_one_beside_another_is_ref
     assert latest(w.term) is None
     with pytest.raises(Refused, match=r"brokers \[9\] are not registered"):
         await view(w).begin(RestartRequest(brokers=[9, 1]), "uid 0")
+
+
+@pytest.mark.parametrize(
+    ("paused", "batch", "state"),
+    [(False, [2], "restart"), (True, [2], "wait"), (True, [1], "restart"), (True, [], "wait")],
+)
+def test_no_further_batch_is_named_while_moves_are_paused(paused: bool, batch: list[int], state: str) -> None:
+    restart = encode_restart(RollingRestart(((1, 10), (2, 20)), batch=(1,)))
+    kept = Record(7, "restart", State.WAITING_TIMEOUT, 0, 0, 0, data=restart)
+    found = of_kept(RestartNext(state="restart" if batch else "wait", why="", batch=batch), kept, paused=paused)
+    assert (found.pid, found.state, found.batch) == (7, state, batch if state == "restart" else [])
