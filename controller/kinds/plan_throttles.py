@@ -14,6 +14,7 @@ from controller.kinds.throttle_holders import held_elsewhere
 from controller.kinds.throttle_settings import entries, read, restored, retry, say, write
 from state_machines.admin_rules.throttles import move_places, throttle, throttled_entities
 from state_machines.decisions.plan_progress import ENDED, ReassignPlan
+from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.procedures.outcome import Retry
 
@@ -29,11 +30,7 @@ async def set_throttles(env: KafkaEnv, plan: ReassignPlan, pid: int) -> Reassign
     if plan.rate_in_force == plan.rate_bytes_per_s:
         return plan
     c = env.controller
-    moves = {
-        TopicPartition(move.topic, move.partition): Assignment(move.origin).reassigned_to(move.target)
-        for move in plan.moves
-        if move.status not in ENDED and c.cluster.find(move.topic, move.partition) is not None
-    }
+    moves = _moves(plan, c.cluster)
     if (holder := held_elsewhere(env.live(), pid, move_places(moves))) is not None:
         return Retry(f"{holder}: lift that throttle, or give the plan none")
     found, failed = await read(c, {*throttled_entities(moves), *(one.entity for one in plan.throttles)})
@@ -60,3 +57,18 @@ async def lift_throttles(env: KafkaEnv, plan: ReassignPlan) -> ReassignPlan | Re
         return retry(found.failed)
     say(found.notes)
     return replace(plan, throttles=found.left, rate_in_force=0)
+
+
+def with_throttles(plan: ReassignPlan, cluster: Cluster) -> ReassignPlan:
+    """Returns the plan as it is stored before its throttles are written, where nothing stands in their places."""
+    if not plan.rate_bytes_per_s:
+        return plan
+    return replace(plan, throttles=throttle(_moves(plan, cluster), plan.rate_bytes_per_s, {}).throttles)
+
+
+def _moves(plan: ReassignPlan, cluster: Cluster) -> dict[TopicPartition, Assignment]:
+    return {
+        TopicPartition(move.topic, move.partition): Assignment(move.origin).reassigned_to(move.target)
+        for move in plan.moves
+        if move.status not in ENDED and cluster.find(move.topic, move.partition) is not None
+    }

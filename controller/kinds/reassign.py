@@ -7,7 +7,7 @@ began. Handlers of reassignments do the rest of each move, as for a request of a
 from __future__ import annotations
 
 import logging
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final
 
 import msgspec
@@ -17,6 +17,7 @@ from controller.handlers.reassignment import go_on
 from controller.kinds.environment import KafkaEnv, rewrite_with_record
 from controller.kinds.plan_throttles import lift_throttles, set_throttles
 from controller.kinds.reassign_callers import callers_of
+from controller.procedures.group import CHANGE_BYTES_MAX
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
 from controller.process.wording import counted
@@ -24,6 +25,7 @@ from metadata_store.errors import NotConnected, OutcomeUnknown
 from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX
 from state_machines.decisions.plan_progress import Progress, ReassignPlan, Status, advance, counts, reverted, stopped
 from state_machines.decisions.plan_superseded import newly_superseded, noted
+from state_machines.decisions.plan_words import shortened
 from state_machines.decisions.reassignment import rewrites
 from state_machines.model.types import TopicPartition
 from state_machines.procedures.demand import Demand, Resource, Scope
@@ -38,6 +40,10 @@ log = logging.getLogger("regent.procedures")
 NAME: Final = "reassign"
 LOOK_AGAIN_MS: Final = 5_000
 """Time after which a plan looks at its moves again, although no event of a reassignment woke it."""
+DECODED_MAX: Final = 4
+"""Messages of plans that are kept decoded: each is looked at several times before it changes."""
+MESSAGE_BYTES_MAX: Final = CHANGE_BYTES_MAX - 32 * 1024
+"""Bytes of a plan's message; the rest of what a step may write is for its result."""
 SIZES_MS: Final = 500
 """Pause while the sizes of other clients' reassignments are read."""
 
@@ -72,7 +78,12 @@ class PlanCommand(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def plan_of(record: Record) -> ReassignPlan:
     """Decodes the message of a plan."""
-    return _decoder.decode(record.data)
+    return _decoded(record.data)
+
+
+@lru_cache(maxsize=DECODED_MAX)
+def _decoded(message: bytes) -> ReassignPlan:
+    return _decoder.decode(message)
 
 
 def is_paused(record: Record) -> bool:
@@ -87,8 +98,9 @@ def is_paused(record: Record) -> bool:
 
 
 def encode_plan(plan: ReassignPlan) -> bytes:
-    """Encodes the message of a plan."""
-    return _encoder.encode(plan)
+    """Encodes the message of a plan, without most of its words where these make it too long for a record."""
+    message = _encoder.encode(plan)
+    return message if len(message) <= MESSAGE_BYTES_MAX else _encoder.encode(shortened(plan))
 
 
 def demand(record: Record) -> Demand:
@@ -139,14 +151,21 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
     if isinstance(throttled, Retry):
         return throttled
     if throttled != expected:
-        return Wait(env.now_ms(), encode_plan(throttled))
+        message = encode_plan(throttled)
+        return Wait(env.now_ms(), message) if len(message) <= MESSAGE_BYTES_MAX else _too_long(record.pid, message)
+    message = encode_plan(found.plan)
     if found.begins:
-        return Effect(Wait(env.now_ms(), encode_plan(found.plan)), partial(_begin, env, found, record.pid))
-    if found.plan != stored:
-        return Wait(env.now_ms(), encode_plan(found.plan))
+        return Effect(Wait(env.now_ms(), message), partial(_begin, env, found, record.pid))
+    if message != record.data:  # as stored: words that are too long for the record differ in memory only
+        return Wait(env.now_ms(), message)
     if found.is_over:
         return Done(sentence(plan).encode())
     return Wait(env.now_ms() + (LOOK_AGAIN_MS if sizes_known else SIZES_MS), record.data, durable=False)
+
+
+def _too_long(pid: int, message: bytes) -> Retry:
+    why = f"the record has {len(message)} bytes with the plan's throttles, at most {MESSAGE_BYTES_MAX} are stored"
+    return Retry(f"{why}: regent reassign set {pid} --throttle 0 goes on without, regent procedures cancel {pid} stops")
 
 
 def _noted(env: KafkaEnv, before: ReassignPlan, found: Progress, pid: int) -> Progress:

@@ -11,6 +11,7 @@ from brokers.replica_sizes import sizes_on
 from controller.http.ports import Refused
 from controller.http.procedure_models import Move, ReassignRequest
 from controller.kinds import reassign
+from controller.kinds.plan_throttles import with_throttles
 from controller.procedures.engine import DATA_BYTES_MAX
 from controller.term.term import Term
 from state_machines.decisions.plan_faults import faults
@@ -86,10 +87,14 @@ def refuse_unfit(term: Term, plan: ReassignPlan) -> None:
         raise Refused(f"the plan does not match the cluster: {'; '.join(found)}", "make a new plan")
 
 
-def encoded(plan: ReassignPlan) -> bytes:
-    """Encodes a plan; raises :class:`Refused` for one that is too large."""
+def encoded(plan: ReassignPlan, cluster: Cluster) -> bytes:
+    """Encodes a plan; raises :class:`Refused` for one that is too large, or grows so by its throttles."""
     data = reassign.encode_plan(plan)
     if len(data) > DATA_BYTES_MAX:
         why = f"the plan has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored"
         raise Refused(why, "limit it to some topics with --topic, and apply several plans")
+    size = len(reassign.encode_plan(with_throttles(plan, cluster)))
+    if size > reassign.MESSAGE_BYTES_MAX:
+        why = f"the plan has {size} bytes with its throttles, at most {reassign.MESSAGE_BYTES_MAX} are stored"
+        raise Refused(why, "limit it to some topics with --topic, and apply several plans, or leave --throttle away")
     return data

@@ -187,7 +187,7 @@ class ProcedureView:
             return procedure_item(known.records[pid], BY_NAME)
         plan = await requested_plan(self._active(), request)
         refuse_unfit(self._active(), plan)
-        data = encoded(plan)
+        data = encoded(plan, self._active().cluster)
         if request.dry_run:
             return planned_item(plan)
         return await self.submit(reassign.NAME, data, caller)

@@ -64,10 +64,11 @@ class Running(Generic[Env]):
             for one in family:
                 del records[one]
         self.procedures.apply(Change(puts=tuple(records.values())))
+        now_ms = self._now_ms()
         for record in records.values():
             self.results.begun(record)
             if record.state.is_final:
-                self.results.ended(record, self._now_ms())
+                self.results.ended(record, now_ms)
         for pid in found.later:
             if pid in records:
                 self._wait(pid, records[pid].deadline_ms)

@@ -43,6 +43,10 @@ log = logging.getLogger("regent.procedures")
 KINDS: Final = (reassign.REASSIGN, drain.DRAIN, throttle.THROTTLE, elect.ELECT, restart.RESTART, *CALLS)
 UNUSABLE_LOGGED_MAX: Final = 20
 """Records that cannot be used and are logged one by one."""
+RECORDS_BESIDE_MAX: Final = 1_000
+"""Records that are loaded while brokers still get the states of a new term."""
+BROKERS_FIRST_S_MAX: Final = 0.25
+"""Time for which more records wait until all brokers have these states."""
 LOAD_AGAIN_S: Final = 30.0
 """Pause after which the records are loaded again where their store failed."""
 WAKES: Final = {EventKind.FINISH_REASSIGNMENTS: reassign.NAME, EventKind.BROKER_CHANGE: reassign.NAME}
@@ -110,6 +114,8 @@ class TermProcedures:
         )
         responses.wake = weakly(engine.wake, None)
         try:
+            if await records.count() > RECORDS_BESIDE_MAX:
+                await c.channels.quiesced(BROKERS_FIRST_S_MAX)
             await engine.load()
             await records.close_to_others()
         except (Fenced, TermEnded, SessionLost):

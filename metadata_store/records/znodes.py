@@ -34,12 +34,12 @@ async def children(zk: ZooKeeper, root: str) -> Children | None:
     if node is None or listed is None:
         return None
     names = sorted(listed[0])
-    nodes = await zk.read_many([f"{root}/{name}" for name in names])
-    return Children(node.data or b"", [_entry(root, name, found) for name, found in zip(names, nodes, strict=True)])
+    paths = [f"{root}/{name}" for name in names]
+    nodes = await zk.read_many(paths)
+    return Children(node.data or b"", list(map(_entry, names, paths, nodes)))
 
 
-def _entry(root: str, name: str, found: Node | Code) -> Found:
-    path = f"{root}/{name}"
+def _entry(name: str, path: str, found: Node | Code) -> Found:
     pid = int(name) if name.isascii() and name.isdigit() and len(name) == NAME_DIGITS else 0
     if not pid:
         return unread(0, path, Fault.UNREADABLE, "its name is no pid: another client made it")

@@ -69,6 +69,17 @@ class ZooKeeperRecords:
         await self._until_sent(read)
         return found[-1]
 
+    async def count(self) -> int:
+        """Counts the records, without reading them."""
+        found: list[int] = []
+
+        async def look() -> None:
+            stat = await self._zk.exists(self._root)
+            found.append(0 if stat is None else stat.num_children)
+
+        await self._until_sent(look)
+        return found[-1]
+
     async def load_once(self) -> Stored:
         """Reads as :meth:`load`, for a look: raises ``NotConnected`` and ``ZkError`` instead of waiting."""
         return await self._read()

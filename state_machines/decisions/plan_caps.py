@@ -52,8 +52,8 @@ class Caps:
         """Counts a move that begins. ``further`` False: it goes on with one that counts already."""
         self._moving += further
         self._bytes += replica_bytes * len(adding)
-        self._receiving.update(adding)
         for broker in adding:
+            self._receiving[broker] += 1
             self._receiving_bytes[broker] += replica_bytes
 
     def why_full(self, adding: Collection[int], replica_bytes: int) -> str | None:

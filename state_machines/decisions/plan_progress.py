@@ -62,7 +62,7 @@ PASSING_NOTED_MAX: Final = 500
 ENDED: Final = frozenset({Status.DONE, Status.SUPERSEDED, Status.REFUSED, Status.STOPPED})
 
 
-class PlannedMove(Struct, frozen=True, array_like=True):
+class PlannedMove(Struct, frozen=True, array_like=True, gc=False):
     """A move of a plan. ``bytes``: what its added replicas copy together, 0 where unknown.
 
     ``why``: of a move that was superseded or refused.
@@ -84,7 +84,7 @@ class PlannedMove(Struct, frozen=True, array_like=True):
     @property
     def replica_bytes(self) -> int:
         """Returns the bytes of one replica, 0 where unknown."""
-        return self.bytes // max(1, len(self.added))
+        return self.bytes and self.bytes // max(1, len(self.added))
 
 
 class Superseded(Struct, frozen=True, array_like=True):
@@ -244,7 +244,7 @@ class _Window:
             return replace(move, status=Status.REFUSED, why=why)
         back = cancels and not is_complete(self._cluster, row) and self._origin(row) == move.target
         target = None if back else move.target
-        if not self._fits(row):
+        if not self._fits(move.topic, row):
             return move
         found = judge(self._cluster, ReassignmentRequest(row, target), self._daemons)
         if isinstance(found, NotReassigned):
@@ -273,11 +273,11 @@ class _Window:
             found = self._sizes[topic] = sum(16 + (1 + digits) * (len(replicas) + 2) for replicas in placed)
         return found
 
-    def _fits(self, row: int) -> bool:
-        """Checks whether one more topic fits into the transaction."""
-        further = self._cluster.name(row).topic not in self._topics
-        full = len(self._topics) >= TOPICS_MAX or self._bytes + self._size(row) > BYTES_MAX
-        return not (further and self._topics and full)
+    def _fits(self, topic: str, row: int) -> bool:
+        """Checks whether a partition's topic is in the transaction, or fits into it as one more."""
+        if topic in self._topics or not self._topics:
+            return True
+        return len(self._topics) < TOPICS_MAX and self._bytes + self._size(row) <= BYTES_MAX
 
 
 def _elsewhere(move: PlannedMove, replicas: tuple[int, ...]) -> PlannedMove:

@@ -91,9 +91,9 @@ def _fault(
         )
     if why := unfit(record):
         return Unusable(Fault.UNKNOWN_KIND, why)
-    lost = next((pid for pid in record.born if pid in damaged), 0)
-    if lost:
-        return _torn(Fault.HOLE, f"pid {lost}, its child, cannot be used", damaged[lost])
+    for lost in record.born:
+        if lost in damaged:
+            return _torn(Fault.HOLE, f"pid {lost}, its child, cannot be used", damaged[lost])
     if record.parent and record.parent in damaged:
         return _torn(Fault.ORPHAN, f"its parent, pid {record.parent}, cannot be used", damaged[record.parent])
     fault = _misplaced(record, records)

@@ -98,6 +98,15 @@ class ZooKeeperRecordsContract(RecordsContract):
             await store.write([record(1, step=2)], deletes=[])
             assert list((await store.load()).records) == [record(1, step=2)]
 
+    async def test_records_are_counted_without_being_read(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store = await opened(s)
+            assert await store.count() == 0
+            await store.load()
+            await store.write([record(1), record(2)])
+            assert await store.count() == 2
+            assert await (await opened(s)).count() == 2
+
     async def test_another_domain_fences_its_records_by_its_own_epoch(self, backend: Backend) -> None:
         async with session(backend) as s:
             await opened(s)

@@ -15,8 +15,10 @@ from msgspec.structs import replace
 
 from brokers.queries import Dial
 from controller.kinds.reassign import NAME, PlanCommand, encode_plan, plan_of
+from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
 from controller.role import own_znodes as own
+from controller.term import procedures
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
 from state_machines.decisions import plan_progress
@@ -538,3 +540,25 @@ async def test_a_configuration_that_cannot_be_read_keeps_no_other_throttle_in_fo
     await w.operator.set(path, node.data, -1)
     assert (await finished(w, pid)).state is State.SUCCESS
     assert throttled(w) == set()
+
+
+@pytest.mark.parametrize("beside", [0, 1_000])
+@in_world(1, 2, 3, 4)
+async def test_many_records_are_loaded_once_all_brokers_have_the_states_of_the_term(
+    w: World, monkeypatch: pytest.MonkeyPatch, beside: int
+) -> None:
+    await running(w)
+    await finished(w, await applied(w, ReassignPlan(moves())))
+    await w.active.crash()
+    behind: list[frozenset[int]] = []
+    load = Engine.load
+
+    async def noted(engine: Engine[Any]) -> None:
+        behind.append(w.term.controller.channels._behind())
+        await load(engine)
+
+    monkeypatch.setattr(Engine, "load", noted)
+    monkeypatch.setattr(procedures, "RECORDS_BESIDE_MAX", beside)
+    await w.begin_term()
+    await w.settle()
+    assert [bool(brokers) for brokers in behind] == [beside > 0]

@@ -1,0 +1,106 @@
+"""Plans whose records grow until they are too long: words give way, states never do, throttles are refused before."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from controller.http.ports import Refused
+from controller.kinds import reassign
+from controller.kinds.reassign import MESSAGE_BYTES_MAX, PlanCommand, encode_plan, plan_of
+from controller.operator.plan_requests import encoded
+from controller.procedures.engine import DATA_BYTES_MAX
+from state_machines.decisions import plan_words
+from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, Superseded
+from state_machines.decisions.plan_words import WORDS_KEPT_MAX, shortened
+from state_machines.procedures.states import State
+from tests.core.controller_world import World, in_world
+from tests.core.reassignment_kit import alter, caught_up
+from tests.core.test_reassign_plan import PARTITIONS, applied, commanded, finished, moves, record, running, statuses
+
+
+def largest() -> ReassignPlan:
+    """The plan with as many moves as one call takes."""
+    many = tuple(PlannedMove(f"topic-{number:04d}", 0, (101, 102), (103, 102), 10**9) for number in range(4_700))
+    plan = ReassignPlan(many)
+    assert DATA_BYTES_MAX * 0.9 < len(encode_plan(plan)) <= DATA_BYTES_MAX
+    return plan
+
+
+def test_the_largest_plan_fits_into_its_record_whatever_its_moves_say() -> None:
+    plan = largest()
+    ends = (Status.SUPERSEDED, Status.REFUSED, Status.DONE)
+    grown = replace(
+        plan,
+        moves=tuple(replace(move, status=ends[at % 3], why="w" * 300) for at, move in enumerate(plan.moves)),
+        superseded=tuple(Superseded(at, 10**12, "b" * 120) for at in range(500)),
+    )
+    assert len(msgspec.json.encode(grown)) > 4 * MESSAGE_BYTES_MAX
+    message = encode_plan(grown)
+    assert len(message) <= MESSAGE_BYTES_MAX
+    kept = msgspec.json.decode(message, type=ReassignPlan)
+    assert [move.status for move in kept.moves] == [move.status for move in grown.moves]
+    assert [bool(move.why) for move in kept.moves] == [at < WORDS_KEPT_MAX for at in range(len(kept.moves))]
+    assert shortened(kept) == kept
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_plan_whose_words_grow_too_long_ends_as_any_other(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await running(w)
+    plan = ReassignPlan(moves(), moves_max=3)
+    monkeypatch.setattr(plan_words, "WORDS_KEPT_MAX", 1)
+    monkeypatch.setattr(reassign, "MESSAGE_BYTES_MAX", len(encode_plan(plan)) + 150)
+    pid = await applied(w, plan)
+    assert await alter(w, {("a", number): (3,) for number in range(3)}) == {}
+    for _ in range(3):
+        await caught_up(w)
+        await asyncio.sleep(6)
+        await w.settle()
+    found = plan_of(record(w, pid))
+    assert [move.status for move in found.moves[:3]] == [Status.SUPERSEDED] * 3
+    assert [bool(move.why) for move in found.moves[:3]] == [True, False, False]
+    w.forget()
+    await asyncio.sleep(60)
+    await w.settle()
+    writes = [names for names in w.active.script.writes if any(f"{pid:010}" in name for name in names)]
+    assert len(writes) <= PARTITIONS, "it does not write the same words again and again"
+    assert (await finished(w, pid)).result == b"3 done, 3 superseded"
+
+
+@in_world(1, 2, 3, 4)
+async def test_throttles_that_fit_into_no_record_hold_the_plan_up_until_it_goes_without(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(w)
+    plan = ReassignPlan(moves(), rate_bytes_per_s=5_000)
+    monkeypatch.setattr(reassign, "MESSAGE_BYTES_MAX", len(encode_plan(plan)) + 150)
+    with pytest.raises(Refused, match="bytes with its throttles, at most") as refused:
+        encoded(plan, w.term.cluster)
+    assert "several plans, or leave --throttle away" in refused.value.remedy
+    pid = await applied(w, plan)
+    assert f"regent reassign set {pid} --throttle 0 goes on without" in record(w, pid).error
+    assert statuses(w, pid) == [Status.QUEUED] * PARTITIONS
+    assert not plan_of(record(w, pid)).throttles
+    command = msgspec.json.encode(PlanCommand(rate_bytes_per_s=0))
+    assert await w.term.procedures.engine.command(pid, command)
+    await asyncio.sleep(60)
+    await w.settle()
+    assert (await finished(w, pid)).state is State.SUCCESS
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_plan_whose_throttles_do_not_fit_is_cancelled_and_leaves_nothing(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(w)
+    plan = ReassignPlan(moves(), rate_bytes_per_s=5_000)
+    monkeypatch.setattr(reassign, "MESSAGE_BYTES_MAX", len(encode_plan(plan)) + 150)
+    pid = await applied(w, plan)
+    await commanded(w, pid, stop=True)
+    await asyncio.sleep(60)
+    await w.settle()
+    assert record(w, pid).state is State.SUCCESS
+    assert statuses(w, pid) == [Status.STOPPED] * PARTITIONS
