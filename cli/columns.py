@@ -57,6 +57,12 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("UNDER-MIN-ISR", "underMinIsr", wide=True),
         Column("PREFERRED", "preferred", wide=True),
     ),
+    "RoleChangeItem": (
+        Column("AT", "at"),
+        Column("HOLDER", "holder"),
+        Column("BY", "principal"),
+        Column("REASON", "reason"),
+    ),
     "Difference": (
         Column("TOPIC", "topic"),
         Column("PARTITION", "partition"),

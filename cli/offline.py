@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
@@ -106,6 +107,7 @@ async def takeover(
                 dial=dial,
                 release_of=through_tls(server_version, settings.zookeeper),
                 reason=request.reason,
+                by=f"uid {os.getuid()}",
                 dry_run=request.dry_run or refused,
             )
         except TakeoverRefused as why:
@@ -167,7 +169,13 @@ async def handback(settings: Settings, request: OperationRequest, *, wait_s: flo
             return Operation(kind="handback", state="done", message=message)
         try:
             seen = await hand_back_offline(
-                settings, role, dial_for(settings), request.reason, note, dry_run=request.dry_run
+                settings,
+                role,
+                dial_for(settings),
+                request.reason,
+                note,
+                by=f"uid {os.getuid()}",
+                dry_run=request.dry_run,
             )
         except HandbackFailed as failed:
             return Operation(kind="handback", state="failed", message=failed.why, remedy=failed.remedy, steps=steps)

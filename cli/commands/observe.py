@@ -1,4 +1,4 @@
-"""Adds regent status, health, explain and verify, which show the state of the cluster and its reasons."""
+"""Adds regent status, history, health, explain and verify, which show the state of the cluster and its reasons."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     command(app, panel=Panel.LOOK, examples=("regent status", "regent status --watch 2"))(status)
     command(app, panel=Panel.LOOK, examples=("regent explain orders 0", "regent explain orders 0 -o json"))(explain)
     command(app, panel=Panel.LOOK, examples=("regent verify", "regent verify --request-timeout 300"))(verify)
+    command(app, panel=Panel.LOOK, examples=("regent history", "regent history -o json"))(history)
     command(app, panel=Panel.LOOK, examples=("regent health", "regent health --ready"))(health)
 
 
@@ -47,6 +48,11 @@ def status(
         if watch is None:
             return
         time.sleep(watch)
+
+
+def history(session: Session) -> None:
+    """List the latest take-overs and hand-backs: when, by whom and why. What daemons decided is in regent events."""
+    session.output.listing("RoleChangeItem", session.client().get("/v1/role/history")["items"])
 
 
 def health(

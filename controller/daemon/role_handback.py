@@ -25,7 +25,7 @@ HOLD_S_MAX: Final = 10.0
 """Longest wait until throttles of plans are lifted; a hand-back goes on without that."""
 
 
-async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note) -> RoleHolder:
+async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note, by: str = "") -> RoleHolder:
     """Gives the role to the brokers; on failure takes it back and raises :class:`HandbackFailed`."""
     role, term = daemon.role, daemon.term
     if role is None:
@@ -34,7 +34,7 @@ async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note) -> Role
     for step in await term.procedures.hold(HOLD_S_MAX) if term is not None else ():
         note(step)
     try:
-        await role.set_flag("brokers", reason)
+        await role.set_flag("brokers", reason, by)
     except OutcomeUnknown as unknown:
         raise HandbackFailed(f"it is not known whether {own.ROLE} was set: {unknown}", "try again") from unknown
     note(f"{own.ROLE} is brokers: no daemon claims any more")
@@ -99,7 +99,7 @@ async def _take_back(daemon: Daemon, reason: str) -> None:
     while not daemon.stopping.is_set():
         try:
             if daemon.role is not None:
-                await daemon.role.set_flag("regent", reason)
+                await daemon.role.set_flag("regent", reason, "the daemon")
                 return
         except (NotConnected, OutcomeUnknown):
             pass

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from brokers.outbound.delivery import LogsStopped
-from brokers.wire.errors import error_name
+from brokers.wire.errors import Error, error_name
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import EventQueue
+from controller.process.wording import counted
 from metadata_store.nodes.stray_nodes import Found, StrayKey, StrayNodes
 from state_machines.model.types import TopicPartition
 
+log = logging.getLogger("regent.controller")
+
 SPARED: Final = "an assignment came to name the broker, or its topic is in doubt: list the strays again"
+
+FENCED: Final = (
+    "broker %d keeps the logs of %s, the first is %s: it knows a higher leader epoch than ZooKeeper, as of an earlier "
+    "topic of this name; they are deleted once that broker has restarted"
+)
 
 Log = tuple[int, TopicPartition]
 """A broker and a partition."""
@@ -50,7 +59,8 @@ class StrayMemory:
     """What ``/regent/strays`` has, as the last read or write found it.
 
     ``stopped``: partitions whose logs brokers have deleted by now, still to be forgotten. ``resting``: logs that a
-    broker refused to delete, until it returns or a while has passed. ``removals``: operators wait for them.
+    broker refused to delete, until it returns or a while has passed. ``fenced``: those of them that the broker knows
+    with a higher leader epoch, until it returns. ``removals``: operators wait for them.
     """
 
     def __init__(self, queue: EventQueue) -> None:
@@ -60,6 +70,7 @@ class StrayMemory:
         """Paths that are not understood, and not written over."""
         self.stopped: set[Log] = set()
         self.resting: dict[Log, int] = {}
+        self.fenced: set[Log] = set()
         self.removals: list[Removal] = []
         self.timer = False
         self._queue = queue
@@ -75,15 +86,24 @@ class StrayMemory:
             removal.note(answer)
         known = {name for key, name in self.logs() if key.broker == answer.broker_id}
         self.stopped.update((answer.broker_id, name) for name in answer.acknowledged if name in known)
+        fenced = [name for name, error in answer.refused.items() if error == Error.FENCED_LEADER_EPOCH]
+        if new := [name for name in fenced if (answer.broker_id, name) not in self.fenced]:
+            self.fenced.update((answer.broker_id, name) for name in new)
+            log.warning(FENCED, answer.broker_id, counted(len(new), "removed replica"), new[0])
         self.resting |= {(answer.broker_id, name): error for name, error in answer.refused.items()}
         if known:
             self._queue.signal(EventKind.STRAYS)
 
     def returned(self, brokers: Collection[int]) -> None:
         """Has logs of returned brokers tried again at once."""
-        self.resting = {log: error for log, error in self.resting.items() if log[0] not in brokers}
+        self.resting = {one: error for one, error in self.resting.items() if one[0] not in brokers}
+        self.fenced = {one for one in self.fenced if one[0] not in brokers}
         if any(key.broker in brokers for key in self.entries):
             self._queue.signal(EventKind.STRAYS)
+
+    def rested(self) -> None:
+        """Has logs tried again, but for those whose brokers refuse them until they restart."""
+        self.resting = {one: error for one, error in self.resting.items() if one in self.fenced}
 
     def logs(self) -> Iterator[tuple[StrayKey, TopicPartition]]:
         """Yields every log with its key."""
@@ -98,6 +118,7 @@ class StrayMemory:
 
     def forgotten(self, logs: Iterable[Log]) -> None:
         """Drops what the term noted about logs."""
-        for log in logs:
-            self.stopped.discard(log)
-            self.resting.pop(log, None)
+        for one in logs:
+            self.stopped.discard(one)
+            self.resting.pop(one, None)
+            self.fenced.discard(one)

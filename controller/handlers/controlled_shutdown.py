@@ -38,7 +38,7 @@ async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> N
         led = [i for i in hosted if c.cluster.rows[i].leader == call.broker_id]
         moves = partial(move_leaders, broker=call.broker_id)
         await c.carry_out(moves, Reason.CONTROLLED_SHUTDOWN, _why(pending))
-        stops = partial(stop_followers, broker=call.broker_id, moved=frozenset(led))
+        stops = partial(stop_followers, broker=call.broker_id, moved=frozenset(led), may_be_undone=pending.by_operator)
         await c.carry_out(stops, Reason.CONTROLLED_SHUTDOWN, f"broker {call.broker_id} follows no more")
         moved = [i for i in led if c.cluster.rows[i].leader != call.broker_id]
         left = [c.cluster.name(i) for i in remaining(c.cluster, call.broker_id)]

@@ -120,7 +120,7 @@ def _again_later(c: Controller) -> None:
     async def signal() -> None:
         await asyncio.sleep(AGAIN_S)
         c.strays.timer = False
-        c.strays.resting.clear()
+        c.strays.rested()
         c.queue.signal(EventKind.STRAYS)
 
     if not c.strays.timer:

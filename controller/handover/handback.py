@@ -110,7 +110,7 @@ async def restore_acls(role: Role, note: Note | None = None) -> bool:
 
 
 async def hand_back_offline(
-    settings: Settings, role: Role, dial: Dial, reason: str, note: Note, *, dry_run: bool = False
+    settings: Settings, role: Role, dial: Dial, reason: str, note: Note, *, by: str, dry_run: bool = False
 ) -> RoleHolder | None:
     """Hands back on ZooKeeper alone; refused while a daemon has a queue position. Returns None for a dry run."""
     alive = [p for _, p in await role.queue() if p is not None]
@@ -123,15 +123,15 @@ async def hand_back_offline(
         )
     await _refuse_if_locked_by_others(role)
     if not dry_run:
-        return await _carry_out_offline(settings, role, dial, reason, note)
+        await role.set_flag("brokers", reason, by)
+        return await _carry_out_offline(settings, role, dial, note)
     note(f"set {own.ROLE} to brokers")
     note(f"restore the ACL of {paths.CONTROLLER_EPOCH}, where daemons locked it")
     note(f"delete {paths.CONTROLLER}, where a daemon wrote it")
     return None
 
 
-async def _carry_out_offline(settings: Settings, role: Role, dial: Dial, reason: str, note: Note) -> RoleHolder:
-    await role.set_flag("brokers", reason)
+async def _carry_out_offline(settings: Settings, role: Role, dial: Dial, note: Note) -> RoleHolder:
     note(f"{own.ROLE} is brokers")
     note(await finish(role, note) or f"{paths.CONTROLLER} is not a daemon's")
     within_s = settings.controller.handback_timeout_ms / 1000

@@ -68,6 +68,7 @@ async def take_over(
     dial: Dial,
     release_of: ReleaseOf,
     reason: str,
+    by: str,
     own_listener: bool = False,
     dry_run: bool = False,
 ) -> Takeover:
@@ -87,7 +88,7 @@ async def take_over(
         return Takeover(steps, report)
     file = await _saved(settings, role, reason)
     await _keep_settings(ctx)
-    await role.set_flag("regent", reason)
+    await role.set_flag("regent", reason, by)
     log.info("the role is regent's from now on (%s); the state before it is in %s", reason or "no reason given", file)
     return Takeover(steps, report, file)
 

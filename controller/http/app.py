@@ -32,9 +32,10 @@ from controller.http.models import (
 )
 from controller.http.pauses import add_pause_routes
 from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Refused, RestartQuery, ViewError
-from controller.http.procedures import add_cordon_routes, add_routes
+from controller.http.procedures import add_cordon_routes, add_routes, principal_of
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.http.restarts import add_restart_routes
+from controller.http.role_history import add_role_history_route
 from controller.http.strays import add_stray_routes
 from controller.http.throttles import add_throttle_routes
 from controller.metrics.exposition import exposition
@@ -74,6 +75,7 @@ def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None =
     add_election_routes(app, view.elections)
     add_restart_routes(app, view.restarts)
     add_pause_routes(app, view.pauses)
+    add_role_history_route(app, view.role_history)
     add_stray_routes(app, view.strays)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
     return app
@@ -212,12 +214,12 @@ def _restarting(app: FastAPI, view: DaemonView) -> None:
 
 def _changing(app: FastAPI, view: DaemonView) -> None:
     @app.post("/v1/role/takeover", response_model=Document[Operation])
-    async def takeover(request: OperationRequest) -> Response:
-        return _document("Operation", [await view.takeover(request)])
+    async def takeover(wanted: OperationRequest, request: Request) -> Response:
+        return _document("Operation", [await view.takeover(wanted, principal_of(request))])
 
     @app.post("/v1/role/handback", response_model=Document[Operation])
-    async def handback(request: OperationRequest) -> Response:
-        return _document("Operation", [await view.handback(request)])
+    async def handback(wanted: OperationRequest, request: Request) -> Response:
+        return _document("Operation", [await view.handback(wanted, principal_of(request))])
 
     @app.get("/v1/role/operation", response_model=Document[Operation])
     async def operation() -> Response:

@@ -28,6 +28,7 @@ from controller.http.pauses import Pausing
 from controller.http.procedures import Cordoning, Procedures
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.http.restarts import Restarting
+from controller.http.role_history import RoleHistory
 from controller.http.strays import Strays
 from controller.http.throttles import Throttling
 from state_machines.decisions.hindrances import StopCause
@@ -162,10 +163,10 @@ class DaemonView(Protocol):
     async def restart_next(self, query: RestartQuery) -> RestartNext:
         """Decides which brokers a rolling restart takes next."""
 
-    async def takeover(self, request: OperationRequest) -> Operation:
+    async def takeover(self, request: OperationRequest, principal: str) -> Operation:
         """Begins a take-over (or plans it, in a dry run) and answers at once."""
 
-    async def handback(self, request: OperationRequest) -> Operation:
+    async def handback(self, request: OperationRequest, principal: str) -> Operation:
         """Begins a hand-back to the brokers (or plans it, in a dry run) and answers at once."""
 
     @property
@@ -195,6 +196,10 @@ class DaemonView(Protocol):
     @property
     def pauses(self) -> Pausing:
         """Returns the view of the pause of automatic moves."""
+
+    @property
+    def role_history(self) -> RoleHistory:
+        """Returns the view of take-overs and hand-backs."""
 
     @property
     def strays(self) -> Strays:

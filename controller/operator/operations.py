@@ -38,14 +38,14 @@ class Operations:
         self._release_of = release_of
         self._task: asyncio.Task[None] | None = None
 
-    async def takeover(self, request: OperationRequest) -> Operation:
+    async def takeover(self, request: OperationRequest, principal: str) -> Operation:
         """Begins a take-over, or plans it in a dry run."""
         role = self._begin()
         if request.dry_run:
-            return await self._planned(lambda: self._take_over(role, request))
-        return self._start("takeover", request, lambda: self._take_over(role, request))
+            return await self._planned(lambda: self._take_over(role, request, principal))
+        return self._start("takeover", request, lambda: self._take_over(role, request, principal))
 
-    async def handback(self, request: OperationRequest) -> Operation:
+    async def handback(self, request: OperationRequest, principal: str) -> Operation:
         """Begins a hand-back, or plans it in a dry run, unless a broker holds the role already."""
         role = self._begin()
         with suppress(ZooKeeperError):  # where ZooKeeper does not answer now, the hand-back itself reports it
@@ -64,7 +64,7 @@ class Operations:
                 "wait until every live broker knows it; otherwise take the role back",
             ]
             return Operation(kind="handback", state="planned", message="this would be done", steps=steps)
-        return self._start("handback", request, lambda: self._hand_back(request))
+        return self._start("handback", request, lambda: self._hand_back(request, principal))
 
     def _begin(self) -> Role:
         if self._task is not None and not self._task.done():
@@ -111,13 +111,14 @@ class Operations:
             return Operation(kind="takeover", state="refused", message=refused.why, remedy=refused.remedy)
         return Operation(kind="takeover", state="planned", message="this would be done", steps=steps)
 
-    async def _take_over(self, role: Role, request: OperationRequest) -> str:
+    async def _take_over(self, role: Role, request: OperationRequest, principal: str) -> str:
         done = await take_over(
             self._daemon.settings,
             role,
             dial=self._dial,
             release_of=self._release_of,
             reason=request.reason,
+            by=principal,
             own_listener=True,
             dry_run=request.dry_run,
         )
@@ -130,8 +131,8 @@ class Operations:
         outcome = seen.sentence() if seen is not None else "ZooKeeper did not answer"
         return outcome if held else f"the role is regent's, and after {TAKEOVER_S_MAX:g} s {outcome}"
 
-    async def _hand_back(self, request: OperationRequest) -> str:
-        return (await hand_back(self._daemon, self._dial, request.reason, self._note)).sentence()
+    async def _hand_back(self, request: OperationRequest, principal: str) -> str:
+        return (await hand_back(self._daemon, self._dial, request.reason, self._note, principal)).sentence()
 
     def _note(self, step: str) -> None:
         assert self.last is not None

@@ -47,6 +47,7 @@ from controller.operator.pauses import PauseView
 from controller.operator.present import Present
 from controller.operator.procedures import ProcedureView
 from controller.operator.restarts import in_turns, restart_item, set_of_brokers
+from controller.operator.role_changes import RoleChanges
 from controller.operator.role_status import LOOK_S, StatusReader
 from controller.operator.rolling_restarts import RestartView, latest, of_kept, query_of
 from controller.operator.sampling import gauges_of, suspension
@@ -92,6 +93,7 @@ class View:
         self.elections = ElectionView(self._present.active, self.procedures)
         self.restarts = RestartView(self._present.active, self.procedures)
         self.pauses = PauseView(self._present.active)
+        self.role_history = RoleChanges(daemon)
 
     async def keep_fresh(self) -> None:
         """Reads ZooKeeper twice a second until cancelled."""
@@ -276,13 +278,13 @@ class View:
         found = verification(await verify(role, self._dial, self._daemon.ibp, memory=memory))
         return found.model_copy(update={"memory": memory is not None})
 
-    async def takeover(self, request: OperationRequest) -> Operation:
+    async def takeover(self, request: OperationRequest, principal: str) -> Operation:
         """Begins a take-over."""
-        return await self._operations.takeover(request)
+        return await self._operations.takeover(request, principal)
 
-    async def handback(self, request: OperationRequest) -> Operation:
+    async def handback(self, request: OperationRequest, principal: str) -> Operation:
         """Begins a hand-back."""
-        return await self._operations.handback(request)
+        return await self._operations.handback(request, principal)
 
     def operation(self) -> Operation | None:
         """Returns the running operation, or the last one."""

@@ -31,7 +31,7 @@ async def close_own(zk: ZooKeeper, announcer: tuple[str, str] | None) -> None:
     """
     listed = await zk.children(own.DAEMONS)
     daemons = [f"{own.DAEMONS}/{name}" for name in (listed[0] if listed is not None else ())]
-    kept = own.ROLLBACK, own.BROKER_SETTINGS, own.TOPIC_IDS_BEGIN
+    kept = own.HISTORY, own.ROLLBACK, own.BROKER_SETTINGS, own.TOPIC_IDS_BEGIN
     for path in (own.ROOT, own.FORMAT, own.ROLE, own.DAEMONS, own.LOCKS, *kept, *daemons):
         await _close(zk, path, READABLE)
     await _close(zk, ENDPOINTS, endpoints_acl(announcer))

@@ -4,6 +4,7 @@
 |---|---|---|
 | /regent/format | persistent | version of the stored formats |
 | /regent/role | persistent | the role flag, which assigns the role: ``regent`` or ``brokers`` |
+| /regent/history | persistent | the latest changes of the role flag, each with author and reason (``role.history``) |
 | /regent/rollback | persistent | the state before the last take-over, ACLs included (``handover.rollback``) |
 | /regent/daemons/ID | persistent | registry of daemon ids: they host no replica, an assignment to one is repaired |
 | /regent/locks/lock-N | ephemeral sequential | the queue for the role, one node per daemon process |
@@ -31,6 +32,7 @@ from metadata_store.content import decoded
 ROOT: Final = "/regent"
 FORMAT: Final = f"{ROOT}/format"
 ROLE: Final = f"{ROOT}/role"
+HISTORY: Final = f"{ROOT}/history"
 DAEMONS: Final = f"{ROOT}/daemons"
 LOCKS: Final = f"{ROOT}/locks"
 PROCEDURES: Final = f"{ROOT}/procedures"

@@ -33,9 +33,16 @@ def move_leaders(draft: Draft, broker: int) -> None:
     PartitionStateMachine(draft).elect(led, selectors.last(select, draft.outranked, draft.drained))
 
 
-def stop_followers(draft: Draft, broker: int, moved: Collection[int] = ()) -> None:
-    """Stops the broker's followers, but for the rows whose leadership it has just given away."""
-    followed = [i for i in _replicated(draft, broker) if draft.rows[i].leader != broker and i not in moved]
+def stop_followers(draft: Draft, broker: int, moved: Collection[int] = (), *, may_be_undone: bool = False) -> None:
+    """Stops the broker's followers, but for the rows whose leadership it has just given away.
+
+    ``may_be_undone``: only those that leave the ISR, which raises the leader epoch. Brokers ignore LeaderAndIsr with an
+    epoch that they know, so the others would not follow again before their broker restarts.
+    """
+    rows = draft.rows
+    followed = [i for i in _replicated(draft, broker) if rows[i].leader != broker and i not in moved]
+    if may_be_undone:
+        followed = [i for i in followed if broker in rows[i].isr and len(rows[i].isr) > 1]
     ReplicaStateMachine(draft).take_offline(broker, followed, LEAVES)
 
 

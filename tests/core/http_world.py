@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -57,6 +58,7 @@ from controller.http.procedure_models import (
     ServerResult,
 )
 from controller.http.restart_models import Hindrance, RestartNext, RestartRequest, SetOfBrokers
+from controller.http.role_history import RoleChangeItem
 from controller.http.server import serving
 from controller.http.stray_models import StrayRemoval, StrayRemovalRequest, StrayReport
 from controller.http.throttle_models import LiftRequest, ThrottleItem, ThrottleRequest
@@ -180,6 +182,15 @@ class PausesDouble:
         self.seen.append(None)
         self.item = PauseItem(paused=False)
         return self.item
+
+
+class RoleHistoryDouble:
+    """Two changes of the role."""
+
+    async def changes(self) -> list[RoleChangeItem]:
+        begun = datetime(2026, 1, 1, tzinfo=UTC)
+        first = RoleChangeItem(at=begun, holder="regent", principal="uid 0", reason="trying regent")
+        return [first, RoleChangeItem(at=begun + timedelta(days=1), holder="brokers", principal="uid 1000")]
 
 
 class ThrottlesDouble:
@@ -398,6 +409,10 @@ class DaemonDouble:
         return self.pause
 
     @property
+    def role_history(self) -> RoleHistoryDouble:
+        return RoleHistoryDouble()
+
+    @property
     def restarts(self) -> RestartsDouble:
         return RestartsDouble(self)
 
@@ -424,10 +439,10 @@ class DaemonDouble:
         self.restart_queries.append(query)
         return self.plans.pop(0) if len(self.plans) > 1 else self.plans[0]
 
-    async def takeover(self, request: OperationRequest) -> Operation:
+    async def takeover(self, request: OperationRequest, principal: str) -> Operation:
         return self._begin("takeover", request)
 
-    async def handback(self, request: OperationRequest) -> Operation:
+    async def handback(self, request: OperationRequest, principal: str) -> Operation:
         return self._begin("handback", request)
 
     def operation(self) -> Operation | None:

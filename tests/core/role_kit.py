@@ -309,6 +309,7 @@ class Kafka:
             dial=self.dial,
             release_of=self.release_of,
             reason=reason,
+            by="uid 0",
             dry_run=dry_run,
         )
 

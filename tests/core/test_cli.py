@@ -137,6 +137,15 @@ def test_explain_prints_sentences() -> None:
     assert "  2026-01-02 03:04:05.678  epoch 6  shrank" in text
 
 
+def test_the_history_of_the_role_has_time_author_and_reason() -> None:
+    header, *lines = regent("history").stdout.splitlines()
+    assert header.split() == ["AT", "HOLDER", "BY", "REASON"]
+    assert [line.split(maxsplit=2)[1:] for line in lines] == [
+        ["regent", "uid 0     trying regent"],
+        ["brokers", "uid 1000  -"],
+    ]
+
+
 def test_health_is_the_exit_code(view: DaemonDouble) -> None:
     regent("health")
     view.ready = False
@@ -312,7 +321,8 @@ def test_help_imports_nothing_heavy() -> None:
 def test_every_command_takes_the_shared_options() -> None:
     commands = (
         "run", "preflight", "status", "describe cluster", "describe broker", "describe topic", "describe partition",
-        "list brokers", "list topics", "list partitions", "explain", "verify", "takeover", "handback", "health",
+        "list brokers", "list topics", "list partitions", "explain", "history", "verify", "takeover", "handback",
+        "health",
         "config check", "config show", "config example", "demo", "completion", "version", "admin-endpoint",
     )  # fmt: skip
     for command in commands:

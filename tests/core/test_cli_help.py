@@ -18,6 +18,7 @@ PANELS = {
     Panel.RUN: {"run", "admin-endpoint", "demo", "config"},
     Panel.LOOK: {
         "status",
+        "history",
         "explain",
         "verify",
         "health",

@@ -119,6 +119,17 @@ def test_rows_whose_leadership_was_just_given_away_are_not_stopped() -> None:
     assert [move.entity for move in stopped.replica_moves] == [1]
 
 
+@pytest.mark.seed("S4-73")
+def test_a_shutdown_that_may_be_undone_stops_only_followers_whose_leader_epoch_it_raises() -> None:
+    """Brokers ignore LeaderAndIsr with the epoch of the replica that they stopped."""
+    cluster = make_cluster(P((2, 1), 2), P((2, 1), 2, (2,)), P((2, 1), -1, (1,)))
+    for may_be_undone, expected in ((False, [0, 1, 2]), (True, [0])):
+        stops = partial(stop_followers, broker=1, may_be_undone=may_be_undone)
+        found = decided(cluster, stops)
+        assert [move.entity for move in found.replica_moves] == expected
+        assert writes_of(found)[0] == (2, (2,), 1, 1)
+
+
 @pytest.mark.seed("S4-45", "S4-72")
 def test_a_shutdown_that_finds_no_other_leader_is_reported_until_its_death_is_written() -> None:
     cluster = make_cluster(P((1, 2), 1, (1,)), P((2, 1), 2))

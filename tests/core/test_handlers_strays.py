@@ -417,6 +417,27 @@ async def test_a_refused_log_is_tried_again_at_once_when_its_broker_restarts(w: 
 
 
 @in_world(1, 2, 3)
+async def test_a_log_of_a_higher_leader_epoch_waits_for_the_restart_of_its_broker(
+    w: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await moved_while_away(w)
+    w.wires.refused = {1: {T: Error.FENCED_LEADER_EPOCH}}
+    await returned(w)
+    await propagated(w)
+    for _ in range(3):
+        await asyncio.sleep(AGAIN_S + 1)
+        await propagated(w)
+    assert w.wires.deleted(1) == [T], "once"
+    [line] = [one.getMessage() for one in caplog.records if "higher leader epoch" in one.getMessage()]
+    assert line.startswith("broker 1 keeps the logs of 1 removed replica, the first is t-0: ")
+    assert line.endswith("they are deleted once that broker has restarted")
+    w.wires.refused = {}
+    await w.bounce(1)
+    await propagated(w)
+    assert remembered(w) == {}
+
+
+@in_world(1, 2, 3)
 async def test_a_memory_that_changed_meanwhile_is_read_again_before_it_goes(w: World) -> None:
     await moved_while_away(w)
 

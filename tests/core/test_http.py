@@ -35,8 +35,9 @@ DOCUMENTS = {
     "/v1/partitions": "Partition",
     "/v1/topics/orders/partitions/3": "Partition",
     "/v1/topics/orders/partitions/3/explanation": "Explanation",
+    "/v1/role/history": "RoleChangeItem",
 }
-FRESH = ("/v1/status", "/v1/settings", "/v1/verification")
+FRESH = ("/v1/status", "/v1/settings", "/v1/verification", "/v1/role/history")
 """Documents that are not read from the model."""
 
 

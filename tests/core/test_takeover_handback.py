@@ -87,7 +87,7 @@ async def test_a_daemon_that_releases_the_role_decides_no_more(tmp_path: Path) -
         assert daemon.role is not None
         hooks = BrokerEndsAtRelease(daemon, cluster.brokers[1])
         cast(MemoryZooKeeper, daemon.role.zk).hooks = hooks
-        await hand_back(daemon, cluster.dial, "", lambda _: None)
+        await hand_back(daemon, cluster.dial, "", lambda _: None, by="uid 0")
         assert "broker_change" in hooks.handled
         assert hooks.written == []
 
@@ -97,7 +97,7 @@ async def test_take_over_and_hand_back_may_alternate(tmp_path: Path) -> None:
         for _ in range(3):
             await cluster.take_over()
             await cluster.serving(daemon)
-            await hand_back(daemon, cluster.dial, "", lambda _: None)
+            await hand_back(daemon, cluster.dial, "", lambda _: None, by="uid 0")
             assert await cluster.controller() in cluster.brokers
 
 
@@ -110,7 +110,7 @@ async def test_a_hand_back_restores_the_acls_from_before_the_lock(tmp_path: Path
             node = await cluster.operator.get(paths.CONTROLLER)
             assert node is not None
             assert node.stat.ephemeral_owner == 0
-            await hand_back(daemon, cluster.dial, "", lambda _: None)
+            await hand_back(daemon, cluster.dial, "", lambda _: None, by="uid 0")
             acls, _ = await cluster.operator.get_acls(paths.CONTROLLER_EPOCH)
             assert acls == before
 
@@ -119,7 +119,7 @@ async def test_a_role_that_a_broker_does_not_follow_is_taken_back(tmp_path: Path
     async with kafka(tmp_path) as cluster, cluster.active() as daemon:
         cluster.brokers[2].deaf = True
         with pytest.raises(HandbackFailed, match=r"broker 2 \(names 1000001\) does not know it") as failed:
-            await hand_back(daemon, cluster.dial, "", lambda _: None)
+            await hand_back(daemon, cluster.dial, "", lambda _: None, by="uid 0")
         assert "controller.handback_timeout_ms" in failed.value.remedy
         cluster.brokers[2].deaf = False
         await cluster.serving(daemon)
@@ -131,7 +131,7 @@ async def test_a_role_that_no_broker_claims_is_taken_back(tmp_path: Path) -> Non
     async with kafka(tmp_path) as cluster, cluster.active() as daemon:
         cluster.stop_elections()
         with pytest.raises(HandbackFailed, match="the role has no holder"):
-            await hand_back(daemon, cluster.dial, "", lambda _: None)
+            await hand_back(daemon, cluster.dial, "", lambda _: None, by="uid 0")
         await cluster.serving(daemon)
 
 
@@ -141,7 +141,7 @@ async def test_a_hand_back_without_a_live_broker_is_refused(tmp_path: Path) -> N
             broker.elects = False
             await broker.zk.close()
         with pytest.raises(HandbackRefused, match="no broker is live"):
-            await hand_back(daemon, cluster.dial, "", lambda _: None)
+            await hand_back(daemon, cluster.dial, "", lambda _: None, by="uid 0")
         assert (await cluster.flag()).holder == "regent"
 
 
@@ -150,7 +150,7 @@ async def test_a_standby_names_the_daemon_that_holds_the_role(tmp_path: Path) ->
         second = changed(cluster.settings, "controller", id=DAEMON + 1).controller
         async with cluster.daemon(controller=second) as standby:
             with pytest.raises(HandbackRefused, match=rf"\(pid {active.me.pid}\) holds the role, not this one"):
-                await hand_back(standby, cluster.dial, "", lambda _: None)
+                await hand_back(standby, cluster.dial, "", lambda _: None, by="uid 0")
             assert (await cluster.flag()).holder == "regent"
 
 
@@ -167,7 +167,7 @@ async def test_a_hand_back_interrupted_at_any_write_is_completed_by_the_next_dae
         assert daemon.zk is not None
         daemon.zk.hooks = KilledAt(write, when)
         with pytest.raises(Kill):
-            await hand_back(daemon, cluster.dial, "", lambda _: None)
+            await hand_back(daemon, cluster.dial, "", lambda _: None, by="uid 0")
         daemon.zk.hooks = None
         epoch = await cluster.epoch()
         cluster.server.expire(daemon.zk.session_id)
@@ -236,7 +236,9 @@ async def test_a_completion_leaves_the_role_of_a_broker_alone(tmp_path: Path) ->
 
 async def offline(cluster: Kafka, steps: list[str] | None = None, *, dry_run: bool = False) -> int | None:
     note = (steps if steps is not None else []).append
-    seen = await hand_back_offline(cluster.settings, cluster.role(), cluster.dial, "by hand", note, dry_run=dry_run)
+    seen = await hand_back_offline(
+        cluster.settings, cluster.role(), cluster.dial, "by hand", note, by="uid 0", dry_run=dry_run
+    )
     return seen.holder if seen is not None else None
 
 
@@ -270,7 +272,9 @@ async def test_an_offline_hand_back_without_the_credentials_of_the_lock_is_refus
         await stranger.connect(1.0)
         cluster.change("zookeeper", digest=None)
         with pytest.raises(HandbackRefused, match="locked by the digest user regent") as refused:
-            await hand_back_offline(cluster.settings, cluster.role(stranger), cluster.dial, "", lambda _: None)
+            await hand_back_offline(
+                cluster.settings, cluster.role(stranger), cluster.dial, "", lambda _: None, by="uid 0"
+            )
         assert "zookeeper.digest_file" in refused.value.remedy
         assert (await cluster.flag()).holder == "regent"
         await stranger.close()

@@ -244,7 +244,7 @@ async def test_a_shadow_shows_the_state_that_it_follows(tmp_path: Path) -> None:
             assert "it is the preferred replica" in (await view.explain("orders", 1)).leader_because
             assert [b.id for b in view.list_brokers()] == [1, 2, 3]
             with pytest.raises(Refused, match="shadow"):
-                await view.handback(OperationRequest())
+                await view.handback(OperationRequest(), "uid 0")
 
 
 def test_every_mode_of_the_daemon_has_a_gauge() -> None:

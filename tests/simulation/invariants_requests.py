@@ -30,6 +30,7 @@ class RequestInvariants(WriteInvariants):
         self._leaders: dict[tuple[Key, int, int], int] = {}
         self._sent: dict[tuple[int, int, int, int], dict[Key, tuple[int, int, int]]] = {}
         self._sent_as_new: set[tuple[int, Key, int]] = set()
+        self._stopped_before: set[tuple[int, Key, int]] = set()
         self._producer_ids: dict[int, int] = {}
         self._connects: dict[tuple[object, str, int], int] = {}
 
@@ -123,6 +124,7 @@ class RequestInvariants(WriteInvariants):
             return
         for entry in request.entries:
             key = entry.topic, entry.partition
+            self._stopped_before.add((request.head.broker_epoch, key, self.history.life(key)))
             goes_on = entry.topic not in self.history.markers and self.history.current(key) is not None
             if entry.delete and goes_on and broker in self.history.kept(key):
                 life = self.history.life(key)
@@ -133,7 +135,8 @@ class RequestInvariants(WriteInvariants):
     def _new(self, broker: int, head: Head, key: Key, lives: list[int], *, is_new: bool) -> None:
         """Checks that the first request for a partition, created by this term with the broker in its ISR, marks it new.
 
-        Two lives may begin alike: then a request may be for either. A partition that began with the replicas of the
+        One that was stopped before its first request is an old one, as in Kafka. Two lives may begin alike: then a
+        request may be for either. A partition that began with the replicas of the
         former topic gives those to a broker that is added later.
         """
         life, first = self.history.life(key), self.history.at(key, 0)
@@ -144,6 +147,8 @@ class RequestInvariants(WriteInvariants):
         if len(lives) > 1 or key in self.history.spoilt:
             return
         known = self._created[key, life].get(broker) == head.broker_epoch
+        if incarnation in self._stopped_before:
+            return
         if known and first.controller_epoch == head.controller_epoch and broker in first.isr and not is_new:
             self._fail("S4-31", f"{key} is sent as an old one to broker {broker} with epoch {head.broker_epoch}")
 

@@ -132,18 +132,26 @@ def _is_doubted(world: World, name: str) -> bool:
     return any(key[0] == name and topic_id not in (None, topic.topic_id) for key, topic_id in logs)
 
 
+def _is_fenced(world: World, broker: int, key: Key) -> bool:
+    """Checks whether a running broker knows a partition with a higher leader epoch than ZooKeeper."""
+    state, replica = world.invariants.history.current(key), world.brokers[broker].core.hosting.replicas.get(key)
+    return state is not None and replica is not None and replica.leader_epoch > state.leader_epoch
+
+
 def _removed_replicas(world: World) -> Iterator[Unfinished]:
     """Yields logs of replicas that daemons removed, on brokers that are there (I22).
 
     A broker that started without a log directory reports its logs as deleted, and has them again later. Where another
-    client created a topic anew below the logs of an earlier one, its id is in doubt, and no log of it is deleted.
+    client created a topic anew below the logs of an earlier one, its id is in doubt, and no log of it is deleted. A
+    broker that knows a higher leader epoch deletes the log once it has restarted, and a topic's deletion comes first.
     """
     history = world.invariants.history
     for key, brokers in history.removed.items():
         for broker in sorted(brokers & history.registered.keys() & world.brokers.keys()):
             unfound = broker in history.unfound.get(key, ()) or has_failed(world, broker, key)
             logs = world.brokers[broker].core.hosting.logs
-            if key in logs and not unfound and not _is_doubted(world, key[0]):
+            waits = key[0] in history.markers or _is_fenced(world, broker, key)
+            if key in logs and not unfound and not waits and not _is_doubted(world, key[0]):
                 yield Unfinished(
                     f"broker {broker} keeps the log of {key}, which no assignment names", patience_s=AGAIN_S
                 )
