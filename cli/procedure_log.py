@@ -67,7 +67,7 @@ async def read_zookeeper(settings: Settings) -> Judged:
 
 
 def repair_file(path: Path, found: Judged, reason: str) -> None:
-    """Moves what no daemon can use into the table ``quarantine``. Raises :class:`Failure`."""
+    """Moves records that no daemon can use into the table ``quarantine``. Raises :class:`Failure`."""
     try:
         sqlite_offline.move_aside(path, found.aside, reason, time.time_ns() // 1_000_000)
     except StoreFailed as error:

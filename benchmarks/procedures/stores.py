@@ -145,7 +145,7 @@ def bound(file: Path, procedures: int) -> Rate:
 
 async def _peer(main: str, folder: Path, procedures: int) -> Rate:
     run = await hbase.store(main, folder, procedures, state_bytes=STATE_BYTES, threads=WRITERS)
-    seconds = run.number("total_time_ms") / 1e9  # nanoseconds, whatever the name says
+    seconds = run.number("total_time_ms") / 1e9  # its name says ms, and the unit is ns
     return Rate(2 * procedures / seconds, 1e6 * run.cpu_s / (2 * procedures))
 
 

@@ -154,14 +154,16 @@ def cancel(
         bool, typer.Option("--roll-back", help="Give every partition its original replicas back.")
     ] = False,
     yes: Yes = False,
+    reason: Annotated[str, typer.Option("--reason", help="The reason; kept with the plan.")] = "",
 ) -> None:
     """Stop a plan: what is queued does not begin; with --roll-back everything is taken back."""
     if not roll_back:
         confirmed(yes, f"Stop plan {pid}?")
-        _command(session, pid, stop=True)
+        _command(session, pid, stop=True, reason=reason)
         return
     confirmed(yes, f"Take everything back that plan {pid} moved?")
-    session.output.detail("Procedure", session.client().post(f"/v1/procedures/{pid}/abort", {})["items"][0])
+    found = session.client().post(f"/v1/procedures/{pid}/abort", {"reason": reason})["items"][0]
+    session.output.detail("Procedure", found)
 
 
 def _command(session: Session, pid: int, **change: Any) -> None:

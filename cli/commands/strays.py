@@ -20,7 +20,7 @@ REMOVAL_TIMEOUT_S: Final = 100.0
 Chosen = Annotated[
     list[int] | None, typer.Argument(help="Ids of the brokers (default: all).", min=0, metavar="[BROKER...]")
 ]
-Remove = Annotated[bool, typer.Option("--remove", help="Have the brokers delete what is listed.")]
+Remove = Annotated[bool, typer.Option("--remove", help="Have the brokers delete the listed logs.")]
 Topic = Annotated[str, typer.Option("--topic", metavar="T", help="With --remove: logs of this topic alone.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="With --remove: print what would be deleted, delete nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without a question.")]

@@ -89,13 +89,15 @@ def lift(
     session: Session,
     pids: Pids = None,
     every: Annotated[bool, typer.Option("--all", help="Every throttle of operators; those of plans stay.")] = False,
+    reason: Reason = "",
     wait: Annotated[bool, typer.Option("--wait", help="Wait until former values are back.")] = False,
     timeout: WaitS = 120,
 ) -> None:
     """Lift throttles: settings get their former values back, unless another client changed them meanwhile."""
     if bool(pids) is every:
         raise Failure(Exit.USAGE, "give pids, or --all", "'regent throttle show' has the pids")
-    found = session.client().post("/v1/throttles/lift", {"pids": pids or [], "allThrottles": every})["items"]
+    request = {"pids": pids or [], "allThrottles": every, "reason": reason}
+    found = session.client().post("/v1/throttles/lift", request)["items"]
     if wait:
         found = [awaited(session, one["pid"], timeout) for one in found]
     session.output.listing("Procedure", found)
@@ -104,5 +106,5 @@ def lift(
 
 
 def show(session: Session) -> None:
-    """List what is throttled: by operators, and by plans."""
+    """List throttles: of operators, and of plans."""
     session.output.listing("Throttle", session.client().get("/v1/throttles")["items"])

@@ -41,7 +41,7 @@ class Removal:
         self.left = tuple(dict.fromkeys(names))
 
     def note(self, answer: LogsStopped) -> None:
-        """Notes what a broker's response says."""
+        """Notes the outcomes that a broker's response has."""
         if answer.broker_id == self.broker:
             refused = {name: f"the broker refused with {error_name(error)}" for name, error in answer.refused.items()}
             found = {**dict.fromkeys(answer.acknowledged), **refused, **dict.fromkeys(answer.spared, SPARED)}
@@ -76,7 +76,7 @@ class StrayMemory:
         self._queue = queue
 
     def load(self, found: StrayNodes) -> None:
-        """Takes what was read."""
+        """Replaces the memories by those that were read."""
         self.entries, self.parent = found.entries, found.parent
         self.unread = frozenset(bad.path for bad in found.unread)
 
@@ -117,7 +117,7 @@ class StrayMemory:
         return sum(len(found.content.partitions) for found in wanted)
 
     def forgotten(self, logs: Iterable[Log]) -> None:
-        """Drops what the term noted about logs."""
+        """Drops the notes of the term about logs."""
         for one in logs:
             self.stopped.discard(one)
             self.resting.pop(one, None)

@@ -1,4 +1,4 @@
-"""Words the result of a client's call for its record: what was done to which entities, and what was refused."""
+"""Makes the sentence that the record of a client's call has as its result: changed entities, and refusals."""
 
 from __future__ import annotations
 

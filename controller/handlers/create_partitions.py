@@ -68,7 +68,7 @@ class _Asked:
         return CreatePartitionsResponse(tuple(self._outcome(name, late) for name in names), self.account.throttle_ms)
 
     def result(self, expected: Iterable[str] = ()) -> str | None:
-        """Words which topics have grown, with ``expected`` ones; None without any."""
+        """Returns a sentence on the grown topics, with ``expected`` ones; None without any."""
         counts = {topic.name: topic.count for topic in self.body.topics}
         grown = [f"{name} to {counts[name]}" for name in counts if name in self.grown.union(expected)]
         refused = [refusal.error for refusal in self.refused.values()]

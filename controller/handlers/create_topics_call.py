@@ -51,7 +51,7 @@ class CreationCall:
         return succeeded and (self.validates_only or self.body.timeout_ms > 0)
 
     def result(self, expected: Mapping[str, NewTopic] | None = None) -> str | None:
-        """Words what the call created, with ``expected`` topics; None where it created none."""
+        """Returns a sentence on the created topics, with ``expected`` ones; None without any."""
         outcomes = {**self.outcomes, **(expected or {})}
         created = [name for name in outcomes if name in self.created or name in (expected or {})]
         refused = [outcome.error for outcome in outcomes.values() if isinstance(outcome, TopicRefusal)]

@@ -66,7 +66,7 @@ async def delete_topics_call(c: Controller, pending: PendingDeletion) -> None:
 
 
 def _result(found: Sequence[Topic | None], judged: Sequence[DeletedTopic], refused: set[str]) -> str | None:
-    """Words which topics are marked; None without any. A repeated call succeeds for topics that are gone."""
+    """Returns a sentence on the marked topics; None without any. A repeated call succeeds for topics that are gone."""
     outcomes = [_outcome(one, set(), refused) for one in judged]
     marked = [
         topic.name for topic, one in zip(found, outcomes, strict=True) if topic is not None and one.error is Error.NONE

@@ -158,7 +158,7 @@ def _unwritable(c: Controller, memories: dict[StrayKey, Remembered]) -> str | No
 async def _entered(
     c: Controller, changes: Sequence[TopicChange], outcome: TopicOutcome, memories: dict[StrayKey, Remembered]
 ) -> None:
-    """Enters what was written; where that is in doubt, everything is read."""
+    """Enters the written memories; where the outcome is unknown, all are read."""
     c.strays.forgotten((key.broker, TopicPartition(key.topic, n)) for key in memories for n in memories[key].partitions)
     if len(outcome.applied) == len(changes):
         c.strays.entries = entered(c.strays.entries, memories)

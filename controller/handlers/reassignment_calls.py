@@ -53,7 +53,7 @@ async def alter_reassignments(c: Controller, pending: PendingReassignment) -> No
 
 
 def _result(targets: Targets, refused: Refused) -> str | None:
-    """Words which reassignments are begun and cancelled; None without any."""
+    """Returns a sentence on the begun and cancelled reassignments; None without any."""
     done = [name for name in targets if name not in refused]
     cancelled = [name for name in done if targets[name] is None]
     begun = [f"{name} to {list(target)}" for name in done if (target := targets[name]) is not None]

@@ -43,7 +43,7 @@ NOT_FORGOTTEN: Final = "the memory of a removed replica cannot be deleted: each 
 
 
 async def load_strays(c: Controller) -> None:
-    """Reads all that is remembered; what is not understood stays as it is."""
+    """Reads the remembered replicas; a znode that is not understood stays as it is."""
     found = await read_strays(c.zk)
     for bad in found.unread:
         c.malformed(bad)

@@ -101,7 +101,7 @@ class ReassignRequest(Item):
 
 
 class ReassignCommand(Item):
-    """A change of a plan that runs; what is absent stays. ``stop``: nothing further begins."""
+    """A change of a plan that runs; what is absent stays. ``stop``: nothing further begins, for the ``reason``."""
 
     paused: bool | None = None
     moves_max: Cap | None = None
@@ -110,6 +110,7 @@ class ReassignCommand(Item):
     broker_bytes_max: Rate | None = None
     rate_bytes_per_s: Rate | None = None
     stop: bool = False
+    reason: Words = ""
 
 
 class Reassignment(Item):

@@ -48,7 +48,7 @@ class Procedures(Protocol):
     async def apply(self, request: ReassignRequest, principal: str) -> Procedure:
         """Starts a reassign plan."""
 
-    async def command(self, pid: int, command: ReassignCommand) -> Procedure:
+    async def command(self, pid: int, command: ReassignCommand, principal: str) -> Procedure:
         """Changes a reassign plan that runs."""
 
     async def abort(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
@@ -128,8 +128,8 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
         return document("Procedure", [await procedures.apply(plan, principal_of(request))])
 
     @app.post("/v1/reassignments/{pid}", response_model=Document[Procedure])
-    async def command(pid: int, change: ReassignCommand) -> Response:
-        return document("Procedure", [await procedures.command(pid, change)])
+    async def command(pid: int, change: ReassignCommand, request: Request) -> Response:
+        return document("Procedure", [await procedures.command(pid, change, principal_of(request))])
 
     @app.post("/v1/procedures/{pid}/abort", response_model=Document[Procedure])
     async def abort(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:

@@ -31,6 +31,7 @@ class LiftRequest(Item):
 
     pids: list[Annotated[int, Field(ge=1)]] = Field([], max_length=1_000)
     all_throttles: bool = False
+    reason: Words = ""
 
 
 class ThrottleItem(Item):

@@ -21,7 +21,7 @@ class Throttling(Protocol):
     async def set_rates(self, request: ThrottleRequest, principal: str) -> Procedure:
         """Starts a throttle."""
 
-    async def lift(self, request: LiftRequest) -> list[Procedure]:
+    async def lift(self, request: LiftRequest, principal: str) -> list[Procedure]:
         """Lifts throttles of operators."""
 
 
@@ -37,5 +37,5 @@ def add_throttle_routes(app: FastAPI, throttles: Throttling) -> None:
         return document("Procedure", [await throttles.set_rates(wanted, principal_of(request))])
 
     @app.post("/v1/throttles/lift", response_model=Document[Procedure])
-    async def lift(wanted: LiftRequest) -> Response:
-        return document("Procedure", await throttles.lift(wanted))
+    async def lift(wanted: LiftRequest, request: Request) -> Response:
+        return document("Procedure", await throttles.lift(wanted, principal_of(request)))

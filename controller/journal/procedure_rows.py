@@ -137,7 +137,7 @@ def _abort(record: Record) -> str:
 
 
 def _requester(record: Record) -> str:
-    """Names who requested the end of a procedure, and why."""
+    """Names the author of the request to end a procedure, and the reason."""
     ending = record.ending
     by = f" by {bounded(ending.principal)}" if ending.principal else ""
     return by + (f" ({bounded(ending.reason)})" if ending.reason else "")

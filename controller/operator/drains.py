@@ -76,7 +76,7 @@ class DrainView:
         return left
 
     async def shutdown(self, request: ShutdownRequest) -> Shutdown:
-        """Does what a broker's own request for its controlled shutdown does."""
+        """Shuts a broker down as its own request for a controlled shutdown does."""
         term = self._active()
         cluster, broker = term.cluster, term.cluster.brokers.get(request.broker)
         if broker is None:

@@ -167,7 +167,7 @@ def planned_item(plan: ReassignPlan) -> Procedure:
 
 
 def broker_results(order: ThrottleOrder) -> list[ServerResult]:
-    """Describes what each broker has reported so far; brokers without a response yet are named, too."""
+    """Describes the latest result of each broker; brokers without a response yet are named, too."""
     known = {one.server: one for one in order.confirming.results}
     missing = dict.fromkeys(order.confirming.servers, WAITED_FOR) | dict.fromkeys(order.down, DOWN)
     return [
@@ -219,7 +219,7 @@ def _of_throttle(record: Record, order: ThrottleOrder) -> str:
 
 
 def _throttles_left(throttles: Sequence[Throttle]) -> str:
-    """Names what a procedure leaves that ended without lifting its throttles, and how to remove it."""
+    """Names the settings that a procedure leaves which ended without lifting its throttles, and how to remove them."""
     places = [f"{one.setting} of {one.entity}" for one in throttles]
     count = counted(len(places), "throttle setting")
     return f"{count} may still stand: remove with kafka-configs --alter --delete-config {named(places)}"

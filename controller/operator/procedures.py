@@ -54,7 +54,8 @@ def _concerns(record: Record, topic: str | None, broker: int | None) -> bool:
     return of_topic and (broker is None or broker in members.brokers or f"server broker {broker}" in locks)
 
 
-def _ending(act: str, principal: str, reason: str) -> Ending:
+def ending_of(act: str, principal: str, reason: str) -> Ending:
+    """Returns the request to end a procedure, with its reason on one line."""
     return Ending(act, principal, " ".join(reason.split()))
 
 
@@ -198,9 +199,11 @@ class ProcedureView:
         pid = await self._requested(engine.submit(kind, data, caller))
         return procedure_item(engine.records[pid], BY_NAME)
 
-    async def command(self, pid: int, command: ReassignCommand) -> Procedure:
+    async def command(self, pid: int, command: ReassignCommand, principal: str = "") -> Procedure:
         """Changes a plan that runs."""
-        return await self.commanded(pid, msgspec.json.encode(reassign.PlanCommand(**command.model_dump())))
+        change = msgspec.json.encode(reassign.PlanCommand(**command.model_dump(exclude={"reason"})))
+        ending = ending_of("cancel", principal, command.reason) if command.stop else NO_ENDING
+        return await self.commanded(pid, change, ending)
 
     async def commanded(self, pid: int, command: bytes, ending: Ending = NO_ENDING) -> Procedure:
         """Sends a procedure a command of its kind."""
@@ -209,14 +212,14 @@ class ProcedureView:
 
     async def cancel(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Ends a procedure by the gentle stop of its kind; aborts it where the kind has none."""
-        ending = _ending("cancel", principal, reason)
+        ending = ending_of("cancel", principal, reason)
         record = self._engine(self._active()).records.get(pid)
         stop = STOPS.get(record.kind) if record is not None else None
         return await (self._aborted(pid, ending) if stop is None else self.commanded(pid, stop, ending))
 
     async def abort(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Aborts a procedure: what it did is undone."""
-        return await self._aborted(pid, _ending("abort", principal, reason))
+        return await self._aborted(pid, ending_of("abort", principal, reason))
 
     async def _aborted(self, pid: int, ending: Ending) -> Procedure:
         engine = self._engine(self._active())
@@ -224,7 +227,7 @@ class ProcedureView:
 
     async def bypass(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Ends a procedure as it is."""
-        engine, ending = self._engine(self._active()), _ending("bypass", principal, reason)
+        engine, ending = self._engine(self._active()), ending_of("bypass", principal, reason)
         why = "it has ended, or has children: bypass those first"
         return await self._done(engine, pid, engine.bypass(pid, ending), why)
 

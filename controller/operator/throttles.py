@@ -13,7 +13,7 @@ from controller.kinds.throttle import LIFT
 from controller.kinds.throttle_holders import held_elsewhere, throttles_of
 from controller.kinds.throttle_order import NAME, ThrottleOrder, encode_order, order_of
 from controller.operator.procedure_items import broker_results
-from controller.operator.procedures import ProcedureView
+from controller.operator.procedures import ProcedureView, ending_of
 from controller.term.term import Term
 from state_machines.admin_rules.throttles import BROKERS, TOPICS, broker_places
 from state_machines.decisions.throttling import all_brokers, why_not
@@ -53,7 +53,7 @@ class ThrottleView:
         order = ThrottleOrder(brokers, request.rate_bytes_per_s, topics)
         return await self._procedures.submit(NAME, encode_order(order), caller)
 
-    async def lift(self, request: LiftRequest) -> list[Procedure]:
+    async def lift(self, request: LiftRequest, principal: str) -> list[Procedure]:
         """Lifts throttles of operators: by pid, or all. Refuses pids that are none."""
         if bool(request.pids) is request.all_throttles:
             raise Refused("name pids, or give allThrottles", "one of them, not both")
@@ -63,7 +63,8 @@ class ThrottleView:
         if wrong:
             remedy = "'regent throttle show' has the pids; 'regent reassign set PID --throttle 0' lifts a plan's"
             raise Refused(f"procedures {wrong} are no throttles of operators", remedy)
-        return [await self._procedures.commanded(pid, LIFT) for pid in pids]
+        ending = ending_of("cancel", principal, request.reason)
+        return [await self._procedures.commanded(pid, LIFT, ending) for pid in pids]
 
 
 def _throttling(records: Iterable[Record]) -> Iterator[Record]:

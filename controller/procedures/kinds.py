@@ -110,7 +110,7 @@ class Kinds(Generic[Env]):
         return kind.steps[step].name if kind is not None and step < len(kind.steps) else ""
 
     def lock_names(self, record: Record) -> tuple[str, ...]:
-        """Returns what a procedure locks; nothing for a kind without steps."""
+        """Returns the locks of a procedure; none for a kind without steps."""
         kind = self._kinds.get(record.kind)
         if kind is None or not kind.steps:
             return ()
@@ -120,7 +120,7 @@ class Kinds(Generic[Env]):
             return ()
 
     def members(self, record: Record) -> Members:
-        """Returns what a procedure is about; nothing where its message cannot be read."""
+        """Returns the topics and brokers of a procedure; none where its message cannot be read."""
         kind = self._kinds.get(record.kind)
         try:
             return kind.members(record) if kind is not None and kind.members is not None else Members()

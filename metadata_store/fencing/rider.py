@@ -52,6 +52,6 @@ class Rider:
 
 
 def settle(riders: Iterable[Rider], ride: Ride) -> None:
-    """Notes what has become of the riders of a multi."""
+    """Notes the outcomes of the riders of a multi."""
     for rider in riders:
         rider.ride = ride

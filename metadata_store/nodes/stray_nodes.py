@@ -139,7 +139,7 @@ def _op(key: StrayKey, found: Found | None, content: Remembered) -> Op:
 
 
 def entered(before: Mapping[StrayKey, Found], after: Mapping[StrayKey, Remembered]) -> dict[StrayKey, Found]:
-    """Returns what ZooKeeper has once the operations of :func:`ops` were applied."""
+    """Returns the entries of ZooKeeper once the operations of :func:`ops` were applied."""
     found = dict(before)
     for key, content in after.items():
         known = found.pop(key, None)

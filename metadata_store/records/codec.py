@@ -89,7 +89,7 @@ def decode(pid: int, body: bytes, crc: int | None = None) -> Record:
 
 
 def _unreadable(body: bytes, why: str, *, damaged: bool) -> Unreadable:
-    """Returns what is wrong with a body that cannot be decoded. A newer one is understood as far as its caller."""
+    """Returns the fault of a body that cannot be decoded. A newer one is understood as far as its caller."""
     try:
         version = _head.decode(body).version
     except (msgspec.DecodeError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Describes what lies in a store: records, and what cannot be read, each at its place."""
+"""Describes the entries of a store: records, and unreadable ones, each at its place."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def unread(pid: int, place: str, fault: Fault, why: str) -> Found:
 
 
 def damaged(entries: Iterable[Found]) -> list[Damaged]:
-    """Returns what a daemon learns of entries without a record."""
+    """Returns the entries without a record, as a daemon reports them."""
     return [
         Damaged(one.pid, one.unusable.why, one.unusable.fault, one.caller)
         for one in entries

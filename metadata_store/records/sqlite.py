@@ -220,7 +220,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _rows(group: Iterable[_Task]) -> dict[int, _Row | None]:
-    """Returns what the last write of each record leaves, None where that deletes it."""
+    """Returns the row that the last write of each record leaves, None where that deletes it."""
     rows: dict[int, _Row | None] = {}
     for task in group:
         for record in task.puts:

@@ -27,7 +27,7 @@ def entry(pid: int, crc: Any, body: Any) -> Found:
 
 
 def load(db: sqlite3.Connection) -> Stored:
-    """Reads what a daemon needs: records in the order of pids."""
+    """Reads records in the order of pids, and the highest pid."""
     records: list[Record] = []
     others: list[Found] = []
     for pid, crc, body in db.execute(ROWS):

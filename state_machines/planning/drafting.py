@@ -38,7 +38,7 @@ class PlanDraft:
         self._deleting: set[str] = set()
 
     def refuse(self, subject: str, why: str) -> None:
-        """Notes what gets no move, and why."""
+        """Notes a partition or broker that gets no move, and the reason."""
         self.refused.append(Refused(subject, why))
 
     def check_brokers(self, brokers: Collection[int]) -> None:

@@ -1,4 +1,4 @@
-"""Declares what an operator may want of a plan."""
+"""Declares the goals that an operator may give a plan."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Resource(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """Describes what a procedure locks while it runs, all or nothing.
+    """Describes the locks of a procedure while it runs, all or nothing.
 
     ``resource``: its queue, locked ``exclusive`` or shared. ``parts``: its partitions or regions, each of them locked
     exclusively. ``also``: demands on further topics, tables or servers, which have no further ones themselves.

@@ -156,7 +156,7 @@ class Scheduler:
         self._ring_all(up for up in self._barriers if up.wanted)
 
     def restore(self, entry: Entry) -> None:
-        """Locks what a record held before a restart, parents first; raises :class:`LockConflict`."""
+        """Locks the resources that a record held before a restart, parents first; raises :class:`LockConflict`."""
         locks = self._locks
         if locks.barrier(entry) is not None or not locks.is_free(entry) or locks.in_the_way(entry) is not None:
             raise LockConflict(f"pid {entry.pid} held a lock on {entry.queue.resource} that another record holds, too")

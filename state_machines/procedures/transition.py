@@ -31,10 +31,10 @@ class Names(Protocol):
         """Returns the name of a step, empty where the kind has none."""
 
     def lock_names(self, record: Record) -> tuple[str, ...]:
-        """Returns what the procedure locks, see :func:`lock_names`."""
+        """Returns the locks of the procedure, see :func:`lock_names`."""
 
     def members(self, record: Record) -> Members:
-        """Returns what the procedure is about."""
+        """Returns the topics and brokers of the procedure."""
 
 
 SHARED = " (shared)"

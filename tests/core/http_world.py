@@ -150,7 +150,7 @@ class ProceduresDouble:
     async def apply(self, request: ReassignRequest, principal: str) -> Procedure:
         return self._item("apply", request, principal)
 
-    async def command(self, pid: int, command: ReassignCommand) -> Procedure:
+    async def command(self, pid: int, command: ReassignCommand, principal: str) -> Procedure:
         return self._item("command", pid, command.model_dump(exclude_defaults=True))
 
     async def abort(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
@@ -211,7 +211,7 @@ class ThrottlesDouble:
         self.seen.append(request)
         return self.item()
 
-    async def lift(self, request: LiftRequest) -> list[Procedure]:
+    async def lift(self, request: LiftRequest, principal: str) -> list[Procedure]:
         self.seen.append(request)
         return [self.item()]
 

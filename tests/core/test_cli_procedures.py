@@ -129,6 +129,10 @@ def test_a_missing_file_is_named(plan: Path) -> None:
         (("reassign", "resume", 12), ("command", 12, {"paused": False})),
         (("reassign", "resume", 12, "--moves-max", 5), ("command", 12, {"paused": False, "moves_max": 5})),
         (("reassign", "cancel", 12, "--yes"), ("command", 12, {"stop": True})),
+        (
+            ("reassign", "cancel", 12, "--yes", "--reason", "too slow"),
+            ("command", 12, {"stop": True, "reason": "too slow"}),
+        ),
         (("reassign", "cancel", 12, "--roll-back", "--yes"), ("abort", 12)),
         (("procedures", "abort", 12, "--yes"), ("abort", 12)),
         (("procedures", "cancel", 12, "--yes"), ("cancel", 12)),

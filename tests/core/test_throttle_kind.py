@@ -58,7 +58,7 @@ async def passes(w: World, seconds: float) -> None:
 
 
 async def lifted(w: World, *pids: int) -> None:
-    await view(w).lift(LiftRequest(pids=list(pids), all_throttles=not pids))
+    await view(w).lift(LiftRequest(pids=list(pids), all_throttles=not pids, reason="done"), "uid 0")
     await passes(w, 2)
 
 
@@ -77,6 +77,8 @@ async def test_a_throttle_is_set_confirmed_by_each_broker_and_lifted(w: World) -
     assert throttled(w) == set()
     assert await view(w).listed() == []
     assert record(w, found.pid).state is State.SUCCESS
+    ending = record(w, found.pid).ending
+    assert (ending.act, ending.principal, ending.reason) == ("cancel", "uid 0", "done")
 
 
 @in_world(*ALL)
