@@ -22,12 +22,12 @@ heartbeats with a reply, not from the daemon's own lease.
 | I15 | queues, windows and retries keep their bounds |
 | I17 | a topic keeps its first id, and a term marks only partitions as new that it has begun |
 | A1 to A11 | every row of every journal is sound by itself (:mod:`tests.simulation.journals`) |
-| I17 | a daemon leaves a frozen ZooKeeper server; a daemon that may not claim keeps no other out (I5) |
 | I18 | no reply of ZooKeeper ends a daemon, or a term by an error |
 | I19 | a term ends for a higher epoch that brokers saw only where most of them report it |
 | I20 | a broker that obeys a higher epoch is elected last, or not at all (:mod:`tests.simulation.electing`) |
 | I21 | a drained broker is elected last; marks of drains are what drains and operators made of them |
 | I22 | at quiescence no live broker has the log of a replica that a daemon removed |
+| I23 | a daemon leaves a frozen ZooKeeper server; a daemon that may not claim keeps no other out (I5) |
 | I16 | equal seeds have equal digests (``test_simulation.py``) |
 """
 
@@ -77,7 +77,7 @@ class Invariants(RequestInvariants):
         return 2 * sum(self.world.brokers[b].foreign for b in live) > len(live) - 2
 
     def must_leave(self, node: DaemonNode, member: Member) -> None:
-        """Checks I17: a running daemon leaves a server that freezes. Each freeze is judged apart.
+        """Checks I23: a running daemon leaves a server that freezes. Each freeze is judged apart.
 
         A daemon whose new session is not confirmed yet sends no heartbeats: its timeout for connecting applies. Slow
         replies under way arrive after the freeze: the silence begins so much later.
@@ -97,7 +97,7 @@ class Invariants(RequestInvariants):
             return
         there = zk.server_of_connection is member and member.frozen and daemon.zk is zk
         if there and (zk, zk.connection, process.halts, member.freezes) == at and not zk.cut_off:
-            self._fail("I17", f"{node} is still connected to {member.name}, which is frozen")
+            self._fail("I23", f"{node} is still connected to {member.name}, which is frozen")
 
     def model(self, term: Term) -> None:
         """Checks the model of a term after an event.
