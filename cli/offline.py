@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
@@ -21,6 +20,7 @@ from controller.process.logs import LIBRARIES
 from controller.process.sessions import connection
 from controller.process.zookeeper_tls import through_tls
 from controller.role.claim import Role
+from controller.role.own_znodes import this_user
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
 
@@ -107,7 +107,7 @@ async def takeover(
                 dial=dial,
                 release_of=through_tls(server_version, settings.zookeeper),
                 reason=request.reason,
-                by=f"uid {os.getuid()}",
+                by=this_user(),
                 dry_run=request.dry_run or refused,
             )
         except TakeoverRefused as why:
@@ -174,7 +174,7 @@ async def handback(settings: Settings, request: OperationRequest, *, wait_s: flo
                 dial_for(settings),
                 request.reason,
                 note,
-                by=f"uid {os.getuid()}",
+                by=this_user(),
                 dry_run=request.dry_run,
             )
         except HandbackFailed as failed:

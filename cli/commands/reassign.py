@@ -159,10 +159,10 @@ def cancel(
     """Stop a plan: what is queued does not begin; with --roll-back everything is taken back."""
     if not roll_back:
         confirmed(yes, f"Stop plan {pid}?")
-        _command(session, pid, stop=True, reason=reason)
+        _command(session, pid, stop=True, reason=reason or None)
         return
     confirmed(yes, f"Take everything back that plan {pid} moved?")
-    found = session.client().post(f"/v1/procedures/{pid}/abort", {"reason": reason})["items"][0]
+    found = session.client().post(f"/v1/procedures/{pid}/abort", {"reason": reason} if reason else {})["items"][0]
     session.output.detail("Procedure", found)
 
 

@@ -96,7 +96,7 @@ def lift(
     """Lift throttles: settings get their former values back, unless another client changed them meanwhile."""
     if bool(pids) is every:
         raise Failure(Exit.USAGE, "give pids, or --all", "'regent throttle show' has the pids")
-    request = {"pids": pids or [], "allThrottles": every, "reason": reason}
+    request = {"pids": pids or [], "allThrottles": every} | ({"reason": reason} if reason else {})
     found = session.client().post("/v1/throttles/lift", request)["items"]
     if wait:
         found = [awaited(session, one["pid"], timeout) for one in found]

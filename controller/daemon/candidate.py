@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 
 import anyio
 
@@ -128,7 +127,7 @@ class Candidate:
                 dial=dial_for(d.settings),
                 release_of=through_tls(server_version, d.settings.zookeeper),
                 reason="regent run --takeover",
-                by=f"uid {os.getuid()}",
+                by=own.this_user(),
                 own_listener=True,
             )
         except TakeoverRefused as refused:

@@ -25,7 +25,7 @@ HOLD_S_MAX: Final = 10.0
 """Longest wait until throttles of plans are lifted; a hand-back goes on without that."""
 
 
-async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note, by: str = "") -> RoleHolder:
+async def hand_back(daemon: Daemon, dial: Dial, reason: str, note: Note, by: str) -> RoleHolder:
     """Gives the role to the brokers; on failure takes it back and raises :class:`HandbackFailed`."""
     role, term = daemon.role, daemon.term
     if role is None:
@@ -104,6 +104,6 @@ async def _take_back(daemon: Daemon, reason: str) -> None:
         except (NotConnected, OutcomeUnknown):
             pass
         except ZkError as error:
-            if error.code is not Code.BAD_VERSION:
+            if error.code not in (Code.BAD_VERSION, Code.NO_NODE, Code.NODE_EXISTS):
                 raise
         await asyncio.sleep(0.2)

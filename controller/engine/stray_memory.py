@@ -19,9 +19,10 @@ log = logging.getLogger("regent.controller")
 
 SPARED: Final = "an assignment came to name the broker, or its topic is in doubt: list the strays again"
 
-FENCED: Final = (
+FENCED: Final = Error.FENCED_LEADER_EPOCH
+KEPT: Final = (
     "broker %d keeps the logs of %s, the first is %s: it knows a higher leader epoch than ZooKeeper, as of an earlier "
-    "topic of this name; they are deleted once that broker has restarted"
+    "topic of this name; restart that broker to have them deleted"
 )
 
 Log = tuple[int, TopicPartition]
@@ -43,7 +44,7 @@ class Removal:
     def note(self, answer: LogsStopped) -> None:
         """Notes the outcomes that a broker's response has."""
         if answer.broker_id == self.broker:
-            refused = {name: f"the broker refused with {error_name(error)}" for name, error in answer.refused.items()}
+            refused = {name: _refusal(error) for name, error in answer.refused.items()}
             found = {**dict.fromkeys(answer.acknowledged), **refused, **dict.fromkeys(answer.spared, SPARED)}
             self.end({name: why for name, why in found.items() if name in self.left})
 
@@ -55,12 +56,17 @@ class Removal:
             self.done.set()
 
 
+def _refusal(error: int) -> str:
+    remedy = ": it knows a higher leader epoch: restart it, then remove the log again" if error == FENCED else ""
+    return f"the broker refused with {error_name(error)}{remedy}"
+
+
 class StrayMemory:
     """What ``/regent/strays`` has, as the last read or write found it.
 
     ``stopped``: partitions whose logs brokers have deleted by now, still to be forgotten. ``resting``: logs that a
-    broker refused to delete, until it returns or a while has passed. ``fenced``: those of them that the broker knows
-    with a higher leader epoch, until it returns. ``removals``: operators wait for them.
+    broker refused to delete, until it returns or a while has passed. ``fenced``: logs that a broker knows with a higher
+    leader epoch, until it returns: a log line has named them. ``removals``: operators wait for them.
     """
 
     def __init__(self, queue: EventQueue) -> None:
@@ -86,11 +92,11 @@ class StrayMemory:
             removal.note(answer)
         known = {name for key, name in self.logs() if key.broker == answer.broker_id}
         self.stopped.update((answer.broker_id, name) for name in answer.acknowledged if name in known)
-        fenced = [name for name, error in answer.refused.items() if error == Error.FENCED_LEADER_EPOCH]
+        fenced = [name for name in known.intersection(answer.refused) if answer.refused[name] == FENCED]
         if new := [name for name in fenced if (answer.broker_id, name) not in self.fenced]:
             self.fenced.update((answer.broker_id, name) for name in new)
-            log.warning(FENCED, answer.broker_id, counted(len(new), "removed replica"), new[0])
-        self.resting |= {(answer.broker_id, name): error for name, error in answer.refused.items()}
+            log.warning(KEPT, answer.broker_id, counted(len(new), "removed replica"), new[0])
+        self.resting |= {(answer.broker_id, name): answer.refused[name] for name in known.intersection(answer.refused)}
         if known:
             self._queue.signal(EventKind.STRAYS)
 
@@ -100,10 +106,6 @@ class StrayMemory:
         self.fenced = {one for one in self.fenced if one[0] not in brokers}
         if any(key.broker in brokers for key in self.entries):
             self._queue.signal(EventKind.STRAYS)
-
-    def rested(self) -> None:
-        """Has logs tried again, but for those whose brokers refuse them until they restart."""
-        self.resting = {one: error for one, error in self.resting.items() if one in self.fenced}
 
     def logs(self) -> Iterator[tuple[StrayKey, TopicPartition]]:
         """Yields every log with its key."""

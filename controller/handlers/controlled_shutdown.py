@@ -32,13 +32,13 @@ async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> N
         return
     try:
         c.journal.brokers(Kind.BROKER_SHUTDOWN_BEGIN, [broker])
+        may_be_undone = _note_caller(c, pending)
         c.cluster.observe_shutting_down(call.broker_id)
-        _note_caller(c, pending)
         hosted = c.cluster.hosted(call.broker_id)
         led = [i for i in hosted if c.cluster.rows[i].leader == call.broker_id]
         moves = partial(move_leaders, broker=call.broker_id)
         await c.carry_out(moves, Reason.CONTROLLED_SHUTDOWN, _why(pending))
-        stops = partial(stop_followers, broker=call.broker_id, moved=frozenset(led), may_be_undone=pending.by_operator)
+        stops = partial(stop_followers, broker=call.broker_id, moved=frozenset(led), may_be_undone=may_be_undone)
         await c.carry_out(stops, Reason.CONTROLLED_SHUTDOWN, f"broker {call.broker_id} follows no more")
         moved = [i for i in led if c.cluster.rows[i].leader != call.broker_id]
         left = [c.cluster.name(i) for i in remaining(c.cluster, call.broker_id)]
@@ -82,13 +82,20 @@ async def undo_shutdown_call(c: Controller, pending: PendingUndo) -> None:
     pending.answer(True)
 
 
-def _note_caller(c: Controller, pending: PendingShutdown) -> None:
-    """Notes shutdowns by command: only these can be undone, because the other brokers are about to stop."""
-    if pending.by_operator:
-        log.info("an operator shuts broker %d down in its place", pending.call.broker_id)
-        c.shut_by_operator[pending.call.broker_id] = c.cluster.brokers[pending.call.broker_id].epoch
-    else:
-        c.shut_by_operator.pop(pending.call.broker_id, None)
+def _note_caller(c: Controller, pending: PendingShutdown) -> bool:
+    """Notes shutdowns by command: only these can be undone, because the other brokers are about to stop.
+
+    Returns whether this one can be. It cannot where the broker has requested its shutdown before.
+    """
+    broker = c.cluster.brokers[pending.call.broker_id]
+    if not pending.by_operator:
+        c.shut_by_operator.pop(broker.id, None)
+        return False
+    log.info("an operator shuts broker %d down in its place", broker.id)
+    if broker.id in c.cluster.shutting_down and c.shut_by_operator.get(broker.id) != broker.epoch:
+        return False
+    c.shut_by_operator[broker.id] = broker.epoch
+    return True
 
 
 def _why(pending: PendingShutdown) -> str:

@@ -105,12 +105,13 @@ def _send(c: Controller) -> None:
         if judged(c, broker, name).fate is Fate.STOP:
             due.setdefault(broker, []).append(name)
     for broker, names in due.items():
-        log.info(
-            "broker %d missed the removal of %s, the first is %s: it is sent StopReplica, which deletes their logs",
-            broker,
-            counted(len(names), "replica"),
-            names[0],
-        )
+        if new := [name for name in names if (broker, name) not in c.strays.fenced]:
+            log.info(
+                "broker %d missed the removal of %s, the first is %s: it is sent StopReplica, which deletes their logs",
+                broker,
+                counted(len(new), "replica"),
+                new[0],
+            )
         c.channels.stop_logs(broker, names)
 
 
@@ -120,7 +121,7 @@ def _again_later(c: Controller) -> None:
     async def signal() -> None:
         await asyncio.sleep(AGAIN_S)
         c.strays.timer = False
-        c.strays.rested()
+        c.strays.resting.clear()
         c.queue.signal(EventKind.STRAYS)
 
     if not c.strays.timer:

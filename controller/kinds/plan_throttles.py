@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.throttle_holders import held_elsewhere
 from controller.kinds.throttle_settings import entries, read, restored, retry, say, write
-from state_machines.admin_rules.throttles import move_places, throttle, throttled_entities
+from state_machines.admin_rules.throttles import Entity, move_places, throttle, throttled_entities
 from state_machines.decisions.plan_progress import ENDED, ReassignPlan
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
@@ -60,10 +60,14 @@ async def lift_throttles(env: KafkaEnv, plan: ReassignPlan) -> ReassignPlan | Re
 
 
 def with_throttles(plan: ReassignPlan, cluster: Cluster) -> ReassignPlan:
-    """Returns the plan as it is stored before its throttles are written, where nothing stands in their places."""
+    """Returns the plan as it is stored with its throttles in force, where only its own stand in their places."""
     if not plan.rate_bytes_per_s:
         return plan
-    return replace(plan, throttles=throttle(_moves(plan, cluster), plan.rate_bytes_per_s, {}).throttles)
+    standing: dict[Entity, dict[str, str]] = {}
+    for one in plan.throttles:
+        standing.setdefault(one.entity, {})[one.setting] = one.value
+    found = throttle(_moves(plan, cluster), plan.rate_bytes_per_s, standing, plan.throttles)
+    return replace(plan, throttles=found.throttles, rate_in_force=plan.rate_bytes_per_s)
 
 
 def _moves(plan: ReassignPlan, cluster: Cluster) -> dict[TopicPartition, Assignment]:

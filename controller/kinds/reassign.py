@@ -152,7 +152,7 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
         return throttled
     if throttled != expected:
         message = encode_plan(throttled)
-        return Wait(env.now_ms(), message) if len(message) <= MESSAGE_BYTES_MAX else _too_long(record.pid, message)
+        return Wait(env.now_ms(), message) if len(message) <= MESSAGE_BYTES_MAX else _too_long(record, message)
     message = encode_plan(found.plan)
     if found.begins:
         return Effect(Wait(env.now_ms(), message), partial(_begin, env, found, record.pid))
@@ -163,9 +163,10 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
     return Wait(env.now_ms() + (LOOK_AGAIN_MS if sizes_known else SIZES_MS), record.data, durable=False)
 
 
-def _too_long(pid: int, message: bytes) -> Retry:
+def _too_long(record: Record, message: bytes) -> Retry:
     why = f"the record has {len(message)} bytes with the plan's throttles, at most {MESSAGE_BYTES_MAX} are stored"
-    return Retry(f"{why}: regent reassign set {pid} --throttle 0 goes on without, regent procedures cancel {pid} stops")
+    stop = "" if record.state is State.FAILED else f", regent procedures cancel {record.pid} stops the plan"
+    return Retry(f"{why}: regent reassign set {record.pid} --throttle 0 goes on without them{stop}")
 
 
 def _noted(env: KafkaEnv, before: ReassignPlan, found: Progress, pid: int) -> Progress:

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
+from msgspec.structs import replace
+
 from brokers.client import BrokerCallFailed
 from brokers.replica_sizes import sizes_on
 from controller.http.ports import Refused
@@ -15,7 +17,7 @@ from controller.kinds.plan_throttles import with_throttles
 from controller.procedures.engine import DATA_BYTES_MAX
 from controller.term.term import Term
 from state_machines.decisions.plan_faults import faults
-from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
+from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, reverted
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
 
@@ -88,12 +90,17 @@ def refuse_unfit(term: Term, plan: ReassignPlan) -> None:
 
 
 def encoded(plan: ReassignPlan, cluster: Cluster) -> bytes:
-    """Encodes a plan; raises :class:`Refused` for one that is too large, or grows so by its throttles."""
+    """Encodes a plan; raises :class:`Refused` for one that is too large, or would be with the throttles of its undoing.
+
+    Those are the most: they come on top of the throttles that its moves had.
+    """
     data = reassign.encode_plan(plan)
     if len(data) > DATA_BYTES_MAX:
         why = f"the plan has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored"
         raise Refused(why, "limit it to some topics with --topic, and apply several plans")
-    size = len(reassign.encode_plan(with_throttles(plan, cluster)))
+    throttled = with_throttles(plan, cluster)
+    done = replace(throttled, moves=tuple(replace(move, status=Status.DONE) for move in throttled.moves))
+    size = len(reassign.encode_plan(with_throttles(reverted(done), cluster)))
     if size > reassign.MESSAGE_BYTES_MAX:
         why = f"the plan has {size} bytes with its throttles, at most {reassign.MESSAGE_BYTES_MAX} are stored"
         raise Refused(why, "limit it to some topics with --topic, and apply several plans, or leave --throttle away")

@@ -22,7 +22,7 @@ from brokers.security.attested import Seals
 from controller.role import own_znodes as own
 from controller.role.epoch_acls import are_lock, lock_out_acls, saved_acls
 from controller.role.errors import ClaimRefused, PositionLost
-from controller.role.history import RoleChange, entry
+from controller.role.history import RoleChange, write_with_entry
 from controller.role.own_znodes import Process, RoleFlag
 from controller.role.queue_member import QueueMember, usable
 from metadata_store import paths
@@ -42,8 +42,6 @@ from metadata_store.port import ANY_VERSION, Check, Create, Delete, Op, SetData,
 log = logging.getLogger("regent.role")
 
 EPOCH_MAX: Final = 2**31 - 1
-HISTORY_ROUNDS_MAX: Final = 3
-"""Attempts with an entry of the history while other clients write it; then the flag is set without one."""
 CLAIMS_MAX: Final = 20
 """Consecutive claims before the daemon starts over (each loses only to another writer)."""
 
@@ -95,8 +93,11 @@ class Role(QueueMember):
         except msgspec.DecodeError as error:
             return RoleFlag(f"malformed ({error})"), node.stat
 
-    async def set_flag(self, holder: str, reason: str, by: str = "") -> None:
-        """Sets the flag, with an entry of the history, by ``by``; idempotent. A queued daemon must still be queued."""
+    async def set_flag(self, holder: str, reason: str, by: str) -> None:
+        """Sets the flag, with an entry of the history that has ``reason`` and ``by``; idempotent.
+
+        A daemon gives the role to regent only while it is queued. Giving it back depends on nothing but the flag.
+        """
         flag, stat = await self.flag()
         if flag.holder == holder and stat is not None:
             return
@@ -104,18 +105,10 @@ class Role(QueueMember):
         data = own.encode(RoleFlag(holder, reason=reason, since_ms=now_ms))
         if stat is None:
             await self._ensure(own.ROOT, b"")
-        position: list[Op] = [Check(self.position_path, ANY_VERSION)] if self.position_path is not None else []
-        written: Op = Create(own.ROLE, data) if stat is None else SetData(own.ROLE, data, stat.version)
-        for _ in range(HISTORY_ROUNDS_MAX):
-            noted = await entry(self.zk, RoleChange(holder, now_ms, by, reason))
-            try:
-                await self.zk.multi([*position, written, *noted])
-            except MultiFailed as failed:
-                if failed.path != own.HISTORY:
-                    raise
-            else:
-                return
-        await self.zk.multi([*position, written])
+        written: list[Op] = [Create(own.ROLE, data) if stat is None else SetData(own.ROLE, data, stat.version)]
+        if holder == "regent" and self.position_path is not None:
+            written.insert(0, Check(self.position_path, ANY_VERSION))
+        await write_with_entry(self.zk, written, RoleChange(holder, now_ms, by, reason))
 
     # -- the holder
 

@@ -99,6 +99,11 @@ def this_process(controller_id: int) -> Process:
     )
 
 
+def this_user() -> str:
+    """Returns the user of the calling process, as changes name their authors."""
+    return f"uid {os.getuid()}"
+
+
 def started_ticks(pid: int) -> int | None:
     """Returns the start time of a process in clock ticks since boot (field 22 of /proc/PID/stat); None without one."""
     try:

@@ -97,8 +97,11 @@ class TermProcedures:
         """Returns the engine, None where the records cannot be used."""
         return self._engine
 
-    async def load(self) -> None:
-        """Loads the records. Raises Fenced, TermEnded and SessionLost; any other failure leaves the term without."""
+    async def load(self, *, brokers_first: bool = False) -> None:
+        """Loads the records. Raises Fenced, TermEnded and SessionLost; any other failure leaves the term without.
+
+        ``brokers_first``: many records wait a moment for brokers that still get the states of a new term.
+        """
         c = self._controller
         records = ZooKeeperRecords(c.zk, c.fence, own.PROCEDURES, c.connected, self._acl)
         responses = Responses(c.spawn)
@@ -114,7 +117,7 @@ class TermProcedures:
         )
         responses.wake = weakly(engine.wake, None)
         try:
-            if await records.count() > RECORDS_BESIDE_MAX:
+            if brokers_first and await records.count() > RECORDS_BESIDE_MAX:
                 await c.channels.quiesced(BROKERS_FIRST_S_MAX)
             await engine.load()
             await records.close_to_others()

@@ -231,7 +231,7 @@ class Term:
             if self.authorizer.lists:
                 self.controller.spawn(self.authorizer.follow(self.zk), at_end=self.authorizer.close)
             await fail_over(self.controller)
-            await self.procedures.load()
+            await self.procedures.load(brokers_first=True)
             self.controller.journal.event(Kind.CTL_PHASE, why="in office: the cluster is read, leaders are elected")
         except (NotConnected, OutcomeUnknown):
             raise TermEnded("the connection to ZooKeeper was lost while taking office") from None

@@ -223,7 +223,7 @@ class World(Kafka):
         seat = Seat(self, **options)
         self.seats.append(seat)
         await seat.sit()
-        await seat.role.set_flag("regent", "a test")
+        await seat.role.set_flag("regent", "a test", "uid 0")
         return seat
 
     async def begin_term(self, ibp: str = "3.9", **options: Any) -> Term:
@@ -264,7 +264,7 @@ class World(Kafka):
 
     async def give_role_to(self, holder: str) -> None:
         """Sets the flag, as an operator's command does."""
-        await Role(self.operator, this_process(DAEMON), hold=False, digest=None).set_flag(holder, "a test")
+        await Role(self.operator, this_process(DAEMON), hold=False, digest=None).set_flag(holder, "a test", "uid 0")
 
     async def settle(self) -> None:
         """Waits until every event so far, and those that it raised, are handled, or the term is over."""

@@ -223,7 +223,9 @@ async def life(*ids: int) -> AsyncIterator[Life]:
         await made.operator.connect(1.0)
         await ensure_top_level_paths(made.operator)
         await made.boot(*ids)
-        await Role(made.operator, this_process(DAEMON + 1), hold=False, digest=None).set_flag("regent", "a test")
+        await Role(made.operator, this_process(DAEMON + 1), hold=False, digest=None).set_flag(
+            "regent", "a test", "uid 0"
+        )
         running = asyncio.create_task(made.daemon.run())
         try:
             await made.calm()

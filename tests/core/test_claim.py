@@ -201,7 +201,7 @@ async def test_a_migration_that_was_rolled_back_is_a_condition_of_the_claim(begi
 async def test_a_flag_that_changes_during_a_claim_stops_it() -> None:
     async with queued() as (w, [seat]):
         operator = Role(w.operator, seat.me, hold=False, digest=None)
-        seat.script.at(paths.CONTROLLER_EPOCH, lambda: operator.set_flag("brokers", "just now"))
+        seat.script.at(paths.CONTROLLER_EPOCH, lambda: operator.set_flag("brokers", "just now", "uid 0"))
         with pytest.raises(ClaimRefused, match="is brokers"):
             await seat.role.claim()
         assert w.node(paths.CONTROLLER) is None

@@ -90,7 +90,7 @@ async def test_a_process_killed_at_any_write_is_neither_waited_for_nor_shares_it
                 died.script.kill_at(number, when)
                 with suppress(Kill):
                     await died.sit()
-                    await died.role.set_flag("regent", "a test")
+                    await died.role.set_flag("regent", "a test", "uid 0")
                     await died.role.claim()
                     await died.role.verify_lock_out()
                     if len(died.script.writes) < number:

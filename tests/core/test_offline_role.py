@@ -99,7 +99,7 @@ async def test_a_repeated_hand_back_lifts_a_lock_that_was_left(tmp_path: Path, m
         async with cluster.daemon() as daemon:
             await takeover(cluster)
             await cluster.serving(daemon)
-        await cluster.role().set_flag("brokers", "interrupted after this")
+        await cluster.role().set_flag("brokers", "interrupted after this", "uid 0")
         assert await cluster.controller() == DAEMON
         assert (await handback(cluster)).state == "done"
         assert await cluster.controller() in cluster.brokers

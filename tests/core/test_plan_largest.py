@@ -18,8 +18,18 @@ from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, St
 from state_machines.decisions.plan_words import WORDS_KEPT_MAX, shortened
 from state_machines.procedures.states import State
 from tests.core.controller_world import World, in_world
-from tests.core.reassignment_kit import alter, caught_up
-from tests.core.test_reassign_plan import PARTITIONS, applied, commanded, finished, moves, record, running, statuses
+from tests.core.reassignment_kit import alter, caught_up, join, propagated
+from tests.core.test_reassign_plan import (
+    PARTITIONS,
+    aborted,
+    applied,
+    commanded,
+    finished,
+    moves,
+    record,
+    running,
+    statuses,
+)
 
 
 def largest() -> ReassignPlan:
@@ -89,6 +99,36 @@ async def test_throttles_that_fit_into_no_record_hold_the_plan_up_until_it_goes_
     await asyncio.sleep(60)
     await w.settle()
     assert (await finished(w, pid)).state is State.SUCCESS
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_plan_that_is_accepted_can_be_taken_back_with_its_throttles(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(w)
+    plan = ReassignPlan(moves(), moves_max=100, broker_moves_max=100, rate_bytes_per_s=5_000)
+    smallest = next(size for size in range(500, 9_000) if fits(w, plan, size, monkeypatch))
+    monkeypatch.setattr(reassign, "MESSAGE_BYTES_MAX", smallest)
+    pid = await applied(w, plan)
+    await join(w, *[("a", number) for number in range(3)], ("b", 0), ("b", 1))
+    await propagated(w)
+    assert statuses(w, pid).count(Status.DONE) == PARTITIONS - 1
+    await aborted(w, pid)
+    await asyncio.sleep(6)
+    await w.settle()
+    assert "has" not in record(w, pid).error, record(w, pid).error
+    assert (await finished(w, pid)).state is State.ROLLEDBACK
+
+
+def fits(w: World, plan: ReassignPlan, size: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """A daemon with this bound accepts the plan."""
+    with monkeypatch.context() as changed:
+        changed.setattr(reassign, "MESSAGE_BYTES_MAX", size)
+        try:
+            encoded(plan, w.term.cluster)
+        except Refused:
+            return False
+        return True
 
 
 @in_world(1, 2, 3, 4)

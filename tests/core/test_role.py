@@ -175,10 +175,10 @@ async def test_an_absent_flag_means_brokers(w: World) -> None:
 async def test_the_flag_is_written_where_it_changes_or_is_malformed() -> None:
     async with queued() as (w, [seat]):
         zxid = w.server.tree.zxid
-        await seat.role.set_flag("regent", "once more")
+        await seat.role.set_flag("regent", "once more", "uid 0")
         assert w.server.tree.zxid == zxid
-        await seat.role.set_flag("brokers", "upgrade")
+        await seat.role.set_flag("brokers", "upgrade", "uid 0")
         assert (await seat.role.flag())[0].reason == "upgrade"
         await w.operator.set(own.ROLE, b"{", -1)
-        await seat.role.set_flag("regent", "repaired")
+        await seat.role.set_flag("regent", "repaired", "uid 0")
         assert (await seat.role.claim()).epoch == 1

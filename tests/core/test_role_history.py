@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from controller.role import own_znodes as own
-from controller.role.history import CHANGES_MAX, REASON_CHARS_MAX, RoleChange, read_history
+from controller.role.history import BYTES_MAX, CHANGES_MAX, CHARS_MAX, RoleChange, read_history
 from metadata_store.acl import READ, Acl
 from metadata_store.errors import MultiFailed
 from tests.core.controller_world import World, in_world
@@ -29,9 +29,9 @@ async def test_a_change_is_one_multi_with_the_flag_and_our_lock_node(w: World) -
     seat = await w.seat()
     seat.script.writes.clear()
     await seat.role.set_flag("brokers", "upgrade", "uid 1000")
-    assert seat.script.writes == [[seat.role.position_path, own.ROLE, own.HISTORY]]
     await seat.role.set_flag("brokers", "again", "uid 0")
     await seat.role.set_flag("regent", "done", "uid 0")
+    assert seat.script.writes == [[own.ROLE, own.HISTORY], [seat.role.position_path, own.ROLE, own.HISTORY]]
     found = await read_history(w.operator)
     assert in_short(found)[-2:] == [("brokers", "uid 1000", "upgrade"), ("regent", "uid 0", "done")]
     assert found is not None
@@ -39,19 +39,22 @@ async def test_a_change_is_one_multi_with_the_flag_and_our_lock_node(w: World) -
 
 
 @in_world()
-async def test_a_daemon_that_lost_its_position_changes_nothing(w: World) -> None:
+async def test_a_daemon_that_lost_its_position_takes_nothing_and_can_give_back(w: World) -> None:
     seat = await w.seat()
-    before = w.node(own.ROLE)
     assert seat.role.position_path is not None
     await w.operator.delete(seat.role.position_path, -1)
+    await seat.role.set_flag("brokers", "enough", "uid 0")
+    before = w.node(own.ROLE)
     with pytest.raises(MultiFailed, match="NO_NODE at /regent/locks/lock-"):
-        await seat.role.set_flag("brokers", "too late", "uid 0")
+        await seat.role.set_flag("regent", "too late", "uid 0")
     assert w.node(own.ROLE) == before
 
 
 @pytest.mark.parametrize("data", UNUSABLE.values(), ids=UNUSABLE)
 @in_world()
-async def test_what_is_not_understood_stays_and_holds_nothing_up(w: World, data: bytes) -> None:
+async def test_what_is_not_understood_stays_and_holds_nothing_up(
+    w: World, data: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     seat = await w.seat()
     await w.operator.set(own.HISTORY, data, -1)
     await seat.role.set_flag("brokers", "upgrade", "uid 0")
@@ -60,14 +63,16 @@ async def test_what_is_not_understood_stays_and_holds_nothing_up(w: World, data:
     node = w.node(own.HISTORY)
     assert node is not None
     assert node.data == data
+    assert "this change of the role has no entry in /regent/history: this release does not understand it" in caplog.text
 
 
 @in_world()
-async def test_a_history_that_cannot_be_written_holds_nothing_up(w: World) -> None:
+async def test_a_history_that_cannot_be_written_holds_nothing_up(w: World, caplog: pytest.LogCaptureFixture) -> None:
     seat = await w.seat()
     await w.operator.set_acls(own.HISTORY, (Acl(READ, "world", "anyone"),), -1)
     await seat.role.set_flag("brokers", "upgrade", "uid 0")
     assert (await seat.role.flag())[0].holder == "brokers"
+    assert "has no entry in /regent/history: NO_AUTH at /regent/history: check its ACL" in caplog.text
 
 
 @in_world()
@@ -91,14 +96,27 @@ async def test_the_latest_changes_are_kept_and_long_reasons_cut(w: World) -> Non
         await seat.role.set_flag("regent" if number % 2 else "brokers", "w" * 5_000 + str(number), "uid 0")
     found = await read_history(w.operator)
     assert found is not None
-    assert (len(found), {len(one.reason) for one in found}) == (CHANGES_MAX, {REASON_CHARS_MAX})
+    assert (len(found), {len(one.reason) for one in found}) == (CHANGES_MAX, {CHARS_MAX})
     node = w.node(own.HISTORY)
     assert node is not None
     assert len(node.data or b"") < 100_000
 
 
 @in_world()
+async def test_a_large_history_of_another_client_is_cut(w: World) -> None:
+    seat = await w.seat()
+    large = [RoleChange("regent", at, "uid 7", "é" * 20_000) for at in range(CHANGES_MAX)]
+    await w.operator.set(own.HISTORY, msgspec.json.encode({"changes": large[:20]}), -1)
+    await seat.role.set_flag("brokers", "upgrade", "uid 0")
+    node = w.node(own.HISTORY)
+    assert node is not None
+    assert len(node.data or b"") <= BYTES_MAX
+    found = in_short(await read_history(w.operator))
+    assert (len(found), found[-1]) == (21, ("brokers", "uid 0", "upgrade"))
+
+
+@in_world()
 async def test_an_operator_without_a_position_changes_the_flag_too(w: World) -> None:
     seat = await w.seat()
     await w.give_role_to("brokers")
-    assert in_short(await read_history(seat.zk))[-1] == ("brokers", "", "a test")
+    assert in_short(await read_history(seat.zk))[-1] == ("brokers", "uid 0", "a test")

@@ -129,7 +129,7 @@ async def test_seals_from_before_the_cluster_had_an_id_are_made_again_with_it(tm
     async with kafka(tmp_path) as cluster:
         await cluster.operator.delete(paths.CLUSTER_ID, ANY_VERSION)
         async with cluster.daemon(secret_file=secret_file(cluster)) as daemon, endpoint(cluster) as carrier:
-            await cluster.role().set_flag("regent", "given before")
+            await cluster.role().set_flag("regent", "given before", "uid 0")
             await cluster.serving(daemon)
             await eventually(lambda: carries(carrier))
             await cluster.operator.create(paths.CLUSTER_ID, encode_cluster_id(CLUSTER_ID))

@@ -97,6 +97,30 @@ async def test_the_shutdown_that_the_broker_requests_itself_is_not_undone(w: Wor
 
 
 @in_world(before=running)
+async def test_a_command_after_the_brokers_own_request_cannot_be_undone(w: World) -> None:
+    drains, _ = views(w)
+    await w.controlled_shutdown(1)
+    assert (await drains.shutdown(SHUTDOWN)).may_stop
+    w.forget()
+    await drains.undrain(UNDO)
+    assert w.term.cluster.shutting_down == {1}
+    assert not w.active.script.writes
+
+
+@in_world(before=running)
+async def test_a_follower_outside_of_the_isr_goes_on_because_it_could_not_begin_again(w: World) -> None:
+    await w.topic("late", (2, 1), leaders=True, isr=(2,))
+    await w.settle()
+    drains, _ = views(w)
+    await drains.shutdown(SHUTDOWN)
+    await w.propagated()
+    assert w.wires.stopped(1) == {("t", 1)}
+    await w.controlled_shutdown(1)
+    await w.propagated()
+    assert w.wires.stopped(1) == {("t", 0), ("t", 1), ("late", 0)}, "the broker is about to stop"
+
+
+@in_world(before=running)
 async def test_the_restart_of_the_broker_ends_its_shutdown(w: World) -> None:
     drains, _ = views(w)
     await drains.shutdown(SHUTDOWN)

@@ -157,7 +157,7 @@ async def test_the_saved_acls_are_those_from_before_the_lock(tmp_path: Path) -> 
         await cluster.operator.set_acls(paths.CONTROLLER_EPOCH, before, stat.acl_version)
         async with cluster.active():
             assert await cluster.epoch_acls() == cluster.role().lock_out_acls()
-        await cluster.role().set_flag("brokers", "interrupted after this")
+        await cluster.role().set_flag("brokers", "interrupted after this", "uid 0")
         await cluster.take_over()
         assert await saved_acls(cluster.role().zk) == before
 

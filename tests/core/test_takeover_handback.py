@@ -38,7 +38,7 @@ async def test_a_hand_back_ends_once_a_broker_holds_the_role_and_every_broker_kn
             steps.append(step)
             epochs_open.append(gate.open())
 
-        seen = await hand_back(daemon, cluster.dial, "upgrade of regent", note)
+        seen = await hand_back(daemon, cluster.dial, "upgrade of regent", note, "uid 0")
         assert seen.holder in cluster.brokers
         assert (seen.by_daemon, seen.unaware) == (False, [])
         assert await cluster.epoch() == epoch + 1
@@ -47,7 +47,7 @@ async def test_a_hand_back_ends_once_a_broker_holds_the_role_and_every_broker_kn
         await eventually(lambda: daemon.mode is Mode.STANDBY)
         assert (await cluster.flag()).reason == "upgrade of regent"
         before = cluster.snapshot()
-        assert (await hand_back(daemon, cluster.dial, "again", steps.append)).holder == seen.holder
+        assert (await hand_back(daemon, cluster.dial, "again", steps.append, "uid 0")).holder == seen.holder
         assert cluster.snapshot() == before
 
 
@@ -190,7 +190,7 @@ async def broker_holds(cluster: Kafka) -> bool:
 async def half_handed_back(cluster: Kafka) -> None:
     """Interrupts a hand-back in mode ``hold`` after the flag: ``/controller`` and the lock stay, without a daemon."""
     await cluster.hold_by_dead_daemon()
-    await cluster.role().set_flag("brokers", "interrupted after this")
+    await cluster.role().set_flag("brokers", "interrupted after this", "uid 0")
 
 
 async def test_a_concurrent_take_over_wins_over_a_completion(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ async def test_a_concurrent_take_over_wins_over_a_completion(tmp_path: Path) -> 
         class TakenOver:
             async def before(self, ops: Sequence[Write]) -> None:
                 cluster.operator.hooks = None
-                await cluster.role().set_flag("regent", "another operator was faster")
+                await cluster.role().set_flag("regent", "another operator was faster", "uid 0")
 
             async def after(self, ops: Sequence[Write]) -> None: ...
 
@@ -228,7 +228,7 @@ async def test_a_completion_leaves_the_role_of_a_broker_alone(tmp_path: Path) ->
             before = cluster.snapshot()
             assert await finish(cluster.role()) is None
             assert cluster.snapshot() == before
-            await cluster.role().set_flag("brokers", "")
+            await cluster.role().set_flag("brokers", "", "uid 0")
 
 
 # -- without a daemon

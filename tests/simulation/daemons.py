@@ -189,7 +189,8 @@ class DaemonNode:
 
     async def _hand_back(self, daemon: Daemon) -> None:
         with suppress(HandbackRefused, ZooKeeperError):
-            await hand_back(daemon, self.world.dial, "a script", lambda step: self.world.trace(f"{self}: {step}"))
+            trace = self.world.trace
+            await hand_back(daemon, self.world.dial, "a script", lambda step: trace(f"{self}: {step}"), "uid 0")
 
     def freeze(self) -> None:
         """Sends SIGSTOP: the ensemble receives no more pings."""

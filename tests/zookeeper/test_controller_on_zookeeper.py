@@ -137,7 +137,7 @@ async def cluster(process: ZooKeeperProcess) -> AsyncIterator[Cluster]:
         await ensure_top_level_paths(made.operator)
         await made.boot(1, 2, 3)
         await made.topic("t", (1, 2, 3), (2, 3, 1))
-        await Role(made.operator, this_process(DAEMON), hold=False, digest=None).set_flag("regent", "a test")
+        await Role(made.operator, this_process(DAEMON), hold=False, digest=None).set_flag("regent", "a test", "uid 0")
         yield made
 
 
