@@ -274,8 +274,9 @@ async def finish_reassignments(c: Controller) -> None:
     """Finishes rows: topic znodes name the target alone (step 4, S4-60), then the znode of requests drops them."""
     r = c.reassignment_queue
     r.stopped = {i for i in r.stopped if is_settled(c.cluster, i)}
-    contended = await finish_missed(c, sorted(r.stopped))
-    rows = sorted(r.stopped - contended)
+    stopped = sorted(r.stopped)  # rows that come meanwhile wait for the next event: nothing is remembered for them yet
+    contended = await finish_missed(c, stopped)
+    rows = [i for i in stopped if i not in contended]
     if await rewrite_topics(c, lambda: final_rewrites(c.cluster, rows)) or contended:
         _later(c, EventKind.FINISH_REASSIGNMENTS)
     else:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Collection
 from unittest import mock
 
 import pytest
 
 from brokers.wire.errors import Error
-from controller.handlers.missed_stops import NOT_REMEMBERED
+from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
+from controller.handlers import reassignment
+from controller.handlers.missed_stops import NOT_REMEMBERED, finish_missed
 from controller.handlers.reassignment import STOPPED_S_MAX
 from controller.handlers.strays import AGAIN_S, FORGOTTEN_MS_MIN, NOT_FORGOTTEN
 from metadata_store import paths
 from metadata_store.errors import NotConnected
 from metadata_store.nodes.stray_nodes import PARENT
+from state_machines.decisions.reassignment import is_settled
+from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import STOP_REPLICA
@@ -100,6 +106,43 @@ async def test_replicas_that_a_cancel_drops_are_remembered_as_those_of_a_move(w:
     await propagated(w)
     assert w.wires.deleted(3) == [T]
     assert remembered(w) == {}
+
+
+@in_world(1, 2, 3)
+async def test_a_row_that_becomes_due_while_memories_are_written_gets_its_own(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in "tu":
+        await w.topic(name, (1, 2), leaders=True)
+    await w.begin_term()
+    await propagated(w)
+    w.die(1)
+    await w.settle()
+    late, written_first = w.term.cluster.find("u", 0), list[int]()
+    assert late is not None
+
+    async def meanwhile(c: Controller, rows: Collection[int]) -> set[int]:
+        found = await finish_missed(c, rows)
+        if not written_first:
+            written_first.extend(rows)
+            c.reassignment_queue.stopped.add(late)
+            c.queue.signal(EventKind.FINISH_REASSIGNMENTS)
+        return found
+
+    def settled(cluster: Cluster, i: int) -> bool:
+        return (i != late or bool(written_first)) and is_settled(cluster, i)
+
+    monkeypatch.setattr(reassignment, "finish_missed", meanwhile)
+    monkeypatch.setattr(
+        reassignment, "is_settled", lambda c, i: (i != late or bool(written_first)) and is_settled(c, i)
+    )
+    for name in "ut":
+        await alter(w, {(name, 0): (2, 3)})
+        await caught_up(w)
+    await propagated(w)
+    assert written_first == [w.term.cluster.find("t", 0)]
+    assert written(w, "t") == written(w, "u") == Assignment((2, 3))
+    assert list(remembered(w)) == ["1-t", "1-u"]
 
 
 @in_world(1, 2, 3)
