@@ -124,7 +124,7 @@ async def test_a_plan_that_is_rolled_back_half_way_gives_every_replica_set_back_
             with s.times.taken("roll-back, with a kill"):
                 code, ended = await waited(await s.active(), pid)
             assert (code, ended["state"], ended["error"]) == (1, "rolledback", "aborted")
-            assert (await moves(s, pid))["two", 24]["why"] == "another client reassigned the partition"
+            assert (await moves(s, pid))["two", 24]["why"] == "another client reassigned the partition to [1, 3]"
             found = await assignments(s, TOPICS)
             assert found.pop(("two", 24)) == Assignment((1, 3))
             assert [*found.values()] == [Assignment(ORIGIN)] * (ALL - 1)

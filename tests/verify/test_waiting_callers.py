@@ -136,7 +136,7 @@ async def replicas_move(s: System) -> bool:
 
 async def broker_is_marked(s: System) -> bool:
     [status] = await ran(await s.active(), "status")
-    return bool(status["drainedBrokers"] == [1])
+    return bool(status.get("drainedBrokers") == [1])
 
 
 async def broker_is_queried(s: System) -> bool:
