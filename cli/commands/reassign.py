@@ -200,7 +200,7 @@ def read_plan(file: Path) -> Json:
     count = len(found["moves"])
     if not 0 < count <= MOVES_MAX:
         message = f"{file} has {count} moves, a plan has between 1 and {MOVES_MAX}"
-        raise Failure(Exit.USAGE, message, "limit the plan with --topic")
+        raise Failure(Exit.USAGE, message, "limit the plan with --topic" if count else "name at least one partition")
     return found
 
 

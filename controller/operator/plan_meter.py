@@ -29,7 +29,7 @@ from state_machines.procedures.record import Record
 
 FRESH_S: Final = 3.0
 """Time for which a measurement stands."""
-WINDOW_S: Final = 30.0
+WINDOW_S: Final = 12.0
 """Time over which rates are computed."""
 FIRST_PAUSE_S: Final = 1.0
 """Pause between the first two measurements of a plan, without which there is no rate."""

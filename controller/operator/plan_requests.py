@@ -13,8 +13,9 @@ from brokers.replica_sizes import sizes_on
 from controller.http.ports import Refused
 from controller.http.procedure_models import Move, ReassignRequest
 from controller.kinds import reassign
+from controller.kinds.environment import KafkaEnv
 from controller.kinds.plan_throttles import with_throttles
-from controller.procedures.engine import DATA_BYTES_MAX
+from controller.procedures.engine import DATA_BYTES_MAX, Engine
 from controller.term.term import Term
 from state_machines.decisions.plan_faults import faults
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, reverted
@@ -81,12 +82,24 @@ def refuse_other_cluster(request: ReassignRequest, present: str | None) -> None:
         raise Refused(f"the plan is for cluster {request.cluster_id}, and this is {present}", "plan again here")
 
 
+def _mover(engine: Engine[KafkaEnv] | None, plan: ReassignPlan) -> int | None:
+    """Returns the pid of a plan that moves some of the same partitions now."""
+    wanted = {(move.topic, move.partition) for move in plan.moves}
+    for record in engine.live() if engine is not None else ():
+        moves = reassign.plan_of(record).moves if record.kind == reassign.NAME else ()
+        if any(one.status is Status.BEGUN and (one.topic, one.partition) in wanted for one in moves):
+            return record.pid
+    return None
+
+
 def refuse_unfit(term: Term, plan: ReassignPlan) -> None:
     """Raises :class:`Refused` with the differences for a plan that the cluster does not match."""
     c = term.controller
     found = list(islice(faults(plan, term.cluster, c.daemons, c.cordoned, c.min_isr), FAULTS_SHOWN))
     if found:
-        raise Refused(f"the plan does not match the cluster: {'; '.join(found)}", "make a new plan")
+        mover = _mover(term.procedures.engine_or_none, plan)
+        progress = f"plan {mover} moves some of these partitions: regent reassign show {mover}; else " if mover else ""
+        raise Refused(f"the plan does not match the cluster: {'; '.join(found)}", f"{progress}make a new plan")
 
 
 def encoded(plan: ReassignPlan, cluster: Cluster) -> bytes:

@@ -33,6 +33,7 @@ from metadata_store.fencing.outcome import Fence
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.record import NO_ENDING, Caller, Ending, Record
+from state_machines.procedures.states import State
 
 T = TypeVar("T")
 
@@ -57,6 +58,15 @@ def _concerns(record: Record, topic: str | None, broker: int | None) -> bool:
 def ending_of(act: str, principal: str, reason: str) -> Ending:
     """Returns the request to end a procedure, with its reason on one line."""
     return Ending(act, principal, " ".join(reason.split()))
+
+
+def _taken_back(engine: Engine[KafkaEnv], pid: int) -> int | None:
+    """Returns the root of a procedure's family where that is being taken back."""
+    record = engine.records.get(pid)
+    root = engine.records.get(record.root) if record is not None else None
+    if root is None or root.state.is_final:
+        return None
+    return root.pid if root.state is State.FAILED or root.aborted else None
 
 
 class ProcedureView:
@@ -233,6 +243,8 @@ class ProcedureView:
 
     async def _done(self, engine: Engine[KafkaEnv], pid: int, work: Awaitable[bool], why: str) -> Procedure:
         if not await self._requested(work):
+            if (root := _taken_back(engine, pid)) is not None:
+                raise Refused(f"pid {root} is being taken back already", f"regent procedures wait {root}")
             raise Refused(f"pid {pid}: {why}", f"see 'regent procedures show {pid}'")
         return procedure_item(engine.records[pid], BY_NAME)
 

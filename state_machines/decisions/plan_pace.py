@@ -106,7 +106,7 @@ def total(plan: ReassignPlan, each: Sequence[MovePace], now: Sample, before: Sam
     size, copied = sum(pace.size_bytes for _, pace in moves), sum(pace.copied_bytes for _, pace in moves)
     unknown = sum(bool(move.added) and not move.bytes and move.status is not Status.DONE for move, _ in moves)
     rate = None
-    if before is not None and now.at_s > before.at_s:
+    if before is not None and now.at_s > before.at_s and not (before.unread or now.unread):  # else bytes come by report
         rate = max(0, round((now.copied - before.copied) / (now.at_s - before.at_s)))
     remaining = 0 if copied >= size else -(-(size - copied) // rate) if rate else None
     return PlanPace(copied, size, unknown, rate, remaining if not unknown else None)
@@ -152,7 +152,8 @@ class _Look:
     def _copied(self, move: PlannedMove) -> MovePace:
         adding, name = _adding(move, self._cluster), TopicPartition(move.topic, move.partition)
         if not adding:
-            return MovePace(move.bytes, move.bytes, why=ENDING)
+            why = "; ".join(self._behind(move, name)) or ENDING
+            return MovePace(move.bytes, move.bytes, why=why)
         logs = {broker: self._now.logs.get((name, broker), Copied(0, -1)) for broker in adding}
         copied = sum(log.bytes for log in logs.values())
         size = max(move.bytes, copied)
@@ -180,7 +181,7 @@ class _Look:
         known = self._cluster.rows[row]
         lagging = [broker for broker in logs if broker not in known.isr]
         if not lagging:
-            yield IN_SYNC
+            yield from list(self._behind(move, name)) or [IN_SYNC]
         elif known.leader not in self._cluster.brokers:
             yield NO_LEADER
         for broker in lagging:
@@ -194,6 +195,16 @@ class _Look:
                 yield f"broker {broker} has no log of it yet: its fetcher has not started"
             elif logs[broker].offset_lag != 0 and self._is_stalled(name, broker):
                 yield f"broker {broker} copies nothing: {self._why_stalled()}"
+
+    def _behind(self, move: PlannedMove, name: TopicPartition) -> Iterator[str]:
+        """Yields which replicas that stay keep the move from its end: all replicas of the target must be in sync."""
+        row = self._cluster.find(*name)
+        isr = self._cluster.rows[row].isr if row is not None else move.target
+        for broker in move.target:
+            if broker not in isr and broker not in self._cluster.live:
+                yield f"broker {broker}, which keeps its replica, is not live: start it, or take the plan back"
+            elif broker not in isr:
+                yield f"the replica on broker {broker} is not in sync: it copies what it missed"
 
     def _is_stalled(self, name: TopicPartition, broker: int) -> bool:
         here, before = self._now.logs[name, broker], self._before

@@ -57,6 +57,30 @@ def test_bytes_rate_and_time_to_go_are_those_of_all_new_replicas_together() -> N
     assert (found.remaining_s, found.records_behind) == (20, 70)
 
 
+def test_a_replica_that_stays_and_is_not_in_sync_keeps_a_move_from_its_end() -> None:
+    """Added replicas have all records, and nothing is stopped before the whole target is in sync."""
+    cluster = make_cluster(P((2, 1), leader=2, isr=(2,)), brokers=(1, 2, 3))
+    begun = Assignment((2, 1)).reassigned_to((3, 1))
+    cluster.rows[0] = replace(cluster.rows[0], assignment=begun, isr=(2, 3))
+    cluster.reassigning[0] = begun
+    plan = ReassignPlan((PlannedMove("t", 0, (2, 1), (3, 1), GB, Status.BEGUN),))
+    now = sample(10, (3, GB, 0))
+    assert one(plan, cluster, now).why == "the replica on broker 1 is not in sync: it copies what it missed"
+    die(cluster, 1)
+    why = "broker 1, which keeps its replica, is not live: start it, or take the plan back"
+    assert one(plan, cluster, now).why == why
+    cluster.rows[0] = replace(cluster.rows[0], isr=(2, 3, 1))
+    assert one(plan, cluster, now).why == plan_pace.IN_SYNC
+
+
+def test_reports_that_are_missing_make_no_rate() -> None:
+    """Bytes that were copied before would look like those of the last seconds."""
+    plan, cluster = moved(Status.BEGUN)
+    before, now = sample(10, unread={3: "timeout"}), sample(12, (3, GB, 9), (4, GB, 9), copied=2 * GB)
+    found = total(plan, paces(plan, cluster, now, before, RUNS), now, before)
+    assert (found.copied_bytes, found.rate_bytes_per_s, found.remaining_s) == (2 * GB, None, None)
+
+
 def test_the_plan_counts_what_is_done_queued_and_under_way() -> None:
     plan, cluster = moved(Status.BEGUN, Status.DONE, Status.QUEUED, Status.SUPERSEDED)
     before, now = sample(0, (3, 0, 9), copied=4 * GB), sample(10, (3, GB, 9), (4, GB, 9), copied=6 * GB)

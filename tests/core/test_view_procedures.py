@@ -373,6 +373,22 @@ async def test_who_ended_a_procedure_and_why_is_in_its_record_and_in_the_journal
 
 
 @in_world(1, 2, 3)
+async def test_a_plan_that_is_taken_back_already_is_named_so(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(), "uid 0")
+    await w.settle()
+    with pytest.raises(Refused, match="t-0 is being reassigned") as refused:
+        await view.apply(request(nonce="another"), "uid 0")
+    pid = begun.pid
+    progress = f"plan {pid} moves some of these partitions: regent reassign show {pid}; else make a new plan"
+    assert refused.value.remedy == progress
+    await view.abort(pid)
+    with pytest.raises(Refused, match=f"pid {pid} is being taken back already") as refused:
+        await view.abort(pid)
+    assert refused.value.remedy == f"regent procedures wait {pid}"
+
+
+@in_world(1, 2, 3)
 async def test_a_cancelled_plan_ends_with_what_it_has_done(w: World) -> None:
     view = await running(w)
     begun = await view.apply(request(moves_max=1), "uid 0")
