@@ -34,6 +34,7 @@ class RecordsContract:
             found = await s.load()
         assert (list(found.records), list(found.damaged), found.last_pid) == ([], [], 0)
 
+    @pytest.mark.seed("S2-25")
     async def test_records_are_found_again_as_they_were_written_in_the_order_of_pids(self, stores: Stores) -> None:
         async with stores() as s:
             await s.load()
@@ -44,6 +45,7 @@ class RecordsContract:
         assert list(found.records) == [record(2, step=5), record(100)]
         assert not found.damaged
 
+    @pytest.mark.seed("S2-25")
     async def test_records_are_replaced_and_deleted_after_a_restart(self, stores: Stores) -> None:
         async with stores() as s:
             await s.load()

@@ -96,7 +96,7 @@ async def test_nonces_of_two_principals_never_meet_and_without_a_nonce_each_call
     assert len(set(pids)) == 4
 
 
-@pytest.mark.seed("S2-12", "S2-13", "S2-21")
+@pytest.mark.seed("S2-12", "S2-13", "S2-21", "S2-10")
 async def test_a_caller_gets_its_response_once_the_record_is_durable() -> None:
     host = Host(Kind("root", (step(arrives), step(last)), topic))
     daemon = await host.daemon()

@@ -50,7 +50,7 @@ def family() -> Procedures:
 # -- one family, step by step
 
 
-@pytest.mark.seed("S1-28", "S1-50", "S2-19", "S2-20")
+@pytest.mark.seed("S1-28", "S1-50", "S2-19", "S2-20", "S2-26")
 def test_a_parent_waits_for_its_children_and_goes_on_with_the_last_one() -> None:
     p = family()
     assert p.records[1].state is State.WAITING

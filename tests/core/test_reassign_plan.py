@@ -92,7 +92,7 @@ async def aborted(w: World, pid: int) -> None:
     await w.settle()
 
 
-@pytest.mark.seed("S2-7")
+@pytest.mark.seed("S2-7", "S2-15", "S3-14")
 @in_world(1, 2, 3, 4)
 async def test_a_plan_moves_its_partitions_in_waves_below_both_caps(w: World) -> None:
     await running(w)
@@ -167,7 +167,7 @@ async def test_the_wave_and_the_record_are_one_multi(w: World) -> None:
     assert statuses(w, pid) == [Status.BEGUN] * PARTITIONS
 
 
-@pytest.mark.seed("S2-34")
+@pytest.mark.seed("S2-34", "S3-14", "S3-15")
 @in_world(1, 2, 3, 4)
 async def test_a_plan_goes_on_after_a_failover_and_the_nonce_finds_it(w: World) -> None:
     await running(w)

@@ -109,6 +109,7 @@ def on_zookeeper(_: Path) -> Stores:
 STORES = {"memory": in_memory, "sqlite": on_sqlite, "zookeeper": on_zookeeper}
 
 
+@pytest.mark.seed("S2-10", "S2-26", "S2-48", "S3-15")
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("name", KINDS)
 async def test_a_procedure_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(
