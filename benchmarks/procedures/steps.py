@@ -54,7 +54,7 @@ async def measure(sizes: Sizes, folder: Path) -> list[Row]:
 
 
 def _row(in_flight: int, rates: list[tuple[float, float]]) -> Row:
-    case = f"S4-{in_flight}"
+    case = f"S4x{in_flight}"
     what = "steps on ZooKeeper, each durable"
     row = paired(case, f"{in_flight} in flight", what, "per second", [rate for rate, _ in rates], [], goal=goal(case))
     row.phases["regent"] = {"us of CPU for a step": sorted(cpu for _, cpu in rates)[len(rates) // 2]}

@@ -80,9 +80,11 @@ def test_the_keys_of_the_settings_are_up_to_date() -> None:
     assert (DOCS / "reference" / "settings-keys.md").read_text() == settings_page.document(), "run: make docs"
 
 
-def test_the_page_of_performance_ends_with_the_method() -> None:
-    method = (ROOT / "benchmarks" / "method.md").read_text(encoding="utf-8")
-    assert (DOCS / "reference" / "performance.md").read_text(encoding="utf-8").endswith(method)
+def test_the_page_of_performance_has_both_methods_and_ends_with_that_of_procedures() -> None:
+    page = (DOCS / "reference" / "performance.md").read_text(encoding="utf-8")
+    methods = [(ROOT / "benchmarks" / part / "method.md").read_text(encoding="utf-8") for part in ("", "procedures")]
+    assert methods[0] in page
+    assert page.endswith(methods[1].splitlines()[-1] + "\n")
 
 
 def test_every_named_row_is_on_the_checklist() -> None:
