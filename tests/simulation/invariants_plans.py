@@ -117,7 +117,7 @@ class PlanInvariants:
         One plan runs at a time: those behind a plan that is held up wait with it.
         """
         live = [record for record in self.records.values() if not record.state.is_final]
-        if not self._is_held_up():
+        if not self._is_held_up() and not self._is_foreign():
             for record in live:
                 yield f"{record.kind} {record.pid} has not ended: {record.state.name} {record.error}"
         if not live:
@@ -130,6 +130,11 @@ class PlanInvariants:
     def _is_held_up(self) -> bool:
         """Checks whether a reassignment cannot end: those of other clients count against the caps of plans, too."""
         return any(not can_end(self.w, name, moved) for name, moved in self.w.invariants.history.moving().items())
+
+    def _is_foreign(self) -> bool:
+        """Checks whether the active daemon has other credentials than the others: it may not write their records."""
+        active = [node for node in self.w.daemons if node.daemon is not None and node.daemon.term is not None]
+        return bool(self.w.plan.odd) and any(self.w.plan.odd[node.number] != "-" for node in active)
 
     def _throttles(self) -> Iterator[str]:
         """Yields settings of throttles that nobody but a plan has set, and rates of other clients that are gone."""
