@@ -101,7 +101,7 @@ class ReassignRequest(Item):
 
 
 class ReassignCommand(Item):
-    """A change of a plan that runs; what is absent stays. ``stop``: nothing further begins, for the ``reason``."""
+    """A change of a plan that runs; absent fields change nothing. ``stop``: no further move begins, for ``reason``."""
 
     paused: bool | None = None
     moves_max: Cap | None = None

@@ -14,7 +14,7 @@ import msgspec
 
 from controller.role import own_znodes as own
 from metadata_store.content import decoded
-from metadata_store.errors import MultiFailed, ZkError
+from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.port import Create, Node, Op, SetData, ZooKeeper
 
 log = logging.getLogger("regent.role")
@@ -70,7 +70,9 @@ async def write_with_entry(zk: ZooKeeper, written: Sequence[Op], change: RoleCha
         except MultiFailed as failed:
             if failed.path != own.HISTORY:
                 raise
-            why = f"{failed}: check its ACL"
+            if failed.code is Code.NO_AUTH:
+                why = f"{failed}: check its ACL"
+                break
         else:
             return
     log.warning("this change of the role has no entry in %s: %s", own.HISTORY, why)

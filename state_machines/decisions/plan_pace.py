@@ -100,13 +100,16 @@ def paces(
 
 
 def total(plan: ReassignPlan, each: Sequence[MovePace], now: Sample, before: Sample | None) -> PlanPace:
-    """Returns the progress of the plan; its rate is that since ``before``."""
+    """Returns the progress of the plan; its rate is that since ``before``.
+
+    None where other destinations report now than before: bytes of an earlier time would count as those of this one.
+    """
     counted = {Status.QUEUED, Status.BEGUN, Status.DONE}
     moves = [(move, pace) for move, pace in zip(plan.moves, each, strict=True) if move.status in counted]
     size, copied = sum(pace.size_bytes for _, pace in moves), sum(pace.copied_bytes for _, pace in moves)
     unknown = sum(bool(move.added) and not move.bytes and move.status is not Status.DONE for move, _ in moves)
     rate = None
-    if before is not None and now.at_s > before.at_s and not (before.unread or now.unread):  # else bytes come by report
+    if before is not None and now.at_s > before.at_s and before.unread.keys() == now.unread.keys():
         rate = max(0, round((now.copied - before.copied) / (now.at_s - before.at_s)))
     remaining = 0 if copied >= size else -(-(size - copied) // rate) if rate else None
     return PlanPace(copied, size, unknown, rate, remaining if not unknown else None)
@@ -197,7 +200,7 @@ class _Look:
                 yield f"broker {broker} copies nothing: {self._why_stalled()}"
 
     def _behind(self, move: PlannedMove, name: TopicPartition) -> Iterator[str]:
-        """Yields which replicas that stay keep the move from its end: all replicas of the target must be in sync."""
+        """Yields a sentence for each replica of the target that is not in sync: the move ends once all are."""
         row = self._cluster.find(*name)
         isr = self._cluster.rows[row].isr if row is not None else move.target
         for broker in move.target:

@@ -54,6 +54,7 @@ def test_the_largest_plan_fits_into_its_record_whatever_its_moves_say() -> None:
     kept = msgspec.json.decode(message, type=ReassignPlan)
     assert [move.status for move in kept.moves] == [move.status for move in grown.moves]
     assert [bool(move.why) for move in kept.moves] == [at < WORDS_KEPT_MAX for at in range(len(kept.moves))]
+    assert [note.move for note in kept.superseded] == list(range(WORDS_KEPT_MAX))
     assert shortened(kept) == kept
 
 
@@ -80,13 +81,19 @@ async def test_a_plan_whose_words_grow_too_long_ends_as_any_other(w: World, monk
     assert (await finished(w, pid)).result == b"3 done, 3 superseded"
 
 
+async def throttled_without_room(w: World, monkeypatch: pytest.MonkeyPatch) -> ReassignPlan:
+    """A plan whose record has no room for its throttles."""
+    await running(w)
+    plan = ReassignPlan(moves(), rate_bytes_per_s=5_000)
+    monkeypatch.setattr(reassign, "MESSAGE_BYTES_MAX", len(encode_plan(plan)) + 150)
+    return plan
+
+
 @in_world(1, 2, 3, 4)
 async def test_throttles_that_fit_into_no_record_hold_the_plan_up_until_it_goes_without(
     w: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await running(w)
-    plan = ReassignPlan(moves(), rate_bytes_per_s=5_000)
-    monkeypatch.setattr(reassign, "MESSAGE_BYTES_MAX", len(encode_plan(plan)) + 150)
+    plan = await throttled_without_room(w, monkeypatch)
     with pytest.raises(Refused, match="bytes with its throttles, at most") as refused:
         encoded(plan, w.term.cluster)
     assert "several plans, or leave --throttle away" in refused.value.remedy
@@ -135,9 +142,7 @@ def fits(w: World, plan: ReassignPlan, size: int, monkeypatch: pytest.MonkeyPatc
 async def test_a_plan_whose_throttles_do_not_fit_is_cancelled_and_leaves_nothing(
     w: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await running(w)
-    plan = ReassignPlan(moves(), rate_bytes_per_s=5_000)
-    monkeypatch.setattr(reassign, "MESSAGE_BYTES_MAX", len(encode_plan(plan)) + 150)
+    plan = await throttled_without_room(w, monkeypatch)
     pid = await applied(w, plan)
     await commanded(w, pid, stop=True)
     await asyncio.sleep(60)

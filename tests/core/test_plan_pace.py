@@ -79,6 +79,13 @@ def test_reports_that_are_missing_make_no_rate() -> None:
     before, now = sample(10, unread={3: "timeout"}), sample(12, (3, GB, 9), (4, GB, 9), copied=2 * GB)
     found = total(plan, paces(plan, cluster, now, before, RUNS), now, before)
     assert (found.copied_bytes, found.rate_bytes_per_s, found.remaining_s) == (2 * GB, None, None)
+    silent = {4: "connection refused"}
+    before, now = (
+        sample(10, (3, GB, 9), unread=silent, copied=GB),
+        sample(12, (3, 2 * GB, 9), unread=silent, copied=2 * GB),
+    )
+    found = total(plan, paces(plan, cluster, now, before, RUNS), now, before)
+    assert found.rate_bytes_per_s == GB // 2, "a destination that is down hides no rate of the others"
 
 
 def test_the_plan_counts_what_is_done_queued_and_under_way() -> None:
