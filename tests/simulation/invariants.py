@@ -80,7 +80,8 @@ class Invariants(RequestInvariants):
         """Checks I23: a running daemon leaves a server that freezes. Each freeze is judged apart.
 
         A daemon whose new session is not confirmed yet sends no heartbeats: its timeout for connecting applies. Slow
-        replies under way arrive after the freeze: the silence begins so much later.
+        replies under way arrive after the freeze: the silence begins so much later. A heartbeat that waits for a whole
+        session is given up, and the next one begins the silence anew.
         """
         zk, process, connecting = node.zk, node.process, node.daemon is None or node.daemon.lease is None
         if zk is None or process is None or zk.server_of_connection is not member or connecting:
@@ -88,7 +89,11 @@ class Invariants(RequestInvariants):
         if process.life is not Life.RUNNING:
             return
         at = zk, zk.connection, process.halts, member.freezes
-        within_s = LEAVES_SESSIONS * zk.session_timeout_ms / 1000 + zk.reply_delay_s
+        session_s, now_s = zk.session_timeout_ms / 1000, self.world.loop.now_s
+        within_s = LEAVES_SESSIONS * session_s + zk.reply_delay_s
+        given_up_s = (now_s if zk.heartbeat_waits_s is None else zk.heartbeat_waits_s) + session_s - now_s
+        if given_up_s < within_s:
+            within_s += given_up_s
         self.world.network.later(within_s, self._must_have_left, node, member, process, at)
 
     def _must_have_left(self, node: DaemonNode, member: Member, process: Process, at: tuple[object, ...]) -> None:

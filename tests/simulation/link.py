@@ -66,6 +66,8 @@ class SimLink(MemoryZooKeeper):
         self.by_daemon = False
         self.heartbeat_s = 0.0
         """Time at which the last heartbeat with a reply was sent."""
+        self.heartbeat_waits_s: float | None = None
+        """Time at which the heartbeat under way was sent."""
         self.submitted: Callable[[SimLink, Sequence[Write]], None] = lambda *_: None
         self.void: Callable[[Sequence[Write]], bool] = lambda _: False
         """Returns whether writes are lost on their way."""

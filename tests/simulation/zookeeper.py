@@ -50,7 +50,11 @@ class SimZooKeeper(SimLink):
         """Makes a round trip through the leader."""
         sent_s = self._time()
         self._admit()
-        await silence.answered_or_left(self, self._send(Request(None)), self.session_timeout_ms / 1000)
+        self.heartbeat_waits_s = sent_s
+        try:
+            await silence.answered_or_left(self, self._send(Request(None)), self.session_timeout_ms / 1000)
+        finally:
+            self.heartbeat_waits_s = None
         self.heartbeat_s = max(self.heartbeat_s, sent_s)
 
     async def watch(
