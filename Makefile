@@ -3,8 +3,12 @@ PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PACKAGES := cli testing controller admin pipeline brokers metadata_store state_machines configs
-PARALLEL := -n logical --dist=worksteal
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+PARALLEL := -n $(shell expr $(CORES) + 1) --dist=worksteal
 LATER := tests/simulation tests/pipeline tests/zookeeper tests/cluster tests/verify
+
+# Tests start some hundred processes of Python: each would compile the sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -22,7 +26,7 @@ test: test-core test-simulation test-zookeeper test-cluster test-pipeline ## all
 test-core: venv ## tests without Java
 	$(PYTEST) tests $(addprefix --ignore=,$(LATER)) $(PARALLEL)
 
-test-simulation: venv ## whole clusters in virtual time, 300 seeds
+test-simulation: venv ## whole clusters in virtual time, 100 seeds
 	$(PYTEST) tests/simulation --timeout=600
 
 simulate: venv ## SEEDS=n seeds of the simulation, figures in build/simulation.json
@@ -34,8 +38,8 @@ test-zookeeper: venv jars ## tests on a real ZooKeeper
 test-cluster: venv jars ## tests on real brokers, two clusters at a time
 	$(PYTEST) tests/cluster --timeout=300 -n 2
 
-test-pipeline: venv-pipeline ## jobs on one local Spark, also over the journals that tests left; skipped without Java 17
-	$(PYTEST) tests/pipeline --timeout=300
+test-pipeline: venv-pipeline ## jobs on two local Sparks, also over the journals that tests left; skipped without Java 17
+	$(PYTEST) tests/pipeline --timeout=300 -n 2 --dist=loadfile
 
 verify: verify-simulation verify-tests ## the long tests, hours on two cores; the two parts may run side by side in two terminals
 

@@ -50,6 +50,7 @@ async def test_a_killed_broker_loses_its_leaders_and_gets_its_replicas_back(stag
     back = await state(stage, single)
     assert (back.leader, back.isr) == (victim, (victim,))
     assert back.leader_epoch > lost.leader_epoch
+    await stage.delete(single)
 
 
 async def _shrunk(stage: Scene, victim: int) -> bool:

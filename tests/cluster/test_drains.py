@@ -1,4 +1,4 @@
-"""Real brokers are drained and shut down by command under acks=all load; the marks outlive daemon and broker."""
+"""Real brokers are drained under acks=all load; the marks outlive daemon and broker."""
 
 from __future__ import annotations
 
@@ -49,12 +49,3 @@ async def test_a_drained_broker_leads_nothing_until_it_is_undrained(stage: Scene
 async def led_by_one_of(stage: Scene, *brokers: int) -> bool:
     found = leaders(await stage.w.states())
     return all(leader in brokers for (topic, _), leader in found.items() if topic == TOPIC)
-
-
-async def test_a_broker_that_is_shut_down_by_command_may_stop_and_return(stage: Scene) -> None:
-    await succeeds(stage.daemon, "shutdown", "3")
-    assert await led_by(stage, 3) == 0
-    await stage.w.cluster.brokers[3].kill()
-    await stage.flows()
-    await stage.w.cluster.revive(3)
-    await stage.proven()

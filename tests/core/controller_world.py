@@ -154,7 +154,8 @@ class Seat:
         """Kills the process at once."""
         self.zk.on_watch = self.zk.on_state = self.zk.on_state_thread = None
         if self.running is not None:
-            self.running.cancel()
+            if self.term is None or not self.term.gate.ended:  # its end, once begun, closes the channels
+                self.running.cancel()
             await asyncio.wait({self.running})
             if not self.running.cancelled():
                 self.running.exception()
