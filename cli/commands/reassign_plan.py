@@ -108,6 +108,8 @@ def _goal(
 
 def _show(session: Session, found: Plan) -> None:
     """Writes the brokers' loads, or for programs the moves, and sentences about costs and refusals."""
+    from controller.process.wording import in_bytes
+
     output, summary = session.output, found.summary
     if output.for_programs:
         output.document("Move", [_move(move) for move in found.moves])
@@ -116,7 +118,7 @@ def _show(session: Session, found: Plan) -> None:
     unknown = f", without {summary.sizes_unknown} moves of unknown size" if summary.sizes_unknown else ""
     racks = f"{summary.rack_violations_before} before, {summary.rack_violations_after} after"
     output.message(
-        f"{found.goal}: {len(found.moves)} moves, {summary.bytes_to_move / 1e9:.1f} GB to copy{unknown}; "
+        f"{found.goal}: {len(found.moves)} moves, {in_bytes(summary.bytes_to_move)} to copy{unknown}; "
         f"partitions that could be on more racks: {racks}"
     )
     reasons = Counter(refused.why for refused in found.refused)

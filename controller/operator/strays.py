@@ -38,7 +38,7 @@ class StrayView:
         self._running = asyncio.Lock()
 
     async def listed(self, brokers: Sequence[int]) -> StrayReport:
-        """Lists strays on brokers (none given: on all registered ones), one broker after the other.
+        """Lists strays on brokers, one after the other; without any, on all that are live or that assignments name.
 
         A stray counts where two reports have it and the model names it after neither: a log that is being deleted, or
         that belongs to a topic which the daemon has not read yet, is none. Raises :class:`NotActive`, and
@@ -48,7 +48,7 @@ class StrayView:
         if self._running.locked():
             raise Refused("another request lists strays", "try again once it is done")
         async with self._running:
-            report = await self._report(term, sorted(set(brokers) or term.cluster.brokers))
+            report = await self._report(term, sorted(set(brokers) or {*term.cluster.brokers, *term.cluster.hosts()}))
         listed, total = remembered(term, brokers)
         return report.model_copy(update={"remembered": listed, "remembered_total": total})
 

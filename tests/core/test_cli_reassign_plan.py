@@ -116,7 +116,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_a_plan_shows_costs_and_writes_its_file(planned: Path, tmp_path: Path) -> None:
     out = tmp_path / "plan.json"
     shown = regent("reassign", "plan", "--decommission", 2, "--out", out, "--config", planned)
-    assert "decommission brokers 2: 2 moves, 0.0 GB to copy" in unwrapped(shown.stderr)
+    assert "decommission brokers 2: 2 moves, 708 B to copy" in unwrapped(shown.stderr)
     assert "2 -> 0" in shown.stdout
     saved = decode_plan(out.read_bytes())
     assert (saved.cluster_id, [move.partition for move in saved.moves]) == ("here", [0, 1])

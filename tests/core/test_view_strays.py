@@ -121,6 +121,8 @@ async def test_brokers_without_a_report_are_named_with_the_cause_and_the_others_
         assert ([s.broker for s in found.strays], found.brokers) == ([1], [1])
         absent = "it is not registered: start it"
         assert {one.broker: one.why for one in found.unread} == {2: "no access", 3: absent, 9: absent}
+        found = await view.strays.listed(())
+        assert {one.broker: one.why for one in found.unread} == {2: "no access", 3: absent}, "assignments name broker 3"
 
 
 @pytest.mark.parametrize("more", [0, 1])
