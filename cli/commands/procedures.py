@@ -186,10 +186,20 @@ def _each(session: Session, pids: list[int], act: str, reason: str) -> None:
             failures.append(failure)
     if found:
         _show(session, found)
+    if act == "abort":
+        name_families(session, found)
     for later in failures[1:]:
         session.output.message(later.message, style="red")
     if failures:
         raise failures[0]
+
+
+def name_families(session: Session, found: list[Json]) -> None:
+    """Names the parents of procedures that are undone: a child is undone with its whole family."""
+    for one in found:
+        if one.get("parent"):
+            text = f"procedure {one['pid']} is a part of procedure {one['parent']}, which is undone with it"
+            session.output.message(text, style="yellow")
 
 
 def _show(session: Session, found: list[Json]) -> None:

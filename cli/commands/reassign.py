@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cli.commands import reassign_adopt, reassign_plan
-from cli.commands.procedures import MEASURED_S_MAX, Pid, WaitS, Yes, awaited, report
+from cli.commands.procedures import MEASURED_S_MAX, Pid, WaitS, Yes, awaited, name_families, report
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.progress import sentence
@@ -164,6 +164,7 @@ def cancel(
     confirmed(yes, f"Take everything back that plan {pid} moved?")
     found = session.client().post(f"/v1/procedures/{pid}/abort", {"reason": reason} if reason else {})["items"][0]
     session.output.detail("Procedure", found)
+    name_families(session, [found])
 
 
 def _command(session: Session, pid: int, **change: Any) -> None:

@@ -314,6 +314,14 @@ def test_a_refusal_of_one_procedure_keeps_no_other_from_being_requested(view: Pr
     assert view.seen == [("abort", 12), ("abort", 13)]
 
 
+@pytest.mark.parametrize("arguments", [("procedures", "abort", 12), ("reassign", "cancel", 12, "--roll-back")])
+def test_the_family_that_is_undone_with_a_child_is_named(view: ProceduresDouble, arguments: tuple[object, ...]) -> None:
+    assert "a part of" not in unwrapped(regent(*arguments, "--yes").stderr)
+    view.progress = {"parent": 5}
+    said = unwrapped(regent(*arguments, "--yes").stderr)
+    assert "procedure 12 is a part of procedure 5, which is undone with it" in said
+
+
 @pytest.mark.parametrize(("typed", "code"), [("reassign/12\n", Exit.DONE), ("12\n", Exit.REFUSED)])
 def test_on_a_terminal_a_bypass_has_kind_and_pid_typed(
     view: ProceduresDouble, monkeypatch: pytest.MonkeyPatch, typed: str, code: Exit
