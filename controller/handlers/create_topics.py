@@ -287,7 +287,7 @@ async def _answer_later(c: Controller, one: CreationCall) -> None:
     """Responds beside the queue, once topics have leaders and a broker has sent the inherited configurations."""
     inherited = asyncio.ensure_future(_inherited(c, one))
     try:
-        late = await topics_without_leaders(c, one.created, one.body.timeout_ms)
+        late = await topics_without_leaders(c, one.created, one.body.timeout_ms, one.counts)
         one.pending.answer(creation_response(one, late, await inherited))
     finally:
         inherited.cancel()

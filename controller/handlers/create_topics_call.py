@@ -58,6 +58,11 @@ class CreationCall:
         return call_result("created", created, "topic", refused) if created else None
 
     @property
+    def counts(self) -> dict[str, int]:
+        """Returns the number of partitions of each created topic: one of the same name, made since, may have fewer."""
+        return {name: len(one.partitions) for name, one in self.outcomes.items() if isinstance(one, NewTopic)}
+
+    @property
     def names(self) -> list[str]:
         """Lists every name once."""
         return list(dict.fromkeys(topic.name for topic in self.body.topics))

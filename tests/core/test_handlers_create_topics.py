@@ -137,6 +137,19 @@ async def test_a_call_waits_for_a_live_replica(w: World) -> None:
     assert await waiting == {"t": 0, "u": 0}
 
 
+@in_world()
+async def test_a_smaller_topic_of_the_same_name_that_was_made_meanwhile_is_not_the_requested_one(w: World) -> None:
+    await w.begin_term()
+    wanted = create(topic("t", -1, -1, (1,), (9,)), timeout_ms=5_000)
+    waiting = asyncio.create_task(created(w, wanted))
+    await eventually(lambda: w.term.cluster.find("t", 1) is not None)
+    await w.delete_topic("t")
+    await eventually(lambda: w.term.cluster.topic("t") is None)
+    await w.topic("t", (1,))
+    await eventually(lambda: w.leaders().get(("t", 0)) is not None)
+    assert await waiting == {"t": 7}
+
+
 @pytest.mark.parametrize(("timeout_ms", "seconds"), [(0, 0.0), (1_700, 1.7), (299_000, 299.0), (600_000, 300.0)])
 @in_world()
 async def test_a_topic_without_a_live_replica_times_out_alone(w: World, timeout_ms: int, seconds: float) -> None:
