@@ -50,10 +50,10 @@ def shutdown_undone(draft: Draft, broker: int, unclean: Unclean = never_unclean)
     """Lets the stopped followers of a broker follow again, and elects leaders where none is left.
 
     The model knows the broker as live by then. Replicas on failed log directories stay offline, and so do those of
-    topics that are being deleted.
+    topics whose deletion has begun. One that waits for a reassignment needs its replicas.
     """
     cluster = draft.cluster
-    rows = [i for i in cluster.hosted(broker) if cluster.rows[i].topic not in cluster.deletions]
+    rows = cluster.hosted(broker)
     stopped = [i for i in rows if draft.replica(i, broker) is ReplicaState.OFFLINE and broker not in cluster.failed(i)]
     ReplicaStateMachine(draft).bring_online([(i, broker) for i in stopped], STAYS)
     draft.send_metadata(rows)
