@@ -27,7 +27,7 @@ test-core: venv ## tests without Java
 	$(PYTEST) tests $(addprefix --ignore=,$(LATER)) $(PARALLEL)
 
 test-simulation: venv ## whole clusters in virtual time, 100 seeds
-	$(PYTEST) tests/simulation --timeout=600
+	$(PYTEST) tests/simulation --timeout=600 -n 2 --dist=worksteal
 
 simulate: venv ## SEEDS=n seeds of the simulation, figures in build/simulation.json
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),300)

@@ -24,8 +24,6 @@ from tests.mutants.workplace import Workplace
 MAP: Final = ROOT / "build" / "mutants-coverage.json"
 LATER: Final = ("simulation", "pipeline", "zookeeper", "cluster", "verify", "mutants")
 """Folders of tests that are not selected by what they run."""
-OWN_TESTS: Final = "tests/core/test_mutants"
-"""These read the product's source: they would catch every mutant."""
 RECORD_S_MAX: Final = 3_600.0
 IMPORTS: Final = ""
 """Stands for the imports before the first test."""
@@ -77,7 +75,7 @@ def file_of(test: str) -> str:
 def selectable_files() -> list[str]:
     """Lists the test files that may be selected."""
     found = (path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py"))
-    return sorted(file for file in found if file.split("/")[1] not in LATER and not file.startswith(OWN_TESTS))
+    return sorted(file for file in found if file.split("/")[1] not in LATER)
 
 
 def coverage(jobs: int, only: Sequence[str] = (), *, afresh: bool = False) -> Coverage:
