@@ -167,7 +167,7 @@ async def loads(file: Path, records: int, state_bytes: int) -> list[Row]:
         began_s, cpu_s = time.perf_counter(), time.process_time()
         stored = await store.load()
         read.append(_rate(records, began_s, cpu_s))
-        running = Running(Kinds([BENCH]), lambda: 3, lambda: None)
+        running = Running(Kinds([BENCH]), lambda: 3, lambda: 3, lambda: None)
         running.restore(load(stored.records, Kinds([BENCH]).unfit))
         ready.append(_rate(records, began_s, cpu_s))
         assert len(running.procedures.records) == records

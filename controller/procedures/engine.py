@@ -35,8 +35,9 @@ DATA_BYTES_MAX: Final = 256 * 1024
 class Engine(Generic[Env]):
     """Runs the procedures of one domain until its store fails or :meth:`close` is called.
 
-    ``wanted`` is called where a turn has work to do; ``now_ms`` is the wall clock. Errors of ``interruptions`` (a lost
-    connection) repeat a step, those of ``ends`` pass through :meth:`turn`. ``entered`` is called with durable changes.
+    ``wanted`` is called where a turn has work to do. ``now_ms`` is the wall clock; results age by ``age_ms``, a clock
+    that is never set (default: the wall clock). Errors of ``interruptions`` (a lost connection) repeat a step, those of
+    ``ends`` pass through :meth:`turn`. ``entered`` is called with durable changes.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Engine(Generic[Env]):
         *,
         wanted: Callable[[], None],
         now_ms: Callable[[], int],
+        age_ms: Callable[[], int] | None = None,
         interruptions: tuple[type[Exception], ...] = (),
         ends: tuple[type[Exception], ...] = (),
         entered: Entered = lambda _moved: None,
@@ -57,7 +59,8 @@ class Engine(Generic[Env]):
         self._pids = Pids(store)
         self._wanted = wanted
         self._now_ms = now_ms
-        self._running = Running(self._kinds, now_ms, wanted, entered)
+        self._age_ms = age_ms or now_ms
+        self._running = Running(self._kinds, now_ms, self._age_ms, wanted, entered)
         self._procedures = self._running.procedures
         self._results = self._running.results
         self._intake = Intake(self._kinds, self._running, self._pids, now_ms)
@@ -121,7 +124,7 @@ class Engine(Generic[Env]):
             raise self._closed
         if not record.state.is_final:
             record = await self._results.wait(pid)
-        self._results.fetched(pid, self._now_ms())
+        self._results.fetched(pid, self._age_ms())
         return record
 
     def wake(self, pid: int) -> None:
@@ -149,7 +152,7 @@ class Engine(Generic[Env]):
         callers |= {one.pid: one.caller for one in stored.records if one.pid in self.unusable and not one.parent}
         self._intake.nonces = {(one.principal, one.nonce): pid for pid, one in callers.items() if one.nonce}
         self._pids.begin_after(stored.last_pid)
-        self._running.waiting.arm(self._results.next_ms)
+        self._running.waiting.arm(self._evicts_ms())
         self._wanted()
 
     async def turn(self) -> None:
@@ -168,7 +171,7 @@ class Engine(Generic[Env]):
     async def _turn(self, group: Group) -> None:
         running = self._running
         running.resume(running.waiting.due())
-        roots = self._results.take_due(self._now_ms(), RECORDS_MAX)
+        roots = self._results.take_due(self._age_ms(), RECORDS_MAX)
         if roots:
             self._stage(group, Decided(self._procedures.evicted(roots)))
         await self._carry_out(group)
@@ -179,7 +182,7 @@ class Engine(Generic[Env]):
                 break
             await self._run(entry, group)
         await self._write(group)
-        running.waiting.arm(self._results.next_ms)
+        running.waiting.arm(self._evicts_ms())
         if self._intake or running.scheduler.is_busy:
             self._wanted()
 
@@ -197,9 +200,14 @@ class Engine(Generic[Env]):
         if self._results.overflow:
             self._wanted()
         else:
-            self._running.waiting.arm(self._results.next_ms)
+            self._running.waiting.arm(self._evicts_ms())
 
     # -- how a turn works
+
+    def _evicts_ms(self) -> int:
+        """Returns the wall clock's time of the next eviction as of now, 0 without any."""
+        next_ms = self._results.next_ms
+        return next_ms and self._now_ms() + max(0, next_ms - self._age_ms())
 
     async def _request(self, request: Request) -> int:
         if self._closed is not None:

@@ -23,13 +23,18 @@ Nonce = tuple[str, str]
 """Principal and nonce: one caller's nonces never meet another's."""
 
 
+def loop_ms() -> int:
+    """Returns the event loop's clock in milliseconds: unlike the wall clock it is never set."""
+    return int(asyncio.get_running_loop().time() * 1000)
+
+
 class _Due(NamedTuple):
     at_ms: int
     pid: int
 
 
 class Results:
-    """Knows the pid of each nonce, and when each result goes."""
+    """Knows the pid of each nonce, and when each result goes. ``age_ms`` is any clock, always the same one."""
 
     def __init__(self) -> None:
         self._nonces: dict[Nonce, int] = {}
@@ -49,22 +54,22 @@ class Results:
         if record.caller.nonce and not record.parent:
             self._nonces[record.caller.principal, record.caller.nonce] = record.pid
 
-    def ended(self, record: Record, now_ms: int) -> None:
+    def ended(self, record: Record, age_ms: int) -> None:
         """Keeps the result of a root, and gives it to those that wait for it.
 
         The time runs from now, after a restart anew: the record's own is perhaps of a clock that differs by hours.
         """
         self._kept.add(record.pid)
-        self._ended.append(_Due(now_ms + KEPT_MS, record.pid))
+        self._ended.append(_Due(age_ms + KEPT_MS, record.pid))
         for waiter in self._waiters.pop(record.pid, ()):
             if not waiter.done():
                 waiter.set_result(record)
 
-    def fetched(self, pid: int, now_ms: int) -> None:
+    def fetched(self, pid: int, age_ms: int) -> None:
         """Notes that a caller has the result: it is kept for a shorter time."""
         if pid in self._kept and pid not in self._noted:
             self._noted.add(pid)
-            self._fetched.append(_Due(now_ms + FETCHED_KEPT_MS, pid))
+            self._fetched.append(_Due(age_ms + FETCHED_KEPT_MS, pid))
 
     def wait(self, pid: int) -> asyncio.Future[Record]:
         """Returns a future of the record as it has ended."""
@@ -85,18 +90,18 @@ class Results:
         """Checks whether so many results are kept that the oldest go now."""
         return len(self._kept) >= RESULTS_MAX + EVICTED_TOGETHER
 
-    def take_due(self, now_ms: int, count_max: int) -> list[int]:
+    def take_due(self, age_ms: int, count_max: int) -> list[int]:
         """Removes and returns at most ``count_max`` roots whose results go now."""
         found: list[int] = []
         for due in (self._fetched, self._ended):
-            while due and len(found) < count_max and (due[0].at_ms <= now_ms or self._too_many(due)):
+            while due and len(found) < count_max and (due[0].at_ms <= age_ms or self._too_many(due)):
                 pid = due.popleft().pid
                 if pid in self._kept:
                     self._kept.discard(pid)
                     self._noted.discard(pid)
                     found.append(pid)
         if found:
-            self._evicted_ms = now_ms
+            self._evicted_ms = age_ms
         return found
 
     def forget(self, record: Record) -> None:

@@ -38,6 +38,7 @@ class Running(Generic[Env]):
         self,
         kinds: Kinds[Env],
         now_ms: Callable[[], int],
+        age_ms: Callable[[], int],
         due: Callable[[], None],
         entered: Entered = lambda _moved: None,
     ) -> None:
@@ -47,6 +48,7 @@ class Running(Generic[Env]):
         self.results = Results()
         self._kinds = kinds
         self._now_ms = now_ms
+        self._age_ms = age_ms
         self._entered = entered
         self._entries: dict[int, Entry] = {}
 
@@ -64,11 +66,11 @@ class Running(Generic[Env]):
             for one in family:
                 del records[one]
         self.procedures.apply(Change(puts=tuple(records.values())))
-        now_ms = self._now_ms()
+        age_ms = self._age_ms()
         for record in records.values():
             self.results.begun(record)
             if record.state.is_final:
-                self.results.ended(record, now_ms)
+                self.results.ended(record, age_ms)
         for pid in found.later:
             if pid in records:
                 self._wait(pid, records[pid].deadline_ms)
@@ -107,7 +109,7 @@ class Running(Generic[Env]):
         for record in change.puts:
             if record.state.is_final:
                 self._end(record.pid)
-                self.results.ended(record, self._now_ms())
+                self.results.ended(record, self._age_ms())
         for pid in change.deletes:
             self._end(pid)
         for record in evicted:

@@ -28,6 +28,7 @@ from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kinds
 from controller.procedures.recorder import Ledger
 from controller.procedures.requests import Refused
+from controller.procedures.results import loop_ms
 from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store.acl import Acl
@@ -111,6 +112,7 @@ class TermProcedures:
             records,
             wanted=lambda: c.queue.signal(EventKind.PROCEDURES),
             now_ms=wall_ms,
+            age_ms=loop_ms,
             interruptions=(NotConnected, OutcomeUnknown),
             ends=(Fenced, TermEnded, SessionLost, port.StoreFailed),
             entered=lambda moved: c.journal.procedures(moved, NAMES, DOMAIN),

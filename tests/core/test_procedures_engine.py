@@ -122,6 +122,31 @@ async def test_a_result_goes_after_fifteen_minutes_and_after_five_where_it_was_f
     assert await submitted(daemon, "root", b"a", OPS) > fetched, "its nonce went with the result"
 
 
+async def test_a_step_of_the_wall_clock_removes_no_result() -> None:
+    host, age = Host(Kind("root", (step(last),), topic)), Clock()
+    engine = engine_module.Engine(
+        host.notes,
+        host.kinds,
+        MemoryRecords(host.disk),
+        wanted=lambda: None,
+        now_ms=host.clock.now_ms,
+        age_ms=age.now_ms,
+    )
+    await engine.load()
+    call = asyncio.ensure_future(engine.submit("root", b"t", OPS))
+    await asyncio.sleep(0)
+    await engine.turn()
+    pid = await call
+    await engine.turn()
+    assert engine.records[pid].state.is_final
+    host.clock.ms += 24 * results.KEPT_MS
+    await engine.turn()
+    assert pid in engine.records
+    age.ms += results.KEPT_MS
+    await engine.turn()
+    assert pid not in engine.records
+
+
 @pytest.mark.seed("S2-32")
 async def test_the_oldest_results_go_first_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "RESULTS_MAX", 3)
