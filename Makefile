@@ -26,7 +26,7 @@ test: test-core test-simulation test-zookeeper test-cluster test-pipeline ## all
 test-core: venv ## tests without Java
 	$(PYTEST) tests $(addprefix --ignore=,$(LATER)) $(PARALLEL)
 
-test-simulation: venv ## whole clusters in virtual time, 100 seeds
+test-simulation: venv ## whole clusters in virtual time, 60 seeds
 	$(PYTEST) tests/simulation --timeout=600 -n 2 --dist=worksteal
 
 simulate: venv ## SEEDS=n seeds of the simulation, figures in build/simulation.json
