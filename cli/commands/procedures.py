@@ -132,7 +132,7 @@ def cancel(session: Session, pids: Pids = None, file: PidFile = None, reason: Wh
 def abort(session: Session, pids: Pids = None, file: PidFile = None, reason: Why = "", yes: Yes = False) -> None:
     """Undo procedures: what they did is taken back, step by step."""
     named = chosen(pids, file)
-    confirmed(yes, f"Undo {_words(named)}?")
+    confirmed(yes, f"Undo {_words(named)}? A part of another procedure is undone with that one.")
     _each(session, named, "abort", reason)
 
 

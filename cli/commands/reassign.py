@@ -161,7 +161,7 @@ def cancel(
         confirmed(yes, f"Stop plan {pid}?")
         _command(session, pid, stop=True, reason=reason or None)
         return
-    confirmed(yes, f"Take everything back that plan {pid} moved?")
+    confirmed(yes, f"Take everything back that plan {pid} moved? A drain's plan is taken back with its drain.")
     found = session.client().post(f"/v1/procedures/{pid}/abort", {"reason": reason} if reason else {})["items"][0]
     session.output.detail("Procedure", found)
     name_families(session, [found])

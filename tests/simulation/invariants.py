@@ -91,9 +91,9 @@ class Invariants(RequestInvariants):
         at = zk, zk.connection, process.halts, member.freezes
         session_s, now_s = zk.session_timeout_ms / 1000, self.world.loop.now_s
         within_s = LEAVES_SESSIONS * session_s + zk.reply_delay_s
-        given_up_s = (now_s if zk.heartbeat_waits_s is None else zk.heartbeat_waits_s) + session_s - now_s
-        if given_up_s < within_s:
-            within_s += given_up_s
+        if zk.heartbeat_waits_s is not None:
+            given_up_s = zk.heartbeat_waits_s + session_s - now_s
+            within_s += given_up_s if given_up_s < within_s else 0.0
         self.world.network.later(within_s, self._must_have_left, node, member, process, at)
 
     def _must_have_left(self, node: DaemonNode, member: Member, process: Process, at: tuple[object, ...]) -> None:

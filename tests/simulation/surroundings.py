@@ -72,7 +72,8 @@ def explained(world: World, text: str) -> bool:
     if "was deleted; the next term" in text or "cannot be used" in text or "cannot be understood" in text:
         return any(path in text for path in world.interfered)
     if "no live broker knows it" in text or "that may know it do not respond" in text:
-        return bool(counts[faults.OPERATOR_REWROTE])
+        spoilt = {topic for topic, _ in world.invariants.history.spoilt}  # a topic that was new is taken for its former
+        return bool(counts[faults.OPERATOR_REWROTE]) or any(text.startswith(f"{topic}: ") for topic in spoilt)
     if "hand-back undone" in text:
         return bool(counts[faults.DAEMON_HANDBACK]) and any(counts[fault] for fault in _UNREACHED)
     return "name a daemon as a replica and no broker is free" in text
