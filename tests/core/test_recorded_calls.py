@@ -18,6 +18,7 @@ from brokers.wire.messages.security import FeatureUpdate, UpdateFeaturesRequest
 from brokers.wire.messages.topics import CreatePartitionsRequest, DeleteTopicsRequest
 from controller.procedures import results
 from controller.procedures.recorder import RESULT_BYTES_MAX, CallKind
+from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
 from controller.term import procedures
 from metadata_store import paths
@@ -374,6 +375,19 @@ async def test_results_go_after_their_time_in_few_turns(w: World) -> None:
     assert stored(w) == in_memory(w) == {}
     evicting = [one for one in w.active.script.writes if any(path.startswith(own.PROCEDURES) for path in one)]
     assert len(evicting) <= 2
+
+
+@in_world(before=warmed)
+async def test_a_wall_clock_that_is_set_a_day_ahead_removes_no_result(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await created(w, create(topic("t", 1, 1)), call_id=b"one")
+    set_ns = (wall_ms() + 86_400_000) * 1_000_000
+    monkeypatch.setattr("controller.process.wall_clock.time.time_ns", lambda: set_ns)
+    await created(w, create(topic("u", 1, 1)), call_id=b"another")
+    await asyncio.sleep(results.EVICTED_EVERY_MS / 1000)
+    await w.settle()
+    assert len(stored(w)) == 2
 
 
 @in_world(before=warmed)
