@@ -381,10 +381,10 @@ async def test_results_go_after_their_time_in_few_turns(w: World) -> None:
 async def test_a_wall_clock_that_is_set_a_day_ahead_removes_no_result(
     w: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await created(w, create(topic("t", 1, 1)), call_id=b"one")
+    await created(w, create(topic("n1", 1, 1)), call_id=b"%16d" % 1)
     set_ns = (wall_ms() + 86_400_000) * 1_000_000
     monkeypatch.setattr("controller.process.wall_clock.time.time_ns", lambda: set_ns)
-    await created(w, create(topic("u", 1, 1)), call_id=b"another")
+    await created(w, create(topic("n2", 1, 1)), call_id=b"%16d" % 2)
     await asyncio.sleep(results.EVICTED_EVERY_MS / 1000)
     await w.settle()
     assert len(stored(w)) == 2
