@@ -144,13 +144,14 @@ def _removed_replicas(world: World) -> Iterator[Unfinished]:
     A broker that started without a log directory reports its logs as deleted, and has them again later. Where another
     client created a topic anew below the logs of an earlier one, its id is in doubt, and no log of it is deleted. A
     broker that knows a higher leader epoch deletes the log once it has restarted, and a topic's deletion comes first.
+    A broker that knows another cluster's controller epoch refuses all requests.
     """
     history = world.invariants.history
     for key, brokers in history.removed.items():
         for broker in sorted(brokers & history.registered.keys() & world.brokers.keys()):
             unfound = broker in history.unfound.get(key, ()) or has_failed(world, broker, key)
             logs = world.brokers[broker].core.hosting.logs
-            waits = key[0] in history.markers or _is_fenced(world, broker, key)
+            waits = key[0] in history.markers or _is_fenced(world, broker, key) or world.brokers[broker].foreign
             if key in logs and not unfound and not waits and not _is_doubted(world, key[0]):
                 yield Unfinished(
                     f"broker {broker} keeps the log of {key}, which no assignment names", patience_s=AGAIN_S
