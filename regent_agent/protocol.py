@@ -1,0 +1,328 @@
+"""Declares the protocol between regent and the servers of a service: frames of msgpack, one response for each request.
+
+A frame is a big-endian signed 32-bit length and as many bytes: one message, a msgpack array of its tag and its fields
+in the order below. A reader ignores fields behind those that it knows, and a missing field has its default, so fields
+are only ever added at the end. A connection carries one request at a time; only the side that connected sends requests.
+
+A connection begins with :class:`Hello`. A server then sends :class:`Register`, and after that :class:`Poll` again and
+again: the response comes once the daemon has operations, and after ``hold_ms`` at the latest. A poll renews the
+server's lease, from its sending at the server and from its arrival at the daemon, so that the server's ends first.
+Results go over another connection in :class:`Report`, and are repeated until they are accepted.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Layout
+from typing import Final, TypeAlias
+
+import msgspec
+
+VERSION: Final = 1
+"""Version of the protocol that this module speaks."""
+FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
+LENGTH: Final = Layout(">i")
+
+
+class Malformed(Exception):
+    """Bytes that are no message of this protocol; the text says why."""
+
+
+class _Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """Base of everything that is sent."""
+
+
+# -- values inside of messages
+
+
+class Owned(_Message):
+    """A region that a server has, opening and closing ones included. ``token``: of its open."""
+
+    region: int
+    token: int
+
+
+class Open(_Message, tag="open"):
+    """Has the server open a region. Keys are bytes; an empty ``end`` has no end.
+
+    ``pid``: names the operation in the result. ``token``: the fence token, higher than that of any owner before: the
+    service stores it beside its data, and refuses writes with a lower one. ``sequence``: of the region's last open.
+    ``options``: of the table.
+    """
+
+    pid: int
+    region: int
+    token: int
+    table: str
+    start: bytes
+    end: bytes
+    sequence: int = 0
+    options: dict[str, str] = {}
+
+
+class Close(_Message, tag="close"):
+    """Has the server close a region that it opened with ``token``."""
+
+    pid: int
+    region: int
+    token: int
+
+
+class Task(_Message, tag="task"):
+    """Has the server work on the log of a server that crashed.
+
+    ``what``: "fence" keeps the dead server from writing any more, and its result lists the parts of its log;
+    "split" makes the edits of one part available to the regions that the dead server had.
+    """
+
+    pid: int
+    what: str
+    server: str
+    incarnation: int
+    part: str = ""
+
+
+Operation: TypeAlias = Open | Close | Task
+
+
+class Result(_Message):
+    """The outcome of an operation. ``outcome``: a member of :data:`OUTCOMES`.
+
+    ``sequence``: of the open, chosen by the service. ``text``: cause of a failure. ``parts``: of a fenced log.
+    """
+
+    pid: int
+    outcome: str
+    sequence: int = 0
+    text: str = ""
+    parts: list[str] = []
+
+
+OPENED: Final = "opened"
+FAILED_OPEN: Final = "failed_open"
+CLOSED: Final = "closed"
+"""The region is closed; also where the server did not have it."""
+DONE: Final = "done"
+FAILED: Final = "failed"
+"""A task, or a close, raised: it is sent again."""
+NOT_RUNNING: Final = "not_running"
+"""The service has not started yet; nothing was done."""
+BUSY: Final = "busy"
+"""Too many operations wait at the server; nothing was done."""
+OUTCOMES: Final = frozenset({OPENED, FAILED_OPEN, CLOSED, DONE, FAILED, NOT_RUNNING, BUSY})
+
+
+class Route(_Message):
+    """The owner of a region. ``server`` and ``address`` are empty and ``token`` is 0 while it has none."""
+
+    region: int
+    table: str
+    start: bytes
+    end: bytes
+    token: int = 0
+    server: str = ""
+    address: str = ""
+
+
+# -- requests and responses
+
+
+class Hello(_Message, tag="hello"):
+    """Begins a connection. ``secret``: the bearer token, where the daemon wants one. Response: :class:`Welcome`."""
+
+    version: int
+    secret: str = ""
+
+
+class Welcome(_Message, tag="welcome"):
+    """Accepts a connection. ``version``: the lower one of both sides. ``epoch``: of the daemon."""
+
+    version: int
+    epoch: int
+    daemon: str = ""
+
+
+class Register(_Message, tag="register"):
+    """Enters one process of a server, or enters it anew after a failover of the daemon.
+
+    ``server``: a name of its own in the service. ``incarnation``: higher than that of any process before it with this
+    name, for instance its start in microseconds. ``address``: where clients reach it. ``software``: its version.
+    ``owned``: all regions that it has. Response: :class:`Registered`.
+    """
+
+    server: str
+    incarnation: int
+    address: str
+    software: str = ""
+    owned: list[Owned] = []
+
+
+class Registered(_Message, tag="registered"):
+    """Accepts a server. ``epoch``: repeated in its polls and reports.
+
+    ``lease_ms``: the server may be fenced that long after its last poll. ``hold_ms``: longest wait for a response to a
+    poll. ``suspends``: without a valid lease the server serves nothing; otherwise its log is fenced instead.
+    """
+
+    epoch: int
+    lease_ms: int
+    hold_ms: int
+    suspends: bool = True
+
+
+class Poll(_Message, tag="poll"):
+    """Fetches operations and renews the lease. Response: :class:`Operations`.
+
+    ``taken``: number of the last :class:`Operations` that arrived, 0 without. ``load``: figures of the service.
+    """
+
+    server: str
+    incarnation: int
+    epoch: int
+    taken: int
+    load: dict[str, int] = {}
+
+
+class Operations(_Message, tag="operations"):
+    """Operations that the server carries out side by side; one with a known pid is answered again, not done again.
+
+    ``list_regions``: the server sends :class:`Regions` soon.
+    """
+
+    epoch: int
+    number: int
+    operations: list[Operation] = []
+    list_regions: bool = False
+
+
+class Report(_Message, tag="report"):
+    """Reports results. Response: :class:`Accepted`, once they are durable."""
+
+    server: str
+    incarnation: int
+    epoch: int
+    results: list[Result]
+
+
+class Accepted(_Message, tag="accepted"):
+    """Responds to a report. ``again``: pids whose result is to be sent again; the server forgets all others."""
+
+    again: list[int] = []
+
+
+class Regions(_Message, tag="regions"):
+    """Lists all regions that a server has. Response: :class:`Accepted`."""
+
+    server: str
+    incarnation: int
+    epoch: int
+    owned: list[Owned]
+
+
+class Leave(_Message, tag="leave"):
+    """Has the daemon move all regions away, because the server is about to stop. Response: :class:`Left`.
+
+    The server goes on polling, and repeats this request until all have left.
+    """
+
+    server: str
+    incarnation: int
+    epoch: int
+
+
+class Left(_Message, tag="left"):
+    """Says how many regions the server still has; at 0 it is no member any more, and may end."""
+
+    regions: int
+
+
+class Locate(_Message, tag="locate"):
+    """Looks up the owner of a key. Response: :class:`Routes` with one route."""
+
+    table: str
+    key: bytes
+
+
+class ListRoutes(_Message, tag="list_routes"):
+    """Lists the owners of a table's regions, from the one that has the key ``start``. Response: :class:`Routes`."""
+
+    table: str
+    start: bytes = b""
+    count_max: int = 1_000
+
+
+class Routes(_Message, tag="routes"):
+    """Lists routes in the order of keys. ``change``: number of the latest change that they contain."""
+
+    epoch: int
+    change: int
+    routes: list[Route]
+
+
+class Follow(_Message, tag="follow"):
+    """Waits for changes of routes after number ``change`` of ``epoch``. Response: :class:`Changes`."""
+
+    epoch: int
+    change: int
+    tables: list[str] = []
+
+
+class Changes(_Message, tag="changes"):
+    """Lists changed routes, the latest state of each. ``reset``: the client lists all routes again."""
+
+    epoch: int
+    change: int
+    routes: list[Route] = []
+    reset: bool = False
+
+
+class Refused(_Message, tag="refused"):
+    """Refuses a request. ``code``: a member of :data:`CODES`; ``text``: the cause and what would make it succeed."""
+
+    code: str
+    text: str
+
+
+DEAD: Final = "dead"
+"""The server is fenced, or about to be: this process must not serve any more, and ends."""
+REGISTER: Final = "register"
+"""The daemon does not know the server, or has another epoch: it registers anew."""
+NOT_ACTIVE: Final = "not_active"
+"""This daemon is not the active one, or not ready yet: another address, or later."""
+UNAUTHENTICATED: Final = "unauthenticated"
+INVALID: Final = "invalid"
+"""A field has a value that the daemon does not accept; the text names both."""
+UNKNOWN_TABLE: Final = "unknown_table"
+CODES: Final = frozenset({DEAD, REGISTER, NOT_ACTIVE, UNAUTHENTICATED, INVALID, UNKNOWN_TABLE})
+
+Request: TypeAlias = Hello | Register | Poll | Report | Regions | Leave | Locate | ListRoutes | Follow
+Response: TypeAlias = (
+    Welcome | Registered | Operations | Accepted | Left | Routes | Changes | Refused
+)
+
+_encoder = msgspec.msgpack.Encoder()
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_responses: msgspec.msgpack.Decoder[Response] = msgspec.msgpack.Decoder(Response)
+
+
+def encode(message: Request | Response) -> bytes:
+    """Returns a message as a frame; raises ValueError where it is longer than :data:`FRAME_BYTES_MAX`."""
+    body = _encoder.encode(message)
+    if len(body) > FRAME_BYTES_MAX:
+        raise ValueError(f"a message of {len(body)} bytes, at most {FRAME_BYTES_MAX} are sent")
+    return LENGTH.pack(len(body)) + body
+
+
+def decode_request(body: bytes) -> Request:
+    """Decodes the bytes of a frame at the daemon; raises :class:`Malformed`."""
+    try:
+        return _requests.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"no request: {error}") from error
+
+
+def decode_response(body: bytes) -> Response:
+    """Decodes the bytes of a frame at the side that connected; raises :class:`Malformed`."""
+    try:
+        return _responses.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Malformed(f"no response: {error}") from error
