@@ -104,6 +104,8 @@ class Running(Generic[Env]):
         alarmed = [put.pid for put in change.puts if self._alarms(put)]
         evicted = [self.procedures.records[pid] for pid in change.deletes if pid not in self._entries]
         ready = self.procedures.apply(change)
+        if decided.entered is not None:
+            decided.entered(change)
         if moved:
             self._entered(moved)
         for record in change.puts:

@@ -8,7 +8,7 @@ from typing import Final, Generic, NamedTuple
 from msgspec.structs import replace
 
 from controller.procedures.group import CHANGE_BYTES_MAX, Decided
-from controller.procedures.kinds import Env, Kinds
+from controller.procedures.kinds import Along, Env, Kinds
 from controller.procedures.pids import Pids
 from controller.procedures.running import Running
 from controller.procedures.steps import Steps, Write
@@ -62,6 +62,8 @@ class Stepping(Generic[Env]):
         decided = Decided(change, entry, until_ms=until_ms, again=isinstance(outcome, Yield))
         if write is None or isinstance(outcome, Failed) or change is not drawn:
             return decided
+        if isinstance(write, Along):
+            return decided._replace(rows=write.rows, entered=write.entered)
         return Executed(decided, write, lambda why: Decided(self._changed(record, act, Retry(why)), entry))
 
     def _bounded(self, record: Record, act: Act, change: Change) -> Change:
