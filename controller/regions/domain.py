@@ -91,7 +91,7 @@ class RegionsDomain:
         wall_ms: Callable[[], int],
         limits: Limits,
         placement: str,
-        entered: Entered = lambda _moved: None,
+        entered: Entered | None = None,
     ) -> None:
         self._open = open_store
         self.listener = listener

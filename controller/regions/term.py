@@ -64,7 +64,7 @@ class RegionsTerm:
         limits: Limits | None = None,
         placement: str = "retain",
         seed: int | None = None,
-        entered: Entered = lambda _moved: None,
+        entered: Entered | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.options = options
