@@ -53,17 +53,7 @@ class SqliteOpened:
     async def open(cls, path: Path) -> SqliteOpened:
         """Waits until no other daemon has the store, and opens it."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}-claim")
-        waits = False
-        while True:
-            try:
-                claim = file_lock.alone(beside)
-                break
-            except file_lock.Locked:
-                if not waits:
-                    log.info("regions: another daemon has %s: this one stands by", path)
-                waits = True
-                await asyncio.sleep(CLAIM_S)
+        claim = await _claimed(path)
         try:
             rows = SqliteCatalog()
             store = await SqliteRecords.open(path, rows)
@@ -77,6 +67,20 @@ class SqliteOpened:
         with suppress(StoreFailed):
             await self.store.close()
         file_lock.release(self._claim)
+
+
+async def _claimed(path: Path) -> int:
+    """Waits for the lock of the file that stands for the claim; another daemon may have it for long."""
+    beside = path.with_name(f"{path.name}-claim")
+    waits = False
+    while True:
+        try:
+            return file_lock.alone(beside)
+        except file_lock.Locked:
+            if not waits:
+                log.info("regions: another daemon has %s: this one stands by", path)
+            waits = True
+        await asyncio.sleep(CLAIM_S)
 
 
 class RegionsDomain:

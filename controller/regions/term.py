@@ -145,7 +145,7 @@ class RegionsTerm:
         await asyncio.sleep(self.options.startup_wait_ms / 1000)
         if not self.env.places:
             log.warning(
-                "regions: %d servers came in %d ms, %d are wanted (regions.servers_min): regions are placed all the same",
+                "regions: %d servers came in %d ms, %d are wanted (regions.servers_min): regions are placed anyway",
                 len(list(self.env.model.online())),
                 self.options.startup_wait_ms,
                 self.options.servers_min,
