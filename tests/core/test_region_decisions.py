@@ -1,8 +1,8 @@
-"""Decisions on regions: opens and closes over the full product of what can have happened, placement, layouts, crashes."""
+"""Decisions on regions: opens and closes over the full product of what can have happened, placement, crashes."""
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
 from hypothesis import given
@@ -92,7 +92,7 @@ def test_a_region_of_a_crashed_server_is_corrected_before_it_opens() -> None:
 def test_uniform_regions_cover_all_keys(count: int) -> None:
     found = [bounds((), count, number) for number in range(count_of((), count))]
     assert found[0][0] == found[-1][1] == b""
-    assert all(before[1] == after[0] for before, after in zip(found, found[1:], strict=False))
+    assert all(before[1] == after[0] for before, after in pairwise(found))
     assert all(start < end for start, end in found[:-1])
 
 

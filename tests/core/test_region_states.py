@@ -151,7 +151,7 @@ def test_a_dropped_table_leaves_nothing() -> None:
     server = a_server()
     model.move(region, S.OPENING, server, 1)
     model.drop_table("t")
-    assert not (model.regions or model.tables or model.transit or server.regions)
+    assert (model.regions, model.tables, model.transit, server.regions) == ({}, {}, {}, {})
     model.drop_table("t")
 
 
