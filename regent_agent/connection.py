@@ -171,9 +171,9 @@ class Channel:
             else:
                 self._daemons.served(address)
                 return
-        for error in errors:
-            if isinstance(error, RequestRefused) and error.code == UNAUTHENTICATED:
-                raise error
+        for failed in errors:
+            if isinstance(failed, RequestRefused) and failed.code == UNAUTHENTICATED:
+                raise failed
         raise Unreachable("; ".join(map(str, errors)))
 
     async def _connect(self, address: Address) -> None:

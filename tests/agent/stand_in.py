@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from regent_agent.protocol import (
     LENGTH,
@@ -94,7 +94,7 @@ class StandIn:
     # -- the daemon
 
     @asynccontextmanager
-    async def running(self, port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[StandIn]:
+    async def running(self, port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Self]:
         server = await asyncio.start_server(self._connected, "127.0.0.1", port, ssl=tls)
         self.address = server.sockets[0].getsockname()
         try:
