@@ -13,7 +13,6 @@ from regent_agent.protocol import (
     OPENED,
     REGISTER,
     Leave,
-    Left,
     Operations,
     Owned,
     Poll,
@@ -222,51 +221,6 @@ class TestRule7:
                 assert len(active.seen(Register)) == 1
 
 
-class TestLeave:
-    async def test_a_server_leaves_once_its_regions_have_moved(self) -> None:
-        service = Recorded()
-        async with StandIn(hold_ms=20).running() as daemon, started(service, daemon) as agent:
-            daemon.send(opens(7, 1))
-            await daemon.result(7)
-
-            async def respond(request: Request) -> Response:
-                if len(daemon.seen(Leave)) == 1:
-                    daemon.send(closes(8, 1, 7))
-                return Left(len(agent.owned))
-
-            daemon.responses[Leave] = respond
-            assert await agent.leave(10)
-            assert len(daemon.seen(Leave)) >= 2
-            assert not agent.serving
-            await agent.stop()
-        assert len(daemon.seen(Register)) == 1
-        assert not agent.died.is_set()
-
-    async def test_a_server_that_cannot_leave_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
-        async with StandIn(hold_ms=20).running() as daemon, started(Recorded(), daemon) as agent:
-            daemon.send(opens(7, 1))
-            await daemon.result(7)
-            daemon.responses[Leave] = lambda _: _left(1)
-            assert not await agent.leave(0.3)
-            assert agent.owns(1)
-        assert "server s1 still has 1 regions after 0.3 s of leaving" in caplog.text
-
-    async def test_a_server_that_has_left_does_not_register_again(self) -> None:
-        """The daemon refuses the poll that it holds, before the response to the last request to leave has arrived."""
-        async with StandIn(hold_ms=20).running() as daemon, started(Recorded(), daemon) as agent:
-
-            async def respond(request: Request) -> Response:
-                polls = len(daemon.seen(Poll))
-                daemon.responses[Poll] = lambda _: _refused(REGISTER)
-                await daemon.arrived(Poll, polls + 1)
-                await asyncio.sleep(0.1)  # the agent would register in this time
-                return Left(0)
-
-            daemon.responses[Leave] = respond
-            assert await agent.leave(10)
-        assert len(daemon.seen(Register)) == 1
-
-
 async def test_an_agent_that_was_not_started_stops() -> None:
     async with StandIn().running() as daemon:
         await Agent(Recorded(), options(daemon)).stop()
@@ -301,10 +255,6 @@ async def _refused(code: str) -> Response:
 
 async def _nothing() -> None:
     return None
-
-
-async def _left(regions: int) -> Response:
-    return Left(regions)
 
 
 async def _welcome() -> Response:

@@ -127,7 +127,7 @@ async def test_without_a_daemon_the_cause_is_named() -> None:
         daemon.responses = {Locate: standby, ListRoutes: standby}
         with pytest.raises(NoOwner, match="a standby"):
             await router.locate("t", b"a", 0.1)
-        with pytest.raises(NoOwner, match="routes of table t: .* a standby"):
+        with pytest.raises(NoOwner, match=r"routes of table t: .* a standby"):
             await router.routes("t")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -90,7 +90,7 @@ def test_regions_are_opened_side_by_side_in_threads() -> None:
         served.loop.call(lambda: daemon.send(closes(11, 1, 7)))
         assert served.loop.run(daemon.result(11)).outcome == CLOSED
         assert not agent.owns(1)
-    assert not agent.serving
+    assert not agent.owns(2)
     assert sorted(map(str, service.calls)) == ["('close', 1)", "('split', 'p')", "('suspend',)"]
     assert len(service.threads) == 2
     assert daemon.seen(Poll)[0].load == {"requests": 1}
@@ -163,14 +163,11 @@ def test_keys_are_located_from_threads() -> None:
         router = ThreadedRouter([daemon.address])
         found = list[object]()
         workers = [threading.Thread(target=lambda: found.append(router.locate("t", b"a"))) for _ in range(4)]
-        for each in ([worker.start for worker in workers], [worker.join for worker in workers]):
-            call_all(each)
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
         assert found == [LOW] * 4
         router.invalidate(LOW)
         assert router.routes("t") == [LOW, HIGH]
         router.stop()
-
-
-def call_all(functions: list[Callable[[], None]]) -> None:
-    for function in functions:
-        function()
