@@ -43,9 +43,7 @@ from regent_agent.protocol import (
 )
 
 GOLDEN = Path(__file__).parent / "golden.txt"
-HEAD = (
-    "# Frames of the protocol: name of the example in examples.py, bytes in hexadecimal digits with the length first.\n"
-)
+HEAD = "# Frames of the protocol: name of an example, and its bytes in hexadecimal digits with the length first.\n"
 
 LOW = Route(17, "shop:orders", b"", b"\x80", 4_711, "s1", "s1:7000")
 NOWHERE = Route(18, "shop:orders", b"\x80", b"")
