@@ -14,7 +14,10 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 RECORDS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
-FOLDERS = "admin|benchmarks|brokers|cli|configs|controller|docs|metadata_store|pipeline|regent_agent|scripts|state_machines|testing|tests"
+FOLDERS = (
+    "admin|benchmarks|brokers|cli|configs|controller|docs|metadata_store|pipeline|regent_agent|scripts|"
+    "state_machines|testing|tests"
+)
 NAMED = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./-]*\w")
 GENERATED = {"conformance.md", "stock-tools.md", "clients.md"}
 
