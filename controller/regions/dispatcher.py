@@ -62,6 +62,8 @@ class Dispatcher:
         self._clock = clock
         self._queues: dict[Key, _Queue] = {}
         self._expected: dict[int, Key] = {}
+        self.sent = 0
+        """Operations that were sent."""
         self._in_flight = 0
         self._blocked: list[_Queue] = []
         self._lists: set[Key] = set()
@@ -154,6 +156,7 @@ class Dispatcher:
         queue.first_s = self._clock()
         queue.sent = Operations(self._epoch, queue.number, operations, listed)
         self._in_flight += 1
+        self.sent += len(operations)
         return queue.sent
 
     def _confirm(self, queue: _Queue) -> None:
