@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
-PACKAGES := cli testing controller admin pipeline brokers metadata_store state_machines configs
+PACKAGES := cli testing controller admin pipeline brokers metadata_store state_machines configs regent_agent
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PARALLEL := -n $(shell expr $(CORES) + 1) --dist=worksteal
 LATER := tests/simulation tests/pipeline tests/zookeeper tests/cluster tests/verify

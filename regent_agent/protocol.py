@@ -34,14 +34,14 @@ class _Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
 # -- values inside of messages
 
 
-class Owned(_Message):
+class Owned(_Message, frozen=True):
     """A region that a server has, opening and closing ones included. ``token``: of its open."""
 
     region: int
     token: int
 
 
-class Open(_Message, tag="open"):
+class Open(_Message, frozen=True, tag="open"):
     """Has the server open a region. Keys are bytes; an empty ``end`` has no end.
 
     ``pid``: names the operation in the result. ``token``: the fence token, higher than that of any owner before: the
@@ -59,7 +59,7 @@ class Open(_Message, tag="open"):
     options: dict[str, str] = {}
 
 
-class Close(_Message, tag="close"):
+class Close(_Message, frozen=True, tag="close"):
     """Has the server close a region that it opened with ``token``."""
 
     pid: int
@@ -67,7 +67,7 @@ class Close(_Message, tag="close"):
     token: int
 
 
-class Task(_Message, tag="task"):
+class Task(_Message, frozen=True, tag="task"):
     """Has the server work on the log of a server that crashed.
 
     ``what``: "fence" keeps the dead server from writing any more, and its result lists the parts of its log;
@@ -84,7 +84,7 @@ class Task(_Message, tag="task"):
 Operation: TypeAlias = Open | Close | Task
 
 
-class Result(_Message):
+class Result(_Message, frozen=True):
     """The outcome of an operation. ``outcome``: a member of :data:`OUTCOMES`.
 
     ``sequence``: of the open, chosen by the service. ``text``: cause of a failure. ``parts``: of a fenced log.
@@ -111,7 +111,7 @@ BUSY: Final = "busy"
 OUTCOMES: Final = frozenset({OPENED, FAILED_OPEN, CLOSED, DONE, FAILED, NOT_RUNNING, BUSY})
 
 
-class Route(_Message):
+class Route(_Message, frozen=True):
     """The owner of a region. ``server`` and ``address`` are empty and ``token`` is 0 while it has none."""
 
     region: int
@@ -126,14 +126,14 @@ class Route(_Message):
 # -- requests and responses
 
 
-class Hello(_Message, tag="hello"):
+class Hello(_Message, frozen=True, tag="hello"):
     """Begins a connection. ``secret``: the bearer token, where the daemon wants one. Response: :class:`Welcome`."""
 
     version: int
     secret: str = ""
 
 
-class Welcome(_Message, tag="welcome"):
+class Welcome(_Message, frozen=True, tag="welcome"):
     """Accepts a connection. ``version``: the lower one of both sides. ``epoch``: of the daemon."""
 
     version: int
@@ -141,7 +141,7 @@ class Welcome(_Message, tag="welcome"):
     daemon: str = ""
 
 
-class Register(_Message, tag="register"):
+class Register(_Message, frozen=True, tag="register"):
     """Enters one process of a server, or enters it anew after a failover of the daemon.
 
     ``server``: a name of its own in the service. ``incarnation``: higher than that of any process before it with this
@@ -156,7 +156,7 @@ class Register(_Message, tag="register"):
     owned: list[Owned] = []
 
 
-class Registered(_Message, tag="registered"):
+class Registered(_Message, frozen=True, tag="registered"):
     """Accepts a server. ``epoch``: repeated in its polls and reports.
 
     ``lease_ms``: the server may be fenced that long after its last poll. ``hold_ms``: longest wait for a response to a
@@ -169,7 +169,7 @@ class Registered(_Message, tag="registered"):
     suspends: bool = True
 
 
-class Poll(_Message, tag="poll"):
+class Poll(_Message, frozen=True, tag="poll"):
     """Fetches operations and renews the lease. Response: :class:`Operations`.
 
     ``taken``: number of the last :class:`Operations` that arrived, 0 without. ``load``: figures of the service.
@@ -182,7 +182,7 @@ class Poll(_Message, tag="poll"):
     load: dict[str, int] = {}
 
 
-class Operations(_Message, tag="operations"):
+class Operations(_Message, frozen=True, tag="operations"):
     """Operations that the server carries out side by side; one with a known pid is answered again, not done again.
 
     ``list_regions``: the server sends :class:`Regions` soon.
@@ -194,7 +194,7 @@ class Operations(_Message, tag="operations"):
     list_regions: bool = False
 
 
-class Report(_Message, tag="report"):
+class Report(_Message, frozen=True, tag="report"):
     """Reports results. Response: :class:`Accepted`, once they are durable."""
 
     server: str
@@ -203,13 +203,13 @@ class Report(_Message, tag="report"):
     results: list[Result]
 
 
-class Accepted(_Message, tag="accepted"):
+class Accepted(_Message, frozen=True, tag="accepted"):
     """Responds to a report. ``again``: pids whose result is to be sent again; the server forgets all others."""
 
     again: list[int] = []
 
 
-class Regions(_Message, tag="regions"):
+class Regions(_Message, frozen=True, tag="regions"):
     """Lists all regions that a server has. Response: :class:`Accepted`."""
 
     server: str
@@ -218,7 +218,7 @@ class Regions(_Message, tag="regions"):
     owned: list[Owned]
 
 
-class Leave(_Message, tag="leave"):
+class Leave(_Message, frozen=True, tag="leave"):
     """Has the daemon move all regions away, because the server is about to stop. Response: :class:`Left`.
 
     The server goes on polling, and repeats this request until all have left.
@@ -229,20 +229,20 @@ class Leave(_Message, tag="leave"):
     epoch: int
 
 
-class Left(_Message, tag="left"):
+class Left(_Message, frozen=True, tag="left"):
     """Says how many regions the server still has; at 0 it is no member any more, and may end."""
 
     regions: int
 
 
-class Locate(_Message, tag="locate"):
+class Locate(_Message, frozen=True, tag="locate"):
     """Looks up the owner of a key. Response: :class:`Routes` with one route."""
 
     table: str
     key: bytes
 
 
-class ListRoutes(_Message, tag="list_routes"):
+class ListRoutes(_Message, frozen=True, tag="list_routes"):
     """Lists the owners of a table's regions, from the one that has the key ``start``. Response: :class:`Routes`."""
 
     table: str
@@ -250,7 +250,7 @@ class ListRoutes(_Message, tag="list_routes"):
     count_max: int = 1_000
 
 
-class Routes(_Message, tag="routes"):
+class Routes(_Message, frozen=True, tag="routes"):
     """Lists routes in the order of keys. ``change``: number of the latest change that they contain."""
 
     epoch: int
@@ -258,7 +258,7 @@ class Routes(_Message, tag="routes"):
     routes: list[Route]
 
 
-class Follow(_Message, tag="follow"):
+class Follow(_Message, frozen=True, tag="follow"):
     """Waits for changes of routes after number ``change`` of ``epoch``. Response: :class:`Changes`."""
 
     epoch: int
@@ -266,7 +266,7 @@ class Follow(_Message, tag="follow"):
     tables: list[str] = []
 
 
-class Changes(_Message, tag="changes"):
+class Changes(_Message, frozen=True, tag="changes"):
     """Lists changed routes, the latest state of each. ``reset``: the client lists all routes again."""
 
     epoch: int
@@ -275,7 +275,7 @@ class Changes(_Message, tag="changes"):
     reset: bool = False
 
 
-class Refused(_Message, tag="refused"):
+class Refused(_Message, frozen=True, tag="refused"):
     """Refuses a request. ``code``: a member of :data:`CODES`; ``text``: the cause and what would make it succeed."""
 
     code: str
@@ -295,9 +295,7 @@ UNKNOWN_TABLE: Final = "unknown_table"
 CODES: Final = frozenset({DEAD, REGISTER, NOT_ACTIVE, UNAUTHENTICATED, INVALID, UNKNOWN_TABLE})
 
 Request: TypeAlias = Hello | Register | Poll | Report | Regions | Leave | Locate | ListRoutes | Follow
-Response: TypeAlias = (
-    Welcome | Registered | Operations | Accepted | Left | Routes | Changes | Refused
-)
+Response: TypeAlias = Welcome | Registered | Operations | Accepted | Left | Routes | Changes | Refused
 
 _encoder = msgspec.msgpack.Encoder()
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)

@@ -69,7 +69,11 @@ class Disk:
             self.hook()
 
     def _around(
-        self, place: Any, name: str, wanted: Callable[..., bool] | None = None, then: Callable[[int], None] | None = None
+        self,
+        place: Any,
+        name: str,
+        wanted: Callable[..., bool] | None = None,
+        then: Callable[[int], None] | None = None,
     ) -> None:
         real = getattr(place, name)
 

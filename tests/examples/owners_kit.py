@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 from examples.kv import logs, regions
 from examples.kv.memory import Region
@@ -57,7 +58,18 @@ class Owner:
         for count in range(self.acknowledged, len(self.edits) + 1):
             if self.after(count) == values(content):
                 return count
-        raise AssertionError(f"{values(content)} of {self.edits}, {self.acknowledged} acknowledged, upon {self.opened_with}")
+        raise AssertionError(
+            f"{values(content)} of {self.edits}, {self.acknowledged} acknowledged, upon {self.opened_with}"
+        )
+
+
+class Opening(NamedTuple):
+    """An open that the daemon has sent to a process, ``before``: to follow this owner."""
+
+    process: Process
+    token: int
+    sequence: int
+    before: Owner | None
 
 
 class Owners:
@@ -66,12 +78,14 @@ class Owners:
     def __init__(self, disk: Disk, images: Path) -> None:
         self._disk, self._images = disk, images
         self._numbers = itertools.count(1)
-        self._opening: list[Process] = []
+        self._opening: list[Opening] = []
+        self._late: list[Opening] = []
         self._sequence = 0
+        self._token = 0
         self.fenced: list[int] = []
         self.all: list[Owner] = []
         self.current: Owner | None = None
-        self.open(Process(disk.root, next(self._numbers)))
+        self._open(self._dispatch(Process(disk.root, next(self._numbers))))
 
     # -- the processes
 
@@ -125,26 +139,45 @@ class Owners:
     # -- the daemon
 
     def move(self, same_process: bool) -> None:
-        """Closes the region, and opens it in a new process or in the same one; nothing where the close is frozen."""
-        owner = self.current
-        assert owner is not None
-        if owner.closing or owner.flushing or owner.process.incarnation in self.fenced:
-            return
-        owner.closing = True
-        self.flush(owner)
-        process = owner.process if same_process else Process(self._disk.root, next(self._numbers))
-        if owner is self.current:
-            self.open(process)
+        """Closes the region and opens it elsewhere; nothing more where the close is frozen, and the daemon goes on."""
+        if (opening := self._closed(same_process)) is not None:
+            self._open(opening)
+
+    def move_late(self) -> None:
+        """Closes the region and has it opened by a process that freezes before it begins."""
+        if (opening := self._closed(same_process=False)) is not None:
+            self._late.append(opening)
+
+    def wake(self) -> None:
+        """Lets the process go on that is to open the region, even if others have opened it since."""
+        if self._late:
+            self._open(self._late.pop())
 
     def take_over(self) -> None:
         """Fences the current owner and those that open at this moment, splits their logs, and opens the region."""
         owner = self.current
         assert owner is not None
-        for process in (owner.process, *self._opening):
+        for process in (owner.process, *(opening.process for opening in self._opening)):
             self.fence_and_split(process.incarnation)
         starting = Process(self._disk.root, next(self._numbers))
         if owner is self.current:
-            self.open(starting)
+            self._open(self._dispatch(starting))
+
+    def _closed(self, same_process: bool) -> Opening | None:
+        owner = self.current
+        assert owner is not None
+        if owner.closing or owner.flushing or owner.process.incarnation in self.fenced:
+            return None
+        owner.closing = True
+        self.flush(owner)
+        process = owner.process if same_process else Process(self._disk.root, next(self._numbers))
+        return self._dispatch(process) if owner is self.current else None
+
+    def _dispatch(self, process: Process) -> Opening:
+        self._token = next(self._numbers)
+        opening = Opening(process, self._token, self._sequence, self.current)
+        self._opening.append(opening)
+        return opening
 
     def fence_and_split(self, incarnation: int) -> None:
         self.fenced.append(incarnation)
@@ -156,24 +189,22 @@ class Owners:
             except FileNotFoundError:
                 assert self.current is not before, "a later owner deletes the temporary files of those before"
 
-    def open(self, process: Process) -> None:
-        """Opens the region in a process. Where another owner came between, what this one has does not matter."""
-        before, token = self.current, next(self._numbers)
-        self._opening.append(process)
+    def _open(self, opening: Opening) -> None:
+        """Opens the region. Where the daemon had others do it meanwhile, what this process has does not matter."""
         try:
-            content = regions.open_content(self._disk.root, REGION, token, self._sequence)
+            content = regions.open_content(self._disk.root, REGION, opening.token, opening.sequence)
         except (regions.StaleOwner, regions.Lost, FileNotFoundError):
-            assert self.current is not before
+            assert opening.token < self._token
             return
         finally:
-            self._opening.remove(process)
-        owner = Owner(process, token, content)
+            self._opening.remove(opening)
+        owner = Owner(opening.process, opening.token, content)
         self.all.append(owner)
-        if self.current is not before:
+        if opening.token < self._token:
             owner.survived = 0
             return
-        if before is not None:
-            before.survived = before.kept(content)
+        if opening.before is not None:
+            opening.before.survived = opening.before.kept(content)
         assert content.sequence > self._sequence
         self.current, self._sequence = owner, content.sequence
 

@@ -20,7 +20,22 @@ DEPTH_MAX = 3
 KEYS = (b"a", b"b", b"c")
 Action = tuple[str, int]
 ACTIONS = st.tuples(
-    st.sampled_from(["put", "put", "put", "write", "write", "flush", "trim", "move", "take_over", "split_again"]),
+    st.sampled_from(
+        [
+            "put",
+            "put",
+            "put",
+            "write",
+            "write",
+            "flush",
+            "trim",
+            "move",
+            "move_late",
+            "wake",
+            "take_over",
+            "split_again",
+        ]
+    ),
     st.integers(0, 11),
 )
 
@@ -51,6 +66,10 @@ class Run:
                 owners.trim(owner)
             case "move":
                 owners.move(same_process=bool(number % 2))
+            case "move_late":
+                owners.move_late()
+            case "wake":
+                owners.wake()
             case "take_over":
                 owners.take_over()
             case "split_again" if owners.fenced:

@@ -1,0 +1,298 @@
+"""Runs beside a service's server: registers it, keeps its lease, carries out operations and reports their results."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from regent_agent.attempts import Attempts
+from regent_agent.connection import Channel, Daemons, RequestRefused
+from regent_agent.lease import Lease
+from regent_agent.options import AgentOptions
+from regent_agent.outbox import Outbox
+from regent_agent.protocol import (
+    REGISTER,
+    Accepted,
+    Leave,
+    Left,
+    Operations,
+    Poll,
+    Regions,
+    Register,
+    Registered,
+    Report,
+    Result,
+)
+from regent_agent.service import OpenedRegion, Service
+from regent_agent.work import Work
+
+R = TypeVar("R", Accepted, Left)
+
+log = logging.getLogger("regent_agent")
+
+REQUEST_S_MAX: Final = 5.0
+"""Longest wait for a response, except to a poll."""
+LEAVE_PAUSE_S: Final = 0.2
+POLL_MARGIN: Final = 0.2
+"""Part of the lease that a response to a poll may be late, before the agent tries another daemon."""
+
+
+class Died(Exception):
+    """Raised where this process is no member any more: the daemon fenced it, or it left or stopped."""
+
+
+class Agent:
+    """Has regions assigned to one process of a server.
+
+    ``died`` is set once the daemon has fenced this process: it must end. ``owned`` has the regions that are open here.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        options: AgentOptions,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        load: Callable[[], dict[str, int]] | None = None,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        """``clock``: seconds; it must not stand still during a step of the loop. ``load``: figures for the polls."""
+        self._options, self._clock = options, clock
+        self.load = load
+        self.server = options.server
+        self.incarnation = options.incarnation or time.time_ns() // 1_000
+        self.died = asyncio.Event()
+        self._lease = Lease(self._clock, service.suspend, service.resume)
+        self._wake = asyncio.Event()
+        self._outbox = Outbox(self._clock, self._wake.set)
+        self._work = Work(
+            service,
+            self._outbox,
+            lambda: self.serving,
+            side_by_side_max=options.side_by_side_max,
+            queue_max=options.queue_max,
+        )
+        self.owned: MappingProxyType[int, OpenedRegion] = MappingProxyType(self._work.opened)
+        daemons = Daemons(options.daemons, secret=options.secret, tls=options.tls)
+        self._polls, self._reports = Channel(daemons), Channel(daemons)
+        self._registration: Registered | None = None
+        self._registered = asyncio.Event()
+        self._taken = 0
+        self._list_regions = False
+        self._leaving = asyncio.Lock()
+        self._attempts = Attempts(self.server, jitter, self._die)
+        self._ended = self._attempts.ended
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # -- used by the service
+
+    @property
+    def serving(self) -> bool:
+        """Returns whether the service may answer now: look before each answer to a client."""
+        return self._lease.valid
+
+    def owns(self, region: int, token: int | None = None) -> bool:
+        """Returns whether a region is open here, with this token if one is given, and may be served now."""
+        has = self._work.opened.get(region)
+        return has is not None and (token is None or has.token == token) and self.serving
+
+    async def start(self) -> None:
+        """Connects and registers, and returns once a daemon has accepted; raises :class:`Died`.
+
+        The agent goes on trying in the background if this call is cancelled.
+        """
+        if not self._tasks:
+            loops = {"polls": self._poll, "reports": self._report, "lease": self._watch_lease}
+            self._tasks = [asyncio.create_task(loop(), name=f"regent_agent {name}") for name, loop in loops.items()]
+        await self.registered()
+
+    async def registered(self) -> None:
+        """Waits until a daemon has accepted this server; raises :class:`Died`."""
+        await self._registered.wait()
+        if self._ended.is_set():
+            raise Died(f"server {self.server} incarnation {self.incarnation} is no member any more")
+
+    async def leave(self, timeout_s: float) -> bool:
+        """Has all regions moved away; returns whether they are and this server is no member any more.
+
+        After False the server is a member still, and regions keep moving away. Call :meth:`stop` in both cases.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._attempts.repeat(self._leave, "requests to leave")
+        if self._ended.is_set():
+            return not self.died.is_set()
+        log.warning(
+            "server %s still has %d regions after %g s of leaving: look whether other servers can take them",
+            self.server,
+            len(self._work.owned()),
+            timeout_s,
+        )
+        return False
+
+    async def stop(self) -> None:
+        """Ends the agent and suspends the service. Without :meth:`leave` the daemon fences the server later."""
+        self._end()
+        ending = asyncio.current_task()
+        tasks, self._tasks = [task for task in (*self._tasks, *self._work.running) if task is not ending], []
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- polls: registration, lease and operations
+
+    async def _poll(self) -> None:
+        async def step() -> None:
+            if self._registration is None:
+                await self._register()
+            await self._fetch()
+
+        await self._attempts.repeat(step, "polls")
+
+    async def _register(self) -> None:
+        async with self._leaving:  # the last Left may be on its way: this server is not to come back then
+            await self._polls.open()
+            sent_s = self._clock()
+            owned = self._work.owned()
+            options = self._options
+            message = Register(self.server, self.incarnation, options.address, options.software, owned)
+            registration = await self._polls.request(message, Registered, REQUEST_S_MAX)
+        log.info(
+            "server %s is registered with epoch %d, its incarnation is %d, it has %d regions",
+            self.server,
+            registration.epoch,
+            self.incarnation,
+            len(owned),
+        )
+        self._registration, self._taken = registration, 0
+        self._renew(sent_s, registration)
+        self._outbox.repeat_all()
+        self._registered.set()
+
+    async def _fetch(self) -> None:
+        registration = self._registration
+        if registration is None:
+            return
+        await self._polls.open()
+        sent_s = self._clock()
+        timeout_s = (registration.hold_ms + registration.lease_ms * POLL_MARGIN) / 1000
+        message = Poll(self.server, self.incarnation, registration.epoch, self._taken, self._load())
+        try:
+            got = await self._polls.request(message, Operations, timeout_s)
+        except RequestRefused as refused:
+            if refused.code == REGISTER:
+                self._forget(registration)
+            raise
+        if got.epoch != registration.epoch:
+            self._forget(registration)
+            return
+        self._taken = got.number
+        self._renew(sent_s, registration)
+        for operation in got.operations:
+            self._work.add(operation)
+        if got.list_regions:
+            self._list_regions = True
+            self._wake.set()
+
+    def _renew(self, sent_s: float, registration: Registered) -> None:
+        self._lease.renew(sent_s, registration.lease_ms, registration.suspends)
+        self._work.begin()
+
+    def _forget(self, registration: Registered) -> None:
+        """Has this server registered anew, unless that has happened since ``registration``."""
+        if self._registration is registration and not self._ended.is_set():
+            self._registration = None
+            self._registered.clear()
+
+    def _load(self) -> dict[str, int]:
+        try:
+            return self.load() if self.load is not None else {}
+        except Exception:
+            log.exception("the service failed to give its load; this poll has none")
+            return {}
+
+    # -- reports
+
+    async def _report(self) -> None:
+        await self._attempts.repeat(self._send_results, "reports")
+
+    async def _send_results(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._outbox.wait_s()):
+                await self._wake.wait()
+        self._wake.clear()
+        await self._registered.wait()
+        if (registration := self._registration) is None:
+            return
+        try:
+            if results := self._outbox.due():
+                await self._send_report(registration, results)
+            if self._list_regions:
+                message = Regions(self.server, self.incarnation, registration.epoch, self._work.owned())
+                await self._request(registration, message, Accepted)
+                self._list_regions = False
+        except BaseException:
+            self._wake.set()
+            raise
+
+    async def _send_report(self, registration: Registered, results: list[Result]) -> None:
+        message = Report(self.server, self.incarnation, registration.epoch, results)
+        try:
+            accepted = await self._request(registration, message, Accepted)
+        except BaseException:
+            self._outbox.not_sent(results)
+            raise
+        self._outbox.accepted(results, set(accepted.again))
+
+    async def _request(self, registration: Registered, message: Report | Regions | Leave, expected: type[R]) -> R:
+        """Sends a request over the connection for reports; has this server registered anew where it must."""
+        try:
+            return await self._reports.request(message, expected, REQUEST_S_MAX)
+        except RequestRefused as refused:
+            if refused.code == REGISTER and self._registration is registration:
+                self._forget(registration)
+                self._polls.close()  # a poll may be held still
+            raise
+
+    async def _leave(self) -> None:
+        await self._registered.wait()
+        async with self._leaving:
+            if (registration := self._registration) is None or self._ended.is_set():
+                return
+            message = Leave(self.server, self.incarnation, registration.epoch)
+            left = await self._request(registration, message, Left)
+            if left.regions == 0:
+                log.info("server %s has left: all its regions are with other servers", self.server)
+                self._end()
+                return
+        await asyncio.sleep(LEAVE_PAUSE_S)
+
+    # -- for all of them
+
+    async def _watch_lease(self) -> None:
+        while True:
+            self._lease.check()
+            await asyncio.sleep(self._lease.wait_s())
+
+    def _die(self, error: Exception) -> None:
+        if self._ended.is_set():
+            return
+        log.critical("server %s is fenced, this process must end and be started again: %s", self.server, error)
+        self.died.set()
+        self._end()
+
+    def _end(self) -> None:
+        """Serves nothing any more, at once, and cancels all tasks but the one that calls."""
+        self._ended.set()
+        self._registered.set()
+        self._lease.end()
+        self._polls.close()
+        self._reports.close()
+        caller = asyncio.current_task()
+        for task in (*self._tasks, *self._work.running):
+            if task is not caller:
+                task.cancel()

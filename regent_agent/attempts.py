@@ -1,0 +1,58 @@
+"""Repeats requests to the daemons until one succeeds, and logs each outage once with its cause and remedy."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Final
+
+from regent_agent.connection import Backoff, RequestRefused, Unreachable
+from regent_agent.protocol import DEAD, INVALID, REGISTER, UNAUTHENTICATED
+
+log = logging.getLogger("regent_agent")
+
+REMEDIES: Final = {
+    REGISTER: "it registers anew",
+    UNAUTHENTICATED: "give it the secret that the daemons have",
+    INVALID: "correct its options, or update the older one of agent and daemon",
+}
+"""What ends a refusal, by its code."""
+OTHER_REMEDY: Final = "it tries all daemons in turn; look whether one is active and can be reached from here"
+
+
+class Attempts:
+    """Repeats the requests of one server, and calls ``die`` when a daemon says that the server is fenced."""
+
+    def __init__(self, server: str, jitter: Callable[[], float], die: Callable[[Exception], None]) -> None:
+        self._server, self._jitter, self._die = server, jitter, die
+        self.ended = asyncio.Event()
+        """Set once the server is no member any more."""
+
+    async def repeat(self, step: Callable[[], Coroutine[None, None, None]], what: str) -> None:
+        """Repeats a step while the server is a member, after a growing pause where it failed."""
+        backoff, failing = Backoff(jitter=self._jitter), False
+        while not self.ended.is_set():
+            try:
+                await step()
+            except (Unreachable, RequestRefused) as error:
+                self._note(error, what, logging.DEBUG if failing else logging.WARNING)
+                failing = True
+            except Exception:
+                log.exception("the %s of server %s failed by a fault of the agent; they go on", what, self._server)
+            else:
+                if failing:
+                    log.info("the %s of server %s succeed again", what, self._server)
+                failing = False
+                backoff.reset()
+                continue
+            if not self.ended.is_set():
+                await asyncio.sleep(backoff.pause_s())
+
+    def _note(self, error: Unreachable | RequestRefused, what: str, level: int) -> None:
+        code = error.code if isinstance(error, RequestRefused) else ""
+        if code == DEAD:
+            self._die(error)
+            return
+        remedy = REMEDIES.get(code, OTHER_REMEDY)
+        log.log(level, "the %s of server %s have no success: %s; %s", what, self._server, error, remedy)

@@ -1,0 +1,29 @@
+"""Declares the options of an agent."""
+
+from __future__ import annotations
+
+import ssl
+
+import msgspec
+
+from regent_agent.connection import Address
+
+
+class AgentOptions(msgspec.Struct, frozen=True):
+    """Options of an agent.
+
+    ``daemons``: host and port of each. ``server``: a name of its own in the service. ``address``: where clients reach
+    the server. ``software``: its version. ``incarnation``: higher than that of any process before it with this name;
+    0 takes the time in microseconds. ``secret``: the bearer token, where the daemons want one.
+    ``side_by_side_max`` bounds the operations in progress, ``queue_max`` those that wait.
+    """
+
+    daemons: tuple[Address, ...]
+    server: str
+    address: str
+    software: str = ""
+    incarnation: int = 0
+    secret: str = ""
+    tls: ssl.SSLContext | None = None
+    side_by_side_max: int = 16
+    queue_max: int = 10_000

@@ -1,0 +1,67 @@
+"""Declares what a service implements: it opens and closes regions, and fences the log of a dead server."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+
+class OpenedRegion(msgspec.Struct, frozen=True):
+    """A region that this server opens, has open, or closes.
+
+    ``token``: higher than that of any owner before; the service stores it beside its data, and refuses writes with a
+    lower one. ``sequence``: of this open once it is open, of the last one before. ``options``: of the table.
+    """
+
+    region: int
+    table: str
+    start: bytes
+    end: bytes
+    token: int
+    sequence: int
+    options: dict[str, str]
+
+
+class NotRunning(Exception):
+    """A callback raises it while the service cannot work yet. The daemon sends the operation again later."""
+
+
+class Service(Protocol):
+    """The callbacks of a service. The agent calls them for several regions side by side, for one in order."""
+
+    async def open(self, region: OpenedRegion) -> int:
+        """Opens a region and returns the sequence number of this open; raises to fail."""
+
+    async def close(self, region: OpenedRegion) -> None:
+        """Closes a region. No request for it is answered any more; raises to be called again."""
+
+    async def fence(self, server: str, incarnation: int) -> list[str]:
+        """Keeps a dead server from writing, and returns the parts of its log."""
+
+    async def split(self, server: str, incarnation: int, part: str) -> None:
+        """Makes the edits in one part of a dead server's log available to the regions that it had."""
+
+    def suspend(self) -> None:
+        """Serves nothing any more, at once: the lease ended. It must not block."""
+
+    def resume(self) -> None:
+        """Serves again: the lease is valid. It must not block."""
+
+
+class RegionService:
+    """A base for services without a log of their own that must act on a lost lease: only open and close are left."""
+
+    async def fence(self, server: str, incarnation: int) -> list[str]:
+        """Refuses: a service that is fenced by its log implements it."""
+        raise NotImplementedError(f"this service cannot fence {server}: fence its servers by their lease")
+
+    async def split(self, server: str, incarnation: int, part: str) -> None:
+        """Refuses: a service that is fenced by its log implements it."""
+        raise NotImplementedError(f"this service cannot split the log of {server}: fence its servers by their lease")
+
+    def suspend(self) -> None:
+        """Does nothing: ``agent.serving`` says the same to each request."""
+
+    def resume(self) -> None:
+        """Does nothing."""

@@ -1,0 +1,191 @@
+"""Carries out the daemon's operations: many side by side, those of one region one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import operator
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from regent_agent.outbox import Outbox
+from regent_agent.protocol import (
+    BUSY,
+    CLOSED,
+    DONE,
+    FAILED,
+    FAILED_OPEN,
+    NOT_RUNNING,
+    OPENED,
+    Close,
+    Open,
+    Operation,
+    Owned,
+    Result,
+    Task,
+)
+from regent_agent.service import NotRunning, OpenedRegion, Service
+
+log = logging.getLogger("regent_agent")
+
+FENCE: Final = "fence"
+SPLIT: Final = "split"
+
+
+class Work:
+    """Holds the operations that wait or run, and the regions that this server has.
+
+    ``opened``: the regions that are open. A region leaves it before it is closed, so that no request is answered then.
+    ``running``: the operations in progress, for the agent to cancel.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        outbox: Outbox,
+        may_begin: Callable[[], bool],
+        *,
+        side_by_side_max: int,
+        queue_max: int,
+    ) -> None:
+        self._service, self._outbox, self._may_begin = service, outbox, may_begin
+        self._side_by_side_max, self._queue_max = side_by_side_max, queue_max
+        self.opened: dict[int, OpenedRegion] = {}
+        self._closing: dict[int, OpenedRegion] = {}
+        self._known: dict[int, Operation] = {}
+        self._ready: deque[Operation] = deque()
+        self._behind: dict[int, deque[Operation]] = {}
+        """Operations that wait for another one of their region, by region."""
+        self._busy: set[int] = set()
+        self.running: set[asyncio.Task[None]] = set()
+
+    def add(self, operation: Operation) -> None:
+        """Takes an operation. One that it knows is not done again, but its result is sent again."""
+        pid = operation.pid
+        if pid in self._known or self._outbox.repeat(pid):
+            return
+        if len(self._known) - len(self.running) >= self._queue_max:
+            self._outbox.add(Result(pid, BUSY, text=f"{self._queue_max} operations wait at this server"))
+            return
+        self._known[pid] = operation
+        self._ready.append(operation)
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins operations that wait, as far as the bound and the lease admit.
+
+        Without a valid lease none begins: its region may be with another server already.
+        """
+        while self._ready and len(self.running) < self._side_by_side_max and self._may_begin():
+            operation = self._ready.popleft()
+            region = _region(operation)
+            if region in self._busy:
+                self._behind.setdefault(region, deque()).append(operation)
+                continue
+            if region is not None:
+                self._busy.add(region)
+            task = asyncio.create_task(self._run(operation, region), name=f"pid={operation.pid}")
+            self.running.add(task)
+            task.add_done_callback(self.running.discard)
+
+    def owned(self) -> list[Owned]:
+        """Returns all regions that this server has, those included that it is about to open or has not closed yet."""
+        tokens = {region.region: region.token for region in (*self._closing.values(), *self.opened.values())}
+        for operation in self._known.values():
+            if isinstance(operation, Open):
+                tokens[operation.region] = max(operation.token, tokens.get(operation.region, 0))
+        return [Owned(region, token) for region, token in tokens.items()]
+
+    async def _run(self, operation: Operation, region: int | None) -> None:
+        result = await self._result(operation)
+        del self._known[operation.pid]
+        self._outbox.add(result)
+        if region is not None:
+            self._busy.discard(region)
+            if waiting := self._behind.get(region):
+                self._ready.appendleft(waiting.popleft())
+                if not waiting:
+                    del self._behind[region]
+        task = asyncio.current_task()
+        assert task is not None
+        self.running.discard(task)
+        self.begin()
+
+    async def _result(self, operation: Operation) -> Result:
+        pid = operation.pid
+        try:
+            match operation:
+                case Open():
+                    return await self._open(operation)
+                case Close():
+                    await self._close(operation)
+                    return Result(pid, CLOSED)
+                case Task():
+                    return Result(pid, DONE, parts=await self._task(operation))
+        except NotRunning as error:
+            return Result(pid, NOT_RUNNING, text=str(error))
+        except Exception as error:
+            log.exception(
+                "%s failed; the daemon sends it again, or gives the region to another server", _name(operation)
+            )
+            outcome = FAILED_OPEN if isinstance(operation, Open) else FAILED
+            return Result(pid, outcome, text=f"{type(error).__name__}: {error}")
+
+    async def _open(self, operation: Open) -> Result:
+        pid, number = operation.pid, operation.region
+        has = self.opened.get(number) or self._closing.get(number)
+        if has is not None:
+            if has.token > operation.token:
+                return Result(pid, FAILED_OPEN, text=f"region {number} is here with the higher token {has.token}")
+            if has.token == operation.token and number in self.opened:
+                return Result(pid, OPENED, has.sequence)
+            await self._close_region(has)
+        region = OpenedRegion(
+            number,
+            operation.table,
+            operation.start,
+            operation.end,
+            operation.token,
+            operation.sequence,
+            operation.options,
+        )
+        # An int and nothing else: a service without type checks may forget to return it.
+        sequence = operator.index(await self._service.open(region))
+        self.opened[number] = msgspec.structs.replace(region, sequence=sequence)
+        return Result(pid, OPENED, sequence)
+
+    async def _close(self, operation: Close) -> None:
+        has = self.opened.get(operation.region) or self._closing.get(operation.region)
+        if has is not None and has.token <= operation.token:
+            await self._close_region(has)
+
+    async def _close_region(self, region: OpenedRegion) -> None:
+        self.opened.pop(region.region, None)
+        self._closing[region.region] = region
+        await self._service.close(region)
+        del self._closing[region.region]
+
+    async def _task(self, task: Task) -> list[str]:
+        if task.what == FENCE:
+            return list(await self._service.fence(task.server, task.incarnation))
+        if task.what == SPLIT:
+            await self._service.split(task.server, task.incarnation, task.part)
+            return []
+        raise ValueError(f"this version of the agent knows no task {task.what!r}: update it")
+
+
+def _region(operation: Operation) -> int | None:
+    return None if isinstance(operation, Task) else operation.region
+
+
+def _name(operation: Operation) -> str:
+    match operation:
+        case Open():
+            return f"pid={operation.pid} open of region {operation.region} of table {operation.table}"
+        case Close():
+            return f"pid={operation.pid} close of region {operation.region}"
+        case Task():
+            return f"pid={operation.pid} {operation.what} {operation.part} of server {operation.server}"
