@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
+from controller.metrics.region_counters import RegionCounters
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind
 from controller.procedures.results import loop_ms
@@ -65,6 +66,7 @@ class RegionsTerm:
         placement: str = "retain",
         seed: int | None = None,
         entered: Entered = lambda _moved: None,
+        counters: RegionCounters | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.options = options
@@ -90,7 +92,7 @@ class RegionsTerm:
         )
         self.env.wake = self.engine.wake
         self.manager = Manager(self.env, self.engine, store, epoch)
-        self.service = RegionService(self.manager)
+        self.service = RegionService(self.manager, counters or RegionCounters())
         self._catalog = catalog
         self._tasks: list[asyncio.Task[None]] = []
 

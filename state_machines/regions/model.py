@@ -32,7 +32,8 @@ class Table(msgspec.Struct, gc=False, eq=False):
 class Server(msgspec.Struct, gc=False, eq=False):
     """One process of a server. ``regions``: those that it has or may have, by id.
 
-    ``deadline_s``: end of its lease, on the loop's clock. ``leaving``: its regions are moved away.
+    ``deadline_s``: end of its lease, on the loop's clock. ``leaving``: its regions are moved away. ``load``: figures
+    of its latest poll.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     regions: dict[int, Region]
     deadline_s: float = 0.0
     leaving: bool = False
+    load: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int]:
