@@ -26,9 +26,7 @@ def enter(model: Regions, content: Content, now_ms: int, deadline_s: float) -> N
     for one in content.regions:
         table_ = model.tables[one.table]
         owner = model.servers.get((one.server, one.incarnation)) if one.server else None
-        region = Region(
-            one.id, table_, one.start, one.end, S(one.state), owner, one.token, one.sequence, 0, now_ms
-        )
+        region = Region(one.id, table_, one.start, one.end, S(one.state), owner, one.token, one.sequence, 0, now_ms)
         if region.state is S.OPEN and owner is None:
             region.state = S.ABNORMALLY_CLOSED
         if owner is not None:

@@ -65,7 +65,7 @@ class RegionsTerm:
         limits: Limits | None = None,
         placement: str = "retain",
         seed: int | None = None,
-        entered: Entered = lambda _moved: None,
+        entered: Entered | None = None,
         counters: RegionCounters | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
@@ -147,7 +147,7 @@ class RegionsTerm:
         await asyncio.sleep(self.options.startup_wait_ms / 1000)
         if not self.env.places:
             log.warning(
-                "regions: %d servers came in %d ms, %d are wanted (regions.servers_min): regions are placed all the same",
+                "regions: %d servers came in %d ms, %d are wanted (regions.servers_min): regions are placed anyway",
                 len(list(self.env.model.online())),
                 self.options.startup_wait_ms,
                 self.options.servers_min,

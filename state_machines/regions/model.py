@@ -32,8 +32,8 @@ class Table(msgspec.Struct, gc=False, eq=False):
 class Server(msgspec.Struct, gc=False, eq=False):
     """One process of a server. ``regions``: those that it has or may have, by id.
 
-    ``deadline_s``: end of its lease, on the loop's clock. ``leaving``: its regions are moved away. ``load``: figures
-    of its latest poll.
+    ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``leaving``: its
+    regions are moved away. ``load``: figures of its latest poll.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     state: ServerState
     regions: dict[int, Region]
     deadline_s: float = 0.0
+    here: bool = False
     leaving: bool = False
     load: dict[str, int] = msgspec.field(default_factory=dict)
 
@@ -123,7 +124,8 @@ class Regions:
 
     def online(self) -> Iterator[Server]:
         """Yields servers that may get regions."""
-        return (one for one in self.servers.values() if one.state is ServerState.ONLINE and not one.leaving)
+        servers = self.servers.values()
+        return (one for one in servers if one.state is ServerState.ONLINE and one.here and not one.leaving)
 
     def is_fenced(self, key: tuple[str, int]) -> bool:
         """Checks whether a process can have no region any more. One that is not known has left or was dealt with."""
