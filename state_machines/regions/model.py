@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 
 from state_machines.regions.states import IN_TRANSITION, VALID_PREVIOUS, RegionState, ServerState, TableKind, TableState
+
+DEFAULT_NAMESPACE: Final = "default"
+"""Namespace of tables whose name has none."""
 
 
 class Table(msgspec.Struct, gc=False, eq=False):
@@ -185,4 +189,4 @@ def start_of(region: Region) -> bytes:
 def namespace_of(table: str) -> str:
     """Returns the namespace of a table."""
     namespace, colon, _ = table.partition(":")
-    return namespace if colon else "default"
+    return namespace if colon else DEFAULT_NAMESPACE
