@@ -7,7 +7,7 @@ import contextlib
 import logging
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -78,7 +78,7 @@ class Agent:
             side_by_side_max=options.side_by_side_max,
             queue_max=options.queue_max,
         )
-        self.owned: Mapping[int, OpenedRegion] = MappingProxyType(self._work.opened)
+        self.owned: MappingProxyType[int, OpenedRegion] = MappingProxyType(self._work.opened)
         daemons = Daemons(options.daemons, secret=options.secret, tls=options.tls)
         self._polls, self._reports = Channel(daemons), Channel(daemons)
         self._registration: Registered | None = None
@@ -210,7 +210,7 @@ class Agent:
 
     def _load(self) -> dict[str, int]:
         try:
-            return self.load() if self.load is not None else {}
+            return {name: int(value) for name, value in self.load().items()} if self.load is not None else {}
         except Exception:
             log.exception("the service failed to give its load; this poll has none")
             return {}

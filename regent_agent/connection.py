@@ -116,7 +116,10 @@ class Channel:
         self._epoch = NOT_WELCOMED
 
     async def open(self) -> None:
-        """Connects to the first daemon that welcomes the connection; raises :class:`Unreachable` without one."""
+        """Connects to the first daemon that welcomes the connection; raises :class:`Unreachable` without one.
+
+        A wrong secret raises :class:`RequestRefused`.
+        """
         async with self._turn:
             await self._open()
 
@@ -159,16 +162,19 @@ class Channel:
         if self._streams is not None and self._epoch >= self._daemons.epoch:
             return
         self.close()
-        causes = []
+        errors = list[Exception]()
         for address in self._daemons.in_turn():
             try:
                 await self._connect(address)
             except (Unreachable, RequestRefused) as error:
-                causes.append(str(error))
+                errors.append(error)
             else:
                 self._daemons.served(address)
                 return
-        raise Unreachable("; ".join(causes))
+        for failed in errors:
+            if isinstance(failed, RequestRefused) and failed.code == UNAUTHENTICATED:
+                raise failed
+        raise Unreachable("; ".join(map(str, errors)))
 
     async def _connect(self, address: Address) -> None:
         self._address, self._epoch = address, NOT_WELCOMED

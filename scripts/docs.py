@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from scripts import checklist_page, settings_page
+from scripts import agent_protocol_page, checklist_page, settings_page
 from state_machines.machines import diagrams
 from tests.verify.clients import page as clients
 from tests.verify.stock_tools import page as stock_tools
@@ -17,6 +17,7 @@ def main() -> None:
         "state-machines.md": diagrams,
         "checklist.md": checklist_page,
         "settings-keys.md": settings_page,
+        "agent-protocol.md": agent_protocol_page,
         "stock-tools.md": stock_tools,
         "clients.md": clients,
     }

@@ -102,12 +102,16 @@ class Regions:
         self.tables[table.name] = table
 
     def add_regions(self, table: Table, regions: Iterable[Region]) -> None:
-        """Enters regions of a table that are new, and sorts."""
+        """Enters regions of a table that are new; sorts unless they come in the order of their keys."""
+        found = table.regions
+        sorted_ = True
         for region in regions:
             if region.id not in self.regions:
                 self.regions[region.id] = region
-                table.regions.append(region)
-        table.regions.sort(key=start_of)
+                sorted_ = sorted_ and (not found or found[-1].start <= region.start)
+                found.append(region)
+        if not sorted_:
+            found.sort(key=start_of)
 
     def drop_table(self, name: str) -> None:
         """Removes a table and its regions."""

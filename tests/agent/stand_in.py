@@ -6,16 +6,18 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from regent_agent.protocol import (
     LENGTH,
+    REGISTER,
     VERSION,
     Accepted,
     Hello,
     Operation,
     Operations,
     Poll,
+    Refused,
     Regions,
     Register,
     Registered,
@@ -51,6 +53,7 @@ class StandIn:
         self._list = False
         self._number = 0
         self._news = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
 
     # -- used by tests
 
@@ -78,6 +81,11 @@ class StandIn:
     async def arrived(self, kind: type[M], count: int = 1) -> M:
         return (await eventually(lambda: found if len(found := self.seen(kind)) >= count else []))[count - 1]
 
+    def close(self) -> None:
+        """Ends all connections once what was written has arrived."""
+        for writer in self.connections:
+            writer.close()
+
     def cut(self) -> None:
         """Ends all connections."""
         for writer in self.connections:
@@ -86,14 +94,20 @@ class StandIn:
     # -- the daemon
 
     @asynccontextmanager
-    async def running(self, port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[StandIn]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=tls)
+    async def running(self, port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[Self]:
+        server = await asyncio.start_server(self._connected, "127.0.0.1", port, ssl=tls)
         self.address = server.sockets[0].getsockname()
         try:
             yield self
         finally:
             server.close()
             self.cut()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._tasks.append(asyncio.create_task(self._serve(reader, writer)))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections.add(writer)
@@ -102,7 +116,7 @@ class StandIn:
                 (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
                 request = decode_request(await reader.readexactly(length))
                 self.requests.append(request)
-                respond = self.responses.get(type(request), self._respond)
+                respond = self.responses.get(type(request), self.respond)
                 response = await respond(request)
                 if response is None:
                     return
@@ -114,8 +128,10 @@ class StandIn:
             self.connections.discard(writer)
             writer.transport.abort()
 
-    async def _respond(self, request: Request) -> Response:
+    async def respond(self, request: Request) -> Response:
         match request:
+            case Poll(epoch=epoch) | Report(epoch=epoch) | Regions(epoch=epoch) if epoch != self.epoch:
+                return Refused(REGISTER, f"the epoch is {self.epoch}")
             case Hello():
                 return Welcome(VERSION, self.epoch, "stand-in")
             case Register():

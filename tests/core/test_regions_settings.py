@@ -84,7 +84,6 @@ def test_defaults_of_batches() -> None:
     assert Limits() == Limits(found.delay_ms, found.batch_max, found.in_flight_max)
 
 
-@pytest.mark.seed("S3-43")
 def test_defaults_of_the_start() -> None:
     found = RegionsSettings()
     assert (found.servers_min, found.startup_wait_ms, found.lease_ms) == (1, 60_000, 10_000)

@@ -1,8 +1,8 @@
 """Crash of a server: freeze, fence, split its log, reassign (HBase ``ServerCrashProcedure``), once per incarnation.
 
 The process gets no regions from the moment of its crash, so its list is frozen. Until it is fenced and its log split,
-no region of it goes elsewhere. From then on procedures that wait for it choose another server; regions without a procedure
-are assigned in batches, those of the catalog's class first. A new process with the same name is another server.
+no region of it goes elsewhere. From then on procedures that wait for it choose another server; regions without a
+procedure are assigned in batches, those of the catalog's class first. A new process with this name is another server.
 """
 
 from __future__ import annotations

@@ -1,0 +1,113 @@
+"""One message of each kind with all fields, and one with the required fields only; their bytes are in golden.txt.
+
+``python -m tests.agent.examples`` writes the file anew. Bytes that are there must never change: others speak them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from regent_agent.protocol import (
+    CLOSED,
+    DEAD,
+    DONE,
+    FAILED_OPEN,
+    OPENED,
+    VERSION,
+    Accepted,
+    Changes,
+    Close,
+    Follow,
+    Hello,
+    Leave,
+    Left,
+    ListRoutes,
+    Locate,
+    Open,
+    Operations,
+    Owned,
+    Poll,
+    Refused,
+    Regions,
+    Register,
+    Registered,
+    Report,
+    Request,
+    Response,
+    Result,
+    Route,
+    Routes,
+    Task,
+    Welcome,
+    encode,
+)
+
+GOLDEN = Path(__file__).parent / "golden.txt"
+HEAD = "# Frames of the protocol: name of an example, and its bytes in hexadecimal digits with the length first.\n"
+
+LOW = Route(17, "shop:orders", b"", b"\x80", 4_711, "s1", "s1:7000")
+NOWHERE = Route(18, "shop:orders", b"\x80", b"")
+OPEN = Open(4_711, 17, 4_711, "shop:orders", b"", b"\x80", 41, {"ttl_s": "60"})
+
+REQUESTS: dict[str, Request] = {
+    "hello": Hello(VERSION, "s3cret"),
+    "hello-short": Hello(VERSION),
+    "register": Register("s1", 1_700_000_000_000_000, "s1:7000", "2.1", [Owned(17, 4_711)]),
+    "register-short": Register("s1", 5, "s1:7000"),
+    "poll": Poll("s1", 5, 3, 9, {"requests": 120}),
+    "poll-short": Poll("s1", 5, 3, 0),
+    "report": Report(
+        "s1",
+        5,
+        3,
+        [
+            Result(4_711, OPENED, 42),
+            Result(4_712, FAILED_OPEN, text="OSError: disk"),
+            Result(4_713, CLOSED),
+            Result(4_714, DONE, parts=["s9/1", "s9/2"]),
+        ],
+    ),
+    "regions": Regions("s1", 5, 3, [Owned(17, 4_711), Owned(2**63 - 1, 2**63 - 1)]),
+    "leave": Leave("s1", 5, 3),
+    "locate": Locate("shop:orders", b"\x00\xff"),
+    "list_routes": ListRoutes("shop:orders", b"\x80", 10),
+    "list_routes-short": ListRoutes("shop:orders"),
+    "follow": Follow(3, 8, ["shop:orders"]),
+    "follow-short": Follow(3, 8),
+}
+RESPONSES: dict[str, Response] = {
+    "welcome": Welcome(VERSION, 3, "regent-1"),
+    "welcome-short": Welcome(VERSION, 3),
+    "registered": Registered(3, 30_000, 10_000, False),
+    "registered-short": Registered(3, 30_000, 10_000),
+    "operations": Operations(
+        3,
+        9,
+        [
+            OPEN,
+            Open(4_715, 18, 4_715, "shop:orders", b"\x80", b""),
+            Close(4_713, 17, 4_711),
+            Task(4_714, "fence", "s9", 4),
+            Task(4_716, "split", "s9", 4, "s9/1"),
+        ],
+        True,
+    ),
+    "operations-short": Operations(3, 9),
+    "accepted": Accepted([4_711]),
+    "accepted-short": Accepted(),
+    "left": Left(2),
+    "routes": Routes(3, 8, [LOW, NOWHERE]),
+    "changes": Changes(3, 9, [LOW], True),
+    "changes-short": Changes(3, 9),
+    "refused": Refused(DEAD, "its log is fenced: start it again"),
+}
+
+
+def golden() -> str:
+    """Returns the file that the examples make."""
+    lines = [f"{name} {encode(message).hex()}\n" for name, message in {**REQUESTS, **RESPONSES}.items()]
+    return HEAD + "".join(lines)
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text(golden(), encoding="utf-8")

@@ -1,0 +1,114 @@
+"""The bytes of the protocol: golden frames, hostile ones, and versions that know more or fewer fields."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from regent_agent import protocol
+from regent_agent.protocol import (
+    FRAME_BYTES_MAX,
+    LENGTH,
+    Hello,
+    Malformed,
+    Operation,
+    Operations,
+    Request,
+    Response,
+    Result,
+    decode_request,
+    decode_response,
+    encode,
+)
+from tests.agent.examples import GOLDEN, REQUESTS, RESPONSES, golden
+
+FRAMES = dict(line.split() for line in GOLDEN.read_text(encoding="utf-8").splitlines()[1:])
+DECODERS: list[Callable[[bytes], Request | Response]] = [decode_request, decode_response]
+
+
+def body(name: str) -> bytes:
+    return bytes.fromhex(FRAMES[name])[LENGTH.size :]
+
+
+def test_the_frames_are_as_others_speak_them() -> None:
+    assert GOLDEN.read_text(encoding="utf-8") == golden()
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_a_frame_is_decoded(name: str) -> None:
+    frame = bytes.fromhex(FRAMES[name])
+    assert LENGTH.unpack(frame[: LENGTH.size]) == (len(frame) - LENGTH.size,)
+    decoded = decode_request(body(name)) if name in REQUESTS else decode_response(body(name))
+    assert decoded == {**REQUESTS, **RESPONSES}[name]
+
+
+def test_each_kind_of_message_has_a_frame() -> None:
+    assert {type(message) for message in REQUESTS.values()} == set(get_args(Request))
+    assert {type(message) for message in RESPONSES.values()} == set(get_args(Response))
+    operations = RESPONSES["operations"]
+    assert isinstance(operations, Operations)
+    assert {type(operation) for operation in operations.operations} == set(get_args(Operation))
+
+
+def test_fields_of_a_later_version_are_ignored() -> None:
+    for name in FRAMES:
+        fields = msgspec.msgpack.decode(body(name))
+        longer = msgspec.msgpack.encode([*fields, {"later": [1, b"x"]}, None])
+        decoded = decode_request(longer) if name in REQUESTS else decode_response(longer)
+        assert decoded == {**REQUESTS, **RESPONSES}[name]
+
+
+def test_missing_fields_have_their_defaults() -> None:
+    assert decode_request(msgspec.msgpack.encode(["hello", 1])) == Hello(1)
+    result = ["report", "s1", 5, 3, [[7, "closed"]]]
+    assert decode_request(msgspec.msgpack.encode(result)) == protocol.Report("s1", 5, 3, [Result(7, "closed")])
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@given(hostile=st.binary(max_size=200))
+def test_hostile_bytes_are_malformed(decode: Callable[[bytes], object], hostile: bytes) -> None:
+    check(decode, hostile)
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@given(name=st.sampled_from(sorted(FRAMES)), at=st.integers(0, 300), put=st.binary(max_size=6), cut=st.integers(0, 6))
+def test_damaged_messages_are_malformed_or_others(
+    decode: Callable[[bytes], object], name: str, at: int, put: bytes, cut: int
+) -> None:
+    whole = body(name)
+    check(decode, whole[:at] + put + whole[at + cut :])
+
+
+@pytest.mark.parametrize("decode", DECODERS)
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        b"",
+        b"\xdd\xff\xff\xff\xff",  # an array of 4 billion
+        b"\xdf\xff\xff\xff\xff",
+        b"\xc6\xff\xff\xff\xff",
+        b"\x91" * 200_000,
+        b"\x92\xa5hello\xcf\xff\xff\xff\xff\xff\xff\xff\xff",
+        b"\x92\xa5hello\xd6\xff\x00\x00\x00\x00",  # a time
+        b"\x93\xa5hello\x01\xa1\xff",  # no UTF-8
+        b"\x92\xa7changes" + b"\x91" * 100_000,
+    ],
+)
+def test_known_attacks_are_malformed(decode: Callable[[bytes], object], hostile: bytes) -> None:
+    check(decode, hostile)
+
+
+def test_a_message_that_is_too_long_is_not_sent() -> None:
+    with pytest.raises(ValueError, match=f"at most {FRAME_BYTES_MAX} are sent"):
+        encode(Hello(1, "x" * FRAME_BYTES_MAX))
+
+
+def check(decode: Callable[[bytes], object], hostile: bytes) -> None:
+    with contextlib.suppress(Malformed):
+        decode(hostile)

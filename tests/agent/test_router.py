@@ -1,0 +1,203 @@
+"""Routers: lookup, waiting for an owner, and changes that arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from regent_agent.protocol import (
+    NOT_ACTIVE,
+    UNKNOWN_TABLE,
+    Changes,
+    Follow,
+    ListRoutes,
+    Locate,
+    Refused,
+    Request,
+    Response,
+    Route,
+    Routes,
+)
+from regent_agent.router import NoOwner, Router, UnknownTable
+from tests.agent.stand_in import StandIn
+from tests.agent.test_routes import HIGH, LOW, route
+from tests.polling import eventually
+
+MOVED = route(1, b"", b"m", 7, "s2")
+NOWHERE = Route(1, "t", b"", b"m")
+
+
+class Catalog(StandIn):
+    """A daemon that has routes of the table "t"."""
+
+    def __init__(self, epoch: int = 1) -> None:
+        super().__init__(epoch)
+        self.routes = [LOW, HIGH]
+        self.change = 5
+        self.changes: asyncio.Queue[Changes] = asyncio.Queue()
+        self.responses = {Locate: self.locate, ListRoutes: self.list_routes, Follow: self.follow}
+
+    def move(self, *routes: Route) -> None:
+        """Changes routes, and tells followers."""
+        self.change += 1
+        for changed in routes:
+            self.routes = [changed if known.region == changed.region else known for known in self.routes]
+        self.changes.put_nowait(Changes(self.epoch, self.change, list(routes)))
+
+    async def locate(self, request: Request) -> Response:
+        assert isinstance(request, Locate)
+        if request.table != "t":
+            return Refused(UNKNOWN_TABLE, f"no table {request.table}")
+        has = [
+            route for route in self.routes if route.start <= request.key and (not route.end or request.key < route.end)
+        ]
+        return Routes(self.epoch, self.change, has)
+
+    async def list_routes(self, request: Request) -> Response:
+        assert isinstance(request, ListRoutes)
+        if request.table != "t":
+            return Refused(UNKNOWN_TABLE, f"no table {request.table}")
+        has = [route for route in self.routes if not route.end or route.end > request.start]
+        return Routes(self.epoch, self.change, has[:1])  # a page of one, whatever the client admits
+
+    async def follow(self, request: Request) -> Response:
+        return await self.changes.get()
+
+
+@asynccontextmanager
+async def routing(*daemons: StandIn) -> AsyncIterator[Router]:
+    router = Router([daemon.address for daemon in daemons], jitter=lambda: 0.0)
+    try:
+        yield router
+    finally:
+        await router.stop()
+
+
+async def test_a_key_is_looked_up_once() -> None:
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        assert [await router.locate("t", key) for key in (b"a", b"b", b"m", b"z")] == [LOW, LOW, HIGH, HIGH]
+        assert daemon.seen(Locate) == [Locate("t", b"a"), Locate("t", b"m")]
+
+
+async def test_an_invalid_route_is_looked_up_again() -> None:
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        router.invalidate(await router.locate("t", b"a"))
+        daemon.routes = [MOVED, HIGH]
+        assert await router.locate("t", b"a") == MOVED
+
+
+async def test_a_change_arrives_without_a_lookup() -> None:
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        await router.locate("t", b"a")
+        assert await daemon.arrived(Follow) == Follow(1, 5, ["t"])
+        daemon.move(MOVED)
+        assert await daemon.arrived(Follow, 2) == Follow(1, 6, ["t"])
+        assert await router.locate("t", b"a") == MOVED
+        assert len(daemon.seen(Locate)) == 1
+
+
+async def test_a_region_without_an_owner_is_waited_for() -> None:
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        daemon.routes = [NOWHERE, HIGH]
+        locating = asyncio.create_task(router.locate("t", b"a"))
+        await daemon.arrived(Locate, 2)
+        assert not locating.done()
+        daemon.move(MOVED)
+        assert await locating == MOVED
+
+
+async def test_a_region_without_an_owner_is_waited_for_until_the_deadline() -> None:
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        daemon.routes = [NOWHERE, HIGH]
+        with pytest.raises(
+            NoOwner, match=r"no owner of key b'a' in table t within 0\.1 s: its region is with no server"
+        ):
+            await router.locate("t", b"a", 0.1)
+
+
+async def test_without_a_daemon_the_cause_is_named() -> None:
+    async with StandIn().running() as daemon, routing(daemon) as router:
+
+        async def standby(request: Request) -> Response:
+            return Refused(NOT_ACTIVE, "a standby")
+
+        daemon.responses = {Locate: standby, ListRoutes: standby}
+        with pytest.raises(NoOwner, match="a standby"):
+            await router.locate("t", b"a", 0.1)
+        with pytest.raises(NoOwner, match=r"routes of table t: .* a standby"):
+            await router.routes("t")
+
+
+async def test_an_unknown_table_is_refused_at_once() -> None:
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        with pytest.raises(UnknownTable, match="no table u"):
+            await router.locate("u", b"a")
+        with pytest.raises(UnknownTable, match="no table u"):
+            await router.routes("u")
+
+
+async def test_all_routes_of_a_table_are_listed_page_by_page() -> None:
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        assert await router.routes("t") == [LOW, HIGH]
+        assert await router.locate("t", b"z") == HIGH
+        assert [request.start for request in daemon.seen(ListRoutes)] == [b"", b"m"]
+        assert daemon.seen(Locate) == []
+
+
+async def test_a_reset_lists_the_known_routes_again() -> None:
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        await router.locate("t", b"a")
+        daemon.routes = [MOVED, HIGH]
+        daemon.changes.put_nowait(Changes(1, 9, reset=True))
+        assert await eventually(lambda: router.locate("t", b"a")) in (LOW, MOVED)
+        await daemon.arrived(Follow, 2)
+        assert await router.locate("t", b"a") == MOVED
+        assert len(daemon.seen(Locate)) == 1
+        assert daemon.seen(Follow)[-1].change == 9
+
+
+async def test_after_a_failover_the_routes_of_the_new_daemon_replace_those_of_the_old_one() -> None:
+    async with Catalog(1).running() as old, Catalog(2).running() as new, routing(old, new) as router:
+        await router.locate("t", b"a")
+        await old.arrived(Follow)
+        new.routes, new.change = [MOVED, HIGH], 1
+        old.responses = {Locate: not_active}
+        assert await router.locate("t", b"z") == HIGH
+        assert (await new.arrived(Follow)).epoch == 2
+        assert await router.locate("t", b"a") == MOVED
+        assert len(new.seen(Locate)) == 1
+
+
+async def test_a_failed_list_is_repeated() -> None:
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        await router.locate("t", b"a")
+        await daemon.arrived(Follow)
+        daemon.routes = [MOVED, HIGH]
+        daemon.responses[ListRoutes] = not_active
+        daemon.changes.put_nowait(Changes(1, 9, reset=True))
+        await daemon.arrived(ListRoutes)
+        daemon.responses[ListRoutes] = daemon.list_routes
+        await daemon.arrived(Follow, 2)
+        assert await router.locate("t", b"a") == MOVED
+
+
+async def test_a_table_that_is_gone_is_forgotten() -> None:
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        await router.locate("t", b"a")
+
+        async def unknown(request: Request) -> Response:
+            return Refused(UNKNOWN_TABLE, "no table t")
+
+        daemon.responses = dict.fromkeys((Locate, ListRoutes, Follow), unknown)
+        await daemon.arrived(Follow)
+        daemon.changes.put_nowait(Changes(1, 6))
+        await daemon.arrived(ListRoutes)
+        with pytest.raises(UnknownTable):
+            await router.locate("t", b"a")
+
+
+async def not_active(request: Request) -> Response:
+    return Refused(NOT_ACTIVE, "a standby")
