@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from enum import StrEnum
 from pathlib import Path
 from typing import Final, Protocol
 
 from brokers.regions.listener import RegionListener
+from controller.metrics.region_counters import RegionCounters
 from controller.procedures.running import Entered
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
@@ -20,6 +22,7 @@ from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records import file_lock
 from metadata_store.records.port import RecordStore, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
+from state_machines.procedures.transition import Transition
 
 log = logging.getLogger("regent.regions")
 
@@ -27,6 +30,16 @@ CLAIM_S: Final = 0.2
 """Pause between attempts to claim the store, while another daemon has it."""
 AGAIN_S: Final = 2.0
 """Pause after a store that failed."""
+
+
+class RegionsMode(StrEnum):
+    """What the domain of a daemon does; exactly one holds."""
+
+    STANDBY = "standby"
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILING = "failing"
+    STOPPED = "stopped"
 
 
 class Opened(Protocol):
@@ -96,6 +109,7 @@ class RegionsDomain:
         limits: Limits,
         placement: str,
         entered: Entered | None = None,
+        counters: RegionCounters | None = None,
     ) -> None:
         self._open = open_store
         self.listener = listener
@@ -104,7 +118,10 @@ class RegionsDomain:
         self._limits = limits
         self._placement = placement
         self._entered = entered
+        self.options = options
+        self.counters = counters or RegionCounters()
         self.term: RegionsTerm | None = None
+        self.mode = RegionsMode.STANDBY
         self.why = "the store is not open yet"
 
     async def run(self) -> None:
@@ -116,16 +133,29 @@ class RegionsDomain:
                 try:
                     await self._one_term()
                 except (StoreFailed, OSError) as error:
-                    self.why = str(error)
+                    self._become(RegionsMode.FAILING, str(error))
                     log.error("regions: the term ends: %s; the next one begins in %.0f s", error, AGAIN_S)
+                except Exception as error:  # a fault of one domain does not end the other one of the process
+                    self._become(RegionsMode.FAILING, f"a fault: {type(error).__name__}: {error}")
+                    log.exception("regions: the term ends by a fault; the next one begins in %.0f s", AGAIN_S)
                 await asyncio.sleep(AGAIN_S)
         finally:
+            self._become(RegionsMode.STOPPED, "the daemon stops")
             await self.listener.stop()
 
+    def _become(self, mode: RegionsMode, why: str) -> None:
+        self.mode, self.why = mode, why
+
+    def _moved(self, moved: Sequence[Transition]) -> None:
+        self.counters.moved(moved)
+        if self._entered is not None:
+            self._entered(moved)
+
     async def _one_term(self) -> None:
-        self.why = "another daemon has the store"
+        self._become(RegionsMode.STANDBY, "another daemon has the store")
         opened = await self._open()
         try:
+            self._become(RegionsMode.LOADING, f"epoch {opened.epoch} reads the store")
             term = RegionsTerm(
                 opened.store,
                 opened.catalog,
@@ -134,10 +164,13 @@ class RegionsDomain:
                 wall_ms=self._wall_ms,
                 limits=self._limits,
                 placement=self._placement,
-                entered=self._entered,
+                entered=self._moved,
+                counters=self.counters,
             )
             await term.load()
-            self.term, self.why = term, ""
+            self.term = term
+            self.counters.terms += 1
+            self._become(RegionsMode.ACTIVE, f"epoch {opened.epoch}")
             self.listener.serve(term.service)
             try:
                 await term.run()

@@ -5,15 +5,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from typing import Final
 
+from controller.metrics.region_counters import RegionCounters
 from controller.regions.dispatcher import HOLD_FRACTION
 from controller.regions.manager import Manager, ServerDead, ServerUnknown
 from controller.regions.routes import route_of
 from regent_agent import protocol
-from regent_agent.protocol import Accepted, Left, Refused, Registered, Request, Response, Routes
+from regent_agent.protocol import Accepted, Left, Operations, Refused, Registered, Request, Response, Routes
 from state_machines.regions.model import Table, start_of
 from state_machines.regions.states import TableState
 
 NAME_CHARS_MAX: Final = 200
+FIGURES_MAX: Final = 50
+"""Figures of a server's load."""
 RESULTS_MAX: Final = 10_000
 ROUTES_MAX: Final = 10_000
 FOLLOW_S: Final = 10.0
@@ -27,8 +30,9 @@ class Invalid(Exception):
 class RegionService:
     """Handles requests during one term of the domain."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Manager, counters: RegionCounters | None = None) -> None:
         self._manager = manager
+        self._counters = counters or RegionCounters()
         self._env = manager.env
         self._hold_ms = manager.env.options.lease_ms // HOLD_FRACTION
 
@@ -39,6 +43,15 @@ class RegionService:
 
     async def handle(self, request: Request) -> Response:
         """Returns the response to a request."""
+        response = await self._judged(request)
+        if isinstance(response, Operations) and response.operations:
+            self._counters.batches += 1
+            self._counters.operations += len(response.operations)
+        elif isinstance(response, Refused):
+            self._counters.refusals[response.code] += 1
+        return response
+
+    async def _judged(self, request: Request) -> Response:
         try:
             return await self._handle(request)
         except ServerDead as dead:
@@ -56,12 +69,15 @@ class RegionService:
                 await manager.register(request)
                 options = self._env.options
                 return Registered(self.epoch, options.lease_ms, self._hold_ms, options.fence == "lease")
-            case protocol.Poll(server, incarnation, epoch, taken):
+            case protocol.Poll(server, incarnation, epoch, taken, load):
                 found = manager.server(server, incarnation, epoch)
+                found.load = _bounded(load)
                 return await manager.poll(found, taken, self._hold_ms / 1000)
             case protocol.Report(server, incarnation, epoch, results):
                 if len(results) > RESULTS_MAX:
                     raise Invalid(f"results: {len(results)}, at most {RESULTS_MAX} are taken")
+                self._counters.reports += 1
+                self._counters.results += len(results)
                 return Accepted(await manager.report(manager.server(server, incarnation, epoch), results))
             case protocol.Regions(server, incarnation, epoch, owned):
                 manager.compare(manager.server(server, incarnation, epoch), owned)
@@ -102,6 +118,11 @@ class RegionService:
 
 def _position(table: Table, start: bytes) -> int:
     return bisect_left(table.regions, start, key=start_of)
+
+
+def _bounded(load: dict[str, int]) -> dict[str, int]:
+    """Returns the figures of a server's load that are kept: a few, with short names."""
+    return {name: figure for name, figure in list(load.items())[:FIGURES_MAX] if len(name) <= NAME_CHARS_MAX}
 
 
 def _check(request: protocol.Register) -> None:

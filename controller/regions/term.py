@@ -9,6 +9,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
+from controller.metrics.region_counters import RegionCounters
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind
 from controller.procedures.results import loop_ms
@@ -16,7 +17,7 @@ from controller.procedures.running import Entered
 from controller.regions import loading
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
-from controller.regions.kinds import assign, close, crash, log_task, many, move, servers, tables
+from controller.regions.kinds import assign, close, crash, log_task, many, move, namespaces, servers, tables
 from controller.regions.kinds.messages import TRANSIT, Transit
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
@@ -42,6 +43,8 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     tables.DELETE,
     servers.DRAIN_SERVER,
     servers.CLOSE_STRAY,
+    namespaces.CREATE,
+    namespaces.DELETE,
 )
 CHECKS_PER_LEASE: Final = 20
 UNUSABLE_LOGGED_MAX: Final = 20
@@ -65,6 +68,7 @@ class RegionsTerm:
         placement: str = "retain",
         seed: int | None = None,
         entered: Entered | None = None,
+        counters: RegionCounters | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.options = options
@@ -90,7 +94,7 @@ class RegionsTerm:
         )
         self.env.wake = self.engine.wake
         self.manager = Manager(self.env, self.engine, store, epoch)
-        self.service = RegionService(self.manager)
+        self.service = RegionService(self.manager, counters or RegionCounters())
         self._catalog = catalog
         self._tasks: list[asyncio.Task[None]] = []
 

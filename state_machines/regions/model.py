@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import msgspec
 
 from state_machines.regions.states import IN_TRANSITION, VALID_PREVIOUS, RegionState, ServerState, TableKind, TableState
+
+DEFAULT_NAMESPACE: Final = "default"
+"""Namespace of tables whose name has none."""
 
 
 class Table(msgspec.Struct, gc=False, eq=False):
@@ -33,7 +37,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     """One process of a server. ``regions``: those that it has or may have, by id.
 
     ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``leaving``: its
-    regions are moved away.
+    regions are moved away. ``load``: figures of its latest poll.
     """
 
     name: str
@@ -45,6 +49,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     deadline_s: float = 0.0
     here: bool = False
     leaving: bool = False
+    load: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -188,4 +193,4 @@ def start_of(region: Region) -> bytes:
 def namespace_of(table: str) -> str:
     """Returns the namespace of a table."""
     namespace, colon, _ = table.partition(":")
-    return namespace if colon else "default"
+    return namespace if colon else DEFAULT_NAMESPACE
