@@ -52,7 +52,7 @@ class Engine(Generic[Env]):
         age_ms: Callable[[], int] | None = None,
         interruptions: tuple[type[Exception], ...] = (),
         ends: tuple[type[Exception], ...] = (),
-        entered: Entered = lambda _moved: None,
+        entered: Entered | None = None,
     ) -> None:
         self._kinds = Kinds(kinds)
         self._steps = Steps(env, self._kinds, interruptions, ends)

@@ -1,8 +1,7 @@
-"""Sends operations to servers in batches, as responses to their polls, until each has its result (HBase
-``RemoteProcedureDispatcher``).
+"""Sends operations to servers in batches, as responses to their polls, until each has its result.
 
 An operation goes to one process of a server alone: a lost response means nothing about it, so it is sent again to the
-same process, and to another one only once its procedure finds this one fenced.
+same process, and to another one only once its procedure finds this one fenced (HBase ``RemoteProcedureDispatcher``).
 """
 
 from __future__ import annotations

@@ -53,17 +53,7 @@ class SqliteOpened:
     async def open(cls, path: Path) -> SqliteOpened:
         """Waits until no other daemon has the store, and opens it."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}-claim")
-        waits = False
-        while True:
-            try:
-                claim = file_lock.alone(beside)
-                break
-            except file_lock.Locked:
-                if not waits:
-                    log.info("regions: another daemon has %s: this one stands by", path)
-                waits = True
-                await asyncio.sleep(CLAIM_S)
+        claim = await _claimed(path)
         try:
             rows = SqliteCatalog()
             store = await SqliteRecords.open(path, rows)
@@ -79,6 +69,20 @@ class SqliteOpened:
         file_lock.release(self._claim)
 
 
+async def _claimed(path: Path) -> int:
+    """Waits for the lock of the file that stands for the claim; another daemon may have it for long."""
+    beside = path.with_name(f"{path.name}-claim")
+    waits = False
+    while True:
+        try:
+            return file_lock.alone(beside)
+        except file_lock.Locked:
+            if not waits:
+                log.info("regions: another daemon has %s: this one stands by", path)
+            waits = True
+        await asyncio.sleep(CLAIM_S)
+
+
 class RegionsDomain:
     """Runs the domain until cancelled. ``open_store``: waits for the claim, and opens the store."""
 
@@ -91,7 +95,7 @@ class RegionsDomain:
         wall_ms: Callable[[], int],
         limits: Limits,
         placement: str,
-        entered: Entered = lambda _moved: None,
+        entered: Entered | None = None,
     ) -> None:
         self._open = open_store
         self.listener = listener

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 import msgspec
 
@@ -13,10 +12,6 @@ from controller.regions.routes import RouteLog
 from regent_agent.protocol import Result
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.placement import Placement
-
-RETRIES_AT_ONCE: Final = 3
-"""Failed opens after which the next attempt waits (HBase ``hbase.assignment.retry.immediately.maximum.attempts``)."""
-PAUSE_MS_MAX: Final = 60_000
 
 
 class Options(msgspec.Struct, frozen=True):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from typing import Final
 
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import assign, close, crash
@@ -14,8 +16,11 @@ from state_machines.regions.states import IN_TRANSITION, RegionState, ServerStat
 
 S = RegionState
 
+ROWS_TOGETHER: Final = 2_000
+"""Rows that are entered in one go: the loop has other work, too."""
 
-def enter(model: Regions, content: Content, now_ms: int, deadline_s: float) -> None:
+
+async def enter(model: Regions, content: Content, now_ms: int, deadline_s: float) -> None:
     """Enters what the catalog holds. No server is dead before ``deadline_s``: it may register until then."""
     model.namespaces.update(content.namespaces, ("default",))
     for row in content.servers:
@@ -23,12 +28,12 @@ def enter(model: Regions, content: Content, now_ms: int, deadline_s: float) -> N
         model.servers[server.key] = server
     for table in content.tables:
         model.add_table(Table(table.name, TableKind(table.kind), TableState(table.state), dict(table.options), []))
-    for one in content.regions:
+    for number, one in enumerate(content.regions):
+        if number % ROWS_TOGETHER == 0:
+            await asyncio.sleep(0)
         table_ = model.tables[one.table]
         owner = model.servers.get((one.server, one.incarnation)) if one.server else None
-        region = Region(
-            one.id, table_, one.start, one.end, S(one.state), owner, one.token, one.sequence, 0, now_ms
-        )
+        region = Region(one.id, table_, one.start, one.end, S(one.state), owner, one.token, one.sequence, 0, now_ms)
         if region.state is S.OPEN and owner is None:
             region.state = S.ABNORMALLY_CLOSED
         if owner is not None:
@@ -72,14 +77,16 @@ def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> N
     region.state = S.OPENING if record.kind == assign.NAME else S.CLOSING
 
 
-def lost(model: Regions) -> list[Region]:
+async def lost(model: Regions) -> list[Region]:
     """Returns regions that ought to be open, and that no procedure and no server has."""
-    return [
-        one
-        for one in model.regions.values()
-        if not one.pid and (one.state in IN_TRANSITION or (one.state is S.OFFLINE and _wanted(one)))
-    ]
+    found: list[Region] = []
+    for number, one in enumerate(list(model.regions.values())):
+        if number % ROWS_TOGETHER == 0:
+            await asyncio.sleep(0)
+        if not one.pid and (one.state in IN_TRANSITION or (one.state is S.OFFLINE and _is_wanted(one))):
+            found.append(one)
+    return found
 
 
-def _wanted(region: Region) -> bool:
+def _is_wanted(region: Region) -> bool:
     return region.table.state is TableState.ENABLED

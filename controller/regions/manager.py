@@ -11,7 +11,6 @@ from typing import Final
 
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
-from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
@@ -46,7 +45,6 @@ class Manager:
         self.engine = engine
         self.epoch = epoch
         self._store = store
-        self._here: set[Key] = set()
 
     # -- servers
 
@@ -69,7 +67,7 @@ class Manager:
                 server = Server(*key, request.address, request.software, ServerState.ONLINE, {})
                 env.model.servers[key] = server
         server.address, server.software = request.address, request.software
-        self._here.add(key)
+        server.here = True
         self._renew(server)
         for older in [one for one in env.model.servers.values() if one.name == key[0] and one is not server]:
             self.expire(older, f"{server} registered")
@@ -86,7 +84,7 @@ class Manager:
         server = self.env.model.servers.get((name, incarnation))
         if server is not None and server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end")
-        if server is None or epoch != self.epoch or server.key not in self._here:
+        if server is None or epoch != self.epoch or not server.here:
             raise ServerUnknown(f"{name},{incarnation} is not registered at this daemon (epoch {self.epoch})")
         return server
 
@@ -202,5 +200,3 @@ class Manager:
 
     async def _write(self, rows: Sequence[Write]) -> None:
         await self._store.write((), (), rows)
-
-

@@ -22,9 +22,7 @@ def route_of(region: Region) -> Route:
     server = region.server
     if server is None or region.state is not RegionState.OPEN:
         return Route(region.id, region.table.name, region.start, region.end)
-    return Route(
-        region.id, region.table.name, region.start, region.end, region.token, server.name, server.address
-    )
+    return Route(region.id, region.table.name, region.start, region.end, region.token, server.name, server.address)
 
 
 class RouteLog:

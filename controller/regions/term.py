@@ -64,7 +64,7 @@ class RegionsTerm:
         limits: Limits | None = None,
         placement: str = "retain",
         seed: int | None = None,
-        entered: Entered = lambda _moved: None,
+        entered: Entered | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.options = options
@@ -97,12 +97,13 @@ class RegionsTerm:
     async def load(self) -> None:
         """Builds the model, and enters the procedures that go on; raises ``StoreFailed``."""
         lease_s = self.options.lease_ms / 1000
-        loading.enter(self.env.model, await self._catalog.read(), self.env.now_ms(), self.env.clock() + lease_s)
+        content = await self._catalog.read()
+        await loading.enter(self.env.model, content, self.env.now_ms(), self.env.clock() + lease_s)
         await self.engine.load()
         loading.resume(self.env, self.engine.live())
         for pid, why in islice(self.engine.unusable.items(), UNUSABLE_LOGGED_MAX):
             log.error("pid=%d cannot go on: %s", pid, why)
-        for region in loading.lost(self.env.model):
+        for region in await loading.lost(self.env.model):
             task = Transit(region.id, region.table.name, "no server and no procedure had it")
             self.manager.start(assign.NAME, TRANSIT.encode(task), f"found {region.id} {region.token}")
         model = self.env.model
@@ -145,7 +146,7 @@ class RegionsTerm:
         await asyncio.sleep(self.options.startup_wait_ms / 1000)
         if not self.env.places:
             log.warning(
-                "regions: %d servers came in %d ms, %d are wanted (regions.servers_min): regions are placed all the same",
+                "regions: %d servers came in %d ms, %d are wanted (regions.servers_min): regions are placed anyway",
                 len(list(self.env.model.online())),
                 self.options.startup_wait_ms,
                 self.options.servers_min,

@@ -27,12 +27,16 @@ from metadata_store.records.sqlite import SqliteRecords
 SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS namespace (name TEXT PRIMARY KEY)",
     "CREATE TABLE IF NOT EXISTS tbl (name TEXT PRIMARY KEY, kind INTEGER, state INTEGER, options TEXT)",
-    "CREATE TABLE IF NOT EXISTS region (id INTEGER PRIMARY KEY, tbl TEXT NOT NULL, first BLOB NOT NULL, "
-    "last BLOB NOT NULL, state INTEGER NOT NULL, server TEXT NOT NULL, incarnation INTEGER NOT NULL, "
-    "token INTEGER NOT NULL, sequence INTEGER NOT NULL)",
+    (
+        "CREATE TABLE IF NOT EXISTS region (id INTEGER PRIMARY KEY, tbl TEXT NOT NULL, first BLOB NOT NULL, "
+        "last BLOB NOT NULL, state INTEGER NOT NULL, server TEXT NOT NULL, incarnation INTEGER NOT NULL, "
+        "token INTEGER NOT NULL, sequence INTEGER NOT NULL)"
+    ),
     "CREATE INDEX IF NOT EXISTS region_of_table ON region (tbl, first)",
-    "CREATE TABLE IF NOT EXISTS server (name TEXT, incarnation INTEGER, address TEXT, software TEXT, "
-    "PRIMARY KEY (name, incarnation))",
+    (
+        "CREATE TABLE IF NOT EXISTS server (name TEXT, incarnation INTEGER, address TEXT, software TEXT, "
+        "PRIMARY KEY (name, incarnation))"
+    ),
 )
 OWNER: Final = "UPDATE region SET state = ?, server = ?, incarnation = ?, token = ?, sequence = ? WHERE id = ?"
 REGION: Final = "INSERT OR IGNORE INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"

@@ -109,9 +109,7 @@ class SqliteRecords:
         found: Stored = await self.call(sqlite_rows.load)
         return found
 
-    async def write(
-        self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()
-    ) -> None:
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Writes all or nothing; returns once it is durable."""
         await self._submit(_Task(self._loop.create_future(), tuple(puts), tuple(deletes), tuple(rows)))
 

@@ -32,7 +32,8 @@ class Table(msgspec.Struct, gc=False, eq=False):
 class Server(msgspec.Struct, gc=False, eq=False):
     """One process of a server. ``regions``: those that it has or may have, by id.
 
-    ``deadline_s``: end of its lease, on the loop's clock. ``leaving``: its regions are moved away.
+    ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``leaving``: its
+    regions are moved away.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     state: ServerState
     regions: dict[int, Region]
     deadline_s: float = 0.0
+    here: bool = False
     leaving: bool = False
 
     @property
@@ -95,12 +97,16 @@ class Regions:
         self.tables[table.name] = table
 
     def add_regions(self, table: Table, regions: Iterable[Region]) -> None:
-        """Enters regions of a table that are new, and sorts."""
+        """Enters regions of a table that are new; sorts unless they come in the order of their keys."""
+        found = table.regions
+        sorted_ = True
         for region in regions:
             if region.id not in self.regions:
                 self.regions[region.id] = region
-                table.regions.append(region)
-        table.regions.sort(key=start_of)
+                sorted_ = sorted_ and (not found or found[-1].start <= region.start)
+                found.append(region)
+        if not sorted_:
+            found.sort(key=start_of)
 
     def drop_table(self, name: str) -> None:
         """Removes a table and its regions."""
@@ -121,7 +127,8 @@ class Regions:
 
     def online(self) -> Iterator[Server]:
         """Yields servers that may get regions."""
-        return (one for one in self.servers.values() if one.state is ServerState.ONLINE and not one.leaving)
+        servers = self.servers.values()
+        return (one for one in servers if one.state is ServerState.ONLINE and one.here and not one.leaving)
 
     def is_fenced(self, key: tuple[str, int]) -> bool:
         """Checks whether a process can have no region any more. One that is not known has left or was dealt with."""

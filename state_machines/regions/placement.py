@@ -52,8 +52,7 @@ class Retain:
         others = [wish for wish in wishes if wish.last not in by_name or wish.last == wish.avoid]
         rest = iter(RoundRobin().place(others, servers, draw))
         return [
-            next(rest) if wish.last not in by_name or wish.last == wish.avoid else by_name[wish.last]
-            for wish in wishes
+            next(rest) if wish.last not in by_name or wish.last == wish.avoid else by_name[wish.last] for wish in wishes
         ]
 
 

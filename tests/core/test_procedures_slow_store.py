@@ -27,9 +27,7 @@ class SlowRecords(MemoryRecords):
         self.begun, self.answers = asyncio.Event(), asyncio.Event()
         self.writes = 0
 
-    async def write(
-        self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()
-    ) -> None:
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         self.writes += 1
         self.begun.set()
         await self.answers.wait()

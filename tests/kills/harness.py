@@ -79,9 +79,7 @@ class KillingStore:
         """Reads everything."""
         return await self._store.load()
 
-    async def write(
-        self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()
-    ) -> None:
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Writes between two chances to die."""
         puts, deletes = tuple(puts), tuple(deletes)
         self._deaths.before(content_of(puts, deletes))

@@ -2,7 +2,7 @@
 
 ``queue`` chooses a server and stores it; ``dispatch`` sends the open and waits for the result, however long; the result
 is stored together with the region's row, and the procedure ends. A server that crashed meanwhile is left only once it
-is fenced; then another one is chosen, and that is stored, too. It never fails: what no server can open ends FAILED_OPEN.
+is fenced; then another one is chosen and stored. It never fails: what no server can open ends FAILED_OPEN.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.procedures.kinds import Along, Kind, Step
-from controller.regions.environment import PAUSE_MS_MAX, RETRIES_AT_ONCE, RegionsEnv
+from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import locks
+from controller.regions.kinds.answers import answer_of
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
 from regent_agent import protocol
+from regent_agent.protocol import Result
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
+from state_machines.regions import transit
 from state_machines.regions.model import Region, Server
 from state_machines.regions.placement import Wish
-from state_machines.regions.states import WANTED, RegionState, ServerState
+from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.transit import Act, Attempts
 
 NAME: Final = "assign"
 QUEUE: Final = 0
@@ -42,7 +46,7 @@ def assigned(region: Region, why: str, server: Server | None, *, to: str = "") -
 def begun(env: RegionsEnv, region: Region, pid: int, server: Server) -> None:
     """Enters that a region is opening at a server, which is stored."""
     env.model.attach(region, pid)
-    if region.state in (S.OPEN, S.CLOSING):  # its server was fenced
+    if transit.begun_at(region.state) is not region.state:
         env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
         env.routes.changed(region)
     env.model.move(region, S.OPENING, server, env.now_ms())
@@ -57,7 +61,7 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     env.model.attach(region, record.pid)
     if (why := unneeded(env, region)) is not None:
         env.model.detach(region, record.pid)
-        return Done(why)
+        return Done(why.encode())
     if task.not_before_ms > env.wall_ms():
         return Wait(task.not_before_ms, record.data, durable=False)
     server = chosen(env, region, task)
@@ -68,13 +72,10 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     return Along(Next(DISPATCH, data), (), lambda _: begun(env, region, record.pid, server))
 
 
-def unneeded(env: RegionsEnv, region: Region) -> bytes | None:
+def unneeded(env: RegionsEnv, region: Region) -> str | None:
     """Returns why a region is not to be opened; None where it is."""
-    if region.table.state not in WANTED:
-        return b"its table is " + region.table.state.name.lower().encode()
-    if region.state is S.OPEN and region.server is not None and region.server.state is not ServerState.FENCED:
-        return b"it is open already"
-    return None
+    owner = None if region.server is None else region.server.state
+    return transit.unneeded(region.table.state, region.state, owner)
 
 
 def chosen(env: RegionsEnv, region: Region, task: Transit) -> Server | None:
@@ -95,28 +96,43 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.results.used(record.pid)
         return Done(b"the region is gone")
     key = task.server, task.incarnation
-    result = env.results.get(record.pid)
-    if result is None or env.model.is_fenced(key):
-        if env.model.is_fenced(key):
-            return _left(env, record, region, replace(task, avoid=""), S.ABNORMALLY_CLOSED)
-        server = env.model.servers[key]
-        if region.pid != record.pid or region.state is not S.OPENING or region.server is not server:
-            begun(env, region, record.pid, server)
-        if server.state is ServerState.ONLINE and env.dispatcher.expects(record.pid) != key:
-            env.dispatcher.send(server, opening(record.pid, region))
-        return Wait(0, record.data, durable=False)
-    server = env.model.servers[key]
-    match result.outcome:
-        case protocol.OPENED:
-            return _opened(env, record, region, server, result.sequence)
-        case protocol.NOT_RUNNING if env.wall_ms() - record.updated_ms < env.options.not_running_ms_max:
+    fenced, result = env.model.is_fenced(key), env.results.get(record.pid)
+    options = env.options
+    waited_ms = env.wall_ms() - record.updated_ms
+    attempts = Attempts(task.retries, options.open_attempts_max, waited_ms, options.not_running_ms_max)
+    match transit.opening(fenced, answer_of(result), attempts):
+        case Act.SEND:
+            return _sent(env, record, region, env.model.servers[key])
+        case Act.END:
+            assert result is not None
+            return _opened(env, record, region, env.model.servers[key], result.sequence)
+        case Act.AGAIN:
             env.results.used(record.pid)
             env.dispatcher.forget(record.pid)
-            return Wait(env.wall_ms() + env.options.not_running_pause_ms, record.data, durable=False)
-        case protocol.BUSY | protocol.NOT_RUNNING:
-            return _left(env, record, region, replace(task, avoid=server.name))
+            return Wait(env.wall_ms() + options.not_running_pause_ms, record.data, durable=False)
+        case Act.GIVE_UP:
+            return _given_up(env, record, region, "" if result is None else result.text)
+        case _ if fenced:
+            return _left(env, record, region, replace(task, avoid=""), S.ABNORMALLY_CLOSED)
         case _:
-            return _failed(env, record, region, task, server, result.text)
+            return _left(env, record, region, _retried(env, task, result))
+
+
+def _sent(env: RegionsEnv, record: Record, region: Region, server: Server) -> Wait:
+    if region.pid != record.pid or region.state is not S.OPENING or region.server is not server:
+        begun(env, region, record.pid, server)
+    if server.state is ServerState.ONLINE and env.dispatcher.expects(record.pid) != server.key:
+        env.dispatcher.send(server, opening(record.pid, region))
+    return Wait(0, record.data, durable=False)
+
+
+def _retried(env: RegionsEnv, task: Transit, result: Result | None) -> Transit:
+    """Returns the message after an open that failed, or was not begun: another server is tried first."""
+    if result is None or result.outcome in (protocol.BUSY, protocol.NOT_RUNNING):
+        return replace(task, avoid=task.server)
+    pause_ms = transit.pause_ms(task.retries + 1)
+    until_ms = env.wall_ms() + pause_ms if pause_ms else 0
+    return replace(task, retries=task.retries + 1, avoid=task.server, not_before_ms=until_ms)
 
 
 def opening(pid: int, region: Region) -> protocol.Open:
@@ -149,16 +165,6 @@ def _left(env: RegionsEnv, record: Record, region: Region, task: Transit, state:
         env.results.used(record.pid)
 
     return Along(Next(QUEUE, TRANSIT.encode(after)), (), entered)
-
-
-def _failed(env: RegionsEnv, record: Record, region: Region, task: Transit, server: Server, why: str) -> Along:
-    """Tries another server: at once for some times, then after a pause that grows."""
-    retries = task.retries + 1
-    if env.options.open_attempts_max and retries >= env.options.open_attempts_max:
-        return _given_up(env, record, region, why)
-    pause_ms = min(PAUSE_MS_MAX, 1_000 << min(retries - RETRIES_AT_ONCE, 10)) if retries > RETRIES_AT_ONCE else 0
-    until_ms = env.wall_ms() + pause_ms if pause_ms else 0
-    return _left(env, record, region, replace(task, retries=retries, avoid=server.name, not_before_ms=until_ms))
 
 
 def _given_up(env: RegionsEnv, record: Record, region: Region, why: str) -> Along:

@@ -13,14 +13,17 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import locks
+from controller.regions.kinds.answers import answer_of
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
 from regent_agent import protocol
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
+from state_machines.regions import transit
 from state_machines.regions.model import Region, Server
 from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.transit import Act
 
 NAME: Final = "close"
 QUEUE: Final = 0
@@ -57,8 +60,8 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     if region is None:
         return Done(b"the region is gone")
     server = region.server
-    if region.state not in (S.OPEN, S.ABNORMALLY_CLOSED) or (server is None and region.state is S.OPEN):
-        return Done(b"it is " + region.state.name.lower().encode() + b" already")
+    if (why := transit.uncloseable(region.state, server is not None)) is not None:
+        return Done(why.encode())
     env.model.attach(region, record.pid)
     if server is None:
         return _ended(env, record, region, S.CLOSED)
@@ -74,16 +77,15 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.results.used(record.pid)
         return Done(b"the region is gone")
     key = task.server, task.incarnation
-    if env.model.is_fenced(key):
-        return _ended(env, record, region, S.CLOSED)
-    server = env.model.servers[key]
     result = env.results.get(record.pid)
-    if result is not None and result.outcome == protocol.CLOSED:
-        return _ended(env, record, region, S.CLOSED)
-    if result is not None:
-        env.results.used(record.pid)
-        env.dispatcher.forget(record.pid)
-        return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
+    match transit.closing(env.model.is_fenced(key), answer_of(result)):
+        case Act.END:
+            return _ended(env, record, region, S.CLOSED)
+        case Act.AGAIN:
+            env.results.used(record.pid)
+            env.dispatcher.forget(record.pid)
+            return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
+    server = env.model.servers[key]
     begun(env, region, record.pid, server)
     if server.state is ServerState.ONLINE and env.dispatcher.expects(record.pid) != key:
         env.dispatcher.send(server, protocol.Close(record.pid, region.id, task.token))

@@ -1,15 +1,14 @@
 """Crash of a server: freeze, fence, split its log, reassign (HBase ``ServerCrashProcedure``), once per incarnation.
 
-The process gets no regions from the moment of its crash, so its list is frozen. Until it is fenced and its log split, no
-region of it goes elsewhere. From then on procedures that wait for it choose another server; regions without a procedure
-are assigned in batches, those of the catalog's class first. A new process with the same name is another server.
+The process gets no regions from the moment of its crash, so its list is frozen. Until it is fenced and its log split,
+no region of it goes elsewhere. From then on procedures that wait for it choose another server; regions without a
+procedure are assigned in batches, those of the catalog's class first. A new process with this name is another server.
 """
 
 from __future__ import annotations
 
-from itertools import groupby
+from itertools import islice
 from typing import Final
-
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
@@ -19,8 +18,9 @@ from metadata_store.catalog.rows import DropServer, Owner
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record
+from state_machines.regions.changes import abandoned
 from state_machines.regions.model import Region, Server
-from state_machines.regions.states import WANTED, RegionState, ServerState
+from state_machines.regions.states import RegionState, ServerState
 
 NAME: Final = "crash"
 FENCE: Final = 0
@@ -86,12 +86,11 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
     server = env.model.servers.get((task.server, task.incarnation))
     if server is None:
         return Done()
-    left = [one for one in server.regions.values() if not one.pid]
-    unwanted = [one for one in left if one.table.state not in WANTED]
-    if unwanted:
-        return _closed(env, record, unwanted)
-    if left:
-        return Children(tuple(_batches(left, str(server))), ASSIGN, record.data)
+    closed, tables = abandoned(server.regions.values())
+    if closed:
+        return _closed(env, record, closed)
+    if tables:
+        return Children(tuple(_batches(tables, str(server))), ASSIGN, record.data)
     if server.regions:
         return Wait(env.wall_ms() + POLL_MS, record.data, durable=False)
 
@@ -103,14 +102,10 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
     return Along(Done(), (DropServer(*server.key),), entered)
 
 
-def _batches(regions: list[Region], why: str) -> list[Record]:
-    """Returns batches for the regions of the first class that has some."""
-    kind = min(one.table.kind for one in regions)
-    first = sorted((one for one in regions if one.table.kind is kind), key=lambda one: (one.table.name, one.start))
-    found: list[Record] = []
-    for _, some in groupby(first, key=lambda one: one.table.name):
-        found += many.of_regions(many.ASSIGN_MANY, list(some), f"crash of {why}")
-    return found[:BATCHES_MAX]
+def _batches(tables: list[list[Region]], why: str) -> list[Record]:
+    """Returns batches for the regions of some tables, as many as one step may begin."""
+    batches = (one for some in tables for one in many.of_regions(many.ASSIGN_MANY, some, f"crash of {why}"))
+    return list(islice(batches, BATCHES_MAX))
 
 
 def _closed(env: RegionsEnv, record: Record, regions: list[Region]) -> Along:

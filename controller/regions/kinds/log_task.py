@@ -40,7 +40,7 @@ async def choose(env: RegionsEnv, record: Record) -> Outcome:
     task: LogTask = LOG_TASK.decode(record.data)
     if task.not_before_ms > env.wall_ms():
         return Wait(task.not_before_ms, record.data, durable=False)
-    online = [one for one in env.model.servers.values() if one.state is S.ONLINE]
+    online = [one for one in env.model.servers.values() if one.state is S.ONLINE and one.here]
     if not online:
         env.unplaced.add(record.pid)
         return Wait(0, record.data, durable=False)

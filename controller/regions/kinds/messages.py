@@ -11,7 +11,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Base of stored messages. Fields are only ever added at the end."""
 
 
-class Transit(Message):
+class Transit(Message, frozen=True):
     """One region on its way to a server, or away from one.
 
     ``server`` and ``incarnation``: the process it is sent to, once chosen. ``token``: of the open that is closed.
@@ -31,7 +31,7 @@ class Transit(Message):
     not_before_ms: int = 0
 
 
-class Move(Message):
+class Move(Message, frozen=True):
     """A region that is closed, and opened at another server, or at the same one (``reopens``)."""
 
     region: int
@@ -41,7 +41,7 @@ class Move(Message):
     reopens: bool = False
 
 
-class Many(Message):
+class Many(Message, frozen=True):
     """Some regions of a table: ``count`` of them from position ``first`` on, or those of ``ids``."""
 
     table: str
@@ -51,7 +51,7 @@ class Many(Message):
     ids: tuple[int, ...] = ()
 
 
-class Crash(Message):
+class Crash(Message, frozen=True):
     """A process that crashed. ``method``: of its fence; ``why``: how it was found out."""
 
     server: str
@@ -60,7 +60,7 @@ class Crash(Message):
     why: str = ""
 
 
-class LogTask(Message):
+class LogTask(Message, frozen=True):
     """Work on the log of a crashed process, at any server of the service. ``worker``: the one it was sent to."""
 
     server: str
@@ -71,7 +71,7 @@ class LogTask(Message):
     not_before_ms: int = 0
 
 
-class TableTask(Message):
+class TableTask(Message, frozen=True):
     """A change of a table. ``splits``: its split keys; or ``uniform`` regions, evenly over keys of eight hex digits.
 
     ``first_id``: of its regions, once reserved; ``made``: regions that are stored.

@@ -6,7 +6,6 @@ from typing import Final
 
 from controller.procedures.kinds import Kind, Step
 from controller.regions.environment import RegionsEnv
-
 from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from controller.regions.kinds.move import NAME as MOVE_NAME
 from regent_agent import protocol

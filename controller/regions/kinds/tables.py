@@ -18,6 +18,7 @@ from metadata_store.catalog.rows import DropTable, NewRegions, PutTable, RegionR
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome
 from state_machines.procedures.record import Record
+from state_machines.regions.changes import change_problem
 from state_machines.regions.layout import bounds, count_of
 from state_machines.regions.model import Region, Table, namespace_of
 from state_machines.regions.states import RegionState, TableKind, TableState
@@ -42,9 +43,7 @@ async def metadata(env: RegionsEnv, record: Record) -> Outcome | Along:
     task: TableTask = TABLE_TASK.decode(record.data)
     count = count_of(task.splits, task.uniform)
     last = min(task.made + ROWS_MAX, count)
-    some = [
-        (task.first_id + number, *bounds(task.splits, task.uniform, number)) for number in range(task.made, last)
-    ]
+    some = [(task.first_id + number, *bounds(task.splits, task.uniform, number)) for number in range(task.made, last)]
     rows: tuple[Write, ...] = (
         NewRegions(tuple(RegionRow(id_, task.table, start, end, RegionState.OFFLINE) for id_, start, end in some)),
     )
@@ -113,28 +112,24 @@ async def disabled(env: RegionsEnv, record: Record) -> Outcome | Along:
 
 async def begin_enabling(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Enters that the table is about to be enabled."""
-    return _begun(env, record, (TableState.DISABLED, TableState.ENABLING), TableState.ENABLING)
+    return _begun(env, record, TableState.ENABLING)
 
 
 async def begin_disabling(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Enters that the table is about to be disabled: a crash opens no region of it any more."""
-    return _begun(env, record, (TableState.ENABLED, TableState.DISABLING), TableState.DISABLING)
+    return _begun(env, record, TableState.DISABLING)
 
 
 async def begin_deleting(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Enters that the table is about to be deleted."""
-    return _begun(env, record, (TableState.DISABLED, TableState.DELETING), TableState.DELETING)
+    return _begun(env, record, TableState.DELETING)
 
 
-def _begun(env: RegionsEnv, record: Record, allowed: tuple[TableState, ...], state: TableState) -> Outcome | Along:
+def _begun(env: RegionsEnv, record: Record, state: TableState) -> Outcome | Along:
     name = TABLE_TASK.decode(record.data).table
     table = env.model.tables.get(name)
-    if table is None:
-        return Failed(f"table {name!r} does not exist")
-    if table.state not in allowed:
-        return Failed(
-            f"table {name!r} is {table.state.name.lower()}, and must be {allowed[0].name.lower()} for {record.kind}"
-        )
+    if (why := change_problem(name, None if table is None else table.state, state)) is not None:
+        return Failed(f"{record.kind}: {why}")
     return _stated(env, record, state, Next(record.step + 1, record.data))
 
 
