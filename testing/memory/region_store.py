@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from metadata_store.catalog.rows import (
+    Bury,
     Content,
     DropNamespace,
     DropServer,
@@ -31,6 +32,7 @@ class RegionDisk(Disk):
         self.tables: dict[str, TableRow] = {}
         self.regions: dict[int, RegionRow] = {}
         self.servers: dict[tuple[str, int], ServerRow] = {}
+        self.buried: dict[str, int] = {}
 
     def put(self, row: object) -> None:
         """Applies one write of the catalog."""
@@ -51,6 +53,9 @@ class RegionDisk(Disk):
                 self.servers[server.name, server.incarnation] = server
             case DropServer(name, incarnation):
                 self.servers.pop((name, incarnation), None)
+            case Bury(name, incarnation):
+                self.servers.pop((name, incarnation), None)
+                self.buried[name] = max(incarnation, self.buried.get(name, 0))
             case PutNamespace(name):
                 self.namespaces.add(name)
             case DropNamespace(name):
@@ -86,4 +91,5 @@ class MemoryRegionStore(MemoryRecords):
             [table for _, table in sorted(disk.tables.items())],
             regions,
             [server for _, server in sorted(disk.servers.items())],
+            dict(disk.buried),
         )
