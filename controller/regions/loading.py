@@ -23,6 +23,7 @@ ROWS_TOGETHER: Final = 2_000
 async def enter(model: Regions, content: Content, now_ms: int, deadline_s: float) -> None:
     """Enters what the catalog holds. No server is dead before ``deadline_s``: it may register until then."""
     model.namespaces.update(content.namespaces, ("default",))
+    model.buried.update(content.buried)
     for row in content.servers:
         server = Server(*row, ServerState.ONLINE, {}, deadline_s)
         model.servers[server.key] = server

@@ -11,6 +11,7 @@ from typing import Final
 
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
+from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
@@ -53,6 +54,7 @@ class Manager:
         env = self.env
         key = request.server, request.incarnation
         server = env.model.servers.get(key)
+        self._check_buried(key)
         later = [one for one in env.model.servers.values() if one.name == key[0] and one.incarnation > key[1]]
         if later:
             raise ServerDead(f"{later[-1]} has registered since: this process must end")
@@ -84,9 +86,15 @@ class Manager:
         server = self.env.model.servers.get((name, incarnation))
         if server is not None and server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end")
+        self._check_buried((name, incarnation))
         if server is None or epoch != self.epoch or not server.here:
             raise ServerUnknown(f"{name},{incarnation} is not registered at this daemon (epoch {self.epoch})")
         return server
+
+    def _check_buried(self, key: Key) -> None:
+        """Raises :class:`ServerDead` for a process whose regions were given to others: it may believe to have them."""
+        if self.env.model.is_buried(key):
+            raise ServerDead(f"{key[0]},{key[1]} was fenced after its crash: this process must end")
 
     async def poll(self, server: Server, taken: int, hold_s: float) -> protocol.Operations:
         """Renews the lease; returns operations."""

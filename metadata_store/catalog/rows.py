@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 
@@ -80,6 +80,13 @@ class DropServer(NamedTuple):
     incarnation: int
 
 
+class Bury(NamedTuple):
+    """Removes a server that is fenced, and remembers it: neither it nor one before it with its name comes back."""
+
+    name: str
+    incarnation: int
+
+
 class PutNamespace(NamedTuple):
     """Inserts a namespace."""
 
@@ -92,16 +99,22 @@ class DropNamespace(NamedTuple):
     name: str
 
 
-Write: TypeAlias = PutTable | DropTable | NewRegions | Owner | PutServer | DropServer | PutNamespace | DropNamespace
+Write: TypeAlias = (
+    PutTable | DropTable | NewRegions | Owner | PutServer | DropServer | Bury | PutNamespace | DropNamespace
+)
 
 
 class Content(NamedTuple):
-    """All of a catalog; regions are ordered by table and start key."""
+    """All of a catalog; regions are ordered by table and start key.
+
+    ``buried``: by name, the highest incarnation that was fenced.
+    """
 
     namespaces: Sequence[str]
     tables: Sequence[TableRow]
     regions: Sequence[RegionRow]
     servers: Sequence[ServerRow]
+    buried: Mapping[str, int] = {}
 
 
 class Catalog(Protocol):

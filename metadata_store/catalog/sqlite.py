@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from metadata_store.catalog.rows import (
+    Bury,
     Content,
     DropNamespace,
     DropServer,
@@ -37,8 +38,12 @@ SCHEMA: Final = (
         "CREATE TABLE IF NOT EXISTS server (name TEXT, incarnation INTEGER, address TEXT, software TEXT, "
         "PRIMARY KEY (name, incarnation))"
     ),
+    "CREATE TABLE IF NOT EXISTS buried (name TEXT PRIMARY KEY, incarnation INTEGER)",
 )
 OWNER: Final = "UPDATE region SET state = ?, server = ?, incarnation = ?, token = ?, sequence = ? WHERE id = ?"
+BURIED: Final = (
+    "INSERT INTO buried VALUES (?, ?) ON CONFLICT DO UPDATE SET incarnation = max(incarnation, excluded.incarnation)"
+)
 REGION: Final = "INSERT OR IGNORE INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
 
 
@@ -89,6 +94,9 @@ def _apply(db: sqlite3.Connection, write: Write) -> None:
             db.execute("INSERT OR REPLACE INTO server VALUES (?, ?, ?, ?)", server)
         case DropServer(name, incarnation):
             db.execute("DELETE FROM server WHERE name = ? AND incarnation = ?", (name, incarnation))
+        case Bury(name, incarnation):
+            db.execute("DELETE FROM server WHERE name = ? AND incarnation = ?", (name, incarnation))
+            db.execute(BURIED, (name, incarnation))
         case PutNamespace(name):
             db.execute("INSERT OR IGNORE INTO namespace VALUES (?)", (name,))
         case DropNamespace(name):
@@ -105,4 +113,4 @@ def _read(db: sqlite3.Connection) -> Content:
     ]
     regions = [RegionRow(*row) for row in db.execute("SELECT * FROM region ORDER BY tbl, first")]
     servers = [ServerRow(*row) for row in db.execute("SELECT * FROM server ORDER BY name, incarnation")]
-    return Content(namespaces, tables, regions, servers)
+    return Content(namespaces, tables, regions, servers, dict(db.execute("SELECT * FROM buried")))

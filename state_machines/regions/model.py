@@ -86,13 +86,17 @@ class InvalidTransition(Exception):
 
 
 class Regions:
-    """Holds everything; ``transit``: regions in transition and the procedures' attachments, by id."""
+    """Holds everything; ``transit``: regions in transition and the procedures' attachments, by id.
+
+    ``buried``: by name, the highest incarnation of a process that was fenced.
+    """
 
     def __init__(self) -> None:
         self.namespaces: set[str] = set()
         self.tables: dict[str, Table] = {}
         self.regions: dict[int, Region] = {}
         self.servers: dict[tuple[str, int], Server] = {}
+        self.buried: dict[str, int] = {}
         self.transit: dict[int, Region] = {}
 
     # -- tables
@@ -144,6 +148,15 @@ class Regions:
         """Returns the process with this name that is online."""
         found = (one for one in self.servers.values() if one.name == name and one.state is ServerState.ONLINE)
         return max(found, key=lambda one: one.incarnation, default=None)
+
+    def is_buried(self, key: tuple[str, int]) -> bool:
+        """Checks whether a process was fenced once, or began before one that was: it never comes back."""
+        return key[1] <= self.buried.get(key[0], 0)
+
+    def bury(self, key: tuple[str, int]) -> None:
+        """Removes a process that was fenced and has no regions, and remembers it."""
+        self.buried[key[0]] = max(key[1], self.buried.get(key[0], 0))
+        self.drop_server(key)
 
     def drop_server(self, key: tuple[str, int]) -> None:
         """Removes a process that has no regions."""

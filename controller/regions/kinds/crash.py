@@ -14,7 +14,7 @@ from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import locks, log_task, many
 from controller.regions.kinds.messages import CRASH, Crash
-from metadata_store.catalog.rows import DropServer, Owner
+from metadata_store.catalog.rows import Bury, Owner
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record
@@ -95,11 +95,11 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
         return Wait(env.wall_ms() + POLL_MS, record.data, durable=False)
 
     def entered(_: Change) -> None:
-        env.model.drop_server(server.key)
+        env.model.bury(server.key)
         env.crashing.discard(server.key)
         env.log_parts.pop(server.key, None)
 
-    return Along(Done(), (DropServer(*server.key),), entered)
+    return Along(Done(), (Bury(*server.key),), entered)
 
 
 def _batches(tables: list[list[Region]], why: str) -> list[Record]:
