@@ -188,7 +188,7 @@ class Manager:
     def _agrees(self, region: Region | None, server: Server, token: int) -> bool:
         if region is None:
             return False
-        if region.server is server and token in (region.token, region.pid):
+        if region.server is server and token in (region.token, region.opening):
             return True
         return not self._is_old(region)
 

@@ -58,6 +58,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
 class Region(msgspec.Struct, gc=False, eq=False):
     """A region. ``token``: of its present or latest open; ``pid``: of the procedure that is attached, 0 without.
 
+    ``opening``: token of the open that is under way, or was the latest one under way.
     ``changed_ms``: the latest change of its state, on the loop's clock.
     """
 
@@ -71,6 +72,7 @@ class Region(msgspec.Struct, gc=False, eq=False):
     sequence: int = 0
     pid: int = 0
     changed_ms: int = 0
+    opening: int = 0
 
     def __str__(self) -> str:
         return f"{self.table.name}#{self.id}"

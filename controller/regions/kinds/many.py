@@ -60,7 +60,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     def entered(change: Change) -> None:
         pids = [put.pid for put in change.puts if put.pid != record.pid]
         for pid, region, server in zip(pids, regions, plan, strict=True):
-            assign.begun(env, region, pid, server)
+            assign.begun(env, region, pid, server, pid)
 
     return Along(Children(children, record.step + 1, record.data), (), entered)
 
