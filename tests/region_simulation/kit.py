@@ -80,10 +80,11 @@ async def running(
     store: Callable[[RegionDisk], MemoryRegionStore] = MemoryRegionStore,
     wall: Callable[[], int] | None = None,
     placement: str = "retain",
+    delay_ms: int = 5,
 ) -> AsyncIterator[RegionsTerm]:
     """Runs a term; at its end it is gone like a process that was killed."""
     opened = store(disk)
-    limits = Limits(delay_ms=5)
+    limits = Limits(delay_ms=delay_ms)
     term = RegionsTerm(
         opened, opened, opened.epoch, options, wall_ms=wall or Wall(), limits=limits, placement=placement, seed=1
     )
