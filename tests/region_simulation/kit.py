@@ -103,6 +103,7 @@ class Server:
     def __init__(self, term: RegionsTerm, name: str, incarnation: int = 1) -> None:
         self.term, self.name, self.incarnation = term, name, incarnation
         self.epoch = self.taken = 0
+        self.has: dict[int, int] = {}
 
     async def ask(self, request: protocol.Request) -> Response:
         return await self.term.service.handle(protocol.decode_request(protocol.encode(request)[4:]))
@@ -141,7 +142,16 @@ class Server:
         while True:
             operations = await self.poll()
             if operations:
-                await self.report(*map(done, operations))
+                await self.report(*map(self.do, operations))
+
+    def do(self, operation: Operation) -> Result:
+        """Does an operation; returns its result."""
+        match operation:
+            case protocol.Open(region=region, token=token):
+                self.has[region] = token
+            case protocol.Close(region=region, token=token) if self.has.get(region, 0) <= token:
+                self.has.pop(region, None)
+        return done(operation)
 
 
 def done(operation: Operation) -> Result:

@@ -59,7 +59,8 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     region = env.model.regions.get(task.region)
     if region is None:
         return Done(b"the region is gone")
-    env.model.attach(region, record.pid)
+    if not env.model.take(region, record.pid, record.ancestors):
+        return Done(b"pid %d has the region" % region.pid)
     if (why := unneeded(env, region)) is not None:
         env.model.detach(region, record.pid)
         return Done(why.encode())
