@@ -79,7 +79,10 @@ def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> N
         region.server = server
         if server is not None:
             server.regions[region.id] = region
-    region.state = S.OPENING if record.kind == assign.NAME else S.CLOSING
+    if record.kind == assign.NAME:
+        region.state, region.opening = S.OPENING, assign.token_of(record, task)
+    else:
+        region.state = S.CLOSING
 
 
 async def lost(model: Regions) -> list[Region]:

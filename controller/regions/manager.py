@@ -27,6 +27,8 @@ log = logging.getLogger("regent.regions")
 
 OLD_MS: Final = 1_000
 """Age of a region's state from which a server's report may contradict it (row S3-37)."""
+SUCCESSES: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
+"""Outcomes of operations that change nothing when they are done again."""
 ITSELF: Final = "regent"
 
 
@@ -150,17 +152,26 @@ class Manager:
 
     # -- reports
 
-    async def report(self, server: Server, results: Sequence[Result]) -> list[int]:
-        """Takes results; returns, once the others are durable, the pids of those to be sent again."""
+    async def report(self, server: Server, results: Sequence[Result], taken: int) -> list[int]:
+        """Takes results; returns, once the others are durable, the pids of those to be sent again.
+
+        ``taken``: batches that the server had when it made the report. A failure of an operation that is on its way to
+        it is not accepted: the server could still do it, while the region goes to another one.
+        """
+        dispatcher = self.env.dispatcher
         again: list[int] = []
         mine: list[Result] = []
         for one in results:
             record = self.engine.records.get(one.pid)
             if record is None or record.state.is_final:
                 continue  # it was durable before, or nobody waits for it
-            if self.env.dispatcher.expects(one.pid) == server.key:
+            expected = dispatcher.expects(one.pid)
+            if expected is None:
+                again.append(one.pid)
+            elif expected == server.key and (one.outcome in SUCCESSES or dispatcher.has_arrived(one.pid, taken)):
+                dispatcher.hold_back(one.pid)
                 mine.append(one)
-            elif self.env.dispatcher.expects(one.pid) is None:
+            elif expected == server.key:
                 again.append(one.pid)
         durable = self.env.results.add(mine)
         for one in mine:
@@ -188,7 +199,7 @@ class Manager:
     def _agrees(self, region: Region | None, server: Server, token: int) -> bool:
         if region is None:
             return False
-        if region.server is server and token in (region.token, region.pid):
+        if region.server is server and token in (region.token, region.opening):
             return True
         return not self._is_old(region)
 

@@ -94,7 +94,7 @@ class RegionsTerm:
             age_ms=loop_ms,
             entered=entered,
         )
-        self.env.wake = self.engine.wake
+        self.env.wake, self.env.number = self.engine.wake, self.engine.number
         self.manager = Manager(self.env, self.engine, store, epoch)
         self.service = RegionService(self.manager, counters or RegionCounters())
         self._catalog = catalog

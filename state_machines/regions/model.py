@@ -7,7 +7,7 @@ It is built from the catalog and the procedure records, and changes only after t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -64,6 +64,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
 class Region(msgspec.Struct, gc=False, eq=False):
     """A region. ``token``: of its present or latest open; ``pid``: of the procedure that is attached, 0 without.
 
+    ``opening``: token of the open that is under way, or was the latest one under way.
     ``changed_ms``: the latest change of its state, on the loop's clock.
     """
 
@@ -77,6 +78,7 @@ class Region(msgspec.Struct, gc=False, eq=False):
     sequence: int = 0
     pid: int = 0
     changed_ms: int = 0
+    opening: int = 0
 
     def __str__(self) -> str:
         return f"{self.table.name}#{self.id}"
@@ -171,6 +173,16 @@ class Regions:
         """Attaches a procedure: no other one moves the region until :meth:`detach`."""
         region.pid = pid
         self.transit[region.id] = region
+
+    def take(self, region: Region, pid: int, ancestors: Collection[int] = ()) -> bool:
+        """Attaches a procedure at the begin of its step; False where another one, no ancestor of it, has the region.
+
+        What a step decides is entered later: of two steps in one turn the second one finds the region taken.
+        """
+        if region.pid not in (0, pid) and region.pid not in ancestors:
+            return False
+        self.attach(region, pid)
+        return True
 
     def detach(self, region: Region, pid: int) -> None:
         """Ends the attachment, if it is this procedure's."""

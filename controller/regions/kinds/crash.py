@@ -118,14 +118,14 @@ def _batches(tables: list[list[Region]], why: str) -> list[Record]:
 
 def _closed(env: RegionsEnv, record: Record, regions: list[Region]) -> Along:
     """Enters that regions of tables that are not to be open have no owner."""
-    some = regions[: many.TOGETHER]
+    some = [one for one in regions[: many.TOGETHER] if env.model.take(one, record.pid)]
 
     def entered(_: Change) -> None:
         for region in some:
-            if not region.pid and region.server is not None:
-                env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
-                env.model.move(region, S.CLOSED, None, env.now_ms())
-                env.routes.changed(region)
+            env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
+            env.model.move(region, S.CLOSED, None, env.now_ms())
+            env.model.detach(region, record.pid)
+            env.routes.changed(region)
 
     rows = tuple(Owner(one.id, S.CLOSED, "", 0, one.token, one.sequence) for one in some)
     return Along(Next(ASSIGN, record.data), rows, entered)
