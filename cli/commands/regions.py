@@ -63,9 +63,9 @@ def listed(
     state: InState = None,
     in_transition: InTransition = False,
 ) -> None:
-    """List regions by table and start key; several filters together list those that match all of them.
+    r"""List regions by table and start key; several filters together list those that match all of them.
 
-    START and END are keys: printable ASCII as it is, any other byte as \\xNN.
+    START and END are keys: printable ASCII as it is, any other byte as \xNN.
     """
     given = {"table": table, "server": server_name, "state": state}
     params: dict[str, Any] = {name: value for name, value in given.items() if value is not None}

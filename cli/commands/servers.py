@@ -64,7 +64,7 @@ def expire(
     wait: Wait = False,
     timeout: WaitS = 3600,
 ) -> None:
-    """Deal with a server as crashed, although it polls: it is fenced, its process must end, its regions go elsewhere."""
+    """Deal with a server as crashed, although it polls: it is fenced and must end, and its regions go elsewhere."""
     confirmed(yes or dry_run, f"Fence server {server_name}? Its process must end.")
     changed(session, f"{_path(server_name)}/expire", {"reason": reason, "dryRun": dry_run}, wait, timeout)
 

@@ -73,9 +73,9 @@ def create(
     wait: Wait = False,
     timeout: WaitS = 3600,
 ) -> None:
-    """Create a table, and have its regions assigned; clients see it once that is done.
+    r"""Create a table, and have its regions assigned; clients see it once that is done.
 
-    Keys are text: printable ASCII as it is, any other byte, and the backslash, as \\xNN.
+    Keys are text: printable ASCII as it is, any other byte, and the backslash, as \xNN.
     """
     splits = [*(split or []), *_lines(splits_file)]
     if splits and regions:

@@ -9,7 +9,10 @@ import msgspec
 
 from controller.http.procedure_models import Procedure
 from controller.http.record_items import record_item
-from controller.http.region_models import RegionItem, RegionServer, TableItem, TransitionItem
+from controller.http.region_models import Region as RegionItem
+from controller.http.region_models import RegionServer
+from controller.http.region_models import RegionTransition as TransitionItem
+from controller.http.region_models import Table as TableItem
 from controller.procedures.kinds import Kind
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import (
