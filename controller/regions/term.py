@@ -17,7 +17,7 @@ from controller.procedures.running import Entered
 from controller.regions import loading
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
-from controller.regions.kinds import assign, close, crash, log_task, many, move, namespaces, servers, tables
+from controller.regions.kinds import assign, close, crash, log_task, many, marks, move, namespaces, servers, tables
 from controller.regions.kinds.messages import TRANSIT, Transit
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
@@ -43,6 +43,8 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     tables.DELETE,
     servers.DRAIN_SERVER,
     servers.CLOSE_STRAY,
+    marks.MARK_SUBJECT,
+    marks.UNMARK_SUBJECT,
     namespaces.CREATE,
     namespaces.DELETE,
 )

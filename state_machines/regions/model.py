@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from state_machines.regions.marks import Marks
 from state_machines.regions.states import IN_TRANSITION, VALID_PREVIOUS, RegionState, ServerState, TableKind, TableState
 
 DEFAULT_NAMESPACE: Final = "default"
@@ -98,6 +99,7 @@ class Regions:
         self.servers: dict[tuple[str, int], Server] = {}
         self.buried: dict[str, int] = {}
         self.transit: dict[int, Region] = {}
+        self.marks = Marks()
 
     # -- tables
 
@@ -136,8 +138,9 @@ class Regions:
 
     def online(self) -> Iterator[Server]:
         """Yields servers that may get regions."""
-        servers = self.servers.values()
-        return (one for one in servers if one.state is ServerState.ONLINE and one.here and not one.leaving)
+        cordoned = self.marks.is_cordoned
+        servers = (one for one in self.servers.values() if one.state is ServerState.ONLINE and one.here)
+        return (one for one in servers if not (one.leaving or cordoned(one.name)))
 
     def is_fenced(self, key: tuple[str, int]) -> bool:
         """Checks whether a process can have no region any more. One that is not known has left or was dealt with."""

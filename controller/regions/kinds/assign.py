@@ -24,7 +24,7 @@ from state_machines.procedures.outcome import Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions import transit
 from state_machines.regions.model import Region, Server
-from state_machines.regions.placement import Wish
+from state_machines.regions.placement import Wish, planned
 from state_machines.regions.states import RegionState, ServerState
 from state_machines.regions.transit import Act, Attempts
 
@@ -83,9 +83,15 @@ def chosen(env: RegionsEnv, region: Region, task: Transit) -> Server | None:
     servers = env.servers()
     if not servers:
         return None
-    wanted = [one for one in servers if one.name == task.to and one.name != task.avoid]
+    return planned(env.placement, [wish(env, region, task.avoid, task.to)], servers, env.draw)[0]
+
+
+def wish(env: RegionsEnv, region: Region, avoid: str = "", to: str = "") -> Wish:
+    """Returns what a region needs: its wanted server, else the one of its pin, else the one that it was held for."""
     last = region.server.name if region.server is not None else ""
-    return wanted[0] if wanted else env.placement.place([Wish(region, last, task.avoid)], servers, env.draw)[0]
+    marks = env.model.marks
+    held = last if last and marks.held_until_ms(last, env.wall_ms()) else ""
+    return Wish(region, last, avoid, to or marks.pinned(region.id) or held)
 
 
 async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:

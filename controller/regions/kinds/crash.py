@@ -89,6 +89,9 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
     closed, tables = abandoned(server.regions.values())
     if closed:
         return _closed(env, record, closed)
+    if tables and (until_ms := _held_until_ms(env, task.server)):
+        env.unplaced.add(record.pid)
+        return Wait(until_ms, record.data, durable=False)
     if tables:
         return Children(tuple(_batches(tables, str(server))), ASSIGN, record.data)
     if server.regions:
@@ -100,6 +103,11 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.log_parts.pop(server.key, None)
 
     return Along(Done(), (Bury(*server.key),), entered)
+
+
+def _held_until_ms(env: RegionsEnv, server: str) -> int:
+    """Returns the end of the hold for a server whose next process has not come yet, 0 where nothing is held."""
+    return 0 if env.model.current(server) is not None else env.model.marks.held_until_ms(server, env.wall_ms())
 
 
 def _batches(tables: list[list[Region]], why: str) -> list[Record]:

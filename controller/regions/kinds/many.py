@@ -17,7 +17,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions.model import Region, Table
-from state_machines.regions.placement import Wish
+from state_machines.regions.placement import planned
 from state_machines.regions.states import RegionState
 
 ASSIGN_MANY: Final = "assign_many"
@@ -53,8 +53,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     if not servers:
         children = tuple(assign.assigned(one, task.why, None) for one in regions)
         return Children(children, record.step + 1, record.data)
-    wishes = [Wish(one, "" if one.server is None else one.server.name) for one in regions]
-    plan = env.placement.place(wishes, servers, env.draw)
+    plan = planned(env.placement, [assign.wish(env, one) for one in regions], servers, env.draw)
     children = tuple(assign.assigned(one, task.why, server) for one, server in zip(regions, plan, strict=True))
 
     def entered(change: Change) -> None:
