@@ -19,24 +19,20 @@ DEPTH_MAX = 3
 """Actions that may be frozen within each other."""
 KEYS = (b"a", b"b", b"c")
 Action = tuple[str, int]
+WEIGHTS = {
+    "put": 2,
+    "write": 1,
+    "put_and_write": 3,
+    "flush": 2,
+    "trim": 2,
+    "move": 1,
+    "move_late": 1,
+    "wake": 1,
+    "take_over": 1,
+    "split_again": 1,
+}
 ACTIONS = st.tuples(
-    st.sampled_from(
-        [
-            "put",
-            "put",
-            "put",
-            "write",
-            "write",
-            "flush",
-            "trim",
-            "move",
-            "move_late",
-            "wake",
-            "take_over",
-            "split_again",
-        ]
-    ),
-    st.integers(0, 11),
+    st.sampled_from([what for what, weight in WEIGHTS.items() for _ in range(weight)]), st.integers(0, 11)
 )
 
 
@@ -58,6 +54,9 @@ class Run:
         match what:
             case "put":
                 owners.put(owner, KEYS[number % 3])
+            case "put_and_write":
+                owners.put(owner, KEYS[number % 3])
+                owners.write(owner)
             case "write":
                 owners.write(owner)
             case "flush":
