@@ -210,7 +210,7 @@ class Agent:
 
     def _load(self) -> dict[str, int]:
         try:
-            return self.load() if self.load is not None else {}
+            return {name: int(value) for name, value in self.load().items()} if self.load is not None else {}
         except Exception:
             log.exception("the service failed to give its load; this poll has none")
             return {}

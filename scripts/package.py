@@ -1,7 +1,7 @@
 """Builds sdist and wheel into dist/ and proves the wheel: installed alone, all its modules can be imported.
 
-The wheel is built from the unpacked sdist, so a missing file is noticed. Nothing is downloaded: dependencies come
-from the environment that runs this script.
+It does the same for the agent, which services install. A wheel is built from the unpacked sdist, so a missing file is
+noticed. Nothing is downloaded: dependencies come from the environment that runs this script.
 """
 
 from __future__ import annotations
@@ -48,19 +48,21 @@ def main() -> None:
             archive.extractall(folder)  # this script has just made the archive; `filter` came with Python 3.11.4
         run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(DIST), cwd=only(folder.iterdir()))
         prove(only(DIST.glob("*.whl")), folder / "venv")
+        run(str(folder / "venv" / "bin" / "regent"), "--help", cwd=folder, quiet=True)
+        run(sys.executable, "-m", "hatchling", "build", "-d", str(DIST), cwd=ROOT / "regent_agent")
+        prove(only(DIST.glob("regent_agent-*.whl")), folder / "agent")
     print(f"package: {', '.join(sorted(file.name for file in DIST.iterdir()))}")
 
 
 def prove(wheel: Path, home: Path) -> None:
     """Installs the wheel into an environment with this one's dependencies, but without the work tree."""
     venv.create(home, symlinks=True)
-    python, bin_folder = home / "bin" / "python", home / "bin"
+    python = home / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", "--no-index", str(wheel))
     site = only((home / "lib").glob("python*/site-packages"))
     # A plain path entry: .pth files over there, such as that of the editable install, are not read.
     (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
     run(str(python), "-I", "-c", IMPORT_ALL % (MAY_BE_MISSING,), cwd=home, given="\n".join(modules(wheel)))
-    run(str(bin_folder / "regent"), "--help", cwd=home, quiet=True)
 
 
 def modules(wheel: Path) -> list[str]:

@@ -28,7 +28,18 @@ class Effect(NamedTuple):
     write: Callable[[Change], Awaitable[str | None]]
 
 
-Execute: TypeAlias = Callable[[Env, Record], Awaitable[Outcome | Effect]]
+class Along(NamedTuple):
+    """A step whose outcome has rows beside the records, in the same transaction of the domain's store.
+
+    ``rows``: values that the store knows, opaque to the engine. ``entered``: called with the change once it is durable.
+    """
+
+    outcome: Outcome
+    rows: tuple[object, ...] = ()
+    entered: Callable[[Change], None] | None = None
+
+
+Execute: TypeAlias = Callable[[Env, Record], Awaitable[Outcome | Effect | Along]]
 """Executes or undoes a step. It is repeated after a crash, with the same record and the same result.
 
 It never waits for long: it starts what takes time beside the engine, returns ``Wait``, and is woken.

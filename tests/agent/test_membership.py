@@ -12,6 +12,7 @@ from regent_agent.protocol import (
     INVALID,
     OPENED,
     REGISTER,
+    Hello,
     Leave,
     Operations,
     Owned,
@@ -51,6 +52,8 @@ class TestRegistration:
             await eventually(lambda: {"requests": 3} in [poll.load for poll in daemon.seen(Poll)])
             agent.load = lambda: {"requests": 1 // 0}
             await eventually(lambda: daemon.seen(Poll)[-1].load == {})
+            agent.load = lambda: {"rate": 2.5}  # type: ignore[dict-item]  # a service without type checks
+            await eventually(lambda: daemon.seen(Poll)[-1].load == {"rate": 2})
 
     async def test_after_a_failover_it_registers_anew_with_all_it_has_and_repeats_its_results(self) -> None:
         service = Recorded()
@@ -69,6 +72,21 @@ class TestRegistration:
             assert new.seen(Report)[-1].epoch == 2
             assert agent.owns(1, 7)
         assert [call[0] for call in service.calls] == ["open", "suspend"]
+
+    async def test_a_silent_daemon_is_left_long_before_the_lease_ends(self) -> None:
+        async with (
+            StandIn(epoch=1, lease_ms=2_000, hold_ms=20).running() as silent,
+            StandIn(epoch=2).running() as new,
+            started(Recorded(), silent, new) as agent,
+        ):
+            stands = asyncio.Event()
+
+            async def respond(request: Request) -> None:
+                await stands.wait()
+
+            silent.responses = dict.fromkeys((Hello, Poll), respond)
+            await new.arrived(Register)
+            assert agent.serving
 
     async def test_a_refused_poll_registers_anew(self) -> None:
         async with StandIn(hold_ms=20).running() as daemon, started(Recorded(), daemon):

@@ -15,7 +15,8 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 RECORDS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
 FOLDERS = (
-    "admin|benchmarks|brokers|cli|configs|controller|docs|metadata_store|pipeline|regent_agent|scripts|state_machines|testing|tests"
+    "admin|benchmarks|brokers|cli|configs|controller|docs|metadata_store|pipeline|regent_agent|scripts|"
+    "state_machines|testing|tests"
 )
 NAMED = re.compile(rf"(?<![\w/.-])(?:{FOLDERS})/[\w./-]*\w")
 GENERATED = {"conformance.md", "stock-tools.md", "clients.md"}

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 IMPORT_ALL = """
 import importlib, pkgutil
-for package in ("cli", "controller", "admin", "brokers", "metadata_store", "state_machines", "configs"):
+for package in ("cli", "controller", "admin", "brokers", "metadata_store", "state_machines", "configs", "regent_agent"):
     for module in pkgutil.walk_packages(importlib.import_module(package).__path__, package + "."):
         if not module.name.startswith("testing.embedded") and module.name != "cli.demo":
             importlib.import_module(module.name)

@@ -1,0 +1,54 @@
+"""Steps that fail are repeated, and an outage has one line at its begin and one at its end."""
+
+from __future__ import annotations
+
+import pytest
+
+from regent_agent.attempts import OTHER_REMEDY, Attempts
+from regent_agent.connection import RequestRefused, Unreachable
+from regent_agent.protocol import DEAD, UNAUTHENTICATED, Refused
+
+
+async def repeated(*outcomes: Exception | None) -> list[Exception]:
+    """Repeats a step with these outcomes, and returns the errors that were fatal."""
+    died, left = list[Exception](), list(outcomes)
+
+    def die(error: Exception) -> None:
+        died.append(error)
+        attempts.ended.set()
+
+    attempts = Attempts("s1", lambda: 0.0, die)
+
+    async def step() -> None:
+        outcome = left.pop(0)
+        if not left:
+            attempts.ended.set()
+        if outcome is not None:
+            raise outcome
+
+    await attempts.repeat(step, "polls")
+    return died
+
+
+async def test_an_outage_has_two_lines(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    assert await repeated(Unreachable("a: refused"), Unreachable("a: refused"), None, None) == []
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the polls of server s1 have no success: a: refused; {OTHER_REMEDY}",
+        "the polls of server s1 succeed again",
+    ]
+
+
+async def test_a_fault_is_logged_and_the_steps_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    assert await repeated(ZeroDivisionError("fault"), None) == []
+    assert "ZeroDivisionError: fault" in caplog.text
+
+
+async def test_a_wrong_secret_has_its_remedy(caplog: pytest.LogCaptureFixture) -> None:
+    await repeated(RequestRefused(Refused(UNAUTHENTICATED, "another secret"), "a:1"), None)
+    assert "give it the secret that the daemons have" in caplog.text
+
+
+async def test_a_dead_server_stops() -> None:
+    dead = RequestRefused(Refused(DEAD, "fenced"), "a:1")
+    assert await repeated(dead, None, None) == [dead]
