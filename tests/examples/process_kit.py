@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from examples.kv.client import Client
 from regent_agent.connection import Address
@@ -32,25 +32,34 @@ class Started:
             return await self.process.wait()
 
 
-class Cluster:
-    """A daemon's stand-in, servers on one folder, and a client."""
+class Servers:
+    """Servers on one folder. ``all``: by name."""
 
-    def __init__(self, daemon: Daemon, folder: Path) -> None:
-        self.daemon = daemon
-        self.folder = folder
-        self.client = Client([daemon.address], timeout_s=20)
-        self.servers: dict[str, Started] = {}
+    def __init__(self, daemon: Address, folder: Path) -> None:
+        self._daemon, self._folder = daemon, folder
+        self.all: dict[str, Started] = {}
 
     async def start(self, *names: str, arguments: tuple[str, ...] = ()) -> None:
         for name in names:
-            self.servers[name] = await self._start(name, arguments)
+            self.all[name] = await self._start(name, arguments)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Servers]:
+        """Kills the servers at the end."""
+        try:
+            yield self
+        finally:
+            for server in self.all.values():
+                if server.process.returncode is None:
+                    server.process.kill()
+                    await server.process.wait()
 
     async def _start(self, name: str, arguments: tuple[str, ...]) -> Started:
-        text = self.folder / f"{name}.txt"
+        text = self._folder / f"{name}.txt"
         with text.open("w") as log:
             process = await asyncio.create_subprocess_exec(
-                *command("server", self.daemon.address),
-                *("--name", name, "--data", str(self.folder / "data"), *arguments),
+                *command("server", self._daemon),
+                *("--name", name, "--data", str(self._folder / "data"), *arguments),
                 cwd=ROOT,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
@@ -62,19 +71,28 @@ class Cluster:
         return Started(process, text)
 
 
+class Cluster(NamedTuple):
+    """A daemon's stand-in, servers and a client."""
+
+    daemon: Daemon
+    started: Servers
+    client: Client
+
+    @property
+    def servers(self) -> dict[str, Started]:
+        return self.started.all
+
+    async def start(self, *names: str, arguments: tuple[str, ...] = ()) -> None:
+        await self.started.start(*names, arguments=arguments)
+
+
 def command(module: str, daemon: Address) -> list[str]:
     return [sys.executable, "-m", f"examples.kv.{module}", "--daemons", f"{daemon[0]}:{daemon[1]}"]
 
 
 @asynccontextmanager
 async def cluster(folder: Path) -> AsyncIterator[Cluster]:
-    async with Daemon().running() as daemon:
-        made = Cluster(daemon, folder)
-        try:
-            yield made
-        finally:
-            await made.client.close()
-            for server in made.servers.values():
-                if server.process.returncode is None:
-                    os.kill(server.process.pid, signal.SIGKILL)
-                    await server.process.wait()
+    async with Daemon().running() as daemon, Servers(daemon.address, folder).running() as servers:
+        client = Client([daemon.address], timeout_s=20)
+        yield Cluster(daemon, servers, client)
+        await client.close()

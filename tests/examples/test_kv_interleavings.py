@@ -100,7 +100,8 @@ def watched() -> Iterator[tuple[Owners, Disk]]:
             disk.close()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.timeout(600)  # to find the smallest failure takes long
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     actions=st.lists(ACTIONS, min_size=3, max_size=25),
     between=st.lists(st.tuples(st.integers(1, 60), ACTIONS), max_size=10),
@@ -116,3 +117,14 @@ def test_no_acknowledged_edit_is_lost_or_overwritten(
         owners.judge_crash()
         owners.take_over()
         owners.judge_crash()
+
+
+def test_a_crash_may_come_at_each_step() -> None:
+    """Also in the middle of a record; of all processes, or of the machine, which loses what was not synced."""
+    with watched() as (owners, disk):
+        run = Run(owners, disk, [], set(range(1, 10_000)))
+        write = [("put_and_write", key) for key in (0, 3, 6)]
+        for action in [*write, ("flush", 0), *write, ("trim", 0), ("move", 1), *write, ("take_over", 0), *write]:
+            run.act(action)
+        owners.take_over()
+        assert disk.steps > 300

@@ -141,17 +141,32 @@ async def test_flushes_bound_the_log(tmp_path: Path) -> None:
         await kv.open(region(5, number=1))
         await kv.open(region(6, number=2))
         await kv.put(2, 6, b"rare", b"v")
+        await kv.put(2, 6, b"other", b"v")
         for number in range(400):
             await kv.put(1, 5, b"%d" % (number % 40), bytes(200))
         await eventually(lambda: len(logs.segments(tmp_path / "logs/a,1")) <= 14)
         await kv.put(2, 6, b"rare", b"w")
         await take_over(other, "a", region(7, number=1))
         await other.open(region(8, number=2))
-        assert await other.get(2, 8, b"rare") == Entry(b"w", 3)
+        assert await other.get(2, 8, b"rare") == Entry(b"w", 4)
+        assert await other.get(2, 8, b"other") == Entry(b"v", 3)
         assert await other.get(1, 7, b"39") == Entry(bytes(200), 401)
 
 
-async def test_puts_during_a_flush_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_segment_stays_while_one_region_needs_it(tmp_path: Path) -> None:
+    """The flushes of one region delete no segment with edits of another, which goes on to put."""
+    async with service(tmp_path, "a", segment_bytes=500, flush_bytes=1_000) as kv, service(tmp_path, "b") as other:
+        await kv.open(region(5, number=1))
+        await kv.open(region(6, number=2))
+        for number in range(6):
+            await kv.put(2, 6, b"%d" % number, b"v")
+            await kv.put(1, 5, b"k", bytes(600))
+        await eventually(lambda: kv._flushes is not None and kv._flushes.done())
+        await take_over(other, "a", region(7, number=2))
+        assert [key for key, _ in (await other.scan(2, 7, b"", 10))[0]] == [b"%d" % number for number in range(6)]
+
+
+async def test_puts_during_a_flush_are_kept(tmp_path: Path) -> None:
     async with service(tmp_path, "a", flush_bytes=10) as kv, service(tmp_path, "b") as other:
         await kv.open(region(5))
         puts = (kv.put(1, 5, b"%d" % number, bytes(20)) for number in range(200))
