@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from examples.kv.listener import Listener
+from examples.kv.options import add_daemons
 from examples.kv.service import KeyValueService
 from examples.kv.writer import SEGMENT_BYTES_MAX, Fenced, Log, Segments
 from regent_agent.agent import Agent
@@ -96,12 +97,6 @@ class Server:
         os._exit(code)  # threads may be busy with files still: an ordinary end would wait for them
 
 
-def daemons_of(text: str) -> tuple[tuple[str, int], ...]:
-    """Parses "host:port,host:port"; raises ValueError."""
-    pairs = [one.rpartition(":") for one in text.split(",")]
-    return tuple((host, int(port)) for host, _, port in pairs)
-
-
 def main() -> None:
     """Runs a server with the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m examples.kv.server", description="Runs one key-value server.")
@@ -109,8 +104,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address that clients reach")
     parser.add_argument("--port", type=int, default=0, help="port for clients; 0 takes a free one")
     parser.add_argument("--data", type=Path, required=True, help="folder that all servers see")
-    parser.add_argument("--daemons", type=daemons_of, required=True, help="host:port of regent's daemons, by commas")
-    parser.add_argument("--secret", default="", help="bearer token that the daemons want")
+    add_daemons(parser)
     parser.add_argument("--leave-s", type=float, default=30.0, help="longest wait at the end, in seconds")
     parser.add_argument("--segment-bytes", type=int, default=SEGMENT_BYTES_MAX, help="size of a segment of the log")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)

@@ -2,8 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
+
+
+class MarkRow(NamedTuple):
+    """A mark of an operator. ``kind``: what it means, see ``state_machines.regions.marks``; ``subject``: of what.
+
+    ``value``: for instance a server's name. ``until_ms``: its end on the wall clock, 0 without one.
+    """
+
+    kind: str
+    subject: str
+    value: str = ""
+    until_ms: int = 0
+    by: str = ""
+    reason: str = ""
 
 
 class TableRow(NamedTuple):
@@ -80,6 +94,13 @@ class DropServer(NamedTuple):
     incarnation: int
 
 
+class Bury(NamedTuple):
+    """Removes a server that is fenced, and remembers it: neither it nor one before it with its name comes back."""
+
+    name: str
+    incarnation: int
+
+
 class PutNamespace(NamedTuple):
     """Inserts a namespace."""
 
@@ -92,16 +113,46 @@ class DropNamespace(NamedTuple):
     name: str
 
 
-Write: TypeAlias = PutTable | DropTable | NewRegions | Owner | PutServer | DropServer | PutNamespace | DropNamespace
+class PutMark(NamedTuple):
+    """Inserts or replaces a mark."""
+
+    row: MarkRow
+
+
+class DropMark(NamedTuple):
+    """Removes a mark."""
+
+    kind: str
+    subject: str
+
+
+Write: TypeAlias = (
+    PutTable
+    | DropTable
+    | NewRegions
+    | Owner
+    | PutServer
+    | DropServer
+    | Bury
+    | PutNamespace
+    | DropNamespace
+    | PutMark
+    | DropMark
+)
 
 
 class Content(NamedTuple):
-    """All of a catalog; regions are ordered by table and start key."""
+    """All of a catalog; regions are ordered by table and start key.
+
+    ``buried``: by name, the highest incarnation that was fenced.
+    """
 
     namespaces: Sequence[str]
     tables: Sequence[TableRow]
     regions: Sequence[RegionRow]
     servers: Sequence[ServerRow]
+    buried: Mapping[str, int] = {}
+    marks: Sequence[MarkRow] = ()
 
 
 class Catalog(Protocol):

@@ -14,7 +14,7 @@ from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import locks, log_task, many
 from controller.regions.kinds.messages import CRASH, Crash
-from metadata_store.catalog.rows import DropServer, Owner
+from metadata_store.catalog.rows import Bury, Owner
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record
@@ -89,17 +89,25 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
     closed, tables = abandoned(server.regions.values())
     if closed:
         return _closed(env, record, closed)
+    if tables and (until_ms := _held_until_ms(env, task.server)):
+        env.unplaced.add(record.pid)
+        return Wait(until_ms, record.data, durable=False)
     if tables:
         return Children(tuple(_batches(tables, str(server))), ASSIGN, record.data)
     if server.regions:
         return Wait(env.wall_ms() + POLL_MS, record.data, durable=False)
 
     def entered(_: Change) -> None:
-        env.model.drop_server(server.key)
+        env.model.bury(server.key)
         env.crashing.discard(server.key)
         env.log_parts.pop(server.key, None)
 
-    return Along(Done(), (DropServer(*server.key),), entered)
+    return Along(Done(), (Bury(*server.key),), entered)
+
+
+def _held_until_ms(env: RegionsEnv, server: str) -> int:
+    """Returns the end of the hold for a server whose next process has not come yet, 0 where nothing is held."""
+    return 0 if env.model.current(server) is not None else env.model.marks.held_until_ms(server, env.wall_ms())
 
 
 def _batches(tables: list[list[Region]], why: str) -> list[Record]:
@@ -110,14 +118,14 @@ def _batches(tables: list[list[Region]], why: str) -> list[Record]:
 
 def _closed(env: RegionsEnv, record: Record, regions: list[Region]) -> Along:
     """Enters that regions of tables that are not to be open have no owner."""
-    some = regions[: many.TOGETHER]
+    some = [one for one in regions[: many.TOGETHER] if env.model.take(one, record.pid)]
 
     def entered(_: Change) -> None:
         for region in some:
-            if not region.pid and region.server is not None:
-                env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
-                env.model.move(region, S.CLOSED, None, env.now_ms())
-                env.routes.changed(region)
+            env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
+            env.model.move(region, S.CLOSED, None, env.now_ms())
+            env.model.detach(region, record.pid)
+            env.routes.changed(region)
 
     rows = tuple(Owner(one.id, S.CLOSED, "", 0, one.token, one.sequence) for one in some)
     return Along(Next(ASSIGN, record.data), rows, entered)
