@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from controller.regions.dispatcher import Dispatcher, Key
+from controller.regions.journal import RegionsJournal
 from controller.regions.routes import RouteLog
 from regent_agent.protocol import Result
 from state_machines.regions.model import Regions, Server
@@ -89,6 +90,7 @@ class RegionsEnv:
         wall_ms: Callable[[], int],
         clock: Callable[[], float],
         reserve: Callable[[int], Awaitable[int]],
+        journal: RegionsJournal,
     ) -> None:
         self.model = model
         self.dispatcher = dispatcher
@@ -98,6 +100,7 @@ class RegionsEnv:
         self.wall_ms = wall_ms
         self.clock = clock
         self.reserve = reserve
+        self.journal = journal
         self.results = Results()
         self.routes = RouteLog()
         self.unplaced: set[int] = set()
