@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from controller.regions.dispatcher import Dispatcher, Key
+from controller.regions.journal import RegionsJournal
 from controller.regions.routes import RouteLog
 from regent_agent.protocol import Result
 from state_machines.regions.model import Regions, Server
@@ -94,6 +95,7 @@ class RegionsEnv:
         wall_ms: Callable[[], int],
         clock: Callable[[], float],
         reserve: Callable[[int], Awaitable[int]],
+        journal: RegionsJournal,
     ) -> None:
         self.model = model
         self.dispatcher = dispatcher
@@ -104,6 +106,7 @@ class RegionsEnv:
         self.clock = clock
         self.reserve = reserve
         self.number: Callable[[], Awaitable[int]] = _no_number
+        self.journal = journal
         self.results = Results()
         self.routes = RouteLog()
         self.unplaced: set[int] = set()

@@ -13,6 +13,7 @@ from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
 from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
+from controller.regions.journal import CRASHED, LEFT, ONLINE
 from controller.regions.kinds import crash, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from metadata_store.catalog.rows import DropServer, PutServer, ServerRow, Write
@@ -62,6 +63,7 @@ class Manager:
             raise ServerDead(f"{later[-1]} has registered since: this process must end")
         if server is not None and server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end, another one may start")
+        new = server is None
         if server is None:
             row = ServerRow(*key, request.address, request.software)
             await self._write((PutServer(row),))
@@ -73,12 +75,13 @@ class Manager:
         server.address, server.software = request.address, request.software
         server.here = True
         self._renew(server)
+        about = f"registered at {server.address} ({server.software or 'no version'})"
+        env.journal.server(server, ("" if new else ONLINE, ONLINE), about, troubles=False)
         for older in [one for one in env.model.servers.values() if one.name == key[0] and one is not server]:
             self.expire(older, f"{server} registered")
         self.compare(server, request.owned)
         if server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end")
-        log.info("server %s at %s registered (%s)", server, server.address, server.software or "no version")
         self.place_if_enough()
         env.wake_unplaced()
         return server
@@ -116,7 +119,7 @@ class Manager:
         server.state = ServerState.CRASHED
         self.env.crashing.add(server.key)
         self.env.dispatcher.drop(server)
-        log.warning("server %s with %d regions crashed: %s", server, len(server.regions), why)
+        self.env.journal.server(server, (ONLINE, CRASHED), f"{why}; it gets nothing any more until it is fenced")
 
     def check_leases(self) -> None:
         """Begins the crash of each process whose lease ran out."""
@@ -147,7 +150,7 @@ class Manager:
         if not server.regions and server.state is ServerState.ONLINE:
             self.env.dispatcher.drop(server)
             self.env.model.drop_server(server.key)
-            log.info("server %s has left", server)
+            self.env.journal.server(server, (ONLINE, LEFT), "it asked to leave, and has no regions", troubles=False)
         return len(server.regions)
 
     # -- reports
@@ -173,6 +176,9 @@ class Manager:
                 mine.append(one)
             elif expected == server.key:
                 again.append(one.pid)
+        for one in mine:
+            if self.env.results.get(one.pid) is None:
+                self.env.journal.reported(server, one)
         durable = self.env.results.add(mine)
         for one in mine:
             self.engine.wake(one.pid)
