@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from controller.regions.dispatcher import Dispatcher, Key
+from controller.regions.journal import RegionsJournal
 from controller.regions.routes import RouteLog
 from regent_agent.protocol import Result
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.placement import Placement
+from state_machines.regions.transit import PAUSE_MS_MAX
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -94,6 +96,7 @@ class RegionsEnv:
         wall_ms: Callable[[], int],
         clock: Callable[[], float],
         reserve: Callable[[int], Awaitable[int]],
+        journal: RegionsJournal,
     ) -> None:
         self.model = model
         self.dispatcher = dispatcher
@@ -104,6 +107,7 @@ class RegionsEnv:
         self.clock = clock
         self.reserve = reserve
         self.number: Callable[[], Awaitable[int]] = _no_number
+        self.journal = journal
         self.results = Results()
         self.routes = RouteLog()
         self.unplaced: set[int] = set()
@@ -115,6 +119,14 @@ class RegionsEnv:
     def now_ms(self) -> int:
         """Returns the loop's time in milliseconds."""
         return int(self.clock() * 1000)
+
+    def left_ms(self, until_ms: int) -> int:
+        """Returns the time until the wall clock shows a time; none where that is farther than any pause is long.
+
+        The clock was set back then: a pause would last until it has caught up.
+        """
+        left_ms = until_ms - self.wall_ms()
+        return left_ms if 0 < left_ms <= PAUSE_MS_MAX else 0
 
     def servers(self) -> list[Server]:
         """Returns the servers that regions may be placed on now; none while too few have come since the start."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import locks
+from controller.regions.kinds import about, locks
 from controller.regions.kinds.answers import answer_of
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
@@ -64,7 +64,7 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     if (why := unneeded(env, region)) is not None:
         env.model.detach(region, record.pid)
         return Done(why.encode())
-    if task.not_before_ms > env.wall_ms():
+    if env.left_ms(task.not_before_ms):
         return Wait(task.not_before_ms, record.data, durable=False)
     token = await _new_token(env, record, region, task) if env.servers() else 0
     server = chosen(env, region, task)
@@ -211,4 +211,5 @@ ASSIGN: Final[Kind[RegionsEnv]] = Kind(
     lambda record: locks.region((task := TRANSIT.decode(record.data)).table, task.region),
     no_return=QUEUE,
     holds_locks=True,
+    members=about.transit,
 )

@@ -11,7 +11,7 @@ from typing import Final
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, locks
+from controller.regions.kinds import about, assign, close, locks
 from controller.regions.kinds.messages import MANY, Many
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Outcome, Wait
@@ -119,6 +119,7 @@ def _kind(name: str, step: Step[RegionsEnv]) -> Kind[RegionsEnv]:
         lambda record: locks.shared(MANY.decode(record.data).table),
         no_return=0,
         holds_locks=True,
+        members=about.many,
     )
 
 
