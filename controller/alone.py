@@ -16,7 +16,7 @@ from configs.settings import Settings
 from controller.http.app import create_regions_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
-from controller.life import failed, log_start, need_http, need_regions
+from controller.life import failed, journal_of, log_start, need_http, need_regions
 from controller.metrics.exposition import About, AloneCollector, registry
 from controller.metrics.region_metrics import RegionsCollector
 from controller.process.logs import logging_to
@@ -24,7 +24,7 @@ from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.view import View
-from controller.regions.process import domain_of, running
+from controller.regions.process import domain_of, regions_secret_of, running
 
 log = logging.getLogger("regent.daemon")
 
@@ -38,11 +38,13 @@ async def run_alone(settings: Settings, *, guarded: bool = True) -> int:
         log_start(settings)
         log.info("no section [zookeeper] is given: this daemon assigns regions, and is no controller of Kafka")
         try:
-            domain = domain_of(settings, access_of(settings.security).tls)
+            tls, secret = access_of(settings.security).tls, regions_secret_of(settings)
         except SecurityUnusable as error:
             return failed(error)
         about = AloneCollector(About.of(settings), lambda: lines.dropped)
-        guard.on_lag = about.loop_lag.record
+        journal = journal_of(settings, about.counters)
+        domain = domain_of(settings, tls, secret, journal)
+        guard.on_lag = about.counters.loop_lag.record
         guard.last_words = partial(lines.log_last, log)
         if guarded:
             guard.start()
@@ -52,6 +54,8 @@ async def run_alone(settings: Settings, *, guarded: bool = True) -> int:
             return failed(error)
         finally:
             guard.stop()
+            if journal is not None:
+                journal.close()
         log.info("regent has stopped")
     return 0
 

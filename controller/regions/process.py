@@ -15,6 +15,7 @@ from brokers.listener.inbound import ListenerLimits
 from brokers.regions.listener import RegionListener
 from brokers.regions.secret import regions_secret
 from configs.settings import Settings
+from controller.journal.term_journal import Journals
 from controller.regions.dispatcher import HOLD_FRACTION, Limits
 from controller.regions.domain import RegionsDomain, SqliteOpened
 from controller.regions.environment import Options
@@ -23,13 +24,17 @@ CALL_EXTRA_MS = 25_000
 """Time for a request beyond the longest wait for operations; after it the connection is closed."""
 
 
-def domain_of(settings: Settings, tls: ServerTls | None) -> RegionsDomain:
-    """Returns the domain that the settings describe; raises ``SecurityUnusable`` for a secret that cannot be read.
+def regions_secret_of(settings: Settings) -> str:
+    """Reads the secret of servers and clients, empty without one; raises ``SecurityUnusable``."""
+    path = settings.regions.secret_file
+    return regions_secret(path) if path is not None else ""
 
-    ``tls``: the daemon's own, where its listeners use TLS.
-    """
+
+def domain_of(
+    settings: Settings, tls: ServerTls | None, secret: str = "", journals: Journals | None = None
+) -> RegionsDomain:
+    """Returns the domain that the settings describe. ``tls``: the daemon's own, where its listeners use TLS."""
     wanted = settings.regions
-    secret = regions_secret(wanted.secret_file) if wanted.secret_file is not None else ""
     listener = RegionListener(
         wanted.host, wanted.port, listener_limits(settings), secret=secret, tls=tls, daemon=str(settings.controller.id)
     )
@@ -47,6 +52,7 @@ def domain_of(settings: Settings, tls: ServerTls | None) -> RegionsDomain:
         wall_ms=lambda: int(time.time() * 1000),
         limits=Limits(wanted.delay_ms, wanted.batch_max, wanted.in_flight_max),
         placement=wanted.placement,
+        journal=partial(journals.term, settings.controller.id) if journals is not None else None,
     )
 
 

@@ -16,6 +16,7 @@ from controller.procedures.kinds import Kind, Kinds
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
 from controller.regions import loading
+from controller.regions.bypassed import let_go
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal import RegionsJournal
@@ -158,6 +159,7 @@ class RegionsTerm:
         self.journal.end(str(why))
 
     def _changed(self, moved: Sequence[Transition]) -> None:
+        let_go(self.env, moved)
         self.journal.changed(moved)
         if self._entered is not None:
             self._entered(moved)
