@@ -65,7 +65,7 @@ bench-procedures: venv jars ## procedures beside HBase's own tools (63 MB of jar
 check: venv ## lint, format, types and import contracts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy $(PACKAGES) benchmarks tests scripts
+	$(BIN)/mypy $(PACKAGES) benchmarks examples tests scripts
 	$(BIN)/lint-imports
 
 format: venv ## rewrite the files as `make check` wants them

@@ -44,6 +44,11 @@ def peak_rss_mb(pid: int) -> float:
     return _status(pid, "VmHWM")
 
 
+def rss_mb(pid: int) -> float:
+    """Returns the present resident memory, in MB."""
+    return _status(pid, "VmRSS")
+
+
 def forget_peak(pid: int) -> None:
     """Begins a new peak at the present resident memory."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")

@@ -16,7 +16,7 @@ async def live(settings: Settings, session: Session, *, shadow: bool, takeover: 
     """Runs until the daemon ends, with the admin endpoint beside it if the settings say so; returns the exit code."""
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reload_on_hangup, settings, session.read_settings, ServiceManager())
-        if beside := settings.admin.beside_daemon and not shadow:
+        if beside := settings.admin.beside_daemon and settings.has_kafka and not shadow:
             tasks.start_soon(keep_endpoint, session.config)
         awaits = beside or (settings.admin.awaited and not shadow)
         code = await main.run(settings, shadow=shadow, takeover=takeover, endpoint_beside=awaits)

@@ -71,6 +71,13 @@ def _check_shared_secret(settings: Settings) -> str | None:
     return f"[admin]: {trouble}" if trouble else None
 
 
+def _check_regions(settings: Settings) -> str | None:
+    from brokers.regions.secret import regions_secret
+
+    path = settings.regions.secret_file
+    return None if path is None else _failure("regions", lambda: regions_secret(path))
+
+
 def _failure(section: str, use: Callable[[], object]) -> str | None:
     from brokers.security.users import SecurityUnusable
 
@@ -81,4 +88,11 @@ def _failure(section: str, use: Callable[[], object]) -> str | None:
     return None
 
 
-CHECKS: Final = (_check_brokers, _check_shared_secret, _check_endpoint_tls, _check_zookeeper_tls, _check_http)
+CHECKS: Final = (
+    _check_brokers,
+    _check_shared_secret,
+    _check_endpoint_tls,
+    _check_zookeeper_tls,
+    _check_http,
+    _check_regions,
+)

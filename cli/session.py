@@ -74,21 +74,21 @@ class Session:
 
         return Client(self._socket(), self.request_timeout or timeout_s, partial(self.output.message, style="yellow"))
 
-    def settings(self, *, endpoint: bool = False) -> Loaded:
+    def settings(self, *, endpoint: bool = False, kafka_optional: bool = False) -> Loaded:
         """Returns the settings, for commands that work without a daemon. Raises :class:`Failure` if they are wrong.
 
-        ``endpoint``: as the admin endpoint has them.
+        ``endpoint``: as the admin endpoint has them. ``kafka_optional``: also those of a daemon for regions alone.
         """
-        return _configured(lambda: self._load(endpoint=endpoint))
+        return _configured(lambda: self._load(endpoint=endpoint, kafka_optional=kafka_optional))
 
     def read_settings(self) -> Settings:
-        """Reads the settings anew. Raises ``ConfigError`` if they are wrong."""
-        return self._load().settings
+        """Reads the settings of a daemon anew. Raises ``ConfigError`` if they are wrong."""
+        return self._load(kafka_optional=True).settings
 
-    def _load(self, *, endpoint: bool = False) -> Loaded:
+    def _load(self, *, endpoint: bool = False, kafka_optional: bool = False) -> Loaded:
         from configs.loading import load
 
-        return load(self.config, endpoint=endpoint)
+        return load(self.config, endpoint=endpoint, kafka_optional=kafka_optional)
 
     def _socket(self) -> Path:
         if self.server:

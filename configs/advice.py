@@ -10,11 +10,12 @@ from typing import Final
 from configs import endpoint_identity
 from configs.daemon_user import ROOT, daemon_user
 from configs.settings import Settings, value_of
+from configs.values import Address
 
 SECRETS: Final = (
     "zookeeper.digest_file", "zookeeper.sasl_file", "zookeeper.key_file", "admin.zookeeper_digest_file",
     "admin.zookeeper_sasl_file", "admin.key_file", "security.sasl_file", "security.sasl_brokers_file",
-    "security.key_file", "http.key_file", "http.token_file",
+    "security.key_file", "http.key_file", "http.token_file", "regions.secret_file",
 )  # fmt: skip
 """Files that hold passwords, tokens or keys. An exposed ``admin.secret_file`` is refused instead of advised against."""
 HOLDERS: Final = {
@@ -28,7 +29,16 @@ HOLDERS: Final = {
 
 def advice(settings: Settings) -> list[str]:
     """Returns sentences with cause and remedy; none where nothing is insecure."""
-    return [*_exposed_files(settings), *_open_digest(settings), *_endpoint(settings)]
+    return [*_exposed_files(settings), *_open_digest(settings), *_endpoint(settings), *_open_regions(settings)]
+
+
+def _open_regions(settings: Settings) -> Iterator[str]:
+    regions, host = settings.regions, settings.regions.host
+    if regions.enabled and regions.secret_file is None and not Address(host, regions.port).loopback:
+        yield (
+            f"regions.secret_file is not set, and regions.host is {host}: every machine that reaches port "
+            f"{regions.port} may register servers. Set regions.secret_file, or a regions.host such as 127.0.0.1"
+        )
 
 
 def _endpoint(settings: Settings) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from configs.admin_section import AdminSettings
 from configs.http_section import HttpSettings
+from configs.regions_section import RegionsSettings
 from configs.sections import (
     BrokersSettings,
     ControllerSettings,
@@ -37,6 +38,17 @@ class AllSections(BaseModel):
     shadow: ShadowSettings = Field(default_factory=ShadowSettings)
     state: StateSettings = Field(default_factory=StateSettings)
     journal: JournalSettings = Field(default_factory=JournalSettings)
+    regions: RegionsSettings = Field(default_factory=lambda: RegionsSettings(enabled=False))
+
+    @property
+    def has_kafka(self) -> bool:
+        """Returns whether the daemon is the controller of a Kafka cluster; otherwise it assigns regions alone."""
+        return bool(self.zookeeper.connect)
+
+    @property
+    def regions_file(self) -> Path:
+        """Returns the file of the regions' store."""
+        return self.regions.file or self.state.directory / "regions.db"
 
     @property
     def secret_file(self) -> Path:

@@ -14,7 +14,8 @@ from configs.settings import Key, Settings, keys, section_type
 WIDTH: Final = 110
 HEAD: Final = """\
 # Settings of regent. `regent config check` checks a file; `regent config show` prints every value in force and its
-# origin. Commented keys show their defaults or, where they have none, a sample; the other keys are required.
+# origin. Commented keys show their defaults or, where they have none, a sample; of the other keys, enabled = false
+# keeps a section switched off, and the rest are required.
 # The environment overrides every key: REGENT_SECTION__KEY, for example REGENT_LOG__LEVEL=debug.
 """
 
@@ -39,6 +40,8 @@ def _lines(key: Key) -> Iterator[str]:
         yield f"# REGENT_{key.section.upper()}__{item.upper()}=user:password"
     elif key.field.is_required():
         yield f"{item} = {toml(key.meta('sample'))}"
+    elif key.meta("sample") is False:  # a section that would switch something on
+        yield f"{item} = {toml(False)}"
     elif key.field.default is None:
         yield f"#{item} = {toml(key.meta('sample'))}"
     else:

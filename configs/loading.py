@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from configs.credentials import CREDENTIALS, GIVEN_SECRET, credential_name, systemd_credential, with_credential
 from configs.endpoint_identity import endpoint_problems
 from configs.problems import ConfigError, Problem, section_problems, unknown_section
+from configs.regions_section import RegionsSettings
 from configs.rules import RULES
 from configs.sections import Section
 from configs.settings import Settings, keys, section_type, shown, value_of
@@ -23,6 +24,8 @@ from configs.zookeeper_section import ZooKeeperSettings
 DEFAULT_FILE: Final = Path("/etc/regent/regent.toml")
 FILE_VARIABLE: Final = "REGENT_CONFIG"
 PREFIX: Final = "REGENT_"
+KAFKA: Final[Mapping[str, dict[str, Any]]] = {"zookeeper": {"connect": ""}, "listener": {"advertised_host": ""}}
+"""Sections without which a daemon with regions is no controller of a Kafka cluster, and their values then."""
 Raw = dict[str, dict[str, Any]]
 S = TypeVar("S", bound=Section)
 
@@ -36,15 +39,22 @@ class Loaded:
     origins: Mapping[str, str]
 
 
-def load(file: Path | None = None, environ: Mapping[str, str] = os.environ, *, endpoint: bool = False) -> Loaded:
+def load(
+    file: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    endpoint: bool = False,
+    kafka_optional: bool = False,
+) -> Loaded:
     """Reads and checks the settings. ``file`` must exist if given, or if ``REGENT_CONFIG`` names it.
 
     ``endpoint`` is for the process of the admin endpoint, which reads no credential that only the daemon may read.
+    ``kafka_optional``: with the section ``[regions]``, those of the Kafka cluster may be left out.
 
     Raises :class:`configs.problems.ConfigError` with every problem found.
     """
     sources = _Sources.read(file, environ)
-    sections, problems = sources.sections()
+    sections, problems = sources.sections(kafka_optional=kafka_optional)
     wrong = {problem.key for problem in problems}
     read, unread = _credentials(sections, environ, endpoint=endpoint), list[Problem]()
     for section, key in read:
@@ -100,6 +110,7 @@ class _Sources:
                 remedy = "put keys below a line [section]; `regent config example` prints all"
                 self.problems.append(Problem(section, shown(values), str(path), reason, remedy))
                 continue
+            self.raw.setdefault(section, {})
             for name, value in values.items():
                 self._put(section, name, value, str(path))
 
@@ -114,16 +125,30 @@ class _Sources:
         self.raw.setdefault(section, {})[name] = value
         self.origins[f"{section}.{name}"] = origin
 
-    def sections(self) -> tuple[dict[str, Section], list[Problem]]:
+    def sections(self, *, kafka_optional: bool) -> tuple[dict[str, Section], list[Problem]]:
         """Returns every section, with defaults or samples in place of wrong values, and the problems."""
         problems = list(self.problems)
         unknown = [name for name in self.raw if name not in Settings.model_fields]
         problems += [unknown_section(name, self.raw[name], self.origins) for name in unknown]
         sections = {}
+        regions_alone = kafka_optional and self._regions_alone()
         for name in Settings.model_fields:
-            sections[name], found = section_problems(name, section_type(name), self.raw.get(name, {}), self.origins)
+            if regions_alone and name in KAFKA:
+                sections[name] = section_type(name).model_construct(None, **KAFKA[name])
+                continue
+            sections[name], found = section_problems(name, section_type(name), self._given(name), self.origins)
             problems += found
         return sections, problems
+
+    def _regions_alone(self) -> bool:
+        """Checks whether regions are to be assigned, and no section is of a Kafka cluster."""
+        regions, _ = section_problems("regions", RegionsSettings, self._given("regions"), self.origins)
+        assert isinstance(regions, RegionsSettings)
+        return regions.enabled and KAFKA.keys().isdisjoint(self.raw)
+
+    def _given(self, name: str) -> dict[str, Any]:
+        """Returns the raw values of a section; the one of regions is off where it is absent."""
+        return self.raw.get(name, {"enabled": False} if name == "regions" else {})
 
 
 def _file_to_read(file: Path | None, environ: Mapping[str, str]) -> Path | None:

@@ -211,6 +211,34 @@ def _http_clients_need_tls(s: AllSections) -> Broken | None:
     )
 
 
+def _regions_frame_within_idle(s: AllSections) -> Broken | None:
+    if s.regions.frame_timeout_ms <= s.regions.idle_timeout_ms:
+        return None
+    return Broken(
+        f"is above regions.idle_timeout_ms ({s.regions.idle_timeout_ms} ms), which would close the connection first",
+        "give a smaller value, or a larger regions.idle_timeout_ms",
+    )
+
+
+def _regions_lease_within_idle(s: AllSections) -> Broken | None:
+    if s.regions.lease_ms < s.regions.idle_timeout_ms:
+        return None
+    return Broken(
+        f"is not below regions.idle_timeout_ms ({s.regions.idle_timeout_ms} ms), which would close connections of "
+        "servers between two polls",
+        "give a smaller value, or a larger regions.idle_timeout_ms",
+    )
+
+
+def _regions_address_connections(s: AllSections) -> Broken | None:
+    if s.regions.connections_per_address_max <= s.regions.connections_max:
+        return None
+    return Broken(
+        f"is above regions.connections_max ({s.regions.connections_max}) and has no effect",
+        "give a smaller value, or a larger regions.connections_max",
+    )
+
+
 RULES: Final = (
     Rule(("controller.loop_stall_ms_max", "zookeeper.session_timeout_ms"), _loop_stall),
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
@@ -231,4 +259,7 @@ RULES: Final = (
     Rule(("journal.bytes_max", "journal.segment_bytes"), _journal_files),
     Rule(("http.address", "http.certificate_file", "http.token_file", "http.client_ca_file"), _http_needs_credentials),
     Rule(("http.client_ca_file", "http.certificate_file"), _http_clients_need_tls),
+    Rule(("regions.frame_timeout_ms", "regions.idle_timeout_ms"), _regions_frame_within_idle),
+    Rule(("regions.lease_ms", "regions.idle_timeout_ms"), _regions_lease_within_idle),
+    Rule(("regions.connections_per_address_max", "regions.connections_max"), _regions_address_connections),
 )

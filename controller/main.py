@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import Callable
 from functools import partial
 
 import anyio
+from prometheus_client.registry import Collector
 
 from brokers.client import prepare_queries
 from brokers.queries import dial_for
@@ -17,23 +17,27 @@ from brokers.security.access import access_of
 from brokers.security.shared_secret import SecretUnusable, shared_secret
 from brokers.security.users import SecurityUnusable
 from brokers.wire.messages import CARRIED, prepare
-from configs.advice import advice
 from configs.settings import Settings
+from controller.alone import run_alone
 from controller.daemon.daemon import Daemon
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event
 from controller.http.app import create_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
-from controller.http.unix_socket import SocketTaken
 from controller.journal.journal import Journal, folder_in
+from controller.life import failed, log_start, need_http, need_regions
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
+from controller.metrics.region_metrics import RegionsCollector
 from controller.operator.view import View
 from controller.process.logs import logging_to
 from controller.process.sessions import connections
 from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
+from controller.regions.domain import RegionsDomain
+from controller.regions.operator.view import View as RegionsView
+from controller.regions.process import domain_of, running
 from controller.role.lease import Lease
 from controller.term.dispatch import KAFKA_STATES
 
@@ -57,14 +61,17 @@ async def run(
 
     ``endpoint_beside``: an admin endpoint starts with it. ``guarded`` and ``new_lease`` are for tests.
     """
+    if not settings.has_kafka:
+        return await run_alone(settings, guarded=guarded)
     sys.setswitchinterval(SWITCH_S)
     guard = StallGuard(settings.controller.loop_stall_ms_max / 1000)
     with logging_to(settings.log) as lines:
-        _log_start(settings)
+        log_start(settings)
         try:
             access = access_of(settings.security, only_brokers=settings.listener.only_brokers)
+            regions = domain_of(settings, access.tls) if settings.regions.enabled and not shadow else None
         except SecurityUnusable as error:
-            return _failed(error)
+            return failed(error)
         counters = Counters()
         journal = journal_of(settings, counters) if not shadow else None
         daemon = Daemon(
@@ -88,9 +95,9 @@ async def run(
         if guarded:
             guard.start()
         try:
-            await _serve(daemon, view)
+            await _serve(daemon, view, regions)
         except Exception as error:
-            return _failed(error)
+            return failed(error)
         finally:
             guard.stop()
             if journal is not None:
@@ -99,31 +106,30 @@ async def run(
     return daemon.exit_code
 
 
-async def _serve(daemon: Daemon, view: View) -> None:
-    """Runs the daemon, and beside it HTTP, the systemd status and the preparation of cold codecs."""
+async def _serve(daemon: Daemon, view: View, regions: RegionsDomain | None) -> None:
+    """Runs the daemon, and beside it regions, HTTP, the systemd status and the preparation of cold codecs."""
     settings, manager = daemon.settings, ServiceManager()
-    collector = DaemonCollector(About.of(settings), daemon.counters, view, KAFKA_STATES)
-    app = create_app(view, registry(collector))
+    collectors: list[Collector] = [DaemonCollector(About.of(settings), daemon.counters, view, KAFKA_STATES)]
+    regions_view = RegionsView(regions, settings) if regions is not None else None
+    if regions is not None and regions_view is not None:
+        collectors.append(RegionsCollector(regions.counters, regions_view))
+    app = create_app(view, registry(*collectors), regions=regions_view)
     async with (
         serving(app, settings.http) as http_ended,
         serving_remotely(app, settings.http),
+        running(regions) as regions_ended,
         anyio.create_task_group() as tasks,
     ):
-        tasks.start_soon(_report, daemon, manager)
+        tasks.start_soon(_report, daemon, regions, manager)
         tasks.start_soon(view.keep_fresh)
-        tasks.start_soon(_needs, http_ended)
+        tasks.start_soon(need_http, http_ended)
+        tasks.start_soon(need_regions, regions_ended)
         tasks.start_soon(anyio.to_thread.run_sync, prepare_queries)
         tasks.start_soon(anyio.to_thread.run_sync, prepare, CARRIED)
-        manager.ready(f"{daemon.mode}: {daemon.why}")
+        manager.ready(_status(daemon, regions))
         await daemon.run()
         manager.stopping("stopping")
         tasks.cancel_scope.cancel()
-
-
-def _log_start(settings: Settings) -> None:
-    log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
-    for sentence in advice(settings):
-        log.warning("%s", sentence)
 
 
 def journal_of(settings: Settings, counters: Counters) -> Journal | None:
@@ -143,28 +149,16 @@ def secret_of(settings: Settings) -> bytes | None:
         return None
 
 
-async def _needs(http_ended: asyncio.Event) -> None:
-    """Ends the process with its HTTP server: no operator could query or stop such a daemon."""
-    await http_ended.wait()
-    raise RuntimeError("the HTTP server on the unix socket ended by itself")
+def _status(daemon: Daemon, regions: RegionsDomain | None) -> str:
+    line = f"{daemon.mode}: {daemon.why}"
+    return line if regions is None else f"{line}; regions {regions.mode}: {regions.why}"
 
 
-def _failed(error: BaseException) -> int:
-    """Logs one critical line with the innermost reason; an error whose text has a remedy gets no traceback."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    expected = isinstance(error, OSError | SocketTaken)
-    why = str(error) or type(error).__name__
-    log.critical("regent ends: %s", why, exc_info=None if expected else error)
-    return 1
-
-
-async def _report(daemon: Daemon, manager: ServiceManager) -> None:
+async def _report(daemon: Daemon, regions: RegionsDomain | None, manager: ServiceManager) -> None:
     """Sends systemd the status line, and the watchdog's signal while the loop turns and an active queue moves."""
     sent = ""
     while True:
-        line = f"{daemon.mode}: {daemon.why}"
-        if line != sent:
+        if (line := _status(daemon, regions)) != sent:
             manager.status(line)
             sent = line
         if await _queue_moves(daemon, manager.watchdog_s):

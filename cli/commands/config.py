@@ -30,7 +30,7 @@ def check(session: Session) -> None:
     from cli.named_files import unusable
     from configs.advice import advice
 
-    loaded = session.settings()
+    loaded = session.settings(kafka_optional=True)
     for sentence in advice(loaded.settings):
         session.output.message(f"warning: {sentence}", style="yellow")
     if found := unusable(loaded.settings, loaded.origins):
@@ -51,7 +51,7 @@ def show(session: Session) -> None:
     """
     from configs.settings import shown, value_of
 
-    loaded = session.settings()
+    loaded = session.settings(kafka_optional=True)
     adopted = _adopted(session)
     in_force = {"admin.secret_file": loaded.settings.secret_file}
     rows = [

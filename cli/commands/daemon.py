@@ -33,7 +33,10 @@ def run(
     """Run the daemon: hold the controller role, or stand by for it."""
     if shadow and takeover:
         raise Failure(Exit.USAGE, "--shadow never takes the role", "give --shadow or --takeover")
-    settings = session.settings().settings
+    settings = session.settings(kafka_optional=True).settings
+    if not settings.has_kafka and (shadow or takeover):
+        option = "--shadow" if shadow else "--takeover"
+        raise Failure(Exit.USAGE, f"{option} is about a Kafka cluster, and the settings name none", "add [zookeeper]")
     import uvloop
 
     from cli.life import live

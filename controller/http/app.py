@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, TypeVar
+from typing import Annotated, Protocol
 
 from fastapi import FastAPI, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from prometheus_client import CollectorRegistry
 from pydantic import Field, StringConstraints
-from starlette.exceptions import HTTPException
 
+from controller.http.documents import document, respond
 from controller.http.drains import add_drain_routes
 from controller.http.elections import add_election_routes
+from controller.http.error_responses import add_errors
 from controller.http.guard import ChangeGuard
 from controller.http.models import (
     Broker,
     Cluster,
     Document,
-    ErrorBody,
     Explanation,
     Health,
-    Item,
     Operation,
     OperationRequest,
     Partition,
@@ -31,8 +29,10 @@ from controller.http.models import (
     Verification,
 )
 from controller.http.pauses import add_pause_routes
-from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Refused, RestartQuery, ViewError
+from controller.http.ports import DaemonView, NotFound, Only, PartitionQuery, Refused, RestartQuery
 from controller.http.procedures import add_cordon_routes, add_routes, principal_of
+from controller.http.region_ports import RegionsView
+from controller.http.regions import add_region_routes
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.http.restarts import add_restart_routes
 from controller.http.role_history import add_role_history_route
@@ -41,8 +41,6 @@ from controller.http.throttles import add_throttle_routes
 from controller.metrics.exposition import exposition
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import BATCH_MAX
-
-T = TypeVar("T", bound=Item)
 
 PAGE_DEFAULT = 500
 PAGE_MAX = 5_000
@@ -60,11 +58,26 @@ Since = Annotated[list[Epoch] | None, Query(max_length=BROKERS_MAX, description=
 BatchMax = Annotated[int, Query(alias="batchMax", ge=1, le=BATCH_MAX)]
 
 
-def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None = None) -> FastAPI:
-    """Creates the HTTP surface of a daemon that runs as the user ``owner`` (default: this process's)."""
+class Probes(Protocol):
+    """What the probes of a daemon ask."""
+
+    def liveness(self) -> Health:
+        """Reports that the loop turns."""
+
+    def readiness(self) -> Health:
+        """Reports whether the daemon does its work, or stands by for it."""
+
+
+def create_app(
+    view: DaemonView, metrics: CollectorRegistry, owner: int | None = None, regions: RegionsView | None = None
+) -> FastAPI:
+    """Creates the HTTP surface of a daemon that runs as the user ``owner`` (default: this process's).
+
+    ``regions``: of the domain that runs beside Kafka's, if one does.
+    """
     app = FastAPI(title="regent", docs_url=None, redoc_url=None)
-    _errors(app)
-    _probes(app, view, metrics)
+    add_errors(app)
+    add_probes(app, view, metrics)
     _reading(app, view)
     _restarting(app, view)
     _changing(app, view)
@@ -77,47 +90,34 @@ def create_app(view: DaemonView, metrics: CollectorRegistry, owner: int | None =
     add_pause_routes(app, view.pauses)
     add_role_history_route(app, view.role_history)
     add_stray_routes(app, view.strays)
+    if regions is not None:
+        add_region_routes(app, regions)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
     return app
 
 
-def _respond(body: Item, status: int = 200) -> Response:
-    content = body.model_dump_json(by_alias=True, exclude_none=True)
-    return Response(content, status, media_type="application/json")
+def create_regions_app(
+    regions: RegionsView, probes: Probes, metrics: CollectorRegistry, owner: int | None = None
+) -> FastAPI:
+    """Creates the HTTP surface of a daemon without Kafka: probes, metrics and the routes about regions."""
+    app = FastAPI(title="regent", docs_url=None, redoc_url=None)
+    add_errors(app, "this daemon assigns regions, and has no Kafka cluster: see 'regent regions status'")
+    add_probes(app, probes, metrics)
+    add_region_routes(app, regions)
+    app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
+    return app
 
 
-def _document(kind: str, items: list[T], following: str | None = None, stale: str | None = None) -> Response:
-    return _respond(Document[T].model_construct(kind=kind, items=items, next=following, stale=stale))
+def add_probes(app: FastAPI, probes: Probes, metrics: CollectorRegistry) -> None:
+    """Adds the routes that work from the first moment on."""
 
-
-def _errors(app: FastAPI) -> None:
-    @app.exception_handler(ViewError)
-    async def refused(_request: Request, error: ViewError) -> Response:
-        return _respond(ErrorBody(message=error.message, remedy=error.remedy), error.status)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(_request: Request, error: RequestValidationError) -> Response:
-        found = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
-        return _respond(ErrorBody(message=f"invalid request: {found}", remedy="see /openapi.json"), 400)
-
-    @app.exception_handler(HTTPException)
-    async def other(_request: Request, error: HTTPException) -> Response:
-        return _respond(ErrorBody(message=str(error.detail), remedy="see /openapi.json"), error.status_code)
-
-    @app.exception_handler(Exception)
-    async def failed(_request: Request, error: Exception) -> Response:
-        message = f"the daemon failed to answer: {type(error).__name__}"
-        return _respond(ErrorBody(message=message, remedy="the daemon's log has the traceback"), 500)
-
-
-def _probes(app: FastAPI, view: DaemonView, metrics: CollectorRegistry) -> None:
     @app.get("/liveness", response_model=Health)
     async def liveness() -> Response:
-        return _probe(view.liveness())
+        return _probe(probes.liveness())
 
     @app.get("/readiness", response_model=Health)
     async def readiness() -> Response:
-        return _probe(view.readiness())
+        return _probe(probes.readiness())
 
     @app.get("/metrics")
     async def scrape(request: Request) -> Response:
@@ -126,38 +126,38 @@ def _probes(app: FastAPI, view: DaemonView, metrics: CollectorRegistry) -> None:
 
 
 def _probe(health: Health) -> Response:
-    return _respond(health, 200 if health.ok else 503)
+    return respond(health, 200 if health.ok else 503)
 
 
 def _reading(app: FastAPI, view: DaemonView) -> None:
     @app.get("/v1/status", response_model=Document[Status])
     async def status() -> Response:
-        return _document("Status", [view.status()])
+        return document("Status", [view.status()])
 
     @app.get("/v1/settings", response_model=Document[Setting])
     async def settings() -> Response:
-        return _document("Setting", view.list_settings())
+        return document("Setting", view.list_settings())
 
     @app.get("/v1/cluster", response_model=Document[Cluster])
     async def cluster() -> Response:
-        return _document("Cluster", [view.describe_cluster()], stale=view.stale())
+        return document("Cluster", [view.describe_cluster()], stale=view.stale())
 
     @app.get("/v1/brokers", response_model=Document[Broker])
     async def brokers() -> Response:
-        return _document("Broker", view.list_brokers(), stale=view.stale())
+        return document("Broker", view.list_brokers(), stale=view.stale())
 
     @app.get("/v1/brokers/{broker}", response_model=Document[Broker])
     async def broker(broker: int) -> Response:
-        return _document("Broker", [view.describe_broker(broker)], stale=view.stale())
+        return document("Broker", [view.describe_broker(broker)], stale=view.stale())
 
     @app.get("/v1/topics", response_model=Document[Topic])
     async def topics(limit: Limit = PAGE_DEFAULT, after: After = None) -> Response:
         page = view.list_topics(limit, after)
-        return _document("Topic", page.items, page.next, stale=view.stale())
+        return document("Topic", page.items, page.next, stale=view.stale())
 
     @app.get("/v1/topics/{topic}", response_model=Document[Topic])
     async def topic(topic: str) -> Response:
-        return _document("Topic", [view.describe_topic(topic)], stale=view.stale())
+        return document("Topic", [view.describe_topic(topic)], stale=view.stale())
 
     _reading_partitions(app, view)
 
@@ -174,15 +174,15 @@ def _reading_partitions(app: FastAPI, view: DaemonView) -> None:
         broker: int | None = None,
     ) -> Response:
         page = view.list_partitions(PartitionQuery(topic, frozenset(only or ()), limit, after, broker))
-        return _document("Partition", page.items, page.next, stale=view.stale())
+        return document("Partition", page.items, page.next, stale=view.stale())
 
     @app.get("/v1/topics/{topic}/partitions/{partition}", response_model=Document[Partition])
     async def partition(topic: str, partition: int) -> Response:
-        return _document("Partition", [view.describe_partition(topic, partition)], stale=view.stale())
+        return document("Partition", [view.describe_partition(topic, partition)], stale=view.stale())
 
     @app.get("/v1/topics/{topic}/partitions/{partition}/explanation", response_model=Document[Explanation])
     async def explanation(topic: str, partition: int) -> Response:
-        return _document("Explanation", [await view.explain(topic, partition)], stale=view.stale())
+        return document("Explanation", [await view.explain(topic, partition)], stale=view.stale())
 
     @app.get("/v1/verification", response_model=Document[Verification])
     async def verification() -> Response:
@@ -191,7 +191,7 @@ def _reading_partitions(app: FastAPI, view: DaemonView) -> None:
             raise Refused("a verification is running already", "wait for it, then try again")
         verifying = True
         try:
-            return _document("Verification", [await view.verify()])
+            return document("Verification", [await view.verify()])
         finally:
             verifying = False
 
@@ -199,31 +199,31 @@ def _reading_partitions(app: FastAPI, view: DaemonView) -> None:
 def _restarting(app: FastAPI, view: DaemonView) -> None:
     @app.get("/v1/can-stop", response_model=Document[SetOfBrokers])
     async def can_stop(brokers: Brokers, accept: Accepted = None) -> Response:
-        return _document("CanStop", [await view.can_stop(frozenset(brokers), frozenset(accept or ()))])
+        return document("CanStop", [await view.can_stop(frozenset(brokers), frozenset(accept or ()))])
 
     @app.get("/v1/can-remove", response_model=Document[SetOfBrokers])
     async def can_remove(brokers: Brokers) -> Response:
-        return _document("CanRemove", [await view.can_remove(frozenset(brokers))])
+        return document("CanRemove", [await view.can_remove(frozenset(brokers))])
 
     @app.get("/v1/restart-next", response_model=Document[RestartNext])
     async def restart_next(since: Since = None, batch_max: BatchMax = BATCH_MAX, accept: Accepted = None) -> Response:
         epochs = {int(broker): int(epoch) for broker, _, epoch in (one.partition(":") for one in since or ())}
         found = await view.restart_next(RestartQuery(epochs, batch_max, frozenset(accept or ())))
-        return _document("RestartNext", [found])
+        return document("RestartNext", [found])
 
 
 def _changing(app: FastAPI, view: DaemonView) -> None:
     @app.post("/v1/role/takeover", response_model=Document[Operation])
     async def takeover(wanted: OperationRequest, request: Request) -> Response:
-        return _document("Operation", [await view.takeover(wanted, principal_of(request))])
+        return document("Operation", [await view.takeover(wanted, principal_of(request))])
 
     @app.post("/v1/role/handback", response_model=Document[Operation])
     async def handback(wanted: OperationRequest, request: Request) -> Response:
-        return _document("Operation", [await view.handback(wanted, principal_of(request))])
+        return document("Operation", [await view.handback(wanted, principal_of(request))])
 
     @app.get("/v1/role/operation", response_model=Document[Operation])
     async def operation() -> Response:
         found = view.operation()
         if found is None:
             raise NotFound("no take-over and no hand-back since this daemon started", "see `regent status`")
-        return _document("Operation", [found])
+        return document("Operation", [found])

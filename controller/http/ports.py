@@ -45,6 +45,12 @@ class ViewError(Exception):
         self.remedy = remedy
 
 
+class Invalid(ViewError):
+    """A request with a field that cannot be; the text names field and value."""
+
+    status = 400
+
+
 class NotFound(ViewError):
     """A request for a broker, topic or partition that does not exist."""
 

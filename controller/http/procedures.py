@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Annotated, Final, Protocol
 
 from fastapi import FastAPI, Query, Request, Response
 
-from controller.http.models import Document, Item
+from controller.http.documents import document
+from controller.http.models import Document
 from controller.http.peers import uid_of
 from controller.http.procedure_models import (
     CordonedBroker,
@@ -142,9 +143,3 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
     @app.post("/v1/procedures/{pid}/bypass", response_model=Document[Procedure])
     async def bypass(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
         return document("Procedure", [await procedures.bypass(pid, principal_of(request), reason_of(wanted))])
-
-
-def document(kind: str, items: Sequence[Item]) -> Response:
-    """Returns the response that lists items."""
-    found = Document[Item].model_construct(kind=kind, items=list(items))
-    return Response(found.model_dump_json(by_alias=True, exclude_none=True), media_type="application/json")

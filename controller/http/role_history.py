@@ -7,8 +7,8 @@ from typing import Protocol
 
 from fastapi import FastAPI, Response
 
+from controller.http.documents import document
 from controller.http.models import Document, Item
-from controller.http.procedures import document
 
 
 class RoleChangeItem(Item):

@@ -7,8 +7,9 @@ from typing import Annotated, Protocol
 
 from fastapi import FastAPI, Query, Request, Response
 
+from controller.http.documents import document
 from controller.http.models import Document
-from controller.http.procedures import document, principal_of
+from controller.http.procedures import principal_of
 from controller.http.stray_models import BROKERS_MAX, BrokerId, StrayRemoval, StrayRemovalRequest, StrayReport
 
 Brokers = Annotated[list[BrokerId] | None, Query(alias="broker", max_length=BROKERS_MAX)]

@@ -7,8 +7,9 @@ Kafka's controller. ``docs/reference/metrics.md`` lists both. No metric has a la
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
@@ -18,12 +19,14 @@ from prometheus_client.registry import Collector
 from configs.settings import Settings
 from configs.version import product_version
 from controller.metrics import kafka_metrics
-from controller.metrics.counters import Counters
+from controller.metrics.counters import Counters, Timer
 from controller.metrics.gauges import HOLDERS, Gauges, MetricsView, ShownMode
 from controller.metrics.kafka_metrics import KafkaStates
 from controller.metrics.metric_families import by_broker, by_label, counter, gauge, histogram
 
 log = logging.getLogger("regent.metrics")
+
+DROPPED: Final = "regent_log_lines_dropped", "Log lines lost to a reader that stood still"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +62,7 @@ class DaemonCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yields all metrics of one scrape."""
         gauges = self._gauges()
-        about = {"version": self._about.version, "controller_id": str(self._about.controller_id)}
-        yield InfoMetricFamily("regent_build", "Version and id of this daemon", value=about)
+        yield _build(self._about)
         yield counter("regent_scrape_failures", "Scrapes without current gauges", self._failures)
         yield from _role(gauges)
         yield from _outcomes(self._counters, gauges)
@@ -77,10 +79,30 @@ class DaemonCollector(Collector):
             return Gauges()
 
 
-def registry(collector: DaemonCollector) -> CollectorRegistry:
+class AloneCollector(Collector):
+    """What every daemon has, for one without a Kafka cluster: its version, its log, its loop."""
+
+    def __init__(self, about: About, lines_dropped: Callable[[], int]) -> None:
+        self._about = about
+        self._lines_dropped = lines_dropped
+        self.loop_lag = Timer()
+
+    def describe(self) -> Iterable[Metric]:
+        """Yields nothing, because the registration of the collector must not scrape."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields all metrics of one scrape."""
+        yield _build(self._about)
+        yield counter(*DROPPED, self._lines_dropped())
+        yield from _loop_lag(self.loop_lag)
+
+
+def registry(*collectors: Collector) -> CollectorRegistry:
     """Returns a registry of the daemon's, the process's and the garbage collector's metrics."""
     found = CollectorRegistry()
-    found.register(collector)
+    for collector in collectors:
+        found.register(collector)
     ProcessCollector(registry=found)
     GCCollector(registry=found)
     return found
@@ -157,7 +179,7 @@ def _outcomes(c: Counters, g: Gauges) -> Iterator[Metric]:
     )
     yield counter("regent_shadow_compared", "Decisions compared in shadow mode", c.shadow_compared)
     yield counter("regent_shadow_differences", "Of them, different from what was written", c.shadow_differences)
-    yield counter("regent_log_lines_dropped", "Log lines lost to a reader that stood still", g.log_lines_dropped)
+    yield counter(*DROPPED, g.log_lines_dropped)
     yield counter("regent_journal_rows", "Rows written to the journal", c.journal_rows)
     yield counter("regent_journal_rows_lost", "Rows that are missing in the journal", c.journal_rows_lost)
     yield gauge("regent_journal_bytes", "Size of the journal on disk", c.journal_bytes)
@@ -174,8 +196,17 @@ def _loop(c: Counters, g: Gauges) -> Iterator[Metric]:
     yield histogram("regent_event_seconds", "Time a handler takes", c.events, "event")
     yield histogram("regent_heartbeat_seconds", "Time ZooKeeper takes to answer a heartbeat", {"": c.heartbeats})
     yield histogram("regent_commit_seconds", "Until all writes of a decision are in ZooKeeper", {"": c.commit_time})
-    yield histogram("regent_loop_lag_seconds", "How late the event loop runs what is due", {"": c.loop_lag})
-    yield gauge("regent_loop_lag_longest_seconds", "The longest such delay since the start", c.loop_lag.max_s)
+    yield from _loop_lag(c.loop_lag)
+
+
+def _build(about: About) -> Metric:
+    value = {"version": about.version, "controller_id": str(about.controller_id)}
+    return InfoMetricFamily("regent_build", "Version and id of this daemon", value=value)
+
+
+def _loop_lag(lag: Timer) -> Iterator[Metric]:
+    yield histogram("regent_loop_lag_seconds", "How late the event loop runs what is due", {"": lag})
+    yield gauge("regent_loop_lag_longest_seconds", "The longest such delay since the start", lag.max_s)
 
 
 def _propagation(c: Counters, g: Gauges) -> Iterator[Metric]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from controller.http.procedure_models import Move, Procedure, Reassignment, ServerResult
+from controller.http.record_items import record_item, time_of
 from controller.kinds import drain, elect, reassign, restart, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.throttle_order import ThrottleOrder, order_of
@@ -23,9 +23,7 @@ from state_machines.decisions.plan_progress import STOPPED, PlannedMove, Reassig
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.planning.expected_time import expected
-from state_machines.procedures.kernel import is_stuck
 from state_machines.procedures.record import Record
-from state_machines.procedures.states import State
 
 WAITED_FOR: Final = "it is queried, and has not reported the rate yet"
 DOWN: Final = "it is down: it reads the setting from ZooKeeper when it starts"
@@ -35,37 +33,8 @@ def procedure_item(record: Record, kinds: Mapping[str, Kind[KafkaEnv]], unusable
     """Describes a record; its step by name where this daemon has the kind."""
     kind = kinds.get(record.kind)
     known = kind is not None and record.step < len(kind.steps)
-    return Procedure(
-        pid=record.pid,
-        kind=record.kind,
-        state=record.state.name.lower(),
-        step=kind.steps[record.step].name if kind is not None and known else str(record.step),
-        detail=_detail(record),
-        parent=record.parent or None,
-        principal=record.caller.principal,
-        client=record.caller.client,
-        reason=record.caller.reason,
-        submitted=_time(record.submitted_ms),
-        updated=_time(record.updated_ms),
-        ended=record.state.is_final,
-        attempts=record.attempts,
-        stuck=is_stuck(record),
-        aborted=record.aborted,
-        bypassed=record.bypassed,
-        end_requested=record.ending.act,
-        end_principal=record.ending.principal,
-        end_reason=record.ending.reason,
-        end_at=_time(record.ending.at_ms),
-        error=record.error,
-        result=record.result.decode("utf-8", "replace") if record.state is State.SUCCESS else "",
-        results=_results(record),
-        unusable=unusable,
-    )
-
-
-def unreadable_item(pid: int, why: str) -> Procedure:
-    """Describes a record of which only the pid is known."""
-    return Procedure(pid=pid, kind="unknown", state="unknown", unusable=why)
+    step = kind.steps[record.step].name if kind is not None and known else str(record.step)
+    return record_item(record, step, _detail(record), _results(record), unusable)
 
 
 def move_items(plan: ReassignPlan, each: Sequence[MovePace] | None = None) -> list[Move]:
@@ -87,7 +56,7 @@ def _move_item(move: PlannedMove, pace: MovePace | None, note: Superseded | None
         size_bytes=move.bytes if pace is None else pace.size_bytes,
         status=move.status.name.lower(),
         why=(move.why if pace is None else pace.why) or (STOPPED if move.status is Status.STOPPED else ""),
-        found=_time(note.found_ms) if note is not None else None,
+        found=time_of(note.found_ms) if note is not None else None,
         by=note.by if note is not None else "",
         **known,
         **late,
@@ -115,7 +84,7 @@ def _reassignment(name: TopicPartition, written: Assignment, owner: Record | Non
         removing=written.removing,
         pid=owner.pid if owner is not None else None,
         by=f"plan of {owner.caller.principal}" if owner is not None else "another client",
-        since=_time(owner.submitted_ms) if owner is not None else None,
+        since=time_of(owner.submitted_ms) if owner is not None else None,
     )
 
 
@@ -229,7 +198,3 @@ def _of_drain(found: Drain) -> str:
     upto = f", up to {TopicPartition(*found.after)}" if found.after is not None else ""
     replicas = f"; {len(found.plan.moves)} partitions move" if found.plan is not None else ""
     return f"brokers {list(found.brokers)}: {found.led} leaders{upto}{replicas}"
-
-
-def _time(ms: int) -> datetime | None:
-    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None

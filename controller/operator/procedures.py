@@ -11,6 +11,7 @@ import msgspec
 from controller.daemon.daemon import Daemon
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, Reassignment, ReassignRequest
+from controller.http.record_items import unreadable_item
 from controller.kinds import elect, reassign, throttle, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.operator.plan_meter import PlanMeter
@@ -20,7 +21,6 @@ from controller.operator.procedure_items import (
     planned_item,
     procedure_item,
     reassignment_items,
-    unreadable_item,
     with_pace,
 )
 from controller.procedures import requests

@@ -7,6 +7,7 @@ A store that fails ends the engine: another one loads the records and goes on (H
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic
@@ -51,7 +52,7 @@ class Engine(Generic[Env]):
         age_ms: Callable[[], int] | None = None,
         interruptions: tuple[type[Exception], ...] = (),
         ends: tuple[type[Exception], ...] = (),
-        entered: Entered = lambda _moved: None,
+        entered: Entered | None = None,
     ) -> None:
         self._kinds = Kinds(kinds)
         self._steps = Steps(env, self._kinds, interruptions, ends)
@@ -102,6 +103,16 @@ class Engine(Generic[Env]):
         if len(data) > DATA_BYTES_MAX:
             raise Refused(f"{kind}: its message has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored: split it")
         return await self._request(Submit(kind, data, caller, expires_ms))
+
+    def submit_soon(self, kind: str, data: bytes, caller: Caller) -> None:
+        """Starts a procedure of the daemon's own in a later turn; the same nonce again starts none.
+
+        Raises :class:`Refused` where too many requests wait, and the error of an engine that is closed.
+        """
+        if self._closed is not None:
+            raise self._closed
+        self._intake.add(Submit(kind, data, caller, 0)).add_done_callback(_ignored)
+        self._wanted()
 
     async def abort(self, pid: int, ending: Ending = NO_ENDING) -> bool:
         """Aborts the family of a procedure; False where it has ended, failed, or passed its point of no return."""
@@ -186,6 +197,10 @@ class Engine(Generic[Env]):
         if self._intake or running.scheduler.is_busy:
             self._wanted()
 
+    async def number(self) -> int:
+        """Returns a number for a step that runs: higher than all pids before it, and never given again."""
+        return await self._pids.take()
+
     # -- calls that are recorded together with their effect, by the consumer
 
     async def named(self, record: Record) -> Record:
@@ -252,7 +267,13 @@ class Engine(Generic[Env]):
 
     async def _write(self, group: Group) -> None:
         """Writes a group and enters it; the group is empty afterwards."""
-        if group.puts or group.deletes:
-            await self._store.write(group.puts, group.deletes)
+        if group.puts or group.deletes or group.rows:
+            await self._store.write(group.puts, group.deletes, group.rows)
         for one in group.take():
             self._running.enter(one)
+
+
+def _ignored(response: asyncio.Future[int]) -> None:
+    """Takes notice of a refusal: the caller of :meth:`Engine.submit_soon` looks at the procedure itself."""
+    if not response.cancelled():
+        response.exception()

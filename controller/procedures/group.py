@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from controller.procedures.requests import Pending
@@ -22,6 +23,7 @@ class Decided(NamedTuple):
     """A change. ``entry``: the procedure whose step led to it; ``until_ms``: end of a wait that is not stored.
 
     ``again``: the procedure is queued again. ``pending``: the request that led to it, ``pid``: its response.
+    ``rows`` are written in the same transaction; ``entered`` is called once it is durable.
     """
 
     change: Change
@@ -30,6 +32,8 @@ class Decided(NamedTuple):
     again: bool = False
     pending: Pending | None = None
     pid: int = 0
+    rows: tuple[object, ...] = ()
+    entered: Callable[[Change], None] | None = None
 
     def respond(self) -> None:
         """Sends the response to the request."""
@@ -49,6 +53,7 @@ class Group:
         self._decided: list[Decided] = []
         self._puts: dict[int, Record] = {}
         self._deletes: dict[int, None] = {}
+        self.rows: list[object] = []
         self._bytes = 0
 
     @property
@@ -69,6 +74,7 @@ class Group:
     def add(self, decided: Decided) -> None:
         """Adds a change."""
         self._decided.append(decided)
+        self.rows += decided.rows
         for record in decided.change.puts:
             self._puts[record.pid] = record
             self._bytes += len(record.data) + len(record.result) + len(record.ending.reason)
@@ -79,7 +85,7 @@ class Group:
     def take(self) -> list[Decided]:
         """Removes and returns the changes, whose records are written."""
         found = self._decided
-        self._decided, self._puts, self._deletes, self._bytes = [], {}, {}, 0
+        self._decided, self._puts, self._deletes, self.rows, self._bytes = [], {}, {}, [], 0
         return found
 
     def refuse(self, why: Exception) -> None:

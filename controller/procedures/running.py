@@ -40,7 +40,7 @@ class Running(Generic[Env]):
         now_ms: Callable[[], int],
         age_ms: Callable[[], int],
         due: Callable[[], None],
-        entered: Entered = lambda _moved: None,
+        entered: Entered | None = None,
     ) -> None:
         self.procedures = Procedures(kinds.no_return)
         self.scheduler = Scheduler()
@@ -100,12 +100,19 @@ class Running(Generic[Env]):
     def enter(self, decided: Decided) -> None:
         """Applies a durable change: ends, releases, queues, and responds to the caller."""
         change, entry = decided.change, decided.entry
-        moved = transitions(self.procedures.records, change, commanded=decided.pending is not None)
+        if not (change.puts or change.deletes):
+            self._go_on(decided)
+            return
+        moved: Sequence[Transition] = ()
+        if self._entered is not None:
+            moved = transitions(self.procedures.records, change, commanded=decided.pending is not None)
         alarmed = [put.pid for put in change.puts if self._alarms(put)]
         evicted = [self.procedures.records[pid] for pid in change.deletes if pid not in self._entries]
         ready = self.procedures.apply(change)
-        if moved:
-            self._entered(moved)
+        self._tell([one for one in moved if not one.after.state.is_final])
+        if decided.entered is not None:
+            decided.entered(change)
+        self._tell([one for one in moved if one.after.state.is_final])
         for record in change.puts:
             if record.state.is_final:
                 self._end(record.pid)
@@ -119,6 +126,21 @@ class Running(Generic[Env]):
         self._queue(decided, ready)
         for root in alarmed:
             self.resume(self._descendants(root))
+        decided.respond()
+
+    def _tell(self, moved: Sequence[Transition]) -> None:
+        """Passes changes on: begins before what they do to the domain's model, ends after it."""
+        if moved and self._entered is not None:
+            self._entered(moved)
+
+    def _go_on(self, decided: Decided) -> None:
+        """Queues a procedure again, or has it wait: nothing of it was written."""
+        if decided.entered is not None:
+            decided.entered(decided.change)
+        entry = decided.entry
+        if entry is not None and entry.pid in self._entries and not self.procedures.records[entry.pid].locked:
+            self.scheduler.release(entry)
+        self._queue(decided, decided.change.ready)
         decided.respond()
 
     def locks(self) -> list[LockItem]:
@@ -157,7 +179,9 @@ class Running(Generic[Env]):
     def _queue(self, decided: Decided, ready: Sequence[int]) -> None:
         change, entry = decided.change, decided.entry
         born = [put for put in change.puts if put.pid not in self._entries and not put.state.is_final]
-        self._entries.update((record.pid, self._entry(record)) for record in born)
+        for record in born:  # their demands were checked before they were written
+            demand = self._kinds[record.kind].demand(record)
+            self._entries[record.pid] = self.scheduler.enter(record.pid, demand, record.ancestors)
         if entry is None:  # a request: it finds its procedure queued already, unless it is new or waits
             for record in born:
                 self.scheduler.add_back(self._entries[record.pid])

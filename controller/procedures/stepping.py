@@ -8,10 +8,11 @@ from typing import Final, Generic, NamedTuple
 from msgspec.structs import replace
 
 from controller.procedures.group import CHANGE_BYTES_MAX, Decided
-from controller.procedures.kinds import Env, Kinds
+from controller.procedures.kinds import Along, Env, Kinds
 from controller.procedures.pids import Pids
 from controller.procedures.running import Running
 from controller.procedures.steps import Steps, Write
+from state_machines.procedures.demand import Resource
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Act, Change
 from state_machines.procedures.outcome import Children, Failed, Outcome, Retry, Wait, Yield
@@ -62,6 +63,8 @@ class Stepping(Generic[Env]):
         decided = Decided(change, entry, until_ms=until_ms, again=isinstance(outcome, Yield))
         if write is None or isinstance(outcome, Failed) or change is not drawn:
             return decided
+        if isinstance(write, Along):
+            return decided._replace(rows=write.rows, entered=write.entered)
         return Executed(decided, write, lambda why: Decided(self._changed(record, act, Retry(why)), entry))
 
     def _bounded(self, record: Record, act: Act, change: Change) -> Change:
@@ -103,11 +106,25 @@ class Stepping(Generic[Env]):
         ]
         holders = [self._procedures.latest(one) for one in (record.pid, *record.ancestors)]
         ancestors = tuple(one.pid for one in holders if self._kinds[one.kind].holds_locks)
+        checked: set[tuple[str, Resource, bool, bool]] = set()
         for child in born:
-            why = self._kinds.unfit(child) or self._kinds.misordered(child, self._running.scheduler, ancestors)
+            why = self._kinds.unfit(child)
+            if why is None:
+                why = self._misordered(child, ancestors, checked)
             if why:
                 return Failed(f"its child cannot run: {why}")
         return outcome._replace(children=tuple(born))
+
+    def _misordered(
+        self, child: Record, ancestors: tuple[int, ...], checked: set[tuple[str, Resource, bool, bool]]
+    ) -> str | None:
+        """Returns why a child's locks could end in a deadlock; of children alike in that one is checked."""
+        demand = self._kinds[child.kind].demand(child)
+        alike = child.kind, demand.resource, demand.exclusive, bool(demand.parts)
+        if alike in checked and not demand.also and not self._running.scheduler.hold_parts(ancestors):
+            return None
+        checked.add(alike)
+        return self._kinds.misordered(child, self._running.scheduler, ancestors)
 
 
 def _locked(record: Record) -> Record:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic
 
-from controller.procedures.kinds import Effect, Env, Kinds
+from controller.procedures.kinds import Along, Effect, Env, Kinds
 from metadata_store.errors import ZooKeeperError
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.kernel import Act, Change
@@ -39,8 +39,8 @@ class Steps(Generic[Env]):
         self._interruptions = interruptions
         self._ends = ends
 
-    async def run(self, record: Record, act: Act) -> tuple[Outcome, Write | None]:
-        """Executes the present step or undoes the latest; returns its outcome, and the write that belongs to it."""
+    async def run(self, record: Record, act: Act) -> tuple[Outcome, Write | Along | None]:
+        """Executes the present step or undoes the latest; returns its outcome, and what is written with it."""
         kind = self._kinds[record.kind]
         step = kind.steps[record.step] if act is Act.EXECUTE else kind.undo_of(record)
         execute = step.execute if act is Act.EXECUTE else step.undo
@@ -58,7 +58,13 @@ class Steps(Generic[Env]):
             text = f"step {step.name} raised {type(error).__name__}: {error}"
             gives_up = act is Act.EXECUTE and record.attempts + 1 >= RAISES_MAX
             return Failed(text) if gives_up else Retry(text), None
-        outcome, write = (found.outcome, found.write) if isinstance(found, Effect) else (found, None)
+        write: Write | Along | None = None
+        if isinstance(found, Effect):
+            outcome, write = found.outcome, found.write
+        elif isinstance(found, Along):
+            outcome, write = found.outcome, found
+        else:
+            outcome = found
         if isinstance(outcome, Next | Children) and not 0 <= outcome.step < len(kind.steps):
             return Failed(f"step {step.name} names step {outcome.step}, {kind.name} has {len(kind.steps)}"), None
         return outcome, write

@@ -41,8 +41,11 @@ class RecordStore(Protocol):
         """Reads everything, ordered by pid."""
         ...
 
-    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
-        """Inserts or replaces records and deletes others, all or nothing; returns once that is durable."""
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
+        """Inserts or replaces records and deletes others, all or nothing; returns once that is durable.
+
+        ``rows``: what the domain writes in the same transaction, in the form of this kind of store.
+        """
         ...
 
     async def reserve(self, count: int) -> int:

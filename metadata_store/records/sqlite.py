@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -52,20 +52,35 @@ _Row = tuple[int, int, bytes]
 """A pid, the checksum of a record, and the record."""
 
 
+class Rows(Protocol):
+    """Further tables of the file, whose rows are written together with records."""
+
+    @property
+    def schema(self) -> Sequence[str]:
+        """Returns the statements that create the tables where they are missing."""
+        ...
+
+    def put(self, db: sqlite3.Connection, rows: Iterable[object]) -> None:
+        """Writes rows inside of a transaction, in the store's thread."""
+        ...
+
+
 class _Task(msgspec.Struct, gc=False):
-    """Work of the thread. ``puts`` and ``deletes`` of a write, or ``call`` with the connection."""
+    """Work of the thread. ``puts``, ``deletes`` and ``rows`` of a write, or ``call`` with the connection."""
 
     future: asyncio.Future[Any]
     puts: tuple[Record, ...] = ()
     deletes: tuple[int, ...] = ()
+    rows: tuple[object, ...] = ()
     call: Callable[[sqlite3.Connection], Any] | None = None
 
 
 class SqliteRecords:
     """Implements :class:`metadata_store.records.port.RecordStore`; made by :meth:`open`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, rows: Rows | None = None) -> None:
         self._path = path
+        self._rows = rows
         self._loop = asyncio.get_running_loop()
         self._tasks: deque[_Task] = deque()
         self._gate = threading.Lock()
@@ -78,12 +93,12 @@ class SqliteRecords:
         self._thread = threading.Thread(target=self._run, name="regent-records", daemon=True)
 
     @classmethod
-    async def open(cls, path: Path) -> SqliteRecords:
+    async def open(cls, path: Path, rows: Rows | None = None) -> SqliteRecords:
         """Opens or creates the file, and takes it over from another daemon."""
-        store = cls(path)
+        store = cls(path, rows)
         store._thread.start()
         try:
-            await store._call(store._take_over)
+            await store.call(store._take_over)
         except BaseException:
             await store.close()
             raise
@@ -91,16 +106,16 @@ class SqliteRecords:
 
     async def load(self) -> Stored:
         """Reads everything, ordered by pid."""
-        found: Stored = await self._call(sqlite_rows.load)
+        found: Stored = await self.call(sqlite_rows.load)
         return found
 
-    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Writes all or nothing; returns once it is durable."""
-        await self._submit(_Task(self._loop.create_future(), tuple(puts), tuple(deletes)))
+        await self._submit(_Task(self._loop.create_future(), tuple(puts), tuple(deletes), tuple(rows)))
 
     async def reserve(self, count: int) -> int:
         """Reserves pids that were never given before; returns the first of them, durably."""
-        first: int = await self._call(lambda db: self._reserve(db, count))
+        first: int = await self.call(lambda db: self._reserve(db, count))
         return first
 
     async def close(self) -> None:
@@ -117,7 +132,8 @@ class SqliteRecords:
 
     # -- on the loop
 
-    async def _call(self, call: Callable[[sqlite3.Connection], Any]) -> Any:
+    async def call(self, call: Callable[[sqlite3.Connection], Any]) -> Any:
+        """Calls a function with the connection, in the store's thread and in a transaction of its own."""
         return await self._submit(_Task(self._loop.create_future(), call=call))
 
     def _submit(self, task: _Task) -> asyncio.Future[Any]:
@@ -189,10 +205,12 @@ class SqliteRecords:
             deleted = [(pid,) for pid, row in rows.items() if row is None]
             if deleted:
                 db.executemany("DELETE FROM record WHERE pid = ?", deleted)
+            if self._rows is not None:
+                self._rows.put(db, [row for task in group for row in task.rows])
             return [None] * len(group)
 
     def _take_over(self, db: sqlite3.Connection) -> None:
-        for statement in SCHEMA:
+        for statement in (*SCHEMA, *(() if self._rows is None else self._rows.schema)):
             db.execute(statement)
         self._file = _identity(self._path)
         [self._epoch] = db.execute("UPDATE fence SET epoch = epoch + 1 RETURNING epoch").fetchone()

@@ -84,8 +84,9 @@ class ZooKeeperRecords:
         """Reads as :meth:`load`, for a look: raises ``NotConnected`` and ``ZkError`` instead of waiting."""
         return await self._read()
 
-    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
-        """Writes all or nothing; returns once it is durable."""
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
+        """Writes all or nothing; returns once it is durable. No domain has rows of its own here."""
+        assert not tuple(rows)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending.append(_Pending(tuple(puts), tuple(deletes), future))
         if self._writer is None:

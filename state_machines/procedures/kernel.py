@@ -106,20 +106,22 @@ class Procedures:
         record = self.latest(pid)
         root = self.latest(record.root)
         fails = root.state is State.FAILED or record.state is State.FAILED
+        expired = 0 < record.expires_ms <= now_ms
+        if not (fails or record.bypassed or root.aborted or expired):
+            return Act.EXECUTE
         now = replace(record, updated_ms=now_ms, deadline_ms=0)
         if record.bypassed:
             return self._ended(replace(now, state=State.ROLLEDBACK if fails else State.SUCCESS))
         if fails:
             return Act.UNDO if record.state is State.FAILED else _undoing(now)
-        if not self._is_past_return(record):
-            if root.aborted:
-                return self._failed(now, "aborted")
-            if 0 < record.expires_ms <= now_ms:
-                return self._failed(now, "timed out")
-        return Act.EXECUTE
+        if self._is_past_return(record):
+            return Act.EXECUTE
+        return self._failed(now, "aborted" if root.aborted else "timed out")
 
     def executed(self, pid: int, outcome: Outcome, now_ms: int) -> Change:
         """Decides after a step was executed."""
+        if isinstance(outcome, Wait) and not outcome.durable:
+            return Change(later=(pid,))
         old = replace(self.latest(pid), state=State.RUNNABLE, updated_ms=now_ms, deadline_ms=0)
         match outcome:
             case Next(step, data) | Children((), step, data):
@@ -129,9 +131,9 @@ class Procedures:
                 born = tuple(one.pid for one in children)
                 waiting = replace(_stepped(old, step, data), state=State.WAITING, born=born)
                 return Change(puts=(waiting, *family), ready=tuple(one.pid for one in family))
-            case Wait(until_ms, data, durable):
+            case Wait(until_ms, data, _):
                 waiting = replace(_onwards(old, data), deadline_ms=until_ms, state=State.WAITING_TIMEOUT)
-                return Change(puts=(waiting,) if durable else (), later=(pid,))
+                return Change(puts=(waiting,), later=(pid,))
             case Done(result):
                 ended = replace(old, done=(*old.done, old.step), born=(), state=State.SUCCESS, result=result, error="")
                 return self._ended(ended)

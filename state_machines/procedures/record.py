@@ -75,6 +75,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
         return self.ancestors[-1] if self.ancestors else self.pid
 
 
-def child(kind: str, data: bytes = b"", *, expires_ms: int = 0) -> Record:
-    """Returns a procedure that a step starts; pid, ancestors, caller and times are filled in."""
-    return Record(0, kind, State.RUNNABLE, 0, 0, 0, data=data, expires_ms=expires_ms)
+def child(kind: str, data: bytes = b"", *, expires_ms: int = 0, step: int = 0, locked: bool = False) -> Record:
+    """Returns a procedure that a step starts; pid, ancestors, caller and times are filled in.
+
+    ``locked``: nothing else can get its locks before it does, so that they are restored like held ones.
+    """
+    return Record(0, kind, State.RUNNABLE, step, 0, 0, data=data, expires_ms=expires_ms, locked=locked)

@@ -49,15 +49,16 @@ class Scheduler:
         """Enters a procedure, which :meth:`drop` removes; raises :class:`LockOrder`."""
         if ancestors or demand.also:
             self.check(pid, demand, ancestors)
-        return self._enter(pid, demand, ancestors)
+        return self.enter(pid, demand, ancestors)
 
-    def _enter(self, pid: int, demand: Demand, ancestors: tuple[int, ...]) -> Entry:
+    def enter(self, pid: int, demand: Demand, ancestors: tuple[int, ...]) -> Entry:
+        """Enters a procedure whose demand was checked."""
         resource, exclusive, parts, others = demand
         queue = self._queues.get(resource) or self._new(resource)
         queue.users += 1
         if not others:
             return Entry(pid, queue, exclusive, parts, ancestors, (), len(parts) < 2 and not queue.is_upper)
-        also = tuple([self._enter(pid, other, ancestors) for other in others])
+        also = tuple([self.enter(pid, other, ancestors) for other in others])
         return Entry(pid, queue, exclusive, parts, ancestors, also, plain=False)
 
     def drop(self, entry: Entry) -> None:
@@ -165,6 +166,10 @@ class Scheduler:
     def holds(self, pid: int) -> bool:
         """Checks whether a procedure holds its locks."""
         return pid in self._held
+
+    def hold_parts(self, pids: Iterable[int]) -> bool:
+        """Checks whether one of ``pids`` holds a part of an entity."""
+        return any(one.parts for pid in pids if (held := self._held.get(pid)) for one in (held, *held.also))
 
     @property
     def is_busy(self) -> bool:

@@ -38,8 +38,9 @@ class MemoryRecords:
         self._disk.last_pid = max(self._disk.last_pid, *self._disk.bodies, 0)
         return Stored(records, damaged, self._disk.last_pid)
 
-    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
-        """Writes all or nothing."""
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
+        """Writes all or nothing. No domain has rows of its own here."""
+        assert not tuple(rows)
         self._check()
         self._disk.bodies.update((record.pid, codec.sealed(record)) for record in puts)
         for pid in deletes:

@@ -27,12 +27,12 @@ class SlowRecords(MemoryRecords):
         self.begun, self.answers = asyncio.Event(), asyncio.Event()
         self.writes = 0
 
-    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         self.writes += 1
         self.begun.set()
         await self.answers.wait()
         self.writes -= 1
-        await super().write(puts, deletes)
+        await super().write(puts, deletes, rows)
 
 
 @pytest.mark.seed("S2-12", "S2-21")

@@ -25,6 +25,7 @@ WRONG = {
     "shadow": ("poll_s", "0", "a number from 0.1 to 3600"),
     "state": ("directory", '"relative"', "an absolute path that the daemon may write to"),
     "journal": ("fsync", '"always"', "group, never"),
+    "regions": ("store", '"zookeeper"', "give sqlite: another store cannot hold regions yet"),
 }
 
 

@@ -60,6 +60,19 @@ ROWS: Final = (
     at_most("admin.frame_timeout_ms", "admin.idle_timeout_ms", 5_000, "ms"),
     at_most("admin.frame_bytes_max", "admin.buffered_bytes_max", 2_000_000, "bytes"),
     at_most("brokers.retry_backoff_ms", "brokers.retry_backoff_ms_max", 500, "ms"),
+    at_most("regions.frame_timeout_ms", "regions.idle_timeout_ms", 20_000, "ms"),
+    Row(
+        ("regions.lease_ms", "regions.idle_timeout_ms"),
+        {"regions.lease_ms": 20_000, "regions.idle_timeout_ms": 20_000},
+        ("not below regions.idle_timeout_ms (20000 ms)", "a larger regions.idle_timeout_ms"),
+        ({"regions.lease_ms": 19_999}, {"regions.idle_timeout_ms": 20_001}),
+    ),
+    Row(
+        ("regions.connections_per_address_max", "regions.connections_max"),
+        {"regions.connections_per_address_max": 501, "regions.connections_max": 500},
+        ("above regions.connections_max (500)", "a larger regions.connections_max"),
+        ({"regions.connections_per_address_max": 500}, {"regions.connections_max": 501}),
+    ),
     fixed_port("admin"),
     fixed_port("listener"),
     Row(

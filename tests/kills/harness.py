@@ -79,11 +79,11 @@ class KillingStore:
         """Reads everything."""
         return await self._store.load()
 
-    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Writes between two chances to die."""
         puts, deletes = tuple(puts), tuple(deletes)
         self._deaths.before(content_of(puts, deletes))
-        await self._store.write(puts, deletes)
+        await self._store.write(puts, deletes, rows)
         self._deaths.after()
 
     async def reserve(self, count: int) -> int:

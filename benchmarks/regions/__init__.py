@@ -1,0 +1,1 @@
+"""Measures the assignment of regions: a daemon in one process, simulated servers on real sockets in another."""

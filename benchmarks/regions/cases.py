@@ -1,0 +1,208 @@
+"""The cases: assignment in bulk, the crash of a server, a failover of the daemon, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from benchmarks.arena import say
+from benchmarks.procfs import rss_mb
+from benchmarks.regions.world import TABLE, World, servers, world
+from benchmarks.results import Goal, Row, Sample
+from controller.regions.kinds.messages import TRANSIT, Transit
+from metadata_store.catalog.rows import NewRegions, Owner, PutServer, PutTable, RegionRow, ServerRow, TableRow
+from metadata_store.catalog.sqlite import SqliteCatalog
+from metadata_store.records.sqlite import SqliteRecords
+from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.states import State
+from state_machines.regions.layout import bounds
+from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
+
+LAG_MS_MAX: Final = 250
+GOALS: Final = {
+    "A1": Goal(least=10_000),
+    "A1 lag": Goal(most=LAG_MS_MAX),
+    "A2": Goal(most=2.0),
+    "A2 lag": Goal(most=LAG_MS_MAX),
+    "A3 100,000": Goal(most=2.0),
+    "A3 1,000,000": Goal(most=15.0),
+    "A4": Goal(most=600.0),
+}
+ROUNDS: Final = 3
+CRASHED: Final = 10_000
+SURVIVORS: Final = 20
+CHUNK: Final = 5_000
+
+
+class Shape(NamedTuple):
+    """Regions and the servers that they are assigned to."""
+
+    regions: int
+    servers: int
+
+    def __str__(self) -> str:
+        return f"{self.regions:,} on {self.servers}"
+
+
+def _row(case: str, size: str, what: str, unit: str, values: Sequence[float], goal: Goal, *, higher: bool) -> Row:
+    return Row(case, size, what, unit, Sample.of(values), goal=goal, higher_is_better=higher, peer_is="-")
+
+
+async def assigned(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
+    """A1: a table is created and all its regions opened, each with its durable steps."""
+    rates: list[float] = []
+    lags: list[float] = []
+    cpus: list[float] = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory(prefix="regions-", dir=_disk()) as folder:
+            async with world(Path(folder), servers_min=shape.servers) as found:
+                with servers(found.port, shape.servers):
+                    await found.until(shape.servers)
+                    found.lag.take_ms()
+                    began_s, cpu_s = time.perf_counter(), time.process_time()
+                    await found.create(shape.regions)
+                    rates.append(shape.regions / (time.perf_counter() - began_s))
+                    cpus.append((time.process_time() - cpu_s) / shape.regions * 1e6)
+                    lags.append(found.lag.take_ms())
+                    say(f"A1 {shape}: {rates[-1]:,.0f} regions/s, lag {lags[-1]:.0f} ms")
+    size = str(shape)
+    rate = _row(
+        "A1", size, "regions assigned, each step durable, per second", "per second", rates, GOALS["A1"], higher=True
+    )
+    rate.phases["regent"] = {"us of CPU for a region": sorted(cpus)[len(cpus) // 2]}
+    return [
+        rate,
+        _row("A1 lag", size, "longest stall of the loop meanwhile, ms", "ms", lags, GOALS["A1 lag"], higher=False),
+    ]
+
+
+async def crashed(rounds: int = ROUNDS) -> list[Row]:
+    """A2: the process of a server with many regions is killed; from its fence until all are open elsewhere."""
+    times: list[float] = []
+    lags: list[float] = []
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory(prefix="regions-", dir=_disk()) as folder:
+            async with world(Path(folder)) as found:
+                with servers(found.port, 1) as victim:
+                    await found.until(1)
+                    await found.create(CRASHED)
+                    with servers(found.port, SURVIVORS, 1):
+                        await found.until(SURVIVORS + 1)
+                        victim.kill()
+                        found.lag.take_ms()
+                        times.append(await _recovered(found))
+                        lags.append(found.lag.take_ms())
+                        say(f"A2: {times[-1]:.2f} s after the fence, lag {lags[-1]:.0f} ms")
+    size = f"{CRASHED:,} on {SURVIVORS}"
+    return [
+        _row(
+            "A2",
+            size,
+            "regions of a killed server, from its fence until open elsewhere, s",
+            "s",
+            times,
+            GOALS["A2"],
+            higher=False,
+        ),
+        _row("A2 lag", size, "longest stall of the loop meanwhile, ms", "ms", lags, GOALS["A2 lag"], higher=False),
+    ]
+
+
+async def _recovered(found: World) -> float:
+    model = found.term.env.model
+    victim = next(one for one in model.servers.values() if one.name == "s0")
+    while victim.state is not ServerState.FENCED:
+        await asyncio.sleep(0.002)
+    began_s = time.perf_counter()
+    while victim.key in model.servers:
+        await asyncio.sleep(0.002)
+    took_s = time.perf_counter() - began_s
+    if any(one.state is not RegionState.OPEN for one in model.regions.values()):
+        raise RuntimeError("the crash was dealt with, and regions are not open")
+    return took_s
+
+
+async def failed_over(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
+    """A3: a daemon opens the store of another one; until it sends the operation that was under way."""
+    with tempfile.TemporaryDirectory(prefix="regions-", dir=_disk()) as name:
+        folder = Path(name)
+        await _stored(folder / "regions.db", shape)
+        times: list[float] = []
+        lags: list[float] = []
+        for _ in range(rounds):
+            await _pending(folder / "regions.db")
+            began_s = time.perf_counter()
+            async with world(folder) as found:
+                with servers(found.port, 1, shape.servers):
+                    while not found.term.env.dispatcher.sent:
+                        await asyncio.sleep(0.002)
+                    times.append(time.perf_counter() - began_s)
+                    lags.append(found.lag.take_ms())
+                    say(f"A3 {shape}: {times[-1]:.2f} s, lag {lags[-1]:.0f} ms")
+    goal = GOALS.get(f"A3 {shape.regions:,}", Goal())
+    return [
+        _row(
+            "A3",
+            str(shape),
+            "failover of the daemon until the first operation is sent, s",
+            "s",
+            times,
+            goal,
+            higher=False,
+        ),
+        _row(
+            "A3 lag", str(shape), "longest stall of the loop meanwhile, ms", "ms", lags, GOALS["A1 lag"], higher=False
+        ),
+    ]
+
+
+async def _stored(path: Path, shape: Shape) -> None:
+    """Writes a catalog whose regions are open, and one region that is not."""
+    store = await SqliteRecords.open(path, SqliteCatalog())
+    names = [f"s{number}" for number in range(shape.servers)]
+    await store.write((), (), [PutServer(ServerRow(name, 1, f"{name}:1")) for name in names])
+    await store.write((), (), [PutTable(TableRow(TABLE, TableKind.USER, TableState.ENABLED))])
+    for first in range(0, shape.regions, CHUNK):
+        some = range(first, min(first + CHUNK, shape.regions))
+        rows = tuple(RegionRow(one + 1, TABLE, *bounds((), shape.regions, one), RegionState.OFFLINE) for one in some)
+        owners = [Owner(one + 1, RegionState.OPEN, names[one % shape.servers], 1, one + 1, 1) for one in some]
+        await store.write((), (), [NewRegions(rows), *owners])
+    await store.close()
+
+
+async def _pending(path: Path) -> None:
+    """Leaves an assignment of the first region under way."""
+    store = await SqliteRecords.open(path, SqliteCatalog())
+    pid = await store.reserve(1)
+    record = Record(pid, "assign", State.RUNNABLE, 0, 1, 1, data=TRANSIT.encode(Transit(1, TABLE)), caller=Caller("b"))
+    await store.write([record], (), [Owner(1, RegionState.CLOSED, "", 0, 1, 1)])
+    await store.close()
+
+
+async def remembered(shape: Shape) -> list[Row]:
+    """A4: memory of a region that is open and that nothing moves."""
+    with tempfile.TemporaryDirectory(prefix="regions-", dir=_disk()) as name:
+        folder = Path(name)
+        async with world(folder):
+            gc.collect()
+            before_mb = rss_mb(os.getpid())
+        await _stored(folder / "full.db", shape)
+        (folder / "full.db").rename(folder / "regions.db")
+        async with world(folder):
+            gc.collect()
+            each = (rss_mb(os.getpid()) - before_mb) * 1e6 / shape.regions
+    say(f"A4 {shape}: {each:.0f} bytes")
+    return [_row("A4", str(shape), "memory of an idle region, bytes", "bytes", [each], GOALS["A4"], higher=False)]
+
+
+def _disk() -> Path:
+    """Returns a folder on the project's disk, because temporary folders may be in memory."""
+    folder = Path("build")
+    folder.mkdir(exist_ok=True)
+    return folder

@@ -1,0 +1,115 @@
+"""A daemon's regions in this process, and simulated servers beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Final
+
+from brokers.regions.listener import RegionListener
+from controller.process.wall_clock import wall_ms
+from controller.regions.dispatcher import Limits
+from controller.regions.domain import RegionsDomain, SqliteOpened
+from controller.regions.environment import Options
+from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.term import RegionsTerm
+from state_machines.procedures.record import Caller
+
+LEASE_MS: Final = 4_000
+TABLE: Final = "t"
+
+
+class Lag:
+    """Measures the longest time for which the loop did nothing else."""
+
+    EVERY_S: Final = 0.005
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    async def watch(self) -> None:
+        """Measures until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            before_s = loop.time()
+            await asyncio.sleep(self.EVERY_S)
+            self.longest_s = max(self.longest_s, loop.time() - before_s - self.EVERY_S)
+
+    def take_ms(self) -> float:
+        """Returns the longest lag since the last call, in milliseconds."""
+        found, self.longest_s = self.longest_s, 0.0
+        return found * 1000
+
+
+class World:
+    """A domain that runs. ``lag``: of its loop."""
+
+    def __init__(self, domain: RegionsDomain, lag: Lag) -> None:
+        self._domain = domain
+        self.lag = lag
+
+    @property
+    def term(self) -> RegionsTerm:
+        """Returns the term."""
+        assert self._domain.term is not None
+        return self._domain.term
+
+    @property
+    def port(self) -> int:
+        """Returns the port of the listener."""
+        return self._domain.listener.port
+
+    async def until(self, servers: int) -> None:
+        """Waits until so many servers are online."""
+        while self._domain.term is None or len(list(self.term.env.model.online())) != servers:
+            await asyncio.sleep(0.01)
+
+    async def create(self, regions: int) -> None:
+        """Creates the table, and waits until all its regions are open."""
+        task = TableTask(TABLE, uniform=regions)
+        pid = await self.term.engine.submit("create_table", TABLE_TASK.encode(task), Caller("benchmark"))
+        record = await self.term.engine.result(pid)
+        if record.result != b"0":
+            raise RuntimeError(f"the table was not created: {record}")
+
+
+@asynccontextmanager
+async def world(folder: Path, limits: Limits | None = None, servers_min: int = 1) -> AsyncIterator[World]:
+    """Runs a domain on a SQLite file in ``folder``."""
+    options = Options(lease_ms=LEASE_MS, servers_min=servers_min, transit_max=20_000)
+    domain = RegionsDomain(
+        lambda: SqliteOpened.open(folder / "regions.db"),
+        RegionListener("127.0.0.1", 0),
+        options,
+        wall_ms=wall_ms,
+        limits=limits or Limits(),
+        placement="round_robin",
+    )
+    lag = Lag()
+    tasks = [asyncio.ensure_future(domain.run()), asyncio.ensure_future(lag.watch())]
+    try:
+        while domain.term is None:
+            await asyncio.sleep(0.005)
+            if tasks[0].done():
+                tasks[0].result()
+        yield World(domain, lag)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def servers(port: int, count: int, first: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """Runs simulated servers in a process of their own; returns at once."""
+    command = [sys.executable, "-m", "benchmarks.regions.servers", str(port), str(count), str(first)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()

@@ -1,0 +1,189 @@
+"""Listens for servers and clients of regions: frames of msgpack on the bounded connections of the other listeners.
+
+A connection begins with Hello; where a secret is set, nothing else is read before it was given. Each request gets a
+response, a refusal too; bytes that are no request end the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from brokers.listener.binding import unbound
+from brokers.listener.connection_slots import ConnectionSlots
+from brokers.listener.entrance import Entrance, ServerTls
+from brokers.listener.inbound import InboundConnection, ListenerLimits
+from brokers.rate_limited_log import RateLimitedLog
+from brokers.wire.calls import Header
+from brokers.wire.primitives import Malformed, Reader
+from regent_agent import protocol
+from regent_agent.protocol import Hello, Refused, Request, Response, Welcome
+
+log = logging.getLogger("regent.regions")
+
+HELLO_BYTES_MAX: Final = 1_024
+"""Bytes of a frame before the peer has proven itself."""
+
+
+class Handlers(Protocol):
+    """Handles requests while the daemon has the domain."""
+
+    @property
+    def epoch(self) -> int:
+        """Returns the epoch of the daemon."""
+
+    async def handle(self, request: Request) -> Response:
+        """Returns the response to a request that is no Hello."""
+
+
+class _Greeting:
+    """The state of a connection before and after its Hello."""
+
+    def __init__(self) -> None:
+        self.user: str | None = None
+        self.over = False
+
+    def respond(self, header: Header, reader: Reader) -> bytes:
+        """Is not called: these connections carry no calls of Kafka."""
+        raise Malformed("a call of Kafka at the listener of regions")
+
+
+class RegionListener:
+    """Listens all the time; serves from :meth:`serve` to :meth:`resign`. ``secret``: wanted in each Hello."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        limits: ListenerLimits | None = None,
+        *,
+        secret: str = "",
+        tls: ServerTls | None = None,
+        daemon: str = "",
+    ) -> None:
+        self.limits = limits or ListenerLimits()
+        self.limited_log = RateLimitedLog()
+        bounds = self.limits
+        self.slots = ConnectionSlots(
+            bounds.connections_max, bounds.connections_per_address_max, bounds.buffered_bytes_max
+        )
+        self._address = host, port
+        self._secret = secret
+        self._daemon = daemon
+        self._entrance = Entrance(
+            self.slots,
+            lambda slot: InboundConnection(self, slot),
+            self._full,
+            tls=tls,
+            timeout_ms=bounds.frame_timeout_ms,
+        )
+        self._handlers: Handlers | None = None
+        self._connections: set[InboundConnection] = set()
+
+    async def start(self) -> None:
+        """Binds the socket; raises OSError naming the address."""
+        host, port = self._address
+        try:
+            await self._entrance.open(host, port)
+        except OSError as error:
+            raise unbound("the listener of regions", "regions.port", host, port, error) from error
+
+    @property
+    def port(self) -> int:
+        """Returns the bound port."""
+        if (port := self._entrance.port) is None:
+            raise RuntimeError("the listener of regions is not started")
+        return port
+
+    @property
+    def connections(self) -> int:
+        """Returns the number of open connections."""
+        return self.slots.open
+
+    async def stop(self) -> None:
+        """Closes the socket and every connection."""
+        self._handlers = None
+        await self._entrance.close()
+        self._close_connections()
+
+    def serve(self, handlers: Handlers) -> None:
+        """Passes requests to ``handlers`` from now on."""
+        self._handlers = handlers
+
+    def resign(self) -> None:
+        """Stops serving: peers look for another daemon."""
+        self._handlers = None
+        self._close_connections()
+
+    def _close_connections(self) -> None:
+        for connection in list(self._connections):
+            connection.abort()
+
+    # -- used by connections
+
+    def opened(self, connection: InboundConnection) -> None:
+        """See :class:`brokers.listener.inbound.Listener`."""
+        self._connections.add(connection)
+        connection.must_authenticate(_Greeting(), HELLO_BYTES_MAX)
+
+    def closed(self, connection: InboundConnection) -> None:
+        """See :class:`brokers.listener.inbound.Listener`."""
+        self._connections.discard(connection)
+
+    def expects(self, head: bytes, connection: InboundConnection) -> bool:
+        """See :class:`brokers.listener.inbound.Listener`: nothing large comes before the Hello."""
+        return connection.trusted
+
+    async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
+        """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""
+        try:
+            request = protocol.decode_request(frame)
+        except protocol.Malformed as error:
+            raise Malformed(str(error)) from error
+        greeting = None if connection is None else connection.authentication
+        if isinstance(request, Hello):
+            return protocol.encode(self._greeted(request, greeting))
+        if isinstance(greeting, _Greeting) and greeting.user is None:
+            raise Malformed("a request before Hello")
+        handlers = self._handlers
+        if handlers is None:
+            return protocol.encode(Refused(protocol.NOT_ACTIVE, "this daemon is not the active one, or not ready yet"))
+        return protocol.encode(await _handled(handlers.handle, request))
+
+    def _greeted(self, hello: Hello, greeting: object) -> Response:
+        """Accepts a connection, or refuses it, which ends it."""
+        if hello.version < 1:
+            return self._refused(greeting, protocol.INVALID, f"version: {hello.version}, at least 1 is wanted")
+        if self._secret and not hmac.compare_digest(hello.secret.encode(), self._secret.encode()):
+            return self._refused(greeting, protocol.UNAUTHENTICATED, "secret: it is not that of regions.secret_file")
+        if isinstance(greeting, _Greeting):
+            greeting.user = "server"
+        epoch = 0 if self._handlers is None else self._handlers.epoch
+        return Welcome(min(hello.version, protocol.VERSION), epoch, self._daemon)
+
+    def _refused(self, greeting: object, code: str, why: str) -> Refused:
+        if isinstance(greeting, _Greeting):
+            greeting.over = True
+        return Refused(code, why)
+
+    def _full(self, peer: str) -> None:
+        self.limited_log.warn(
+            "",
+            "connections",
+            f"a connection from {peer} is refused: all {self.limits.connections_max} connections, or all "
+            f"{self.limits.connections_per_address_max} of its address, are in use; raise regions.connections_max or "
+            "regions.connections_per_address_max",
+        )
+
+
+async def _handled(handle: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+    try:
+        return await handle(request)
+    except asyncio.CancelledError:
+        raise
+    except Exception:
+        log.exception("a %s failed; its peer tries it again", type(request).__name__)
+        return Refused(protocol.NOT_ACTIVE, "the daemon failed to handle it: try again")

@@ -1,0 +1,126 @@
+"""Declares the settings of the domain that assigns regions to servers; see :mod:`configs.sections`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from configs.sections import Section
+from configs.values import AbsolutePath, Host, key
+
+
+class RegionsSettings(Section):
+    """The assignment of single-owner regions to the servers of any service, beside Kafka's controller or without it."""
+
+    enabled: bool = key(
+        True,
+        "Whether the daemon assigns regions. It does where the section [regions] is given and this key is not false. "
+        "Without the sections [zookeeper] and [listener] it then does nothing else.",
+        sample=False,
+    )
+    host: Host = key(
+        "0.0.0.0",  # noqa: S104  # servers are on other machines
+        "Address to listen on for servers and clients.",
+        remedy='give an address of this machine, or "0.0.0.0" for all of them',
+    )
+    port: int = key(9190, "Port to listen on; 0 takes a free one.", ge=0, le=65_535)
+    secret_file: AbsolutePath | None = key(
+        None,
+        "File with one line, the secret that servers and clients send first. Without this key every machine that "
+        "reaches the port may register servers.",
+        sample="/etc/regent/regions-secret",
+        remedy="name a file with one line of 16 to 1000 characters that the daemon may read and others may not",
+    )
+    store: Literal["sqlite"] = key(
+        "sqlite",
+        "Where regions and procedures are kept. sqlite: in regions.file. Of several daemons with the same file one is "
+        "active, and the others stand by.",
+        remedy="give sqlite: another store cannot hold regions yet",
+    )
+    file: AbsolutePath | None = key(
+        None,
+        "File of the store, on a local disk. Without this key it is regions.db in state.directory.",
+        sample="/var/lib/regent/regions.db",
+        remedy="give an absolute path on a local disk that only the daemon's user may write to",
+    )
+    lease_ms: int = key(
+        10_000,
+        "Time without a poll after which a server counts as crashed, in milliseconds. Servers poll four times in it.",
+        ge=1_000,
+        le=600_000,
+    )
+    fence: Literal["lease", "log"] = key(
+        "lease",
+        "How a crashed server is kept from writing before its regions go elsewhere. lease: its lease runs out, and it "
+        "suspends itself. log: another server fences its log and splits it.",
+    )
+    servers_min: int = key(
+        1,
+        "Servers that must have come before a daemon that starts places regions.",
+        ge=1,
+        le=100_000,
+    )
+    startup_wait_ms: int = key(
+        60_000,
+        "Longest wait for these servers, in milliseconds. After it the daemon places regions all the same.",
+        ge=0,
+        le=3_600_000,
+    )
+    placement: Literal["retain", "round_robin", "random"] = key(
+        "retain",
+        "How servers are chosen. retain: a region returns to the server that had it, the others go round robin. "
+        "round_robin: to the servers with the fewest regions. random: by lot.",
+    )
+    delay_ms: int = key(
+        150, "How long the first operation for a server waits for others, in milliseconds.", ge=0, le=10_000
+    )
+    batch_max: int = key(
+        32, "Most operations in one batch; a batch of this size does not wait for others.", ge=1, le=1_000
+    )
+    in_flight_max: int = key(
+        128, "Most batches that were sent and not confirmed, of all servers together.", ge=1, le=100_000
+    )
+    open_attempts_max: int = key(
+        0,
+        "Failed attempts to open a region after which it is FAILED_OPEN and waits for an operator. With 0 the daemon "
+        "goes on for ever, with growing pauses.",
+        ge=0,
+        le=1_000_000,
+    )
+    transit_max: int = key(
+        20_000,
+        "Regions in transition from which on changes of tables and crashes begin no further batch.",
+        ge=100,
+        le=1_000_000,
+    )
+    transit_warning_ms: int = key(
+        60_000,
+        "Time in transition, in milliseconds, from which on a region counts as overdue in metrics and lists.",
+        ge=1_000,
+        le=86_400_000,
+    )
+    connections_max: int = key(
+        2_000,
+        "Most connections at a time, TLS handshakes in progress included. A server needs two, a client that follows "
+        "routes one. At the limit a new connection replaces the oldest one that was never served.",
+        ge=10,
+        le=100_000,
+    )
+    connections_per_address_max: int = key(
+        500,
+        "As regions.connections_max, for the connections of one address (for IPv6, of one /64 network).",
+        ge=10,
+        le=100_000,
+    )
+    frame_timeout_ms: int = key(
+        10_000,
+        "Longest time, in milliseconds, for a partly received request to complete, and for a TLS handshake. The same "
+        "limit holds until a new connection has begun with its Hello.",
+        ge=100,
+        le=600_000,
+    )
+    idle_timeout_ms: int = key(
+        600_000,
+        "The daemon closes a connection without any request for this time, in milliseconds.",
+        ge=1_000,
+        le=86_400_000,
+    )

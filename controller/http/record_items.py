@@ -1,0 +1,53 @@
+"""Converts the record of a procedure of any domain into an item of the HTTP surface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from controller.http.procedure_models import Procedure, ServerResult
+from state_machines.procedures.kernel import is_stuck
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+
+
+def record_item(
+    record: Record, step: str, detail: str = "", results: Sequence[ServerResult] = (), unusable: str = ""
+) -> Procedure:
+    """Describes a record. ``step``: its name; ``detail``, ``results``: the kind's own."""
+    return Procedure(
+        pid=record.pid,
+        kind=record.kind,
+        state=record.state.name.lower(),
+        step=step,
+        detail=detail,
+        parent=record.parent or None,
+        principal=record.caller.principal,
+        client=record.caller.client,
+        reason=record.caller.reason,
+        submitted=time_of(record.submitted_ms),
+        updated=time_of(record.updated_ms),
+        ended=record.state.is_final,
+        attempts=record.attempts,
+        stuck=is_stuck(record),
+        aborted=record.aborted,
+        bypassed=record.bypassed,
+        end_requested=record.ending.act,
+        end_principal=record.ending.principal,
+        end_reason=record.ending.reason,
+        end_at=time_of(record.ending.at_ms),
+        error=record.error,
+        result=record.result.decode("utf-8", "replace") if record.state is State.SUCCESS else "",
+        results=list(results),
+        unusable=unusable,
+    )
+
+
+def unreadable_item(pid: int, why: str) -> Procedure:
+    """Describes a record of which only the pid is known."""
+    return Procedure(pid=pid, kind="unknown", state="unknown", unusable=why)
+
+
+def time_of(ms: int) -> datetime | None:
+    """Returns a stored time; None for 0."""
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None

@@ -1,0 +1,113 @@
+r"""Defines responses of the HTTP surface about regions, their tables and servers.
+
+Keys are text: printable ASCII as it is, any other byte, and the backslash, as ``\xNN``.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from controller.http.models import Item
+
+
+class RegionsStatus(Item):
+    """The regions' domain of a daemon. Numbers are absent where it has no model, as on a standby."""
+
+    mode: str
+    why: str
+    version: str
+    epoch: int | None = None
+    listener: str = Field("", description="address for servers and clients")
+    connections: int = 0
+    store: str = ""
+    file: str = ""
+    lease_ms: int = 0
+    fence: str = ""
+    places: bool | None = Field(None, description="whether enough servers have come, so that regions are placed")
+    namespaces: int | None = None
+    tables: int | None = None
+    regions: int | None = None
+    open_regions: int | None = None
+    failed_regions: int | None = Field(None, description="FAILED_OPEN: an operator has them assigned again")
+    in_transition: int | None = None
+    overdue: int | None = Field(None, description="of them, longer than regions.transit_warning_ms")
+    oldest_transition_s: float | None = None
+    servers: int | None = Field(None, description="online ones")
+    crashed_servers: int | None = Field(None, description="those whose crash is being dealt with")
+    procedures: int | None = Field(None, description="those that have not ended")
+    warnings: list[str] = []
+
+
+class Region(Item):
+    """One region. ``end`` is empty where it has no end. ``server`` is absent while no server has, or may have, it."""
+
+    id: int
+    table: str
+    start: str
+    end: str
+    state: str
+    server: str | None = None
+    incarnation: int | None = None
+    address: str | None = None
+    token: int = Field(0, description="fence token of its present or latest open")
+    sequence: int = Field(0, description="of its latest open, chosen by the service")
+    pid: int | None = Field(None, description="the procedure that moves it")
+    state_age_s: float = Field(0.0, description="since the latest change of its state, or since this daemon is active")
+
+
+class RegionExplanation(Item):
+    """State and owner of a region, their reasons, and the events that would change them, in sentences."""
+
+    region: Region
+    state_because: str
+    server_because: str
+    procedure_because: str = ""
+    would_change: list[str] = []
+
+
+class RegionTransition(Region):
+    """A region in transition, and what it waits for."""
+
+    age_s: float
+    overdue: bool
+    kind: str = Field("", description="of its procedure")
+    step: str = ""
+    attempts: int = 0
+    reason: str = Field("", description="of its procedure")
+    waits_for: str = ""
+
+
+class Table(Item):
+    """A table, and its regions in numbers."""
+
+    name: str
+    namespace: str
+    kind: str = Field(description="meta, system or user: the order in which regions are assigned")
+    state: str
+    regions: int
+    open_regions: int
+    in_transition: int
+    failed_regions: int
+    options: dict[str, str] = {}
+
+
+class Namespace(Item):
+    """A namespace, and the number of its tables."""
+
+    name: str
+    tables: int
+
+
+class RegionServer(Item):
+    """One process of a server."""
+
+    name: str
+    incarnation: int
+    state: str = Field(description="online, leaving, crashed or fenced")
+    address: str
+    software: str = ""
+    lease_left_s: float = Field(0.0, description="until it counts as crashed without a further poll")
+    regions: int = 0
+    opening: int = 0
+    closing: int = 0
+    load: dict[str, int] = Field({}, description="figures of its latest poll, named by the service")

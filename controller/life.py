@@ -1,0 +1,43 @@
+"""Shares what begins and ends the process of any daemon: its first lines, its last one, its need of HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from configs.advice import advice
+from configs.settings import Settings
+from controller.http.unix_socket import SocketTaken
+
+log = logging.getLogger("regent.daemon")
+
+
+def log_start(settings: Settings) -> None:
+    """Logs which daemon starts, and what its settings leave open."""
+    log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
+    for sentence in advice(settings):
+        log.warning("%s", sentence)
+
+
+async def need_http(http_ended: asyncio.Event) -> None:
+    """Ends the process with its HTTP server: no operator could query or stop such a daemon."""
+    await http_ended.wait()
+    raise RuntimeError("the HTTP server on the unix socket ended by itself")
+
+
+async def need_regions(ended: asyncio.Future[None]) -> None:
+    """Ends the process with its domain of regions, which ends by itself where it cannot listen."""
+    await asyncio.wait({ended})
+    ended.result()
+    raise RuntimeError("the regions' domain ended by itself")
+
+
+def failed(error: BaseException) -> int:
+    """Logs one critical line with the innermost reason; an error whose text has a remedy gets no traceback."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    expected = isinstance(error, OSError | SocketTaken)
+    why = str(error) or type(error).__name__
+    log.critical("regent ends: %s", why, exc_info=None if expected else error)
+    return 1

@@ -1,0 +1,35 @@
+"""Declares the values of the metrics of the regions' domain, at one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class RegionGauges:
+    """The state at one moment; numbers are zero on a daemon that is not active."""
+
+    active: bool = False
+    epoch: int = 0
+    places: bool = False
+    connections: int = 0
+    tables: int = 0
+    regions: Mapping[str, int] = field(default_factory=dict)
+    """Those in each state."""
+    in_transition: int = 0
+    overdue: int = 0
+    oldest_transition_s: float = 0.0
+    unplaced: int = 0
+    servers: Mapping[str, int] = field(default_factory=dict)
+    """Processes in each state."""
+    procedures: int = 0
+    procedures_unusable: int = 0
+
+
+class RegionMetricsView(Protocol):
+    """The domain's side of a scrape. It runs on the event loop, and never waits."""
+
+    def region_gauges(self) -> RegionGauges:
+        """Returns the present values."""

@@ -1,0 +1,78 @@
+"""Exposes the metrics of the regions' domain, read at each scrape. No metric has a label for a region or a table."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client.metrics_core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from controller.metrics.metric_families import by_label, counter, gauge, histogram
+from controller.metrics.region_counters import RegionCounters
+from controller.metrics.region_gauges import RegionGauges, RegionMetricsView
+from state_machines.regions.states import RegionState
+
+log = logging.getLogger("regent.metrics")
+
+STATES: Final = tuple(state.name.lower() for state in RegionState)
+SERVER_STATES: Final = ("online", "leaving", "crashed", "fenced")
+
+
+class RegionsCollector(Collector):
+    """All metrics of the domain. A failing view costs its gauges, never the scrape."""
+
+    def __init__(self, counters: RegionCounters, view: RegionMetricsView) -> None:
+        self._counters = counters
+        self._view = view
+
+    def describe(self) -> Iterable[Metric]:
+        """Yields nothing, because the registration of the collector must not scrape."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields all metrics of one scrape."""
+        try:
+            found = self._view.region_gauges()
+        except Exception:
+            log.exception("a scrape shows zeros because the regions' state could not be read")
+            found = RegionGauges()
+        yield from _gauges(found)
+        yield from _counters(self._counters)
+
+
+def _gauges(g: RegionGauges) -> Iterator[Metric]:
+    yield gauge("regent_regions_active", "1 on the daemon that assigns regions", float(g.active))
+    yield gauge("regent_regions_epoch", "Epoch of the current term, 0 outside", g.epoch)
+    yield gauge("regent_regions_placing", "1 once enough servers have come", float(g.places))
+    yield gauge("regent_regions_connections", "Open connections of servers and clients", g.connections)
+    yield gauge("regent_regions_tables", "Tables", g.tables)
+    yield _by_state("regent_regions", "Regions by state", STATES, g.regions)
+    yield gauge("regent_regions_in_transition", "Regions in transition", g.in_transition)
+    yield gauge("regent_regions_overdue", "Those in it longer than regions.transit_warning_ms", g.overdue)
+    yield gauge("regent_regions_transition_age_seconds", "Age of the oldest transition", g.oldest_transition_s)
+    yield gauge("regent_regions_unplaced", "Procedures that wait for a server that may get regions", g.unplaced)
+    yield _by_state("regent_region_servers", "Processes of servers by state", SERVER_STATES, g.servers)
+    yield gauge("regent_region_procedures", "Procedures that have not ended", g.procedures)
+    yield gauge("regent_region_procedures_unusable", "Those that cannot go on", g.procedures_unusable)
+
+
+def _by_state(name: str, text: str, states: Iterable[str], counts: Mapping[str, int]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=["state"])
+    for state in states:
+        family.add_metric([state], counts.get(state, 0))
+    return family
+
+
+def _counters(c: RegionCounters) -> Iterator[Metric]:
+    yield counter("regent_regions_terms", "Terms this process began", c.terms)
+    yield counter("regent_region_batches", "Batches of operations that were sent to servers", c.batches)
+    yield counter("regent_region_operations", "Operations in them", c.operations)
+    yield counter("regent_region_reports", "Reports of servers", c.reports)
+    yield counter("regent_region_results", "Results in them", c.results)
+    yield by_label("regent_region_refusals", "Refused requests of servers and clients", "code", c.refusals)
+    yield by_label("regent_region_procedures_submitted", "Procedures that began", "kind", c.submitted)
+    yield by_label("regent_region_procedures_failed", "Those that were rolled back", "kind", c.failed)
+    yield histogram("regent_region_procedure_seconds", "From begin to end of a procedure", dict(c.times), "kind")
+    yield histogram("regent_region_crash_seconds", "From a crash's begin to its regions' owners", {"": c.crashes})

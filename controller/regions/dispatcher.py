@@ -1,0 +1,190 @@
+"""Sends operations to servers in batches, as responses to their polls, until each has its result.
+
+An operation goes to one process of a server alone: a lost response means nothing about it, so it is sent again to the
+same process, and to another one only once its procedure finds this one fenced (HBase ``RemoteProcedureDispatcher``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from regent_agent.protocol import Operation, Operations
+from state_machines.regions.model import Server
+
+Key = tuple[str, int]
+"""Name and incarnation of a server."""
+
+Tell = Callable[[Server, int, Sequence[Operation]], None]
+"""Takes a batch that goes to a process for the first time, and its number; must not wait or raise."""
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Bounds of the dispatch.
+
+    ``delay_ms``: how long the first operation of a batch waits for others. ``batch_max``: operations of a batch, and
+    the number at which it no longer waits. ``in_flight_max``: batches that were sent and not confirmed, of all servers.
+    """
+
+    delay_ms: int = 150
+    batch_max: int = 32
+    in_flight_max: int = 128
+
+
+class _Queue:
+    """Operations for one process. ``sent``: the batch that was sent last, until the next poll confirms it.
+
+    ``polls``: polls so far; an earlier one that still waits has lost its connection.
+    """
+
+    __slots__ = ("first_s", "number", "polls", "sent", "waiting", "waker")
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, Operation] = {}
+        self.first_s = 0.0
+        self.number = 0
+        self.polls = 0
+        self.sent: Operations | None = None
+        self.waker: asyncio.Future[None] | None = None
+
+    def wake(self) -> None:
+        """Ends the wait of a poll."""
+        if self.waker is not None and not self.waker.done():
+            self.waker.set_result(None)
+
+
+class Dispatcher:
+    """Holds what is to be sent to each process. ``clock``: the loop's time, in seconds. ``tell``: takes each batch."""
+
+    def __init__(self, epoch: int, limits: Limits, clock: Callable[[], float], tell: Tell) -> None:
+        self._epoch = epoch
+        self._limits = limits
+        self._clock = clock
+        self._tell = tell
+        self._queues: dict[Key, _Queue] = {}
+        self._expected: dict[int, Key] = {}
+        self.sent = 0
+        """Operations that were sent."""
+        self._numbers: dict[int, int] = {}
+        """Of the batches in which operations that are expected were sent last."""
+        self._in_flight = 0
+        self._blocked: list[_Queue] = []
+        self._lists: set[Key] = set()
+
+    # -- for procedures
+
+    def send(self, server: Server, operation: Operation) -> None:
+        """Queues an operation; the same pid again replaces it."""
+        queue = self._queues.setdefault(server.key, _Queue())
+        if not queue.waiting:
+            queue.first_s = self._clock()
+        queue.waiting[operation.pid] = operation
+        self._expected[operation.pid] = server.key
+        if len(queue.waiting) == 1 or len(queue.waiting) >= self._limits.batch_max:
+            queue.wake()
+
+    def forget(self, pid: int) -> None:
+        """Removes an operation whose procedure goes on without its result."""
+        self.hold_back(pid)
+        self._expected.pop(pid, None)
+        self._numbers.pop(pid, None)
+
+    def hold_back(self, pid: int) -> None:
+        """Does not send an operation any more, unless it was sent: its result is here."""
+        key = self._expected.get(pid)
+        if key is not None and (queue := self._queues.get(key)) is not None:
+            queue.waiting.pop(pid, None)
+
+    def has_arrived(self, pid: int, taken: int) -> bool:
+        """Checks whether an operation is not on its way to a server that has taken the batch of a number."""
+        return taken >= self._numbers.get(pid, 0)
+
+    def expects(self, pid: int) -> Key | None:
+        """Returns the process whose result is awaited for a pid."""
+        return self._expected.get(pid)
+
+    # -- for servers
+
+    def list_regions(self, server: Server) -> None:
+        """Has the server list its regions: with the next response to a poll of it."""
+        self._lists.add(server.key)
+
+    def drop(self, server: Server) -> None:
+        """Removes the queue of a process that gets nothing any more."""
+        queue = self._queues.pop(server.key, None)
+        if queue is not None:
+            self._confirm(queue)
+            queue.wake()
+        self._lists.discard(server.key)
+
+    async def poll(self, server: Server, taken: int, hold_s: float) -> Operations:
+        """Returns the next operations of a server, none after ``hold_s``. A batch that was not taken is sent again."""
+        queue = self._queues.setdefault(server.key, _Queue())
+        if queue.sent is not None:
+            if taken < queue.sent.number:
+                return queue.sent
+            self._confirm(queue)
+        queue.polls += 1
+        mine = queue.polls
+        queue.wake()
+        ends_s = self._clock() + hold_s
+        while (wait_s := self._wait_s(queue, ends_s)) > 0:
+            await self._woken(queue, wait_s)
+            if self._queues.get(server.key) is not queue or queue.polls != mine:
+                return Operations(self._epoch, taken)
+        return self._batch(server, queue)
+
+    def _wait_s(self, queue: _Queue, ends_s: float) -> float:
+        left_s = ends_s - self._clock()
+        if not queue.waiting:
+            return left_s
+        if self._in_flight >= self._limits.in_flight_max:
+            self._blocked.append(queue)
+            return left_s
+        if len(queue.waiting) >= self._limits.batch_max:
+            return 0
+        return min(left_s, queue.first_s + self._limits.delay_ms / 1000 - self._clock())
+
+    async def _woken(self, queue: _Queue, wait_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        waker = queue.waker = loop.create_future()
+        timer = loop.call_later(wait_s, queue.wake)
+        try:
+            await waker
+        finally:
+            timer.cancel()
+            if queue.waker is waker:
+                queue.waker = None
+
+    def _batch(self, server: Server, queue: _Queue) -> Operations:
+        pids = list(queue.waiting)[: self._limits.batch_max]
+        if self._in_flight >= self._limits.in_flight_max:
+            pids = []
+        listed = server.key in self._lists
+        self._lists.discard(server.key)
+        if not pids:
+            return Operations(self._epoch, queue.number, list_regions=listed)
+        queue.number += 1
+        operations = [queue.waiting.pop(pid) for pid in pids]
+        self._numbers.update(dict.fromkeys(pids, queue.number))
+        queue.first_s = self._clock()
+        queue.sent = Operations(self._epoch, queue.number, operations, listed)
+        self._in_flight += 1
+        self._tell(server, queue.number, operations)
+        self.sent += len(operations)
+        return queue.sent
+
+    def _confirm(self, queue: _Queue) -> None:
+        if queue.sent is not None:
+            queue.sent = None
+            self._in_flight -= 1
+            blocked, self._blocked = self._blocked, []
+            for one in blocked:
+                one.wake()
+
+
+HOLD_FRACTION: Final = 4
+"""A poll is held for this part of the lease."""

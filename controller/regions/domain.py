@@ -1,0 +1,189 @@
+"""The regions' domain of a daemon: claims the store, serves one term after the other, and stands by in between."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, Protocol
+
+from brokers.regions.listener import RegionListener
+from controller.journal.term_journal import TermJournal
+from controller.metrics.region_counters import RegionCounters
+from controller.procedures.running import Entered
+from controller.regions.dispatcher import Limits
+from controller.regions.environment import Options
+from controller.regions.term import RegionsTerm
+from metadata_store.catalog.rows import Catalog
+from metadata_store.catalog.sqlite import SqliteCatalog
+from metadata_store.records import file_lock
+from metadata_store.records.port import RecordStore, StoreFailed
+from metadata_store.records.sqlite import SqliteRecords
+from state_machines.procedures.transition import Transition
+
+log = logging.getLogger("regent.regions")
+
+CLAIM_S: Final = 0.2
+"""Pause between attempts to claim the store, while another daemon has it."""
+AGAIN_S: Final = 2.0
+"""Pause after a store that failed."""
+
+
+class RegionsMode(StrEnum):
+    """What the domain of a daemon does; exactly one holds."""
+
+    STANDBY = "standby"
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILING = "failing"
+    STOPPED = "stopped"
+
+
+class Opened(Protocol):
+    """An open store that this daemon has claimed."""
+
+    store: RecordStore
+    catalog: Catalog
+    epoch: int
+
+    async def close(self) -> None:
+        """Closes the store, and gives the claim up."""
+
+
+class SqliteOpened:
+    """A SQLite store; the claim is a lock of a file beside it, which ends with the process."""
+
+    def __init__(self, store: SqliteRecords, catalog: SqliteCatalog, claim: int) -> None:
+        self.store: RecordStore = store
+        self.catalog: Catalog = catalog
+        self.epoch = store.epoch
+        self._claim = claim
+
+    @classmethod
+    async def open(cls, path: Path) -> SqliteOpened:
+        """Waits until no other daemon has the store, and opens it."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        claim = await _claimed(path)
+        try:
+            rows = SqliteCatalog()
+            store = await SqliteRecords.open(path, rows)
+        except BaseException:
+            file_lock.release(claim)
+            raise
+        return cls(store, rows.of(store), claim)
+
+    async def close(self) -> None:
+        """Closes the store, and gives the claim up."""
+        with suppress(StoreFailed):
+            await self.store.close()
+        file_lock.release(self._claim)
+
+
+async def _claimed(path: Path) -> int:
+    """Waits for the lock of the file that stands for the claim; another daemon may have it for long."""
+    beside = path.with_name(f"{path.name}-claim")
+    waits = False
+    while True:
+        try:
+            return file_lock.alone(beside)
+        except file_lock.Locked:
+            if not waits:
+                log.info("regions: another daemon has %s: this one stands by", path)
+            waits = True
+        await asyncio.sleep(CLAIM_S)
+
+
+class RegionsDomain:
+    """Runs the domain until cancelled. ``open_store``: waits for the claim, and opens the store.
+
+    ``journal``: creates the journal of a term from its epoch.
+    """
+
+    def __init__(
+        self,
+        open_store: Callable[[], Awaitable[Opened]],
+        listener: RegionListener,
+        options: Options,
+        *,
+        wall_ms: Callable[[], int],
+        limits: Limits,
+        placement: str,
+        entered: Entered | None = None,
+        journal: Callable[[int], TermJournal] | None = None,
+        counters: RegionCounters | None = None,
+    ) -> None:
+        self._open = open_store
+        self.listener = listener
+        self._options = options
+        self._wall_ms = wall_ms
+        self._limits = limits
+        self._placement = placement
+        self._entered = entered
+        self._journal = journal
+        self.options = options
+        self.counters = counters or RegionCounters()
+        self.term: RegionsTerm | None = None
+        self.mode = RegionsMode.STANDBY
+        self.why = "the store is not open yet"
+
+    async def run(self) -> None:
+        """Listens, and runs terms one after the other."""
+        await self.listener.start()
+        log.info("regions: listening on port %d, pid %d", self.listener.port, os.getpid())
+        try:
+            while True:
+                try:
+                    await self._one_term()
+                except (StoreFailed, OSError) as error:
+                    self._become(RegionsMode.FAILING, str(error))
+                    log.error("regions: the term ends: %s; the next one begins in %.0f s", error, AGAIN_S)
+                except Exception as error:  # a fault of one domain does not end the other one of the process
+                    self._become(RegionsMode.FAILING, f"a fault: {type(error).__name__}: {error}")
+                    log.exception("regions: the term ends by a fault; the next one begins in %.0f s", AGAIN_S)
+                await asyncio.sleep(AGAIN_S)
+        finally:
+            self._become(RegionsMode.STOPPED, "the daemon stops")
+            await self.listener.stop()
+
+    def _become(self, mode: RegionsMode, why: str) -> None:
+        self.mode, self.why = mode, why
+
+    def _moved(self, moved: Sequence[Transition]) -> None:
+        self.counters.moved(moved)
+        if self._entered is not None:
+            self._entered(moved)
+
+    async def _one_term(self) -> None:
+        self._become(RegionsMode.STANDBY, "another daemon has the store")
+        opened = await self._open()
+        try:
+            self._become(RegionsMode.LOADING, f"epoch {opened.epoch} reads the store")
+            term = RegionsTerm(
+                opened.store,
+                opened.catalog,
+                opened.epoch,
+                self._options,
+                wall_ms=self._wall_ms,
+                limits=self._limits,
+                placement=self._placement,
+                entered=self._moved,
+                journal=self._journal(opened.epoch) if self._journal is not None else None,
+                counters=self.counters,
+            )
+            await term.load()
+            self.term = term
+            self.counters.terms += 1
+            self._become(RegionsMode.ACTIVE, f"epoch {opened.epoch}")
+            self.listener.serve(term.service)
+            try:
+                await term.run()
+            finally:
+                self.term = None
+                self.listener.resign()
+                term.close(StoreFailed("the term of the regions' domain is over: try again"))
+        finally:
+            await opened.close()

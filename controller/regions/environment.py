@@ -1,0 +1,130 @@
+"""What the steps of region procedures work with, and the results of servers on their way to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from controller.regions.dispatcher import Dispatcher, Key
+from controller.regions.journal import RegionsJournal
+from controller.regions.routes import RouteLog
+from regent_agent.protocol import Result
+from state_machines.regions.model import Regions, Server
+from state_machines.regions.placement import Placement
+
+
+class Options(msgspec.Struct, frozen=True):
+    """Settings of the domain; see the section ``[regions]``."""
+
+    lease_ms: int = 10_000
+    fence: str = "lease"
+    startup_wait_ms: int = 60_000
+    servers_min: int = 1
+    open_attempts_max: int = 0
+    transit_max: int = 20_000
+    not_running_ms_max: int = 60_000
+    not_running_pause_ms: int = 100
+
+
+class _Batch:
+    """Results of one report that are not durable yet."""
+
+    __slots__ = ("done", "left")
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+
+class Results:
+    """Holds results of servers until the steps that wait for them have used them, durably."""
+
+    def __init__(self) -> None:
+        self._came: dict[int, Result] = {}
+        self._batches: dict[int, list[_Batch]] = {}
+
+    def add(self, results: list[Result]) -> Awaitable[None] | None:
+        """Keeps results; returns what ends once all are durable."""
+        batch = _Batch(len(results))
+        for one in results:
+            self._came[one.pid] = one
+            self._batches.setdefault(one.pid, []).append(batch)
+        return batch.done if results else None
+
+    def get(self, pid: int) -> Result | None:
+        """Returns the result of an operation; it stays until :meth:`used`."""
+        return self._came.get(pid)
+
+    def used(self, pid: int) -> None:
+        """Notes that the result of an operation is durable, or of no use: the server may forget it."""
+        self._came.pop(pid, None)
+        for batch in self._batches.pop(pid, ()):
+            batch.left -= 1
+            if not batch.left and not batch.done.done():
+                batch.done.set_result(None)
+
+    def close(self) -> None:
+        """Ends all waits: reports without a response are repeated, to the next daemon."""
+        for batches in self._batches.values():
+            for batch in batches:
+                batch.done.cancel()
+        self._batches.clear()
+
+
+async def _no_number() -> int:
+    raise RuntimeError("the engine is not there yet")
+
+
+class RegionsEnv:
+    """What steps work with: the model, the dispatcher, results, clocks and settings of one term of the domain.
+
+    ``wall_ms``: the wall clock; ``loop_ms``: the loop's. ``reserve``: returns the first of new numbers, durably.
+    ``number``: returns a number above all pids and tokens before. ``wake``: runs a procedure that waits.
+    ``unplaced``: pids that wait for a server to come.
+    """
+
+    def __init__(
+        self,
+        model: Regions,
+        dispatcher: Dispatcher,
+        placement: Placement,
+        draw: Callable[[int], int],
+        options: Options,
+        wall_ms: Callable[[], int],
+        clock: Callable[[], float],
+        reserve: Callable[[int], Awaitable[int]],
+        journal: RegionsJournal,
+    ) -> None:
+        self.model = model
+        self.dispatcher = dispatcher
+        self.placement = placement
+        self.draw = draw
+        self.options = options
+        self.wall_ms = wall_ms
+        self.clock = clock
+        self.reserve = reserve
+        self.number: Callable[[], Awaitable[int]] = _no_number
+        self.journal = journal
+        self.results = Results()
+        self.routes = RouteLog()
+        self.unplaced: set[int] = set()
+        self.crashing: set[Key] = set()
+        self.log_parts: dict[Key, tuple[str, ...]] = {}
+        self.places = False
+        self.wake: Callable[[int], None] = lambda _: None
+
+    def now_ms(self) -> int:
+        """Returns the loop's time in milliseconds."""
+        return int(self.clock() * 1000)
+
+    def servers(self) -> list[Server]:
+        """Returns the servers that regions may be placed on now; none while too few have come since the start."""
+        return list(self.model.online()) if self.places else []
+
+    def wake_unplaced(self) -> None:
+        """Runs the procedures that wait for a server."""
+        waiting, self.unplaced = self.unplaced, set()
+        for pid in sorted(waiting):
+            self.wake(pid)

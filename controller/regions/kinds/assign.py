@@ -1,0 +1,215 @@
+"""Assign: a region is sent to a server until one has opened it (HBase ``TransitRegionStateProcedure``, open half).
+
+``queue`` chooses a server and stores it; ``dispatch`` sends the open and waits for the result, however long; the result
+is stored together with the region's row, and the procedure ends. A server that crashed meanwhile is left only once it
+is fenced; then another one is chosen and stored. It never fails: what no server can open ends FAILED_OPEN.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from controller.procedures.kinds import Along, Kind, Step
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import about, locks
+from controller.regions.kinds.answers import answer_of
+from controller.regions.kinds.messages import TRANSIT, Transit
+from metadata_store.catalog.rows import Owner
+from regent_agent import protocol
+from regent_agent.protocol import Result
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.outcome import Done, Next, Outcome, Wait
+from state_machines.procedures.record import Record, child
+from state_machines.regions import transit
+from state_machines.regions.model import Region, Server
+from state_machines.regions.placement import Wish, planned
+from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.transit import Act, Attempts
+
+NAME: Final = "assign"
+QUEUE: Final = 0
+DISPATCH: Final = 1
+S = RegionState
+
+
+def assigned(region: Region, why: str, server: Server | None, *, to: str = "") -> Record:
+    """Returns the procedure that assigns a region; with ``server`` it is dispatched at once."""
+    task = Transit(region.id, region.table.name, why, to=to)
+    if server is None:
+        return child(NAME, TRANSIT.encode(task))
+    chosen = replace(task, server=server.name, incarnation=server.incarnation)
+    return child(NAME, TRANSIT.encode(chosen), step=DISPATCH, locked=True)
+
+
+def begun(env: RegionsEnv, region: Region, pid: int, server: Server, token: int) -> None:
+    """Enters that a region is opening at a server, which is stored."""
+    env.model.attach(region, pid)
+    if transit.begun_at(region.state) is not region.state:
+        env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
+        env.routes.changed(region)
+    env.model.move(region, S.OPENING, server, env.now_ms())
+    region.opening = token
+
+
+async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Chooses a server."""
+    task: Transit = TRANSIT.decode(record.data)
+    region = env.model.regions.get(task.region)
+    if region is None:
+        return Done(b"the region is gone")
+    if not env.model.take(region, record.pid, record.ancestors):
+        return Done(b"pid %d has the region" % region.pid)
+    if (why := unneeded(env, region)) is not None:
+        env.model.detach(region, record.pid)
+        return Done(why.encode())
+    if task.not_before_ms > env.wall_ms():
+        return Wait(task.not_before_ms, record.data, durable=False)
+    token = await _new_token(env, record, region, task) if env.servers() else 0
+    server = chosen(env, region, task)
+    if server is None:
+        env.unplaced.add(record.pid)
+        return Wait(0, record.data, durable=False)
+    data = TRANSIT.encode(replace(task, server=server.name, incarnation=server.incarnation, token=token))
+    return Along(Next(DISPATCH, data), (), lambda _: begun(env, region, record.pid, server, token))
+
+
+async def _new_token(env: RegionsEnv, record: Record, region: Region, task: Transit) -> int:
+    """Returns a token above all those before: the pid at first, which spares a number.
+
+    A server that was left may have opened the region all the same, so the next one needs a token of its own.
+    """
+    return record.pid if record.pid > max(region.token, task.token) else await env.number()
+
+
+def token_of(record: Record, task: Transit) -> int:
+    """Returns the token of an open that is dispatched."""
+    return task.token or record.pid
+
+
+def unneeded(env: RegionsEnv, region: Region) -> str | None:
+    """Returns why a region is not to be opened; None where it is."""
+    owner = None if region.server is None else region.server.state
+    return transit.unneeded(region.table.state, region.state, owner)
+
+
+def chosen(env: RegionsEnv, region: Region, task: Transit) -> Server | None:
+    """Returns the wanted server where it is online, else one by the placement; None where there is none."""
+    servers = env.servers()
+    if not servers:
+        return None
+    return planned(env.placement, [wish(env, region, task.avoid, task.to)], servers, env.draw)[0]
+
+
+def wish(env: RegionsEnv, region: Region, avoid: str = "", to: str = "") -> Wish:
+    """Returns what a region needs: its wanted server, else the one of its pin, else the one that it was held for."""
+    last = region.server.name if region.server is not None else ""
+    marks = env.model.marks
+    held = last if last and marks.held_until_ms(last, env.wall_ms()) else ""
+    return Wish(region, last, avoid, to or marks.pinned(region.id) or held)
+
+
+async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Sends the open, or goes on with its result."""
+    task: Transit = TRANSIT.decode(record.data)
+    region = env.model.regions.get(task.region)
+    if region is None:
+        env.results.used(record.pid)
+        return Done(b"the region is gone")
+    key = task.server, task.incarnation
+    fenced, result = env.model.is_fenced(key), env.results.get(record.pid)
+    options = env.options
+    waited_ms = env.wall_ms() - record.updated_ms
+    attempts = Attempts(task.retries, options.open_attempts_max, waited_ms, options.not_running_ms_max)
+    match transit.opening(fenced, answer_of(result), attempts):
+        case Act.SEND:
+            return _sent(env, record, region, env.model.servers[key], token_of(record, task))
+        case Act.END:
+            assert result is not None
+            return _opened(env, record, region, task, result.sequence)
+        case Act.AGAIN:
+            env.results.used(record.pid)
+            env.dispatcher.forget(record.pid)
+            return Wait(env.wall_ms() + options.not_running_pause_ms, record.data, durable=False)
+        case Act.GIVE_UP:
+            return _given_up(env, record, region, "" if result is None else result.text)
+        case _ if fenced:
+            return _left(env, record, region, replace(task, avoid=""), S.ABNORMALLY_CLOSED)
+        case _:
+            return _left(env, record, region, _retried(env, task, result))
+
+
+def _sent(env: RegionsEnv, record: Record, region: Region, server: Server, token: int) -> Wait:
+    if region.pid != record.pid or region.state is not S.OPENING or region.server is not server:
+        begun(env, region, record.pid, server, token)
+    if server.state is ServerState.ONLINE and env.dispatcher.expects(record.pid) != server.key:
+        env.dispatcher.send(server, opening(record.pid, region, token))
+    return Wait(0, record.data, durable=False)
+
+
+def _retried(env: RegionsEnv, task: Transit, result: Result | None) -> Transit:
+    """Returns the message after an open that failed, or was not begun: another server is tried first."""
+    if result is None or result.outcome in (protocol.BUSY, protocol.NOT_RUNNING):
+        return replace(task, avoid=task.server)
+    pause_ms = transit.pause_ms(task.retries + 1)
+    until_ms = env.wall_ms() + pause_ms if pause_ms else 0
+    return replace(task, retries=task.retries + 1, avoid=task.server, not_before_ms=until_ms)
+
+
+def opening(pid: int, region: Region, token: int) -> protocol.Open:
+    """Returns the operation. Each server that is tried has a token of its own."""
+    table = region.table
+    return protocol.Open(pid, region.id, token, table.name, region.start, region.end, region.sequence, table.options)
+
+
+def _opened(env: RegionsEnv, record: Record, region: Region, task: Transit, sequence: int) -> Along:
+    server = env.model.servers[task.server, task.incarnation]
+    token, sequence = token_of(record, task), max(sequence, region.sequence)
+
+    def entered(_: Change) -> None:
+        region.token, region.sequence = token, sequence
+        env.model.move(region, S.OPEN, server, env.now_ms())
+        _over(env, record.pid, region)
+        env.routes.changed(region)
+
+    row = Owner(region.id, S.OPEN, server.name, server.incarnation, token, sequence)
+    return Along(Done(), (row,), entered)
+
+
+def _left(env: RegionsEnv, record: Record, region: Region, task: Transit, state: RegionState = S.OPENING) -> Along:
+    """Goes back to the choice of a server: this one is fenced, or does not have the region."""
+    after = replace(task, server="", incarnation=0, token=token_of(record, task))
+
+    def entered(_: Change) -> None:
+        if region.state is S.OPENING:
+            env.model.move(region, state, None, env.now_ms())
+        env.dispatcher.forget(record.pid)
+        env.results.used(record.pid)
+
+    return Along(Next(QUEUE, TRANSIT.encode(after)), (), entered)
+
+
+def _given_up(env: RegionsEnv, record: Record, region: Region, why: str) -> Along:
+    def entered(_: Change) -> None:
+        env.model.move(region, S.FAILED_OPEN, None, env.now_ms())
+        _over(env, record.pid, region)
+
+    row = Owner(region.id, S.FAILED_OPEN, "", 0, region.token, region.sequence)
+    return Along(Done(b"failed_open: " + why.encode()[:500]), (row,), entered)
+
+
+def _over(env: RegionsEnv, pid: int, region: Region) -> None:
+    env.model.detach(region, pid)
+    env.dispatcher.forget(pid)
+    env.results.used(pid)
+
+
+ASSIGN: Final[Kind[RegionsEnv]] = Kind(
+    NAME,
+    (Step("queue", queue), Step("dispatch", dispatch)),
+    lambda record: locks.region((task := TRANSIT.decode(record.data)).table, task.region),
+    no_return=QUEUE,
+    holds_locks=True,
+    members=about.transit,
+)

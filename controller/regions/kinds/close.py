@@ -1,0 +1,117 @@
+"""Close: a server gives a region up (HBase ``TransitRegionStateProcedure``, close half).
+
+The server that has the region closes it, or is fenced: there is no third way, and no time after which the region counts
+as closed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from controller.procedures.kinds import Along, Kind, Step
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import about, locks
+from controller.regions.kinds.answers import answer_of
+from controller.regions.kinds.messages import TRANSIT, Transit
+from metadata_store.catalog.rows import Owner
+from regent_agent import protocol
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.outcome import Done, Next, Outcome, Wait
+from state_machines.procedures.record import Record, child
+from state_machines.regions import transit
+from state_machines.regions.model import Region, Server
+from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.transit import Act
+
+NAME: Final = "close"
+QUEUE: Final = 0
+DISPATCH: Final = 1
+AGAIN_MS: Final = 1_000
+S = RegionState
+
+
+def closed(region: Region, why: str) -> Record:
+    """Returns the procedure that closes a region; an open one is dispatched at once."""
+    task = Transit(region.id, region.table.name, why)
+    if region.state is not S.OPEN or region.server is None:
+        return child(NAME, TRANSIT.encode(task))
+    chosen = _chosen(task, region, region.server)
+    return child(NAME, TRANSIT.encode(chosen), step=DISPATCH, locked=True)
+
+
+def begun(env: RegionsEnv, region: Region, pid: int, server: Server) -> None:
+    """Enters that a region is closing, which is stored."""
+    env.model.attach(region, pid)
+    if region.state is S.OPEN:
+        env.model.move(region, S.CLOSING, server, env.now_ms())
+        env.routes.changed(region)
+
+
+def _chosen(task: Transit, region: Region, server: Server) -> Transit:
+    return replace(task, server=server.name, incarnation=server.incarnation, token=region.token)
+
+
+async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Finds the server that has the region."""
+    task: Transit = TRANSIT.decode(record.data)
+    region = env.model.regions.get(task.region)
+    if region is None:
+        return Done(b"the region is gone")
+    server = region.server
+    if (why := transit.uncloseable(region.state, server is not None)) is not None:
+        return Done(why.encode())
+    if not env.model.take(region, record.pid, record.ancestors):
+        return Done(b"pid %d has the region" % region.pid)
+    if server is None:
+        return _ended(env, record, region, S.CLOSED)
+    data = TRANSIT.encode(_chosen(task, region, server))
+    return Along(Next(DISPATCH, data), (), lambda _: begun(env, region, record.pid, server))
+
+
+async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Sends the close, or goes on with its result."""
+    task: Transit = TRANSIT.decode(record.data)
+    region = env.model.regions.get(task.region)
+    if region is None:
+        env.results.used(record.pid)
+        return Done(b"the region is gone")
+    key = task.server, task.incarnation
+    result = env.results.get(record.pid)
+    match transit.closing(env.model.is_fenced(key), answer_of(result)):
+        case Act.END:
+            return _ended(env, record, region, S.CLOSED)
+        case Act.AGAIN:
+            env.results.used(record.pid)
+            env.dispatcher.forget(record.pid)
+            return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
+    server = env.model.servers[key]
+    begun(env, region, record.pid, server)
+    if server.state is ServerState.ONLINE and env.dispatcher.expects(record.pid) != key:
+        env.dispatcher.send(server, protocol.Close(record.pid, region.id, task.token))
+    return Wait(0, record.data, durable=False)
+
+
+def _ended(env: RegionsEnv, record: Record, region: Region, state: RegionState) -> Along:
+    def entered(_: Change) -> None:
+        if region.state in (S.OPEN, S.OPENING):
+            env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
+        env.model.move(region, state, None, env.now_ms())
+        env.model.detach(region, record.pid)
+        env.dispatcher.forget(record.pid)
+        env.results.used(record.pid)
+        env.routes.changed(region)
+
+    row = Owner(region.id, state, "", 0, region.token, region.sequence)
+    return Along(Done(), (row,), entered)
+
+
+CLOSE: Final[Kind[RegionsEnv]] = Kind(
+    NAME,
+    (Step("queue", queue), Step("dispatch", dispatch)),
+    lambda record: locks.region((task := TRANSIT.decode(record.data)).table, task.region),
+    no_return=QUEUE,
+    holds_locks=True,
+    members=about.transit,
+)

@@ -1,0 +1,148 @@
+"""Crash of a server: freeze, fence, split its log, reassign (HBase ``ServerCrashProcedure``), once per incarnation.
+
+The process gets no regions from the moment of its crash, so its list is frozen. Until it is fenced and its log split,
+no region of it goes elsewhere. From then on procedures that wait for it choose another server; regions without a
+procedure are assigned in batches, those of the catalog's class first. A new process with this name is another server.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from controller.procedures.kinds import Along, Kind, Step
+from controller.regions.environment import RegionsEnv
+from controller.regions.journal import CRASHED, FENCED, GONE, RELEASED
+from controller.regions.kinds import about, locks, log_task, many
+from controller.regions.kinds.messages import CRASH, Crash
+from metadata_store.catalog.rows import Bury, Owner
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.outcome import Children, Done, Next, Outcome, Wait
+from state_machines.procedures.record import Record
+from state_machines.regions.changes import abandoned
+from state_machines.regions.model import Region, Server
+from state_machines.regions.states import RegionState, ServerState
+
+NAME: Final = "crash"
+FENCE: Final = 0
+SPLIT: Final = 1
+RELEASE: Final = 2
+ASSIGN: Final = 3
+POLL_MS: Final = 50
+BATCHES_MAX: Final = 60
+"""Batches that one step begins; the rest follows when they have ended."""
+LEASE: Final = "lease"
+LOG: Final = "log"
+S = RegionState
+
+
+async def fence(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Waits until the process cannot write any more."""
+    task: Crash = CRASH.decode(record.data)
+    server = env.model.servers.get((task.server, task.incarnation))
+    if server is None:
+        return Done(b"it is gone already")
+    server.state = ServerState.CRASHED
+    env.dispatcher.drop(server)
+    if task.method == LOG:
+        return Children((log_task.fencing(task),), SPLIT, record.data)
+    left_ms = int((server.deadline_s - env.clock()) * 1000)
+    if left_ms > 0:
+        return Wait(env.wall_ms() + left_ms + 1, record.data, durable=False)
+
+    def entered(_: Change) -> None:
+        env.journal.server(server, (CRASHED, FENCED), "its lease ran out, so that it serves nothing", record.pid)
+
+    return Along(Next(SPLIT, record.data), (), entered)
+
+
+async def split(env: RegionsEnv, record: Record) -> Outcome:
+    """Has the parts of its log split by servers that are online."""
+    task: Crash = CRASH.decode(record.data)
+    parts = env.log_parts.get((task.server, task.incarnation)) if task.method == LOG else ()
+    if parts is None:  # the daemon that knew them died: the fence, repeated, lists them again
+        return Next(FENCE, record.data)
+    return Children(tuple(log_task.splitting(task, part) for part in parts), RELEASE, record.data)
+
+
+async def release(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Lets its regions go to other servers, and wakes the procedures that wait for that."""
+    task: Crash = CRASH.decode(record.data)
+
+    def entered(_: Change) -> None:
+        server = env.model.servers.get((task.server, task.incarnation))
+        if server is not None:
+            released(env, server)
+            env.journal.server(server, (FENCED, RELEASED), "its log is split: its regions may go elsewhere", record.pid)
+
+    return Along(Next(ASSIGN, record.data), (), entered)
+
+
+def released(env: RegionsEnv, server: Server) -> None:
+    """Enters that a process is fenced and its log split."""
+    server.state = ServerState.FENCED
+    for region in list(server.regions.values()):
+        if region.pid:
+            env.wake(region.pid)
+
+
+async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Has its regions assigned, the class that others depend on first; ends once it has none."""
+    task: Crash = CRASH.decode(record.data)
+    server = env.model.servers.get((task.server, task.incarnation))
+    if server is None:
+        return Done()
+    closed, tables = abandoned(server.regions.values())
+    if closed:
+        return _closed(env, record, closed)
+    if tables and (until_ms := _held_until_ms(env, task.server)):
+        env.unplaced.add(record.pid)
+        return Wait(until_ms, record.data, durable=False)
+    if tables:
+        return Children(tuple(_batches(tables, str(server))), ASSIGN, record.data)
+    if server.regions:
+        return Wait(env.wall_ms() + POLL_MS, record.data, durable=False)
+
+    def entered(_: Change) -> None:
+        env.journal.server(server, (RELEASED, GONE), "its crash is dealt with", record.pid, troubles=False)
+        env.model.bury(server.key)
+        env.crashing.discard(server.key)
+        env.log_parts.pop(server.key, None)
+
+    return Along(Done(), (Bury(*server.key),), entered)
+
+
+def _held_until_ms(env: RegionsEnv, server: str) -> int:
+    """Returns the end of the hold for a server whose next process has not come yet, 0 where nothing is held."""
+    return 0 if env.model.current(server) is not None else env.model.marks.held_until_ms(server, env.wall_ms())
+
+
+def _batches(tables: list[list[Region]], why: str) -> list[Record]:
+    """Returns batches for the regions of some tables, as many as one step may begin."""
+    batches = (one for some in tables for one in many.of_regions(many.ASSIGN_MANY, some, f"crash of {why}"))
+    return list(islice(batches, BATCHES_MAX))
+
+
+def _closed(env: RegionsEnv, record: Record, regions: list[Region]) -> Along:
+    """Enters that regions of tables that are not to be open have no owner."""
+    some = [one for one in regions[: many.TOGETHER] if env.model.take(one, record.pid)]
+
+    def entered(_: Change) -> None:
+        for region in some:
+            env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
+            env.model.move(region, S.CLOSED, None, env.now_ms())
+            env.model.detach(region, record.pid)
+            env.routes.changed(region)
+
+    rows = tuple(Owner(one.id, S.CLOSED, "", 0, one.token, one.sequence) for one in some)
+    return Along(Next(ASSIGN, record.data), rows, entered)
+
+
+CRASH_OF_SERVER: Final[Kind[RegionsEnv]] = Kind(
+    NAME,
+    (Step("fence", fence), Step("split", split), Step("release", release), Step("assign", assign)),
+    lambda record: locks.server(((task := CRASH.decode(record.data)).server, task.incarnation)),
+    no_return=FENCE,
+    holds_locks=True,
+    members=about.process,
+)

@@ -1,0 +1,101 @@
+"""Work on the log of a crashed process, done by a server of the service that is online: fence it, split a part.
+
+Doing it twice gives the same, so that another server does it where the first one crashes or fails.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from controller.procedures.kinds import Along, Kind, Step
+from controller.regions.environment import RegionsEnv
+from controller.regions.journal import CRASHED, FENCED
+from controller.regions.kinds import about
+from controller.regions.kinds.messages import LOG_TASK, Crash, LogTask
+from regent_agent import protocol
+from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.outcome import Done, Next, Outcome, Wait
+from state_machines.procedures.record import Record, child
+from state_machines.regions.states import ServerState
+
+FENCE: Final = "fence"
+SPLIT: Final = "split"
+AGAIN_MS: Final = 1_000
+S = ServerState
+
+
+def fencing(crash: Crash) -> Record:
+    """Returns the procedure that fences a log and lists its parts."""
+    return child("fence_log", LOG_TASK.encode(LogTask(crash.server, crash.incarnation, "")))
+
+
+def splitting(crash: Crash, part: str) -> Record:
+    """Returns the procedure that splits a part of a log."""
+    return child("split_log", LOG_TASK.encode(LogTask(crash.server, crash.incarnation, part)))
+
+
+async def choose(env: RegionsEnv, record: Record) -> Outcome:
+    """Chooses the server that does it: the one with the fewest regions."""
+    task: LogTask = LOG_TASK.decode(record.data)
+    if task.not_before_ms > env.wall_ms():
+        return Wait(task.not_before_ms, record.data, durable=False)
+    online = [one for one in env.model.servers.values() if one.state is S.ONLINE and one.here]
+    if not online:
+        env.unplaced.add(record.pid)
+        return Wait(0, record.data, durable=False)
+    others = [one for one in online if one.name != task.worker] or online
+    worker = others[env.draw(len(others))]
+    return Next(1, LOG_TASK.encode(replace(task, worker=worker.name, worker_incarnation=worker.incarnation)))
+
+
+async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Sends the task, or goes on with its result."""
+    task: LogTask = LOG_TASK.decode(record.data)
+    key = task.worker, task.worker_incarnation
+    worker = env.model.servers.get(key)
+    result = env.results.get(record.pid)
+    what = FENCE if record.kind == "fence_log" else SPLIT
+
+    def used(_: Change) -> None:
+        env.results.used(record.pid)
+        env.dispatcher.forget(record.pid)
+
+    if result is not None and result.outcome == protocol.DONE:
+        parts = tuple(result.parts)
+
+        def done(change: Change) -> None:
+            used(change)
+            if what == FENCE:
+                env.log_parts[task.server, task.incarnation] = parts
+                _fenced(env, task, record.parent)
+
+        return Along(Done(), (), done)
+    if result is not None or worker is None or worker.state is not S.ONLINE:
+        pause_ms = 0 if result is None else AGAIN_MS
+        return Along(Next(0, LOG_TASK.encode(replace(task, not_before_ms=env.wall_ms() + pause_ms))), (), used)
+    if env.dispatcher.expects(record.pid) != key:
+        env.dispatcher.send(worker, protocol.Task(record.pid, what, task.server, task.incarnation, task.part))
+    return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
+
+
+def _fenced(env: RegionsEnv, task: LogTask, crash: int) -> None:
+    server = env.model.servers.get((task.server, task.incarnation))
+    if server is not None:
+        env.journal.server(server, (CRASHED, FENCED), f"{task.worker} has fenced its log", crash)
+
+
+def _demand(record: Record) -> Demand:
+    """Demands nothing that others demand: its parent holds the lock of the crashed process."""
+    task: LogTask = LOG_TASK.decode(record.data)
+    return Demand(Resource(Scope.SERVER, f"{task.server},{task.incarnation} log {task.part}"), exclusive=True)
+
+
+def _kind(name: str) -> Kind[RegionsEnv]:
+    return Kind(name, (Step("choose", choose), Step("work", work)), _demand, no_return=0, members=about.log)
+
+
+FENCE_LOG: Final = _kind("fence_log")
+SPLIT_LOG: Final = _kind("split_log")

@@ -1,0 +1,127 @@
+"""Assign or close many regions of a table: one child for each, planned together.
+
+They are parts of a change of the table or of a crash; the share of the table's lock that they hold keeps other changes
+out while their children live. The next batch begins once fewer regions are in transition than the settings allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from controller.procedures.kinds import Along, Kind, Step
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import about, assign, close, locks
+from controller.regions.kinds.messages import MANY, Many
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.outcome import Children, Done, Outcome, Wait
+from state_machines.procedures.record import Record, child
+from state_machines.regions.model import Region, Table
+from state_machines.regions.placement import planned
+from state_machines.regions.states import RegionState
+
+ASSIGN_MANY: Final = "assign_many"
+CLOSE_MANY: Final = "close_many"
+TOGETHER: Final = 400
+"""Regions of one batch: their records fit into one transaction."""
+PAUSE_MS: Final = 20
+S = RegionState
+CLOSED_FROM: Final = frozenset({S.OPEN, S.ABNORMALLY_CLOSED})
+
+
+def batches(kind: str, table: Table, why: str) -> tuple[Record, ...]:
+    """Returns the procedures for all regions of a table, whose list does not change meanwhile."""
+    return tuple(
+        child(kind, MANY.encode(Many(table.name, why, first, TOGETHER)))
+        for first in range(0, len(table.regions), TOGETHER)
+    )
+
+
+def of_regions(kind: str, regions: Sequence[Region], why: str) -> Iterator[Record]:
+    """Yields the procedures for some regions of one table."""
+    for first in range(0, len(regions), TOGETHER):
+        ids = tuple(one.id for one in regions[first : first + TOGETHER])
+        yield child(kind, MANY.encode(Many(regions[0].table.name, why, ids=ids)))
+
+
+async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Plans, and has the regions assigned that need it and that no other procedure moves."""
+    task: Many = MANY.decode(record.data)
+    if len(env.model.transit) >= env.options.transit_max:
+        return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
+    regions = [one for one in _regions(env, task) if _needs_server(env, one) and _takes(env, one, record)]
+    servers = env.servers()
+    if not servers:
+        children = tuple(assign.assigned(one, task.why, None) for one in regions)
+        return Along(Children(children, record.step + 1, record.data), (), lambda change: _given(env, change, regions))
+    plan = planned(env.placement, [assign.wish(env, one) for one in regions], servers, env.draw)
+    children = tuple(assign.assigned(one, task.why, server) for one, server in zip(regions, plan, strict=True))
+
+    def entered(change: Change) -> None:
+        pids = [put.pid for put in change.puts if put.pid != record.pid]
+        for pid, region, server in zip(pids, regions, plan, strict=True):
+            assign.begun(env, region, pid, server, pid)
+
+    return Along(Children(children, record.step + 1, record.data), (), entered)
+
+
+def _takes(env: RegionsEnv, region: Region, record: Record) -> bool:
+    """Takes a region for the child that is to move it: who has its lock by then sees that, and lets it go."""
+    return env.model.take(region, record.pid)
+
+
+def _given(env: RegionsEnv, change: Change, regions: Sequence[Region]) -> None:
+    """Enters that children that choose their server by themselves have the regions."""
+    for put, region in zip(change.puts[1:], regions, strict=True):
+        env.model.attach(region, put.pid)
+
+
+def _needs_server(env: RegionsEnv, region: Region) -> bool:
+    return assign.unneeded(env, region) is None
+
+
+async def close_all(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Has the regions closed that are open, or on their way."""
+    task: Many = MANY.decode(record.data)
+    if len(env.model.transit) >= env.options.transit_max:
+        return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
+    regions = [one for one in _regions(env, task) if one.state in CLOSED_FROM and _takes(env, one, record)]
+    children = tuple(close.closed(one, task.why) for one in regions)
+
+    def entered(change: Change) -> None:
+        pids = [put.pid for put in change.puts if put.pid != record.pid]
+        for pid, region in zip(pids, regions, strict=True):
+            env.model.attach(region, pid)
+            if region.server is not None:
+                close.begun(env, region, pid, region.server)
+
+    return Along(Children(children, record.step + 1, record.data), (), entered)
+
+
+async def counted(env: RegionsEnv, record: Record) -> Outcome:
+    """Ends with the number of regions that are not as they were to be."""
+    task: Many = MANY.decode(record.data)
+    wanted = S.OPEN if record.kind == ASSIGN_MANY else S.CLOSED
+    return Done(b"%d" % sum(one.state is not wanted for one in _regions(env, task)))
+
+
+def _regions(env: RegionsEnv, task: Many) -> list[Region]:
+    if task.ids:
+        return [found for one in task.ids if (found := env.model.regions.get(one)) is not None]
+    table = env.model.tables.get(task.table)
+    return [] if table is None else table.regions[task.first : task.first + task.count]
+
+
+def _kind(name: str, step: Step[RegionsEnv]) -> Kind[RegionsEnv]:
+    return Kind(
+        name,
+        (step, Step("count", counted)),
+        lambda record: locks.shared(MANY.decode(record.data).table),
+        no_return=0,
+        holds_locks=True,
+        members=about.many,
+    )
+
+
+ASSIGN_REGIONS: Final = _kind(ASSIGN_MANY, Step("assign", assign_all))
+CLOSE_REGIONS: Final = _kind(CLOSE_MANY, Step("close", close_all))

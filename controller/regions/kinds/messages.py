@@ -1,0 +1,108 @@
+"""Declares the stored messages of region procedures."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Base of stored messages. Fields are only ever added at the end."""
+
+
+class Transit(Message, frozen=True):
+    """One region on its way to a server, or away from one.
+
+    ``server`` and ``incarnation``: the process it is sent to, once chosen. ``token``: of the open that is closed, or of
+    the latest open of an assign, 0 where that is its pid. ``retries``: opens that failed. ``avoid``: name of the server
+    that failed last. ``to``: name of the wanted server.
+    ``not_before_ms``: the wall clock's time of the next attempt. ``table``, ``why``: for locks and log lines.
+    """
+
+    region: int
+    table: str
+    why: str = ""
+    server: str = ""
+    incarnation: int = 0
+    token: int = 0
+    retries: int = 0
+    avoid: str = ""
+    to: str = ""
+    not_before_ms: int = 0
+
+
+class Move(Message, frozen=True):
+    """A region that is closed, and opened at another server, or at the same one (``reopens``)."""
+
+    region: int
+    table: str
+    to: str = ""
+    why: str = ""
+    reopens: bool = False
+
+
+class Many(Message, frozen=True):
+    """Some regions of a table: ``count`` of them from position ``first`` on, or those of ``ids``."""
+
+    table: str
+    why: str = ""
+    first: int = 0
+    count: int = 0
+    ids: tuple[int, ...] = ()
+
+
+class Crash(Message, frozen=True):
+    """A process that crashed. ``method``: of its fence; ``why``: how it was found out."""
+
+    server: str
+    incarnation: int
+    method: str = "lease"
+    why: str = ""
+
+
+class LogTask(Message, frozen=True):
+    """Work on the log of a crashed process, at any server of the service. ``worker``: the one it was sent to."""
+
+    server: str
+    incarnation: int
+    part: str
+    worker: str = ""
+    worker_incarnation: int = 0
+    not_before_ms: int = 0
+
+
+class TableTask(Message, frozen=True):
+    """A change of a table. ``splits``: its split keys; or ``uniform`` regions, evenly over keys of eight hex digits.
+
+    ``first_id``: of its regions, once reserved; ``made``: regions that are stored.
+    """
+
+    table: str
+    kind: int = 2
+    options: dict[str, str] = {}
+    splits: tuple[bytes, ...] = ()
+    uniform: int = 0
+    first_id: int = 0
+    made: int = 0
+    why: str = ""
+
+
+M = TypeVar("M", bound=Message)
+
+
+class Codec(Generic[M]):
+    """Encodes and decodes one kind of message."""
+
+    def __init__(self, of: type[M]) -> None:
+        self.encode = msgspec.msgpack.Encoder().encode
+        decoder: Any = msgspec.msgpack.Decoder(of)
+        self.decode: Any = decoder.decode
+
+
+TRANSIT = Codec(Transit)
+MOVE = Codec(Move)
+MANY = Codec(Many)
+CRASH = Codec(Crash)
+LOG_TASK = Codec(LogTask)
+TABLE_TASK = Codec(TableTask)

@@ -1,0 +1,63 @@
+"""Changes of namespaces: create and delete, with the lock of the namespace and of all its tables."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from controller.procedures.kinds import Along, Kind, Step
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import locks
+from controller.regions.kinds.messages import Codec, Message
+from metadata_store.catalog.rows import DropNamespace, PutNamespace
+from state_machines.procedures.outcome import Done, Failed, Outcome
+from state_machines.procedures.record import Record
+from state_machines.regions.model import DEFAULT_NAMESPACE, Regions
+
+CREATE_NAMESPACE: Final = "create_namespace"
+DELETE_NAMESPACE: Final = "delete_namespace"
+
+
+class NamespaceTask(Message, frozen=True):
+    """A namespace that is created or deleted."""
+
+    namespace: str
+    why: str = ""
+
+
+NAMESPACE_TASK = Codec(NamespaceTask)
+
+
+def undeletable(model: Regions, name: str) -> str | None:
+    """Returns why a namespace cannot be deleted; None where it can."""
+    if name not in model.namespaces:
+        return f"namespace {name!r} does not exist"
+    if name == DEFAULT_NAMESPACE:
+        return f"namespace {name!r} has the tables without a namespace, and stays"
+    tables = sorted(one.name for one in model.tables.values() if one.namespace == name)
+    if tables:
+        return f"namespace {name!r} has {len(tables)} tables, the first is {tables[0]}: delete them first"
+    return None
+
+
+async def create(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Stores the namespace."""
+    name = NAMESPACE_TASK.decode(record.data).namespace
+    if name in env.model.namespaces:
+        return Failed(f"namespace {name!r} exists already")
+    return Along(Done(), (PutNamespace(name),), lambda _: env.model.namespaces.add(name))
+
+
+async def delete(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Removes the namespace; one with tables stays."""
+    name = NAMESPACE_TASK.decode(record.data).namespace
+    if (why := undeletable(env.model, name)) is not None:
+        return Failed(why)
+    return Along(Done(), (DropNamespace(name),), lambda _: env.model.namespaces.discard(name))
+
+
+def _kind(name: str, step: Step[RegionsEnv]) -> Kind[RegionsEnv]:
+    return Kind(name, (step,), lambda record: locks.namespace(NAMESPACE_TASK.decode(record.data).namespace))
+
+
+CREATE: Final = _kind(CREATE_NAMESPACE, Step("store", create))
+DELETE: Final = _kind(DELETE_NAMESPACE, Step("remove", delete))

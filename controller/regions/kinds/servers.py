@@ -1,0 +1,82 @@
+"""Procedures on servers: drain moves all regions of one away, and stray closes one that a server should not have."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from controller.procedures.kinds import Kind, Step
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import about
+from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
+from controller.regions.kinds.move import NAME as MOVE_NAME
+from regent_agent import protocol
+from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.outcome import Children, Done, Outcome, Wait
+from state_machines.procedures.record import Record, child
+from state_machines.regions.states import RegionState, ServerState
+
+DRAIN: Final = "drain_server"
+STRAY: Final = "close_stray"
+MOVES_TOGETHER: Final = 50
+"""Regions that a drain moves at a time: the others go on serving."""
+PAUSE_MS: Final = 500
+
+
+async def drain(env: RegionsEnv, record: Record) -> Outcome:
+    """Moves some regions to other servers; ends once the process has none."""
+    task: Crash = CRASH.decode(record.data)
+    server = env.model.servers.get((task.server, task.incarnation))
+    if server is None or server.state is not ServerState.ONLINE:
+        return Done(b"the server is gone")
+    server.leaving = True
+    if not server.regions:
+        return Done()
+    some = [one for one in server.regions.values() if not one.pid and one.state is RegionState.OPEN][:MOVES_TOGETHER]
+    if not some or not env.servers():
+        return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
+    some.sort(key=lambda one: (-one.table.kind, one.id))
+    moves = tuple(child(MOVE_NAME, MOVE.encode(Move(one.id, one.table.name, "", f"drain of {server}"))) for one in some)
+    return Children(moves, record.step, record.data)
+
+
+async def close_stray(env: RegionsEnv, record: Record) -> Outcome:
+    """Has a process close a region that another one has, or that does not exist."""
+    task: Transit = TRANSIT.decode(record.data)
+    key = task.server, task.incarnation
+    server = env.model.servers.get(key)
+    if server is None or server.state is not ServerState.ONLINE:
+        env.results.used(record.pid)
+        return Done(b"the server is gone")
+    result = env.results.get(record.pid)
+    env.results.used(record.pid)
+    if result is not None and result.outcome == protocol.CLOSED:
+        env.dispatcher.forget(record.pid)
+        return Done()
+    region = env.model.regions.get(task.region)
+    if region is not None and region.server is server and task.token in (region.token, region.opening):
+        env.dispatcher.forget(record.pid)
+        return Done(b"it is its owner")
+    if result is not None:
+        env.dispatcher.forget(record.pid)
+    if env.dispatcher.expects(record.pid) != key:
+        env.dispatcher.send(server, protocol.Close(record.pid, task.region, task.token))
+    return Wait(env.wall_ms() + 2 * PAUSE_MS, record.data, durable=False)
+
+
+def _of_server(record: Record, what: str) -> Demand:
+    name = f"{what} of {CRASH.decode(record.data).server},{CRASH.decode(record.data).incarnation}"
+    return Demand(Resource(Scope.SERVER, name), exclusive=True)
+
+
+DRAIN_SERVER: Final[Kind[RegionsEnv]] = Kind(
+    DRAIN, (Step("drain", drain),), lambda record: _of_server(record, "drain"), holds_locks=True, members=about.process
+)
+CLOSE_STRAY: Final[Kind[RegionsEnv]] = Kind(
+    STRAY,
+    (Step("close", close_stray),),
+    lambda record: Demand(
+        Resource(Scope.SERVER, f"stray {(task := TRANSIT.decode(record.data)).region} of {task.server}"), exclusive=True
+    ),
+    no_return=0,
+    members=about.transit,
+)

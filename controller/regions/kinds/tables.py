@@ -1,0 +1,187 @@
+"""Changes of tables: create, enable, disable, delete; one at a time for a table, with its exclusive lock.
+
+Create has HBase's three steps before its regions are assigned: layout (their ids and keys), metadata (their rows), and,
+once they are assigned, the descriptor that lets clients see the table.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from controller.procedures.kinds import Along, Kind, Step
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import about, locks, many
+from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from metadata_store.catalog.rows import DropTable, NewRegions, PutTable, RegionRow, TableRow, Write
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome
+from state_machines.procedures.record import Record
+from state_machines.regions.changes import change_problem
+from state_machines.regions.layout import bounds, count_of
+from state_machines.regions.model import Region, Table, namespace_of
+from state_machines.regions.states import RegionState, TableKind, TableState
+
+ROWS_MAX: Final = 5_000
+"""Regions that one step stores."""
+
+
+async def layout(env: RegionsEnv, record: Record) -> Outcome:
+    """Checks the table, and reserves the ids of its regions."""
+    task: TableTask = TABLE_TASK.decode(record.data)
+    if task.table in env.model.tables:
+        return Failed(f"table {task.table!r} exists already")
+    if namespace_of(task.table) not in env.model.namespaces:
+        return Failed(f"namespace {namespace_of(task.table)!r} does not exist: create it first")
+    first = await env.reserve(count_of(task.splits, task.uniform))
+    return Next(record.step + 1, TABLE_TASK.encode(replace(task, first_id=first)))
+
+
+async def metadata(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Stores some rows of its regions."""
+    task: TableTask = TABLE_TASK.decode(record.data)
+    count = count_of(task.splits, task.uniform)
+    last = min(task.made + ROWS_MAX, count)
+    some = [(task.first_id + number, *bounds(task.splits, task.uniform, number)) for number in range(task.made, last)]
+    rows: tuple[Write, ...] = (
+        NewRegions(tuple(RegionRow(id_, task.table, start, end, RegionState.OFFLINE) for id_, start, end in some)),
+    )
+    if not task.made:
+        rows = (PutTable(_row(task, TableState.CREATING)), *rows)
+
+    def entered(_: Change) -> None:
+        table = env.model.tables.get(task.table)
+        if table is None:
+            table = Table(task.table, TableKind(task.kind), TableState.CREATING, dict(task.options), [])
+            env.model.add_table(table)
+            env.journal.table(table.name, None, table.state, 0, record.pid)
+        known = env.model.regions
+        new = [Region(one, table, start, end, RegionState.OFFLINE) for one, start, end in some if one not in known]
+        env.model.add_regions(table, new)
+        env.journal.made(table, new, record.pid)
+
+    step = record.step + 1 if last == count else record.step
+    return Along(Next(step, TABLE_TASK.encode(replace(task, made=last))), rows, entered)
+
+
+async def unmade(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Removes the rows of a table that was not created."""
+    task: TableTask = TABLE_TASK.decode(record.data)
+    if task.made == 0:
+        return Done()
+    return _dropped(env, record, task.table)
+
+
+def _dropped(env: RegionsEnv, record: Record, name: str) -> Along:
+    def entered(_: Change) -> None:
+        table = env.model.tables.get(name)
+        if table is not None:
+            env.journal.table(name, table.state, None, len(table.regions), record.pid)
+        env.model.drop_table(name)
+
+    return Along(Done(), (DropTable(name),), entered)
+
+
+def _row(task: TableTask, state: TableState) -> TableRow:
+    return TableRow(task.table, task.kind, state, tuple(sorted(task.options.items())))
+
+
+async def assign_regions(env: RegionsEnv, record: Record) -> Outcome:
+    """Has all its regions assigned."""
+    table = env.model.tables[TABLE_TASK.decode(record.data).table]
+    return Children(many.batches(many.ASSIGN_MANY, table, record.kind), record.step + 1, record.data)
+
+
+async def close_regions(env: RegionsEnv, record: Record) -> Outcome:
+    """Has all its regions closed."""
+    table = env.model.tables[TABLE_TASK.decode(record.data).table]
+    return Children(many.batches(many.CLOSE_MANY, table, record.kind), record.step + 1, record.data)
+
+
+def _stated(env: RegionsEnv, record: Record, state: TableState, outcome: Outcome) -> Along:
+    table = env.model.tables[TABLE_TASK.decode(record.data).table]
+
+    def entered(_: Change) -> None:
+        before, table.state = table.state, state
+        env.journal.table(table.name, before, state, len(table.regions), record.pid)
+
+    row = TableRow(table.name, table.kind, state, tuple(sorted(table.options.items())))
+    return Along(outcome, (PutTable(row),), entered)
+
+
+async def enabled(env: RegionsEnv, record: Record) -> Along:
+    """Enters that the table is enabled; the result counts regions that could not be opened."""
+    table = env.model.tables[TABLE_TASK.decode(record.data).table]
+    closed = sum(one.state is not RegionState.OPEN for one in table.regions)
+    return _stated(env, record, TableState.ENABLED, Done(b"%d" % closed))
+
+
+async def disabled(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Enters that the table is disabled, once no server has a region of it."""
+    table = env.model.tables[TABLE_TASK.decode(record.data).table]
+    if any(one.server is not None or one.pid for one in table.regions):
+        return Next(record.step - 1, record.data)
+    return _stated(env, record, TableState.DISABLED, Done())
+
+
+async def begin_enabling(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Enters that the table is about to be enabled."""
+    return _begun(env, record, TableState.ENABLING)
+
+
+async def begin_disabling(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Enters that the table is about to be disabled: a crash opens no region of it any more."""
+    return _begun(env, record, TableState.DISABLING)
+
+
+async def begin_deleting(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Enters that the table is about to be deleted."""
+    return _begun(env, record, TableState.DELETING)
+
+
+def _begun(env: RegionsEnv, record: Record, state: TableState) -> Outcome | Along:
+    name = TABLE_TASK.decode(record.data).table
+    table = env.model.tables.get(name)
+    if (why := change_problem(name, None if table is None else table.state, state)) is not None:
+        return Failed(f"{record.kind}: {why}")
+    return _stated(env, record, state, Next(record.step + 1, record.data))
+
+
+async def delete(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Removes the table and its regions from catalog and memory."""
+    return _dropped(env, record, TABLE_TASK.decode(record.data).table)
+
+
+def _kind(name: str, steps: tuple[Step[RegionsEnv], ...], no_return: int) -> Kind[RegionsEnv]:
+    return Kind(
+        name,
+        steps,
+        lambda record: locks.whole(TABLE_TASK.decode(record.data).table),
+        no_return=no_return,
+        holds_locks=True,
+        members=about.table,
+    )
+
+
+CREATE: Final = _kind(
+    "create_table",
+    (
+        Step("layout", layout),
+        Step("metadata", metadata, unmade),
+        Step("assign", assign_regions),
+        Step("descriptor", enabled),
+    ),
+    no_return=2,
+)
+ENABLE: Final = _kind(
+    "enable_table",
+    (Step("begin", begin_enabling), Step("assign", assign_regions), Step("end", enabled)),
+    no_return=1,
+)
+DISABLE: Final = _kind(
+    "disable_table",
+    (Step("begin", begin_disabling), Step("close", close_regions), Step("end", disabled)),
+    no_return=1,
+)
+DELETE: Final = _kind("delete_table", (Step("begin", begin_deleting), Step("delete", delete)), no_return=1)

@@ -1,0 +1,238 @@
+"""The regions' manager: what servers and operators request becomes a procedure or a change of the model.
+
+All of it runs on the loop between turns of the engine, and never waits for a server.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+from controller.procedures.engine import Engine
+from controller.procedures.requests import Refused
+from controller.regions.dispatcher import Key
+from controller.regions.environment import RegionsEnv
+from controller.regions.journal import CRASHED, LEFT, ONLINE
+from controller.regions.kinds import crash, servers
+from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
+from metadata_store.catalog.rows import DropServer, PutServer, ServerRow, Write
+from metadata_store.records.port import RecordStore
+from regent_agent import protocol
+from regent_agent.protocol import Owned, Result
+from state_machines.procedures.record import Caller
+from state_machines.regions.model import Region, Server
+from state_machines.regions.states import RegionState, ServerState
+
+log = logging.getLogger("regent.regions")
+
+OLD_MS: Final = 1_000
+"""Age of a region's state from which a server's report may contradict it (row S3-37)."""
+SUCCESSES: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
+"""Outcomes of operations that change nothing when they are done again."""
+ITSELF: Final = "regent"
+
+
+class ServerDead(Exception):
+    """A process was fenced, or is about to be; the text says why."""
+
+
+class ServerUnknown(Exception):
+    """A process that this term does not know: it registers."""
+
+
+class Manager:
+    """Registers servers, takes their reports, and starts procedures. ``epoch``: of this daemon."""
+
+    def __init__(self, env: RegionsEnv, engine: Engine[RegionsEnv], store: RecordStore, epoch: int) -> None:
+        self.env = env
+        self.engine = engine
+        self.epoch = epoch
+        self._store = store
+
+    # -- servers
+
+    async def register(self, request: protocol.Register) -> Server:
+        """Enters a process, durably; raises :class:`ServerDead` for one that is to end."""
+        env = self.env
+        key = request.server, request.incarnation
+        server = env.model.servers.get(key)
+        self._check_buried(key)
+        later = [one for one in env.model.servers.values() if one.name == key[0] and one.incarnation > key[1]]
+        if later:
+            raise ServerDead(f"{later[-1]} has registered since: this process must end")
+        if server is not None and server.state is not ServerState.ONLINE:
+            raise ServerDead(f"{server} counts as crashed: this process must end, another one may start")
+        new = server is None
+        if server is None:
+            row = ServerRow(*key, request.address, request.software)
+            await self._write((PutServer(row),))
+            if key in env.model.servers:
+                server = env.model.servers[key]
+            else:
+                server = Server(*key, request.address, request.software, ServerState.ONLINE, {})
+                env.model.servers[key] = server
+        server.address, server.software = request.address, request.software
+        server.here = True
+        self._renew(server)
+        about = f"registered at {server.address} ({server.software or 'no version'})"
+        env.journal.server(server, ("" if new else ONLINE, ONLINE), about, troubles=False)
+        for older in [one for one in env.model.servers.values() if one.name == key[0] and one is not server]:
+            self.expire(older, f"{server} registered")
+        self.compare(server, request.owned)
+        if server.state is not ServerState.ONLINE:
+            raise ServerDead(f"{server} counts as crashed: this process must end")
+        self.place_if_enough()
+        env.wake_unplaced()
+        return server
+
+    def server(self, name: str, incarnation: int, epoch: int) -> Server:
+        """Returns a registered process; raises :class:`ServerUnknown` and :class:`ServerDead`."""
+        server = self.env.model.servers.get((name, incarnation))
+        if server is not None and server.state is not ServerState.ONLINE:
+            raise ServerDead(f"{server} counts as crashed: this process must end")
+        self._check_buried((name, incarnation))
+        if server is None or epoch != self.epoch or not server.here:
+            raise ServerUnknown(f"{name},{incarnation} is not registered at this daemon (epoch {self.epoch})")
+        return server
+
+    def _check_buried(self, key: Key) -> None:
+        """Raises :class:`ServerDead` for a process whose regions were given to others: it may believe to have them."""
+        if self.env.model.is_buried(key):
+            raise ServerDead(f"{key[0]},{key[1]} was fenced after its crash: this process must end")
+
+    async def poll(self, server: Server, taken: int, hold_s: float) -> protocol.Operations:
+        """Renews the lease; returns operations."""
+        self._renew(server)
+        return await self.env.dispatcher.poll(server, taken, hold_s)
+
+    def _renew(self, server: Server) -> None:
+        server.deadline_s = self.env.clock() + self.env.options.lease_ms / 1000
+
+    def expire(self, server: Server, why: str) -> None:
+        """Begins the crash of a process, once."""
+        if server.key in self.env.crashing or server.state is not ServerState.ONLINE:
+            return
+        task = Crash(*server.key, self.env.options.fence, why)
+        if not self.start(crash.NAME, CRASH.encode(task), f"crash of {server}"):
+            return  # the next check of leases begins it
+        server.state = ServerState.CRASHED
+        self.env.crashing.add(server.key)
+        self.env.dispatcher.drop(server)
+        self.env.journal.server(server, (ONLINE, CRASHED), f"{why}; it gets nothing any more until it is fenced")
+
+    def check_leases(self) -> None:
+        """Begins the crash of each process whose lease ran out."""
+        now_s = self.env.clock()
+        for server in [one for one in self.env.model.servers.values() if one.deadline_s <= now_s]:
+            if server.state is ServerState.ONLINE:
+                self.expire(server, f"no poll for {self.env.options.lease_ms} ms")
+
+    def place_if_enough(self) -> None:
+        """Lets regions be placed once enough servers have come."""
+        env = self.env
+        if not env.places and len(list(env.model.online())) >= env.options.servers_min:
+            self.place()
+
+    def place(self) -> None:
+        """Lets regions be placed from now on."""
+        self.env.places = True
+        self.env.wake_unplaced()
+
+    async def leave(self, server: Server) -> int:
+        """Has all regions of a process moved away; returns how many it has still. Without any it is gone."""
+        if not server.leaving:
+            server.leaving = True
+            self.start(servers.DRAIN, CRASH.encode(Crash(*server.key)), f"drain of {server}")
+        if server.regions:
+            return len(server.regions)
+        await self._write((DropServer(*server.key),))
+        if not server.regions and server.state is ServerState.ONLINE:
+            self.env.dispatcher.drop(server)
+            self.env.model.drop_server(server.key)
+            self.env.journal.server(server, (ONLINE, LEFT), "it asked to leave, and has no regions", troubles=False)
+        return len(server.regions)
+
+    # -- reports
+
+    async def report(self, server: Server, results: Sequence[Result], taken: int) -> list[int]:
+        """Takes results; returns, once the others are durable, the pids of those to be sent again.
+
+        ``taken``: batches that the server had when it made the report. A failure of an operation that is on its way to
+        it is not accepted: the server could still do it, while the region goes to another one.
+        """
+        dispatcher = self.env.dispatcher
+        again: list[int] = []
+        mine: list[Result] = []
+        for one in results:
+            record = self.engine.records.get(one.pid)
+            if record is None or record.state.is_final:
+                continue  # it was durable before, or nobody waits for it
+            expected = dispatcher.expects(one.pid)
+            if expected is None:
+                again.append(one.pid)
+            elif expected == server.key and (one.outcome in SUCCESSES or dispatcher.has_arrived(one.pid, taken)):
+                dispatcher.hold_back(one.pid)
+                mine.append(one)
+            elif expected == server.key:
+                again.append(one.pid)
+        for one in mine:
+            if self.env.results.get(one.pid) is None:
+                self.env.journal.reported(server, one)
+        durable = self.env.results.add(mine)
+        for one in mine:
+            self.engine.wake(one.pid)
+        if durable is not None:
+            await durable
+        return again
+
+    def compare(self, server: Server, owned: Sequence[Owned]) -> None:
+        """Compares what a server has with the model, which is right: what disagrees is closed, or opened again.
+
+        What disagrees and has changed only now is no fault yet: the server lists its regions once more.
+        """
+        listed = {one.region: one.token for one in owned}
+        for id_, token in listed.items():
+            region = self.env.model.regions.get(id_)
+            if region is None or not _has(region, server, token):
+                self._close_stray(server, id_, token, region)
+        for region in [one for one in server.regions.values() if one.id not in listed]:
+            if region.state is not RegionState.OPEN or region.pid:
+                continue
+            if self._is_old(region):
+                log.error("server %s does not have region %s: its process is ended as crashed", server, region)
+                self.expire(server, f"it lost region {region}")
+                return
+            self.env.dispatcher.list_regions(server)
+
+    def _close_stray(self, server: Server, id_: int, token: int, region: Region | None) -> None:
+        """Has a server close a region that it should not have."""
+        if region is not None and not self._is_old(region):
+            self.env.dispatcher.list_regions(server)
+            return
+        what = "does not exist" if region is None else f"is {region.state.name} at {region.server}"
+        log.warning("server %s has region %d with token %d, which %s: it is closed", server, id_, token, what)
+        task = Transit(id_, "", "stray", server.name, server.incarnation, token)
+        self.start(servers.STRAY, TRANSIT.encode(task), f"stray {id_} {token} of {server}")
+
+    def _is_old(self, region: Region) -> bool:
+        return self.env.now_ms() - region.changed_ms > OLD_MS
+
+    # -- procedures
+
+    def start(self, kind: str, data: bytes, nonce: str) -> bool:
+        """Submits a procedure of the daemon's own; the nonce keeps a second one like it out. False: not now."""
+        try:
+            self.engine.submit_soon(kind, data, Caller(ITSELF, "", "", nonce))
+        except Refused as refused:
+            log.warning("%s is not started yet: %s", nonce, refused)
+            return False
+        return True
+
+    async def _write(self, rows: Sequence[Write]) -> None:
+        await self._store.write((), (), rows)
+
+
+def _has(region: Region, server: Server, token: int) -> bool:
+    """Checks whether a server may have a region with this token."""
+    return region.server is server and token in (region.token, region.opening)

@@ -1,0 +1,1 @@
+"""Gives operators their view of regions, and takes their requests: on the active daemon; others say where it stands."""

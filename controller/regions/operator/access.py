@@ -1,0 +1,50 @@
+"""Finds what a request is about in the model of the active term; refuses with a remedy what is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from controller.http.ports import NotActive, NotFound
+from controller.regions.domain import RegionsDomain
+from controller.regions.term import RegionsTerm
+from state_machines.regions.model import Region, Regions, Server, Table
+
+ActiveTerm = Callable[[], RegionsTerm]
+"""Returns the term of this daemon; raises ``NotActive``."""
+
+
+def active_term(domain: RegionsDomain) -> RegionsTerm:
+    """Returns the present term; raises ``NotActive`` on a daemon that has none."""
+    if domain.term is None:
+        remedy = "send the request to the active daemon of the store, or try again in some seconds"
+        raise NotActive(f"the regions' domain of this daemon is {domain.mode.value}: {domain.why}", remedy)
+    return domain.term
+
+
+def region_of(model: Regions, region: int) -> Region:
+    """Returns a region by its id."""
+    found = model.regions.get(region)
+    if found is None:
+        raise NotFound(f"region {region} does not exist", "see 'regent regions list'")
+    return found
+
+
+def table_of(model: Regions, table: str) -> Table:
+    """Returns a table by its name."""
+    found = model.tables.get(table)
+    if found is None:
+        raise NotFound(f"table {table!r} does not exist", "see 'regent tables list'")
+    return found
+
+
+def server_of(model: Regions, named: str) -> Server:
+    """Returns a process by ``name`` (the latest one) or ``name,incarnation``."""
+    name, _, incarnation = named.partition(",")
+    found = [
+        one
+        for one in model.servers.values()
+        if one.name == name and (not incarnation or str(one.incarnation) == incarnation)
+    ]
+    if not found:
+        raise NotFound(f"server {named!r} is not known", "see 'regent servers list'")
+    return max(found, key=lambda one: one.incarnation)

@@ -1,0 +1,120 @@
+"""Explains the state and the owner of a region in sentences: what it waits for, and what would change it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from controller.http.region_models import RegionExplanation
+from controller.procedures.engine import Engine
+from controller.process.wording import named
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds.messages import Transit
+from controller.regions.operator.items import message_of, region_item, step_of, why_of
+from state_machines.procedures.record import Record
+from state_machines.regions.model import Region, Server
+from state_machines.regions.states import WANTED, RegionState, ServerState
+
+S = RegionState
+
+STATES: Final = {
+    S.OFFLINE: "no server has opened it since it was created",
+    S.OPENING: "a server was chosen for it, and may have it already",
+    S.OPEN: "a server has opened it, and said so",
+    S.CLOSING: "its server gives it up, and may have it still",
+    S.CLOSED: "its server gave it up",
+    S.FAILED_OPEN: "no server could open it, in as many attempts as regions.open_attempts_max allows",
+    S.ABNORMALLY_CLOSED: "its server crashed, and may have had it until it was fenced",
+}
+
+
+def explained(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> RegionExplanation:
+    """Explains a region."""
+    record = engine.records.get(region.pid)
+    return RegionExplanation(
+        region=region_item(region, env.now_ms()),
+        state_because=_state(region, env),
+        server_because=_server(region, env),
+        procedure_because=_procedure(region, record, env, engine),
+        would_change=list(_changes(region, env)),
+    )
+
+
+def _state(region: Region, env: RegionsEnv) -> str:
+    because = STATES[region.state]
+    if region.table.state not in WANTED:
+        because += f"; its table is {region.table.state.name.lower()}, so it is not to be open"
+    return f"{because} (for {max(0, env.now_ms() - region.changed_ms) / 1000:.1f} s)"
+
+
+def _server(region: Region, env: RegionsEnv) -> str:
+    server = region.server
+    if server is None:
+        return "no server has it, or may have it"
+    match server.state:
+        case ServerState.CRASHED:
+            return (
+                f"{server} crashed and is not fenced yet: until then it may write, so no other server gets the region"
+            )
+        case ServerState.FENCED:
+            return f"{server} crashed and is fenced: another server gets the region"
+        case _:
+            left_s = max(0.0, server.deadline_s - env.clock())
+            leaving = ", and its regions are being moved away" if server.leaving else ""
+            return f"{server} polls, its lease holds for {left_s:.1f} s without another poll{leaving}"
+
+
+def _procedure(region: Region, record: Record | None, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
+    if record is None:
+        return _waiting(region, engine)
+    parts = [f"procedure {record.pid} ({record.kind}, step {step_of(record)}) moves it"]
+    if why := why_of(record):
+        parts.append(f"because: {why}")
+    task = message_of(record)
+    if isinstance(task, Transit) and task.retries:
+        parts.append(f"{task.retries} attempts failed, the last one at {task.avoid or 'a server'}")
+    if isinstance(task, Transit) and task.not_before_ms > env.wall_ms():
+        parts.append(f"the next one comes in {(task.not_before_ms - env.wall_ms()) / 1000:.1f} s")
+    if record.pid in env.unplaced:
+        parts.append(_unplaced(env))
+    if record.error:
+        parts.append(f"its latest error: {record.error}")
+    return "; ".join(parts)
+
+
+def _waiting(region: Region, engine: Engine[RegionsEnv]) -> str:
+    """Names procedures that wait for a lock of the region."""
+    locks = engine.locks()
+    mine = [one for one in locks if str(region.id) in one.parts and one.waiting]
+    if not mine:
+        return "no procedure moves it"
+    holders = sorted({one.pid for one in locks if one.resource == mine[0].resource and not one.waiting})
+    return f"procedures {named(one.pid for one in mine)} wait for its lock, which procedures {named(holders)} hold"
+
+
+def _unplaced(env: RegionsEnv) -> str:
+    online = len(list(env.model.online()))
+    if not env.places:
+        return f"{online} servers have come, and {env.options.servers_min} are awaited (regions.servers_min)"
+    return "no server is online that may get regions"
+
+
+def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
+    """Names the events that would change the region."""
+    server = region.server
+    if region.table.state not in WANTED:
+        yield f"regent tables enable {region.table.name} opens it"
+    elif region.state is S.FAILED_OPEN or (region.state in (S.CLOSED, S.OFFLINE) and not region.pid):
+        yield f"regent regions assign {region.id} opens it"
+    if region.state is S.OPEN and server is not None:
+        yield from _when_open(region, server)
+    if region.state in (S.OPENING, S.CLOSING) and server is not None and server.state is ServerState.ONLINE:
+        yield f"{server} reports the result, or counts as crashed {env.options.lease_ms} ms after its last poll"
+    if region.pid in env.unplaced:
+        yield "a server registers"
+
+
+def _when_open(region: Region, server: Server) -> Iterator[str]:
+    if server.state is ServerState.ONLINE:
+        yield f"{server} crashes, leaves, or is drained"
+    yield f"regent regions move {region.id} SERVER moves it"

@@ -1,0 +1,31 @@
+"""Reads the values of the metrics from the present term."""
+
+from __future__ import annotations
+
+from controller.metrics.region_gauges import RegionGauges
+from controller.regions.domain import RegionsDomain
+from controller.regions.operator.counts import RegionCounts, servers_of, transit_of
+
+
+def gauges_of(domain: RegionsDomain, counts: RegionCounts, overdue_ms: int) -> RegionGauges:
+    """Returns the present values; ``overdue_ms``: time in transition from which a region is overdue."""
+    term, connections = domain.term, domain.listener.connections
+    if term is None:
+        return RegionGauges(connections=connections)
+    env, model = term.env, term.env.model
+    transit = transit_of(model, env.now_ms(), overdue_ms)
+    return RegionGauges(
+        active=True,
+        epoch=term.manager.epoch,
+        places=env.places,
+        connections=connections,
+        tables=len(model.tables),
+        regions={state.name.lower(): count for state, count in counts.by_state(model).items()},
+        in_transition=transit.regions,
+        overdue=transit.overdue,
+        oldest_transition_s=transit.oldest_ms / 1000,
+        unplaced=len(env.unplaced),
+        servers=servers_of(model),
+        procedures=sum(1 for _ in term.engine.live()),
+        procedures_unusable=len(term.engine.unusable),
+    )

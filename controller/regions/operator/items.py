@@ -1,0 +1,202 @@
+"""Converts regions, tables and servers of the model into items of the HTTP surface."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from controller.http.procedure_models import Procedure
+from controller.http.record_items import record_item
+from controller.http.region_models import Region as RegionItem
+from controller.http.region_models import RegionServer
+from controller.http.region_models import RegionTransition as TransitionItem
+from controller.http.region_models import Table as TableItem
+from controller.procedures.kinds import Kind
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds.messages import (
+    CRASH,
+    LOG_TASK,
+    MANY,
+    MOVE,
+    TABLE_TASK,
+    TRANSIT,
+    Crash,
+    LogTask,
+    Many,
+    Move,
+    TableTask,
+    Transit,
+)
+from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
+from controller.regions.operator.counts import owned_by_state
+from controller.regions.term import KINDS
+from state_machines.procedures.record import Record
+from state_machines.regions.key_text import key_text
+from state_machines.regions.layout import count_of
+from state_machines.regions.model import Region, Server, Table
+from state_machines.regions.states import RegionState, ServerState
+
+BY_NAME: Final[Mapping[str, Kind[RegionsEnv]]] = {kind.name: kind for kind in KINDS}
+CODECS: Final[Mapping[str, Any]] = {
+    "assign": TRANSIT,
+    "close": TRANSIT,
+    "close_stray": TRANSIT,
+    "move": MOVE,
+    "assign_many": MANY,
+    "close_many": MANY,
+    "crash": CRASH,
+    "drain_server": CRASH,
+    "fence_log": LOG_TASK,
+    "split_log": LOG_TASK,
+    "create_table": TABLE_TASK,
+    "enable_table": TABLE_TASK,
+    "disable_table": TABLE_TASK,
+    "delete_table": TABLE_TASK,
+    "create_namespace": NAMESPACE_TASK,
+    "delete_namespace": NAMESPACE_TASK,
+}
+S = RegionState
+
+
+def region_item(region: Region, now_ms: int) -> RegionItem:
+    """Describes a region."""
+    return RegionItem(**_fields(region, now_ms))
+
+
+def _fields(region: Region, now_ms: int) -> dict[str, Any]:
+    server = region.server
+    return {
+        "id": region.id,
+        "table": region.table.name,
+        "start": key_text(region.start),
+        "end": key_text(region.end),
+        "state": region.state.name,
+        "server": server.name if server is not None else None,
+        "incarnation": server.incarnation if server is not None else None,
+        "address": server.address if server is not None else None,
+        "token": region.token,
+        "sequence": region.sequence,
+        "pid": region.pid or None,
+        "state_age_s": max(0, now_ms - region.changed_ms) / 1000,
+    }
+
+
+def transition_item(region: Region, record: Record | None, env: RegionsEnv, overdue_ms: int) -> TransitionItem:
+    """Describes a region in transition with its procedure."""
+    now_ms = env.now_ms()
+    age_ms = max(0, now_ms - region.changed_ms)
+    return TransitionItem(
+        **_fields(region, now_ms),
+        age_s=age_ms / 1000,
+        overdue=age_ms > overdue_ms,
+        kind=record.kind if record is not None else "",
+        step=step_of(record) if record is not None else "",
+        attempts=record.attempts if record is not None else 0,
+        reason=why_of(record) if record is not None else "",
+        waits_for=waits_for(region, env),
+    )
+
+
+def waits_for(region: Region, env: RegionsEnv) -> str:
+    """Returns what a region in transition waits for."""
+    server = region.server
+    if region.pid in env.unplaced:
+        return "a server comes that may get regions"
+    if server is not None and server.state is ServerState.CRASHED:
+        return f"{server} is fenced and its log split"
+    if server is not None and region.state is S.OPENING:
+        return f"{server} has opened it"
+    if server is not None and region.state is S.CLOSING:
+        return f"{server} has closed it"
+    return "its procedure goes on" if region.pid else "a procedure begins"
+
+
+def table_item(table: Table, in_transition: int) -> TableItem:
+    """Describes a table."""
+    return TableItem(
+        name=table.name,
+        namespace=table.namespace,
+        kind=table.kind.name.lower(),
+        state=table.state.name.lower(),
+        regions=len(table.regions),
+        open_regions=sum(one.state is S.OPEN for one in table.regions),
+        in_transition=in_transition,
+        failed_regions=sum(one.state is S.FAILED_OPEN for one in table.regions),
+        options=table.options,
+    )
+
+
+def server_item(server: Server, env: RegionsEnv) -> RegionServer:
+    """Describes a process of a server."""
+    states = owned_by_state(env.model, server.key)
+    leaving = server.leaving and server.state is ServerState.ONLINE
+    return RegionServer(
+        name=server.name,
+        incarnation=server.incarnation,
+        state="leaving" if leaving else server.state.name.lower(),
+        address=server.address,
+        software=server.software,
+        lease_left_s=max(0.0, server.deadline_s - env.clock()),
+        regions=len(server.regions),
+        opening=states[S.OPENING],
+        closing=states[S.CLOSING],
+        load=server.load,
+    )
+
+
+# -- procedures
+
+
+def procedure_item(record: Record, unusable: str = "") -> Procedure:
+    """Describes a procedure."""
+    return record_item(record, step_of(record), detail_of(record), (), unusable)
+
+
+def step_of(record: Record) -> str:
+    """Returns the name of a record's step; its number where this daemon lacks the kind."""
+    kind = BY_NAME.get(record.kind)
+    return kind.steps[record.step].name if kind is not None and record.step < len(kind.steps) else str(record.step)
+
+
+def message_of(record: Record) -> Any:
+    """Returns the decoded message of a record; None where it cannot be read."""
+    codec = CODECS.get(record.kind)
+    try:
+        return codec.decode(record.data) if codec is not None else None
+    except msgspec.DecodeError:
+        return None
+
+
+def why_of(record: Record) -> str:
+    """Returns the reason of a procedure: its caller's, or the one that its parent gave it."""
+    return record.caller.reason or getattr(message_of(record), "why", "")
+
+
+def detail_of(record: Record) -> str:
+    """Returns what a procedure is about, and how far it is."""
+    match message_of(record):
+        case Transit() as task:
+            to = f" to {task.server},{task.incarnation}" if task.server else ""
+            failed = f", {task.retries} attempts failed" if task.retries else ""
+            return f"region {task.table}#{task.region}{to}{failed}"
+        case Move() as task:
+            where = "opened again" if task.reopens else f"to {task.to or 'another server'}"
+            return f"region {task.table}#{task.region} {where}"
+        case Many() as task:
+            count = len(task.ids) or task.count
+            return f"up to {count} regions of {task.table}"
+        case Crash() as task:
+            return f"server {task.server},{task.incarnation}" + (f": {task.why}" if task.why else "")
+        case LogTask() as task:
+            at = f" at {task.worker},{task.worker_incarnation}" if task.worker else ""
+            part = f", part {task.part}" if task.part else ""
+            return f"log of {task.server},{task.incarnation}{part}{at}"
+        case TableTask() as task:
+            made = f", {task.made} of {count_of(task.splits, task.uniform)} regions stored" if task.made else ""
+            return f"table {task.table}{made}"
+        case NamespaceTask() as task:
+            return f"namespace {task.namespace}"
+        case _:
+            return ""

@@ -1,0 +1,108 @@
+"""Pages through regions and tables of a model, without I/O and bounded in rows per call."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+from controller.http.ports import Invalid
+from controller.http.region_models import Region as RegionItem
+from controller.http.region_models import Table as TableItem
+from controller.http.region_ports import RegionPage, RegionQuery, TablePage
+from controller.regions.operator.access import server_of, table_of
+from controller.regions.operator.items import region_item, table_item
+from state_machines.regions.model import Region, Regions, start_of
+from state_machines.regions.states import RegionState
+
+SCANNED_ROWS_MAX: Final = 20_000
+"""Regions that one page scans at most, even where few of them match."""
+
+Place = tuple[str, bytes]
+"""Table and start key, by which regions are listed."""
+
+
+def region_page(model: Regions, query: RegionQuery, now_ms: int) -> RegionPage:
+    """Returns a page of regions by table and start key. ``next`` names the last region that was scanned."""
+    state = _state_of(query.state)
+    items: list[RegionItem] = []
+    last: Region | None = None
+    for scanned, region in enumerate(_after(model, query)):
+        if len(items) >= query.limit or scanned >= SCANNED_ROWS_MAX:
+            return RegionPage(items, f"{last.id}:{last.table.name}" if last is not None else None)
+        last = region
+        if state is None or region.state is state:
+            items.append(region_item(region, now_ms))
+    return RegionPage(items, None)
+
+
+def _state_of(named: str | None) -> RegionState | None:
+    if named is None:
+        return None
+    try:
+        return RegionState[named.upper().replace("-", "_")]
+    except KeyError:
+        names = ", ".join(one.name for one in RegionState)
+        raise Invalid(f"state {named!r} is not a state of regions", f"give one of {names}") from None
+
+
+def _after(model: Regions, query: RegionQuery) -> Iterator[Region]:
+    """Yields regions behind the cursor, of the smallest set that a filter leaves."""
+    table = table_of(model, query.table) if query.table is not None else None
+    server = server_of(model, query.server) if query.server is not None else None
+    place = _place(model, query.after)
+    if server is None and not query.in_transition:
+        yield from _of_tables(model, None if table is None else table.name, place)
+        return
+    some = model.transit.values() if server is None else server.regions.values()
+    wanted = [
+        one
+        for one in some
+        if (table is None or one.table is table) and (not query.in_transition or one.id in model.transit)
+    ]
+    for region in sorted(wanted, key=_place_of):
+        if place is None or _place_of(region) > place:
+            yield region
+
+
+def _of_tables(model: Regions, table: str | None, place: Place | None) -> Iterator[Region]:
+    names = sorted(model.tables) if table is None else [table]
+    for name in names:
+        regions = model.tables[name].regions
+        if place is None or name > place[0]:
+            yield from regions
+        elif name == place[0]:
+            for at in range(bisect_right(regions, place[1], key=start_of), len(regions)):
+                yield regions[at]
+
+
+def _place_of(region: Region) -> Place:
+    return region.table.name, region.start
+
+
+def _place(model: Regions, after: str | None) -> Place | None:
+    """Returns the place of a cursor; of a region that is gone by now, the end of its table."""
+    if after is None:
+        return None
+    number, _, table = after.partition(":")
+    region = model.regions.get(int(number)) if number.isdecimal() else None
+    if region is None:
+        return f"{table}\0", b""
+    return _place_of(region)
+
+
+def table_page(model: Regions, limit: int, after: str | None) -> TablePage:
+    """Returns a page of tables by name."""
+    names = sorted(model.tables)
+    moving: dict[str, int] = {}
+    for one in model.transit.values():
+        moving[one.table.name] = moving.get(one.table.name, 0) + 1
+    items: list[TableItem] = []
+    scanned = 0
+    for name in names if after is None else names[bisect_right(names, after) :]:
+        if items and (len(items) >= limit or scanned >= SCANNED_ROWS_MAX):
+            return TablePage(items, items[-1].name)
+        table = model.tables[name]
+        items.append(table_item(table, moving.get(name, 0)))
+        scanned += len(table.regions)
+    return TablePage(items, None)

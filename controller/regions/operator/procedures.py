@@ -1,0 +1,110 @@
+"""Shows the procedures of the regions' domain, and ends them at an operator's request."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from controller.http.ports import NotActive, NotFound, Refused
+from controller.http.procedure_models import Lock, Procedure
+from controller.http.record_items import unreadable_item
+from controller.http.region_ports import EndAct, ProcedurePage, ProcedureQuery
+from controller.procedures import requests
+from controller.procedures.engine import Engine
+from controller.regions.domain import RegionsDomain
+from controller.regions.environment import RegionsEnv
+from controller.regions.operator.access import active_term
+from controller.regions.operator.items import procedure_item
+from controller.regions.operator.progress import progress_of
+from metadata_store.records.port import StoreFailed
+from state_machines.procedures.record import Ending, Record
+
+T = TypeVar("T")
+WHY_NOT = {
+    "abort": "it has ended, or cannot be undone any more",
+    "bypass": "it has ended, or has children: bypass those first",
+}
+
+
+class Procedures:
+    """Implements :class:`controller.http.region_ports.RegionProcedures`."""
+
+    def __init__(self, domain: RegionsDomain) -> None:
+        self._domain = domain
+
+    def list_procedures(self, query: ProcedureQuery) -> ProcedurePage:
+        """Lists procedures and kept results by pid; records that cannot be used are always named."""
+        engine = self._engine()
+        records, unusable = engine.records, engine.unusable
+        wanted = {pid for pid, one in records.items() if _matches(one, query)} | unusable.keys()
+        some = sorted(pid for pid in wanted if pid > query.after)
+        items = [
+            procedure_item(records[pid], unusable.get(pid, ""))
+            if pid in records
+            else unreadable_item(pid, unusable[pid])
+            for pid in some[: query.limit]
+        ]
+        return ProcedurePage(items, str(some[query.limit - 1]) if len(some) > query.limit else None)
+
+    async def one(self, pid: int, wait_s: float) -> Procedure:
+        """Describes one; waits at most ``wait_s`` for its end."""
+        engine = self._engine()
+        if wait_s > 0:
+            try:
+                return procedure_item(await asyncio.wait_for(engine.result(pid), wait_s))
+            except (TimeoutError, requests.Refused):
+                pass
+            except StoreFailed as failed:
+                raise _failed(failed) from failed
+        if (record := engine.records.get(pid)) is not None:
+            progress = progress_of(record, active_term(self._domain).env)
+            return procedure_item(record, engine.unusable.get(pid, "")).model_copy(update={"progress": progress})
+        if pid in engine.unusable:
+            return unreadable_item(pid, engine.unusable[pid])
+        raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed after its time")
+
+    def locks(self) -> list[Lock]:
+        """Lists locks."""
+        found = self._engine().locks()
+        holders: dict[str, list[int]] = {}
+        for lock in found:
+            if not lock.waiting:
+                holders.setdefault(lock.resource, []).append(lock.pid)
+        return [
+            Lock(**lock._asdict(), held_by=holders.get(lock.resource, []) if lock.waiting else []) for lock in found
+        ]
+
+    async def end(self, act: EndAct, pid: int, principal: str, reason: str) -> Procedure:
+        """Undoes a procedure, or ends it as it is."""
+        engine, ending = self._engine(), Ending(act, principal, " ".join(reason.split()))
+        work = engine.abort(pid, ending) if act == "abort" else engine.bypass(pid, ending)
+        if not await requested(work):
+            raise Refused(f"pid {pid}: {WHY_NOT[act]}", f"see 'regent regions procedures show {pid}'")
+        return procedure_item(engine.records[pid])
+
+    def _engine(self) -> Engine[RegionsEnv]:
+        return active_term(self._domain).engine
+
+
+async def requested(work: Awaitable[T]) -> T:
+    """Waits for a request to the engine; turns its refusal into a response."""
+    try:
+        return await work
+    except requests.Refused as refused:
+        raise Refused(str(refused), "see 'regent regions procedures list'") from refused
+    except StoreFailed as failed:
+        raise _failed(failed) from failed
+
+
+def _failed(failed: StoreFailed) -> NotActive:
+    return NotActive(f"the regions' store failed: {failed}", "see the daemon's log, then try again")
+
+
+def _matches(record: Record, query: ProcedureQuery) -> bool:
+    """Checks a record against a query. A part of another procedure is listed on request, or by its kind."""
+    return (
+        (query.parts or not record.parent or query.kind is not None)
+        and (query.kind is None or record.kind == query.kind)
+        and not (query.live and record.state.is_final)
+    )

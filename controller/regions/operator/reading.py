@@ -1,0 +1,149 @@
+"""Describes regions, tables and servers for operators, from the model of the active daemon."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from configs.settings import Settings
+from configs.version import product_version
+from controller.http.models import Health
+from controller.http.region_models import (
+    Namespace as NamespaceItem,
+)
+from controller.http.region_models import (
+    Region as RegionItem,
+)
+from controller.http.region_models import (
+    RegionExplanation,
+    RegionServer,
+    RegionsStatus,
+)
+from controller.http.region_models import (
+    RegionTransition as TransitionItem,
+)
+from controller.http.region_models import (
+    Table as TableItem,
+)
+from controller.http.region_ports import RegionPage, RegionQuery, TablePage
+from controller.regions.domain import RegionsDomain, RegionsMode
+from controller.regions.operator.access import active_term, region_of, server_of, table_of
+from controller.regions.operator.counts import RegionCounts, servers_of, transit_of
+from controller.regions.operator.explain import explained
+from controller.regions.operator.items import region_item, server_item, table_item, transition_item
+from controller.regions.operator.pages import region_page, table_page
+from controller.regions.term import RegionsTerm
+from state_machines.regions.states import RegionState
+
+WELL: Final = frozenset({RegionsMode.ACTIVE, RegionsMode.STANDBY})
+"""Modes of a daemon that does its work, or stands by for it."""
+
+
+class Reading:
+    """Implements :class:`controller.http.region_ports.RegionReading`."""
+
+    def __init__(self, domain: RegionsDomain, settings: Settings, counts: RegionCounts) -> None:
+        self._domain = domain
+        self._settings = settings
+        self._counts = counts
+
+    def health(self) -> Health:
+        """Reports whether the domain is active, or stands by."""
+        domain = self._domain
+        return Health(ok=domain.mode in WELL, mode=domain.mode.value, why=domain.why)
+
+    def status(self) -> RegionsStatus:
+        """Returns the status, in every mode."""
+        domain, wanted = self._domain, self._settings.regions
+        found = RegionsStatus(
+            mode=domain.mode.value,
+            why=domain.why,
+            version=product_version(),
+            listener=f"{wanted.host}:{domain.listener.port}" if domain.mode is not RegionsMode.STOPPED else "",
+            connections=domain.listener.connections,
+            store=wanted.store,
+            file=str(self._settings.regions_file),
+            lease_ms=wanted.lease_ms,
+            fence=wanted.fence,
+        )
+        return found if domain.term is None else found.model_copy(update=self._numbers(domain.term))
+
+    def _numbers(self, term: RegionsTerm) -> dict[str, object]:
+        env, model = term.env, term.env.model
+        states, servers = self._counts.by_state(model), servers_of(model)
+        transit = transit_of(model, env.now_ms(), self._settings.regions.transit_warning_ms)
+        return {
+            "epoch": term.manager.epoch,
+            "places": env.places,
+            "namespaces": len(model.namespaces),
+            "tables": len(model.tables),
+            "regions": len(model.regions),
+            "open_regions": states[RegionState.OPEN],
+            "failed_regions": states[RegionState.FAILED_OPEN],
+            "in_transition": transit.regions,
+            "overdue": transit.overdue,
+            "oldest_transition_s": transit.oldest_ms / 1000,
+            "servers": servers["online"] + servers["leaving"],
+            "crashed_servers": servers["crashed"] + servers["fenced"],
+            "procedures": sum(1 for _ in term.engine.live()),
+            "warnings": _warnings(term),
+        }
+
+    def list_regions(self, query: RegionQuery) -> RegionPage:
+        """Lists regions by table and start key."""
+        env = active_term(self._domain).env
+        return region_page(env.model, query, env.now_ms())
+
+    def describe_region(self, region: int) -> RegionItem:
+        """Describes one region."""
+        env = active_term(self._domain).env
+        return region_item(region_of(env.model, region), env.now_ms())
+
+    def explain(self, region: int) -> RegionExplanation:
+        """Explains the state and the owner of a region."""
+        term = active_term(self._domain)
+        return explained(region_of(term.env.model, region), term.env, term.engine)
+
+    def list_transitions(self, limit: int) -> list[TransitionItem]:
+        """Lists regions in transition, the oldest first."""
+        term = active_term(self._domain)
+        oldest = sorted(term.env.model.transit.values(), key=lambda one: (one.changed_ms, one.id))[:limit]
+        overdue_ms = self._settings.regions.transit_warning_ms
+        return [transition_item(one, term.engine.records.get(one.pid), term.env, overdue_ms) for one in oldest]
+
+    def list_tables(self, limit: int, after: str | None) -> TablePage:
+        """Lists tables by name."""
+        return table_page(active_term(self._domain).env.model, limit, after)
+
+    def describe_table(self, table: str) -> TableItem:
+        """Describes one table."""
+        model = active_term(self._domain).env.model
+        found = table_of(model, table)
+        return table_item(found, sum(one.table is found for one in model.transit.values()))
+
+    def list_namespaces(self) -> list[NamespaceItem]:
+        """Lists namespaces by name."""
+        model = active_term(self._domain).env.model
+        tables = [one.namespace for one in model.tables.values()]
+        return [NamespaceItem(name=name, tables=tables.count(name)) for name in sorted(model.namespaces)]
+
+    def list_servers(self) -> list[RegionServer]:
+        """Lists processes of servers by name and incarnation."""
+        env = active_term(self._domain).env
+        return [server_item(one, env) for _, one in sorted(env.model.servers.items())]
+
+    def describe_server(self, server: str) -> RegionServer:
+        """Describes one process, by its name alone or with its incarnation."""
+        env = active_term(self._domain).env
+        return server_item(server_of(env.model, server), env)
+
+
+def _warnings(term: RegionsTerm) -> list[str]:
+    env, found = term.env, list[str]()
+    online = len(list(env.model.online()))
+    if not env.places:
+        found.append(f"{online} of {env.options.servers_min} servers have come: no region is placed yet")
+    elif not online:
+        found.append("no server is online: regions wait for one")
+    if term.engine.unusable:
+        found.append(f"{len(term.engine.unusable)} procedures cannot go on: see 'regent regions procedures'")
+    return found

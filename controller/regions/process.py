@@ -1,0 +1,81 @@
+"""Makes the regions' domain from the settings, and runs it in the process of a daemon until that stops."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import anyio
+
+from brokers.listener.entrance import ServerTls
+from brokers.listener.inbound import ListenerLimits
+from brokers.regions.listener import RegionListener
+from brokers.regions.secret import regions_secret
+from configs.settings import Settings
+from controller.regions.dispatcher import HOLD_FRACTION, Limits
+from controller.regions.domain import RegionsDomain, SqliteOpened
+from controller.regions.environment import Options
+
+CALL_EXTRA_MS = 25_000
+"""Time for a request beyond the longest wait for operations; after it the connection is closed."""
+
+
+def domain_of(settings: Settings, tls: ServerTls | None) -> RegionsDomain:
+    """Returns the domain that the settings describe; raises ``SecurityUnusable`` for a secret that cannot be read.
+
+    ``tls``: the daemon's own, where its listeners use TLS.
+    """
+    wanted = settings.regions
+    secret = regions_secret(wanted.secret_file) if wanted.secret_file is not None else ""
+    listener = RegionListener(
+        wanted.host, wanted.port, listener_limits(settings), secret=secret, tls=tls, daemon=str(settings.controller.id)
+    )
+    return RegionsDomain(
+        partial(SqliteOpened.open, settings.regions_file),
+        listener,
+        Options(
+            lease_ms=wanted.lease_ms,
+            fence=wanted.fence,
+            startup_wait_ms=wanted.startup_wait_ms,
+            servers_min=wanted.servers_min,
+            open_attempts_max=wanted.open_attempts_max,
+            transit_max=wanted.transit_max,
+        ),
+        wall_ms=lambda: int(time.time() * 1000),
+        limits=Limits(wanted.delay_ms, wanted.batch_max, wanted.in_flight_max),
+        placement=wanted.placement,
+    )
+
+
+def listener_limits(settings: Settings) -> ListenerLimits:
+    """Returns the bounds of the listener: each connection may have a request that waits for operations."""
+    wanted = settings.regions
+    return ListenerLimits(
+        connections_max=wanted.connections_max,
+        connections_per_address_max=wanted.connections_per_address_max,
+        frame_timeout_ms=wanted.frame_timeout_ms,
+        idle_timeout_ms=wanted.idle_timeout_ms,
+        calls_max=wanted.connections_max,
+        call_timeout_ms=wanted.lease_ms // HOLD_FRACTION + CALL_EXTRA_MS,
+    )
+
+
+@asynccontextmanager
+async def running(domain: RegionsDomain | None) -> AsyncIterator[asyncio.Future[None]]:
+    """Runs the domain, if there is one, inside the block; yields what ends, with its error, if it ends by itself.
+
+    At the end the listener resigns and the store is closed, also where the process is cancelled.
+    """
+    if domain is None:
+        yield asyncio.get_running_loop().create_future()
+        return
+    task = asyncio.create_task(domain.run(), name="regions")
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait({task})

@@ -1,0 +1,135 @@
+"""Handles the requests of servers and clients: checks their fields, and has the manager carry them out."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Final
+
+from controller.metrics.region_counters import RegionCounters
+from controller.regions.dispatcher import HOLD_FRACTION
+from controller.regions.manager import Manager, ServerDead, ServerUnknown
+from controller.regions.routes import route_of
+from regent_agent import protocol
+from regent_agent.protocol import Accepted, Left, Operations, Refused, Registered, Request, Response, Routes
+from state_machines.regions.model import Table, start_of
+from state_machines.regions.states import TableState
+
+NAME_CHARS_MAX: Final = 200
+FIGURES_MAX: Final = 50
+"""Figures of a server's load."""
+RESULTS_MAX: Final = 10_000
+ROUTES_MAX: Final = 10_000
+FOLLOW_S: Final = 10.0
+HIDDEN: Final = frozenset({TableState.CREATING, TableState.DELETING})
+
+
+class Invalid(Exception):
+    """A field of a request has a value that is not accepted; the text names both."""
+
+
+class RegionService:
+    """Handles requests during one term of the domain."""
+
+    def __init__(self, manager: Manager, counters: RegionCounters | None = None) -> None:
+        self._manager = manager
+        self._counters = counters or RegionCounters()
+        self._env = manager.env
+        self._hold_ms = manager.env.options.lease_ms // HOLD_FRACTION
+
+    @property
+    def epoch(self) -> int:
+        """Returns the epoch of the daemon."""
+        return self._manager.epoch
+
+    async def handle(self, request: Request) -> Response:
+        """Returns the response to a request."""
+        response = await self._judged(request)
+        if isinstance(response, Operations) and response.operations:
+            self._counters.batches += 1
+            self._counters.operations += len(response.operations)
+        elif isinstance(response, Refused):
+            self._counters.refusals[response.code] += 1
+        return response
+
+    async def _judged(self, request: Request) -> Response:
+        try:
+            return await self._handle(request)
+        except ServerDead as dead:
+            return Refused(protocol.DEAD, str(dead))
+        except ServerUnknown as unknown:
+            return Refused(protocol.REGISTER, str(unknown))
+        except Invalid as invalid:
+            return Refused(protocol.INVALID, str(invalid))
+
+    async def _handle(self, request: Request) -> Response:
+        manager = self._manager
+        match request:
+            case protocol.Register():
+                _check(request)
+                await manager.register(request)
+                options = self._env.options
+                return Registered(self.epoch, options.lease_ms, self._hold_ms, options.fence == "lease")
+            case protocol.Poll(server, incarnation, epoch, taken, load):
+                found = manager.server(server, incarnation, epoch)
+                found.load = _bounded(load)
+                return await manager.poll(found, taken, self._hold_ms / 1000)
+            case protocol.Report(server, incarnation, epoch, results, taken):
+                if len(results) > RESULTS_MAX:
+                    raise Invalid(f"results: {len(results)}, at most {RESULTS_MAX} are taken")
+                self._counters.reports += 1
+                self._counters.results += len(results)
+                return Accepted(await manager.report(manager.server(server, incarnation, epoch), results, taken))
+            case protocol.Regions(server, incarnation, epoch, owned):
+                manager.compare(manager.server(server, incarnation, epoch), owned)
+                return Accepted()
+            case protocol.Leave(server, incarnation, epoch):
+                return Left(await manager.leave(manager.server(server, incarnation, epoch)))
+            case protocol.Locate(table, key):
+                return self._located(table, key)
+            case protocol.ListRoutes(table, start, count_max):
+                return self._listed(table, start, count_max)
+            case protocol.Follow(epoch, change, tables):
+                if epoch != self.epoch:
+                    return protocol.Changes(self.epoch, self._env.routes.change, reset=True)
+                return await self._env.routes.after(epoch, change, tables, FOLLOW_S)
+            case _:
+                raise Invalid(f"request: {type(request).__name__} is not expected here")
+
+    def _located(self, name: str, key: bytes) -> Response:
+        table = self._table(name)
+        region = None if table is None else self._env.model.located(table, key)
+        if region is None:
+            return Refused(protocol.UNKNOWN_TABLE, f"table {name[:NAME_CHARS_MAX]!r} does not exist")
+        return Routes(self.epoch, self._env.routes.change, [route_of(region)])
+
+    def _listed(self, name: str, start: bytes, count_max: int) -> Response:
+        table = self._table(name)
+        if table is None:
+            return Refused(protocol.UNKNOWN_TABLE, f"table {name[:NAME_CHARS_MAX]!r} does not exist")
+        first = self._env.model.located(table, start)
+        at = 0 if first is None else _position(table, first.start)
+        some = table.regions[at : at + max(1, min(count_max, ROUTES_MAX))]
+        return Routes(self.epoch, self._env.routes.change, [route_of(one) for one in some])
+
+    def _table(self, name: str) -> Table | None:
+        table = self._env.model.tables.get(name)
+        return None if table is None or table.state in HIDDEN else table
+
+
+def _position(table: Table, start: bytes) -> int:
+    return bisect_left(table.regions, start, key=start_of)
+
+
+def _bounded(load: dict[str, int]) -> dict[str, int]:
+    """Returns the figures of a server's load that are kept: a few, with short names."""
+    return {name: figure for name, figure in list(load.items())[:FIGURES_MAX] if len(name) <= NAME_CHARS_MAX}
+
+
+def _check(request: protocol.Register) -> None:
+    for field, value in (("server", request.server), ("address", request.address)):
+        if not value or len(value) > NAME_CHARS_MAX or not value.isprintable():
+            raise Invalid(f"{field}: {value[:80]!r}, expected 1 to {NAME_CHARS_MAX} printable characters")
+    if "," in request.server:
+        raise Invalid(f"server: {request.server!r} has a comma, which separates it from the incarnation")
+    if not 0 < request.incarnation < 1 << 63:
+        raise Invalid(f"incarnation: {request.incarnation}, expected a positive number of 63 bits")

@@ -1,0 +1,177 @@
+"""One term of the regions' domain: from the opened store to its end, on one loop, with one consumer of the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Final
+
+from controller.journal.term_journal import TermJournal
+from controller.metrics.region_counters import RegionCounters
+from controller.procedures.engine import Engine
+from controller.procedures.kinds import Kind, Kinds
+from controller.procedures.results import loop_ms
+from controller.procedures.running import Entered
+from controller.regions import loading
+from controller.regions.dispatcher import Dispatcher, Limits
+from controller.regions.environment import Options, RegionsEnv
+from controller.regions.journal import RegionsJournal
+from controller.regions.kinds import assign, close, crash, log_task, many, marks, move, namespaces, servers, tables
+from controller.regions.kinds.messages import TRANSIT, Transit
+from controller.regions.manager import Manager
+from controller.regions.service import RegionService
+from metadata_store.catalog.rows import Catalog
+from metadata_store.records.port import RecordStore
+from state_machines.procedures.transition import Transition
+from state_machines.regions.model import Regions
+from state_machines.regions.placement import PLACEMENTS
+
+log = logging.getLogger("regent.regions")
+
+KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
+    assign.ASSIGN,
+    close.CLOSE,
+    move.MOVE_REGION,
+    many.ASSIGN_REGIONS,
+    many.CLOSE_REGIONS,
+    crash.CRASH_OF_SERVER,
+    log_task.FENCE_LOG,
+    log_task.SPLIT_LOG,
+    tables.CREATE,
+    tables.ENABLE,
+    tables.DISABLE,
+    tables.DELETE,
+    servers.DRAIN_SERVER,
+    servers.CLOSE_STRAY,
+    marks.MARK_SUBJECT,
+    marks.UNMARK_SUBJECT,
+    namespaces.CREATE,
+    namespaces.DELETE,
+)
+NAMES: Final = Kinds(KINDS)
+"""Names of steps, locks and subjects of procedures, for the journal."""
+CHECKS_PER_LEASE: Final = 20
+UNUSABLE_LOGGED_MAX: Final = 20
+
+
+class RegionsTerm:
+    """Runs the domain on an open store, which this daemon has claimed with ``epoch``.
+
+    ``entered`` is called with durable changes of procedures. ``journal``: of this term; without one the loop logs.
+    """
+
+    def __init__(
+        self,
+        store: RecordStore,
+        catalog: Catalog,
+        epoch: int,
+        options: Options,
+        *,
+        wall_ms: Callable[[], int],
+        limits: Limits | None = None,
+        placement: str = "retain",
+        seed: int | None = None,
+        entered: Entered | None = None,
+        journal: TermJournal | None = None,
+        counters: RegionCounters | None = None,
+    ) -> None:
+        clock = asyncio.get_running_loop().time
+        self.options = options
+        self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), NAMES, retains=placement == "retain")
+        self.env = RegionsEnv(
+            Regions(),
+            Dispatcher(epoch, limits or Limits(), clock, self.journal.dispatched),
+            PLACEMENTS[placement],
+            random.Random(seed).randrange,
+            options,
+            wall_ms,
+            clock,
+            store.reserve,
+            self.journal,
+        )
+        self._entered = entered
+        self._wanted = asyncio.Event()
+        self.engine: Engine[RegionsEnv] = Engine(
+            self.env,
+            KINDS,
+            store,
+            wanted=self._wanted.set,
+            now_ms=wall_ms,
+            age_ms=loop_ms,
+            entered=self._changed,
+        )
+        self.env.wake, self.env.number = self.engine.wake, self.engine.number
+        self.manager = Manager(self.env, self.engine, store, epoch)
+        self.service = RegionService(self.manager, counters or RegionCounters())
+        self._catalog = catalog
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def load(self) -> None:
+        """Builds the model, and enters the procedures that go on; raises ``StoreFailed``."""
+        lease_s = self.options.lease_ms / 1000
+        content = await self._catalog.read()
+        await loading.enter(self.env.model, content, self.env.now_ms(), self.env.clock() + lease_s)
+        await self.engine.load()
+        loading.resume(self.env, self.engine.live())
+        self.journal.begin(self.engine.live())
+        self.env.model.observer = self.journal
+        for pid, why in islice(self.engine.unusable.items(), UNUSABLE_LOGGED_MAX):
+            log.error("pid=%d cannot go on: %s", pid, why)
+        for region in await loading.lost(self.env.model):
+            task = Transit(region.id, region.table.name, "no server and no procedure had it")
+            self.manager.start(assign.NAME, TRANSIT.encode(task), f"found {region.id} {region.token}")
+        model = self.env.model
+        log.info(
+            "regions: %d tables, %d regions, %d servers, %d procedures go on (epoch %d)",
+            *(len(one) for one in (model.tables, model.regions, model.servers)),
+            sum(1 for _ in self.engine.live()),
+            self.manager.epoch,
+        )
+
+    async def run(self) -> None:
+        """Runs procedures and checks leases until the store fails, or until cancelled."""
+        self._tasks = [asyncio.ensure_future(one) for one in (self._turns(), self._leases(), self._startup())]
+        try:
+            await asyncio.gather(self._tasks[0], self._tasks[1])
+        finally:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def close(self, why: Exception) -> None:
+        """Refuses callers: the term is over."""
+        self.engine.close(why)
+        self.env.results.close()
+        self.journal.end(str(why))
+
+    def _changed(self, moved: Sequence[Transition]) -> None:
+        self.journal.changed(moved)
+        if self._entered is not None:
+            self._entered(moved)
+
+    async def _turns(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            await self.engine.turn()
+            await asyncio.sleep(0)
+
+    async def _leases(self) -> None:
+        while True:
+            self.manager.check_leases()
+            await asyncio.sleep(self.options.lease_ms / 1000 / CHECKS_PER_LEASE)
+
+    async def _startup(self) -> None:
+        """Places regions once enough servers have come, or the wait is over."""
+        await asyncio.sleep(self.options.startup_wait_ms / 1000)
+        if not self.env.places:
+            log.warning(
+                "regions: %d servers came in %d ms, %d are wanted (regions.servers_min): regions are placed anyway",
+                len(list(self.env.model.online())),
+                self.options.startup_wait_ms,
+                self.options.servers_min,
+            )
+        self.manager.place()

@@ -1,0 +1,1 @@
+"""Shows services whose regions regent assigns."""

@@ -1,0 +1,119 @@
+"""Runs one server: ``python -m examples.kv.server --name kv-1 --port 7001 --data DIR --daemons 127.0.0.1:9190``."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from examples.kv.listener import Listener
+from examples.kv.options import add_daemons
+from examples.kv.service import KeyValueService
+from examples.kv.writer import SEGMENT_BYTES_MAX, Fenced, Log, Segments
+from regent_agent.agent import Agent
+from regent_agent.options import AgentOptions
+
+LEFT: Final = 0
+FENCED: Final = 3
+"""Exit code: other servers have the regions. Start this one again."""
+BROKEN: Final = 4
+"""Exit code: a file could not be written. Other servers recover the regions from the log."""
+NOT_LEFT: Final = 5
+"""Exit code: regions were left at the end. Other servers recover them from the log."""
+
+logger = logging.getLogger("kv.server")
+
+
+class Server:
+    """Holds the parts of a server: its log, its regions, the listener for clients, and regent's agent."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._incarnation = time.time_ns() // 1_000
+        self._log = Log(Segments(options.data, options.name, self._incarnation, options.segment_bytes))
+        self._service = KeyValueService(options.data, self._log)
+        self._listener = Listener(self._service)
+        self._stopping = asyncio.Event()
+
+    async def run(self) -> int:
+        """Serves until SIGTERM or SIGINT, or until nothing may be answered any more; returns the exit code."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stopping.set)
+        port = await self._listener.start(self._options.host, self._options.port)
+        agent = self._agent(f"{self._options.host}:{port}")
+        serving = asyncio.create_task(self._serve(agent))
+        died = asyncio.create_task(agent.died.wait())
+        ends: list[asyncio.Future[Any]] = [serving, died, self._log.failed]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        if agent.died.is_set() or self._log.failed.done():
+            self._abandon()
+        await self._listener.stop()
+        await agent.stop()
+        await self._log.close()
+        return serving.result()
+
+    def _agent(self, address: str) -> Agent:
+        options = AgentOptions(
+            daemons=self._options.daemons,
+            server=self._options.name,
+            address=address,
+            software="kv 1",
+            incarnation=self._incarnation,
+            secret=self._options.secret,
+        )
+        return Agent(self._service, options, load=self._service.load)
+
+    async def _serve(self, agent: Agent) -> int:
+        starting = asyncio.create_task(agent.start())
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        if not starting.done():
+            return LEFT  # no daemon knows this process
+        starting.result()
+        name = self._options.name
+        print(f"kv server {name} serves clients, incarnation {self._incarnation}", flush=True)
+        await stopping
+        logger.info("server leaves: %s got a signal; it ends once other servers have its regions", name)
+        return LEFT if await agent.leave(self._options.leave_s) else NOT_LEFT
+
+    def _abandon(self) -> None:
+        """Ends the process at once: the regions may be with other servers, so it must write and answer nothing."""
+        error = self._log.failed.result() if self._log.failed.done() else Fenced("the daemon says so")
+        if isinstance(error, Fenced):
+            code, remedy = FENCED, "start the server again"
+        else:
+            code, remedy = (
+                BROKEN,
+                "repair the disk, then start the server again; its regions are recovered from its log",
+            )
+        logger.critical("server ends: %s, incarnation %d: %s; %s", self._options.name, self._incarnation, error, remedy)
+        logging.shutdown()
+        os._exit(code)  # threads may be busy with files still: an ordinary end would wait for them
+
+
+def main() -> None:
+    """Runs a server with the options of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m examples.kv.server", description="Runs one key-value server.")
+    parser.add_argument("--name", required=True, help="name of this server, which no other has")
+    parser.add_argument("--host", default="127.0.0.1", help="address that clients reach")
+    parser.add_argument("--port", type=int, default=0, help="port for clients; 0 takes a free one")
+    parser.add_argument("--data", type=Path, required=True, help="folder that all servers see")
+    add_daemons(parser)
+    parser.add_argument("--leave-s", type=float, default=30.0, help="longest wait at the end, in seconds")
+    parser.add_argument("--segment-bytes", type=int, default=SEGMENT_BYTES_MAX, help="size of a segment of the log")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    sys.exit(asyncio.run(_run(parser.parse_args())))
+
+
+async def _run(options: argparse.Namespace) -> int:
+    return await Server(options).run()
+
+
+if __name__ == "__main__":
+    main()

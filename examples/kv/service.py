@@ -1,0 +1,193 @@
+"""Implements the callbacks of regent's agent, and the requests of clients, for all regions of this process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from examples.kv import logs, regions
+from examples.kv.memory import Region
+from examples.kv.protocol import KEY_BYTES_MAX, SCAN_BYTES_MAX, SCAN_COUNT_MAX, VALUE_BYTES_MAX
+from examples.kv.regions import Entry
+from examples.kv.writer import Log
+from regent_agent.service import OpenedRegion
+
+FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Edits of a region from which on its file is written anew."""
+SEGMENTS_MAX: Final = 8
+"""Segments of the log from which on the regions that need the oldest one are flushed."""
+
+logger = logging.getLogger("kv.service")
+
+
+class NotOwner(Exception):
+    """The process does not own the region with this token, or the region does not have the key."""
+
+
+class Suspended(Exception):
+    """The lease has ended, and nothing is answered until there is a new one."""
+
+
+class Invalid(Exception):
+    """A key or a value is too long."""
+
+
+class Conflict(Exception):
+    """The key has another version than the request expects. ``found``: its entry, None without."""
+
+    def __init__(self, found: Entry | None) -> None:
+        super().__init__(f"version {found.sequence if found else 0}")
+        self.found = found
+
+
+class KeyValueService:
+    """Owns regions. Every answer waits for the log, so that a process that was fenced answers nothing.
+
+    Implements :class:`regent_agent.service.Service`.
+    """
+
+    def __init__(self, data: Path, log: Log, flush_bytes_max: int = FLUSH_BYTES_MAX) -> None:
+        self._data = data
+        self._log = log
+        self._flush_bytes_max = flush_bytes_max
+        self._regions: dict[int, Region] = {}
+        self._suspended = False
+        self._flushes: asyncio.Task[None] | None = None
+
+    # -- callbacks of the agent
+
+    async def open(self, region: OpenedRegion) -> int:
+        """Reads a region and makes this owner's file; returns the sequence number of the open."""
+        content = await asyncio.to_thread(
+            regions.open_content, self._data, region.region, region.token, region.sequence
+        )
+        self._regions[region.region] = Region(region.region, region.token, region.start, region.end, content)
+        logger.info("region opened: %d of %s with token %d, %d keys", region.region, region.table, region.token,
+                    len(content.entries))  # fmt: skip
+        return content.sequence
+
+    async def close(self, region: OpenedRegion) -> None:
+        """Refuses all requests of a region from now on, writes what its file does not have, and forgets it."""
+        owned = self._regions.get(region.region)
+        if owned is None or owned.token != region.token:
+            return
+        owned.closing = True
+        await self._flush(owned)
+        del self._regions[region.region]
+        logger.info("region closed: %d of %s with token %d", region.region, region.table, region.token)
+
+    async def fence(self, server: str, incarnation: int) -> list[str]:
+        """Keeps a process from answering any more; returns the parts of its log."""
+        return await asyncio.to_thread(logs.fence, self._data, server, incarnation)
+
+    async def split(self, server: str, incarnation: int, part: str) -> None:
+        """Copies the edits of a part of a fenced log to their regions."""
+        await asyncio.to_thread(logs.split, self._data, server, incarnation, part)
+
+    def suspend(self) -> None:
+        """Refuses requests from now on: the lease has ended."""
+        self._suspended = True
+
+    def resume(self) -> None:
+        """Takes requests again."""
+        self._suspended = False
+
+    def load(self) -> dict[str, int]:
+        """Returns figures for regent."""
+        return {"regions": len(self._regions)}
+
+    # -- requests of clients
+
+    async def get(self, number: int, token: int, key: bytes) -> Entry | None:
+        """Returns the entry of a key."""
+        found = self._owned(number, token, key).get(key)
+        await self._log.confirm()
+        return found
+
+    async def put(self, number: int, token: int, key: bytes, value: bytes) -> int:
+        """Sets a key durably; returns its version."""
+        return await self._put(self._owned(number, token, key), key, value)
+
+    async def compare_and_put(self, number: int, token: int, key: bytes, value: bytes, version: int) -> int:
+        """Sets a key where it has this version, 0 where it does not exist; raises :class:`Conflict`."""
+        region = self._owned(number, token, key)
+        found = region.get(key)
+        if version != (found.sequence if found else 0):
+            await self._log.confirm()
+            raise Conflict(found)
+        return await self._put(region, key, value)
+
+    async def scan(
+        self, number: int, token: int, start: bytes, count_max: int
+    ) -> tuple[list[tuple[bytes, Entry]], bool]:
+        """Lists entries from a key on, up to the bounds of a response; returns also whether there are more."""
+        region = self._owned(number, token)
+        bound = max(1, min(count_max, SCAN_COUNT_MAX))
+        found = list(islice(region.scan(start), bound + 1))
+        listed = _up_to_bytes(found[:bound])
+        await self._log.confirm()
+        return listed, len(found) > len(listed)
+
+    # -- for all of them
+
+    def _owned(self, number: int, token: int, key: bytes | None = None) -> Region:
+        if self._suspended:
+            raise Suspended("this server has lost its lease; try again, it waits for a new one")
+        region = self._regions.get(number)
+        if region is None or region.token != token or region.closing:
+            raise NotOwner(f"this server does not own region {number} with token {token}; locate the key again")
+        if key is not None and not region.has(key):
+            raise NotOwner(f"region {number} does not have the key {key[:50]!r}; locate the key again")
+        return region
+
+    async def _put(self, region: Region, key: bytes, value: bytes) -> int:
+        if len(key) > KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
+            raise Invalid(f"a key of {len(key)} bytes with a value of {len(value)} bytes; at most {KEY_BYTES_MAX} "
+                          f"and {VALUE_BYTES_MAX} are stored")  # fmt: skip
+        edit = region.put(key, value, self._log.segment)
+        self._log.append(edit)
+        await self._log.confirm()
+        if self._due() and (self._flushes is None or self._flushes.done()):
+            self._flushes = asyncio.create_task(self._flush_due())
+        return edit.sequence
+
+    def _due(self) -> list[Region]:
+        """Returns the regions with many edits, and those that keep the oldest segment of a long log."""
+        unflushed = [region for region in self._regions.values() if region.unflushed_from]
+        oldest = min((region.unflushed_from for region in unflushed), default=self._log.segment)
+        long = self._log.segment - oldest >= SEGMENTS_MAX
+        return [
+            region
+            for region in unflushed
+            if region.unflushed_bytes >= self._flush_bytes_max or (long and region.unflushed_from == oldest)
+        ]
+
+    async def _flush_due(self) -> None:
+        try:
+            for region in self._due():
+                await self._flush(region)
+            kept = [region.unflushed_from for region in self._regions.values() if region.unflushed_from]
+            await self._log.delete_below(min(kept, default=self._log.segment))
+        except OSError as error:
+            self._log.fail(error)
+
+    async def _flush(self, region: Region) -> None:
+        async with region.flushing:
+            if not region.unflushed_from:
+                return
+            content = region.begin_flush(self._log.segment)
+            await asyncio.to_thread(regions.save, self._data, region.number, region.token, content)
+            region.end_flush(content)
+
+
+def _up_to_bytes(found: list[tuple[bytes, Entry]]) -> list[tuple[bytes, Entry]]:
+    """Cuts a list of entries where a response would be too long; the first entry stays."""
+    size = 0
+    for count, (key, entry) in enumerate(found):
+        size += len(key) + len(entry.value)
+        if count and size > SCAN_BYTES_MAX:
+            return found[:count]
+    return found

@@ -1,0 +1,128 @@
+"""The catalog in the SQLite file of the domain's procedures, so that one transaction holds both."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from metadata_store.catalog.rows import (
+    Bury,
+    Content,
+    DropMark,
+    DropNamespace,
+    DropServer,
+    DropTable,
+    MarkRow,
+    NewRegions,
+    Owner,
+    PutMark,
+    PutNamespace,
+    PutServer,
+    PutTable,
+    RegionRow,
+    ServerRow,
+    TableRow,
+    Write,
+)
+from metadata_store.records.sqlite import SqliteRecords
+
+SCHEMA: Final = (
+    "CREATE TABLE IF NOT EXISTS namespace (name TEXT PRIMARY KEY)",
+    "CREATE TABLE IF NOT EXISTS tbl (name TEXT PRIMARY KEY, kind INTEGER, state INTEGER, options TEXT)",
+    (
+        "CREATE TABLE IF NOT EXISTS region (id INTEGER PRIMARY KEY, tbl TEXT NOT NULL, first BLOB NOT NULL, "
+        "last BLOB NOT NULL, state INTEGER NOT NULL, server TEXT NOT NULL, incarnation INTEGER NOT NULL, "
+        "token INTEGER NOT NULL, sequence INTEGER NOT NULL)"
+    ),
+    "CREATE INDEX IF NOT EXISTS region_of_table ON region (tbl, first)",
+    (
+        "CREATE TABLE IF NOT EXISTS server (name TEXT, incarnation INTEGER, address TEXT, software TEXT, "
+        "PRIMARY KEY (name, incarnation))"
+    ),
+    (
+        "CREATE TABLE IF NOT EXISTS mark (kind TEXT, subject TEXT, value TEXT, until_ms INTEGER, author TEXT, "
+        "reason TEXT, PRIMARY KEY (kind, subject))"
+    ),
+    "CREATE TABLE IF NOT EXISTS buried (name TEXT PRIMARY KEY, incarnation INTEGER)",
+)
+OWNER: Final = "UPDATE region SET state = ?, server = ?, incarnation = ?, token = ?, sequence = ? WHERE id = ?"
+BURIED: Final = (
+    "INSERT INTO buried VALUES (?, ?) ON CONFLICT DO UPDATE SET incarnation = max(incarnation, excluded.incarnation)"
+)
+REGION: Final = "INSERT OR IGNORE INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class SqliteCatalog:
+    """Implements :class:`metadata_store.catalog.rows.Catalog` and the rows of a :class:`SqliteRecords`."""
+
+    schema: Sequence[str] = SCHEMA
+
+    def __init__(self) -> None:
+        self._records: SqliteRecords | None = None
+
+    def of(self, records: SqliteRecords) -> SqliteCatalog:
+        """Binds the catalog to the open store whose rows it is."""
+        self._records = records
+        return self
+
+    async def read(self) -> Content:
+        """Reads everything."""
+        assert self._records is not None
+        found: Content = await self._records.call(_read)
+        return found
+
+    def put(self, db: sqlite3.Connection, rows: Iterable[object]) -> None:
+        """Applies writes in their order; those of owners that follow each other together."""
+        owners: list[tuple[Any, ...]] = []
+        for row in rows:
+            if isinstance(row, Owner):
+                owners.append((row.state, row.server, row.incarnation, row.token, row.sequence, row.id))
+                continue
+            if owners:
+                db.executemany(OWNER, owners)
+                owners = []
+            _apply(db, row)  # type: ignore[arg-type]
+        if owners:
+            db.executemany(OWNER, owners)
+
+
+def _apply(db: sqlite3.Connection, write: Write) -> None:
+    match write:
+        case NewRegions(rows):
+            db.executemany(REGION, rows)
+        case PutTable(row):
+            db.execute("INSERT OR REPLACE INTO tbl VALUES (?, ?, ?, ?)", (*row[:3], json.dumps(dict(row.options))))
+        case DropTable(name):
+            db.execute("DELETE FROM region WHERE tbl = ?", (name,))
+            db.execute("DELETE FROM tbl WHERE name = ?", (name,))
+        case PutServer(server):
+            db.execute("INSERT OR REPLACE INTO server VALUES (?, ?, ?, ?)", server)
+        case DropServer(name, incarnation):
+            db.execute("DELETE FROM server WHERE name = ? AND incarnation = ?", (name, incarnation))
+        case Bury(name, incarnation):
+            db.execute("DELETE FROM server WHERE name = ? AND incarnation = ?", (name, incarnation))
+            db.execute(BURIED, (name, incarnation))
+        case PutNamespace(name):
+            db.execute("INSERT OR IGNORE INTO namespace VALUES (?)", (name,))
+        case DropNamespace(name):
+            db.execute("DELETE FROM namespace WHERE name = ?", (name,))
+        case PutMark(mark):
+            db.execute("INSERT OR REPLACE INTO mark VALUES (?, ?, ?, ?, ?, ?)", mark)
+        case DropMark(kind, subject):
+            db.execute("DELETE FROM mark WHERE kind = ? AND subject = ?", (kind, subject))
+        case _:
+            raise TypeError(f"the catalog has no write {write!r}")
+
+
+def _read(db: sqlite3.Connection) -> Content:
+    namespaces = [name for [name] in db.execute("SELECT name FROM namespace ORDER BY name")]
+    tables = [
+        TableRow(name, kind, state, tuple(sorted(json.loads(options).items())))
+        for name, kind, state, options in db.execute("SELECT * FROM tbl ORDER BY name")
+    ]
+    regions = [RegionRow(*row) for row in db.execute("SELECT * FROM region ORDER BY tbl, first")]
+    servers = [ServerRow(*row) for row in db.execute("SELECT * FROM server ORDER BY name, incarnation")]
+    marks = [MarkRow(*row) for row in db.execute("SELECT * FROM mark ORDER BY kind, subject")]
+    return Content(namespaces, tables, regions, servers, dict(db.execute("SELECT * FROM buried")), marks)

@@ -1,0 +1,45 @@
+"""Decides on changes of tables: which state a table must be in, and which regions a crash leaves to assign."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import groupby
+from typing import Final
+
+from state_machines.regions.model import Region
+from state_machines.regions.states import WANTED, TableState
+
+T = TableState
+
+ALLOWED: Final[Mapping[TableState, tuple[TableState, ...]]] = {
+    T.ENABLING: (T.DISABLED, T.ENABLING),
+    T.DISABLING: (T.ENABLED, T.DISABLING),
+    T.DELETING: (T.DISABLED, T.DELETING),
+}
+"""States that a table must have for a change that begins with a state; the first one is named to operators."""
+
+
+def change_problem(table: str, present: TableState | None, begins: TableState) -> str | None:
+    """Returns why a change of a table cannot begin; None where it can. ``present`` None: there is no such table."""
+    if present is None:
+        return f"table {table!r} does not exist"
+    allowed = ALLOWED[begins]
+    if present in allowed:
+        return None
+    return f"table {table!r} is {present.name.lower()}, and must be {allowed[0].name.lower()}"
+
+
+def abandoned(regions: Iterable[Region]) -> tuple[list[Region], list[list[Region]]]:
+    """Sorts the regions that a crash leaves: those that stay closed, and by table those to assign.
+
+    Regions that a procedure moves are its own to see to. Of the others only those of the first class of tables come
+    now: user tables wait for system tables, and these for the catalog's.
+    """
+    free = [one for one in regions if not one.pid]
+    closed = [one for one in free if one.table.state not in WANTED]
+    wanted = [one for one in free if one.table.state in WANTED]
+    if not wanted:
+        return closed, []
+    first = min(one.table.kind for one in wanted)
+    some = sorted((one for one in wanted if one.table.kind is first), key=lambda one: (one.table.name, one.start))
+    return closed, [list(group) for _, group in groupby(some, key=lambda one: one.table.name)]

@@ -1,0 +1,55 @@
+"""Lays a table out: the key ranges of its regions, without holes or overlaps, from the empty key to no end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+KEY_BYTES_MAX: Final = 1_024
+NAME_CHARS_MAX: Final = 200
+UNIFORM_MAX: Final = 1_000_000
+SPACE: Final = 1 << 32
+"""Number of keys of eight hexadecimal digits, over which uniform regions are spread."""
+
+
+def count_of(splits: Sequence[bytes], uniform: int) -> int:
+    """Returns the number of regions."""
+    return uniform or len(splits) + 1
+
+
+def bounds(splits: Sequence[bytes], uniform: int, number: int) -> tuple[bytes, bytes]:
+    """Returns start and end of a region, the first one with number 0."""
+    if uniform:
+        return _uniform(uniform, number), _uniform(uniform, number + 1)
+    return (splits[number - 1] if number else b""), (splits[number] if number < len(splits) else b"")
+
+
+def _uniform(count: int, number: int) -> bytes:
+    return b"%08x" % (number * SPACE // count) if 0 < number < count else b""
+
+
+def layout_problem(splits: Sequence[bytes], uniform: int) -> str | None:
+    """Returns why a layout cannot be; the text names the key and what is expected."""
+    if uniform and splits:
+        return "splits and uniform: give one of them"
+    if not 0 <= uniform <= UNIFORM_MAX:
+        return f"uniform: {uniform} regions, at most {UNIFORM_MAX:,}"
+    for before, key in zip((b"", *splits), splits, strict=False):
+        if not key:
+            return "splits: an empty key splits nothing"
+        if len(key) > KEY_BYTES_MAX:
+            return f"splits: a key of {len(key)} bytes, at most {KEY_BYTES_MAX}"
+        if key <= before:
+            return f"splits: {key!r} comes after {before!r}, keys must ascend"
+    return None
+
+
+def name_problem(name: str) -> str | None:
+    """Returns why a table cannot have this name: letters, digits, ``_ - .``, and a namespace before one colon."""
+    namespace, colon, table = name.rpartition(":")
+    for part in (namespace, table) if colon else (table,):
+        if not part or not all(c.isascii() and (c.isalnum() or c in "_-.") for c in part):
+            return f"name {name[:80]!r}: letters, digits, '_', '-' and '.', with a namespace before one colon"
+    if len(name) > NAME_CHARS_MAX:
+        return f"name: {len(name)} characters, at most {NAME_CHARS_MAX}"
+    return None

@@ -1,0 +1,241 @@
+"""Holds the regions of a domain, their tables and servers: the authority that servers have to conform to.
+
+It is built from the catalog and the procedure records, and changes only after the store has. Invariants: a region is in
+``server.regions`` of its server alone; at most one procedure is attached to it (``pid``); keys of a table have no hole.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, Protocol
+
+import msgspec
+
+from state_machines.regions.marks import Marks
+from state_machines.regions.states import IN_TRANSITION, VALID_PREVIOUS, RegionState, ServerState, TableKind, TableState
+
+DEFAULT_NAMESPACE: Final = "default"
+"""Namespace of tables whose name has none."""
+
+
+class Table(msgspec.Struct, gc=False, eq=False):
+    """A table. ``regions``: all of them, in the order of their start keys."""
+
+    name: str
+    kind: TableKind
+    state: TableState
+    options: dict[str, str]
+    regions: list[Region]
+
+    @property
+    def namespace(self) -> str:
+        """Returns the part of the name before the colon, ``default`` without one."""
+        return namespace_of(self.name)
+
+
+class Server(msgspec.Struct, gc=False, eq=False):
+    """One process of a server. ``regions``: those that it has or may have, by id.
+
+    ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``leaving``: its
+    regions are moved away. ``load``: figures of its latest poll.
+    """
+
+    name: str
+    incarnation: int
+    address: str
+    software: str
+    state: ServerState
+    regions: dict[int, Region]
+    deadline_s: float = 0.0
+    here: bool = False
+    leaving: bool = False
+    load: dict[str, int] = msgspec.field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Returns what names the process."""
+        return self.name, self.incarnation
+
+    def __str__(self) -> str:
+        return f"{self.name},{self.incarnation}"
+
+
+class Region(msgspec.Struct, gc=False, eq=False):
+    """A region. ``token``: of its present or latest open; ``pid``: of the procedure that is attached, 0 without.
+
+    ``opening``: token of the open that is under way, or was the latest one under way.
+    ``changed_ms``: the latest change of its state, on the loop's clock.
+    """
+
+    id: int
+    table: Table
+    start: bytes
+    end: bytes
+    state: RegionState
+    server: Server | None = None
+    token: int = 0
+    sequence: int = 0
+    pid: int = 0
+    changed_ms: int = 0
+    opening: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.table.name}#{self.id}"
+
+
+class InvalidTransition(Exception):
+    """A transition that the table lacks: a fault of the code."""
+
+
+class Observer(Protocol):
+    """Is told of each change of a region, once it is entered; must not wait or raise."""
+
+    def attached(self, region: Region, pid: int) -> None:
+        """Takes a procedure that begins to move a region."""
+
+    def moved(self, region: Region, before: RegionState, had: Server | None) -> None:
+        """Takes a transition. ``had``: the owner before."""
+
+
+class Regions:
+    """Holds everything; ``transit``: regions in transition and the procedures' attachments, by id.
+
+    ``buried``: by name, the highest incarnation of a process that was fenced. ``observer``: is told of changes.
+    """
+
+    def __init__(self) -> None:
+        self.observer: Observer | None = None
+        self.namespaces: set[str] = set()
+        self.tables: dict[str, Table] = {}
+        self.regions: dict[int, Region] = {}
+        self.servers: dict[tuple[str, int], Server] = {}
+        self.buried: dict[str, int] = {}
+        self.transit: dict[int, Region] = {}
+        self.marks = Marks()
+
+    # -- tables
+
+    def add_table(self, table: Table) -> None:
+        """Enters a table without regions."""
+        self.tables[table.name] = table
+
+    def add_regions(self, table: Table, regions: Iterable[Region]) -> None:
+        """Enters regions of a table that are new; sorts unless they come in the order of their keys."""
+        found = table.regions
+        sorted_ = True
+        for region in regions:
+            if region.id not in self.regions:
+                self.regions[region.id] = region
+                sorted_ = sorted_ and (not found or found[-1].start <= region.start)
+                found.append(region)
+        if not sorted_:
+            found.sort(key=start_of)
+
+    def drop_table(self, name: str) -> None:
+        """Removes a table and its regions."""
+        table = self.tables.pop(name, None)
+        if table is not None:
+            for region in table.regions:
+                del self.regions[region.id]
+                self.transit.pop(region.id, None)
+                self._leave(region)
+            table.regions.clear()
+
+    def located(self, table: Table, key: bytes) -> Region | None:
+        """Returns the region that has a key; None where the table has no regions."""
+        at = bisect_right(table.regions, key, key=start_of)
+        return table.regions[at - 1] if at else None
+
+    # -- servers
+
+    def online(self) -> Iterator[Server]:
+        """Yields servers that may get regions."""
+        cordoned = self.marks.is_cordoned
+        servers = (one for one in self.servers.values() if one.state is ServerState.ONLINE and one.here)
+        return (one for one in servers if not (one.leaving or cordoned(one.name)))
+
+    def is_fenced(self, key: tuple[str, int]) -> bool:
+        """Checks whether a process can have no region any more. One that is not known has left or was dealt with."""
+        server = self.servers.get(key)
+        return server is None or server.state is ServerState.FENCED
+
+    def current(self, name: str) -> Server | None:
+        """Returns the process with this name that is online."""
+        found = (one for one in self.servers.values() if one.name == name and one.state is ServerState.ONLINE)
+        return max(found, key=lambda one: one.incarnation, default=None)
+
+    def is_buried(self, key: tuple[str, int]) -> bool:
+        """Checks whether a process was fenced once, or began before one that was: it never comes back."""
+        return key[1] <= self.buried.get(key[0], 0)
+
+    def bury(self, key: tuple[str, int]) -> None:
+        """Removes a process that was fenced and has no regions, and remembers it."""
+        self.buried[key[0]] = max(key[1], self.buried.get(key[0], 0))
+        self.drop_server(key)
+
+    def drop_server(self, key: tuple[str, int]) -> None:
+        """Removes a process that has no regions."""
+        self.servers.pop(key, None)
+
+    # -- regions
+
+    def attach(self, region: Region, pid: int) -> None:
+        """Attaches a procedure: no other one moves the region until :meth:`detach`."""
+        self.transit[region.id] = region
+        if region.pid != pid:
+            region.pid = pid
+            if self.observer is not None:
+                self.observer.attached(region, pid)
+
+    def take(self, region: Region, pid: int, ancestors: Collection[int] = ()) -> bool:
+        """Attaches a procedure at the begin of its step; False where another one, no ancestor of it, has the region.
+
+        What a step decides is entered later: of two steps in one turn the second one finds the region taken.
+        """
+        if region.pid not in (0, pid) and region.pid not in ancestors:
+            return False
+        self.attach(region, pid)
+        return True
+
+    def detach(self, region: Region, pid: int) -> None:
+        """Ends the attachment, if it is this procedure's."""
+        if region.pid == pid:
+            region.pid = 0
+            if region.state not in IN_TRANSITION:
+                self.transit.pop(region.id, None)
+
+    def move(self, region: Region, state: RegionState, server: Server | None, now_ms: int) -> None:
+        """Enters a transition; raises :class:`InvalidTransition`. The owner is ``server`` from now on."""
+        if region.state not in VALID_PREVIOUS[state]:
+            raise InvalidTransition(f"{region} cannot go from {region.state.name} to {state.name}")
+        before, had = region.state, region.server
+        if had is not server:
+            self._leave(region)
+            region.server = server
+            if server is not None:
+                server.regions[region.id] = region
+        region.state = state
+        region.changed_ms = now_ms
+        if state in IN_TRANSITION or region.pid:
+            self.transit[region.id] = region
+        else:
+            self.transit.pop(region.id, None)
+        if self.observer is not None:
+            self.observer.moved(region, before, had)
+
+    def _leave(self, region: Region) -> None:
+        if region.server is not None:
+            region.server.regions.pop(region.id, None)
+            region.server = None
+
+
+def start_of(region: Region) -> bytes:
+    """Returns the start key, by which regions are sorted."""
+    return region.start
+
+
+def namespace_of(table: str) -> str:
+    """Returns the namespace of a table."""
+    namespace, colon, _ = table.partition(":")
+    return namespace if colon else DEFAULT_NAMESPACE

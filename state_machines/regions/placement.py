@@ -1,0 +1,103 @@
+"""Chooses servers for regions: round robin, retained, or random, behind the interface that balancers use.
+
+A plan is made outside of procedures; they only carry it out. No plan names a server that is not among ``servers``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heapreplace
+from typing import Final, NamedTuple, Protocol
+
+from state_machines.regions.model import Region, Server
+
+
+class Wish(NamedTuple):
+    """A region that needs a server. ``last``: name of the one that had it; ``avoid``: name of one that could not.
+
+    ``to``: name of the one that it goes to wherever that is online: it is pinned there, held for it, or moved there.
+    """
+
+    region: Region
+    last: str = ""
+    avoid: str = ""
+    to: str = ""
+
+
+class Placement(Protocol):
+    """Makes plans. It is pure: the same arguments give the same plan."""
+
+    def place(self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]) -> list[Server]:
+        """Returns a server for each wish, in the same order. ``servers`` is not empty; ``draw(n)`` is below n."""
+        ...
+
+
+class RoundRobin:
+    """Gives each server as many regions as the others, beginning with those that have the fewest."""
+
+    def place(self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]) -> list[Server]:
+        """Returns a server for each wish."""
+        turns = _turns(servers, len(wishes))
+        found: list[Server] = []
+        for number, wish in enumerate(wishes):
+            server = turns[number]
+            if wish.avoid and server.name == wish.avoid:
+                server = next((one for one in _after(servers, server) if one.name != wish.avoid), server)
+            found.append(server)
+        return found
+
+
+class Retain:
+    """Gives regions back to the server that had them, by its name; the others go round robin."""
+
+    def place(self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]) -> list[Server]:
+        """Returns a server for each wish."""
+        by_name = {one.name: one for one in servers}
+        others = [wish for wish in wishes if wish.last not in by_name or wish.last == wish.avoid]
+        rest = iter(RoundRobin().place(others, servers, draw))
+        return [
+            next(rest) if wish.last not in by_name or wish.last == wish.avoid else by_name[wish.last] for wish in wishes
+        ]
+
+
+class Random:
+    """Draws a server for each region."""
+
+    def place(self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]) -> list[Server]:
+        """Returns a server for each wish."""
+        found: list[Server] = []
+        for wish in wishes:
+            some = [one for one in servers if one.name != wish.avoid] or servers
+            found.append(some[draw(len(some))])
+        return found
+
+
+def planned(
+    placement: Placement, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]
+) -> list[Server]:
+    """Returns a server for each wish: the one that it names where that is among ``servers``, else by the placement."""
+    by_name = {one.name: one for one in servers}
+    named = [by_name.get(wish.to) if wish.to and wish.to != wish.avoid else None for wish in wishes]
+    rest = [wish for wish, server in zip(wishes, named, strict=True) if server is None]
+    others = iter(placement.place(rest, servers, draw))
+    return [next(others) if server is None else server for server in named]
+
+
+PLACEMENTS: Final[Mapping[str, Placement]] = {"round_robin": RoundRobin(), "retain": Retain(), "random": Random()}
+
+
+def _turns(servers: Sequence[Server], wanted: int) -> list[Server]:
+    """Returns the server with the fewest regions, then the next one, as many as are wanted."""
+    heap = [(len(one.regions), one.name, number) for number, one in enumerate(servers)]
+    heapify(heap)
+    found: list[Server] = []
+    for _ in range(wanted):
+        count, name, number = heap[0]
+        heapreplace(heap, (count + 1, name, number))
+        found.append(servers[number])
+    return found
+
+
+def _after(servers: Sequence[Server], server: Server) -> Sequence[Server]:
+    at = servers.index(server)
+    return (*servers[at + 1 :], *servers[: at + 1])

@@ -1,0 +1,108 @@
+"""The store of the regions' domain in memory: procedure records and catalog rows on a disk that outlives daemons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from metadata_store.catalog.rows import (
+    Bury,
+    Content,
+    DropMark,
+    DropNamespace,
+    DropServer,
+    DropTable,
+    MarkRow,
+    NewRegions,
+    Owner,
+    PutMark,
+    PutNamespace,
+    PutServer,
+    PutTable,
+    RegionRow,
+    ServerRow,
+    TableRow,
+)
+from state_machines.procedures.record import Record
+from testing.memory.records import Disk, MemoryRecords
+
+
+class RegionDisk(Disk):
+    """Holds encoded records and the catalog's rows; the daemon that opened it last may write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.namespaces: set[str] = set()
+        self.tables: dict[str, TableRow] = {}
+        self.regions: dict[int, RegionRow] = {}
+        self.servers: dict[tuple[str, int], ServerRow] = {}
+        self.buried: dict[str, int] = {}
+        self.marks: dict[tuple[str, str], MarkRow] = {}
+
+    def put(self, row: object) -> None:
+        """Applies one write of the catalog."""
+        match row:
+            case Owner(id_):
+                if id_ in self.regions:
+                    self.regions[id_] = self.regions[id_]._replace(**row._asdict())
+            case NewRegions(rows):
+                for region in rows:
+                    self.regions.setdefault(region.id, region)
+            case PutTable(table):
+                self.tables[table.name] = table
+            case DropTable(name):
+                self.tables.pop(name, None)
+                self.regions = {id_: one for id_, one in self.regions.items() if one.table != name}
+            case PutServer(server):
+                self.servers[server.name, server.incarnation] = server
+            case DropServer(name, incarnation):
+                self.servers.pop((name, incarnation), None)
+            case Bury(name, incarnation):
+                self.servers.pop((name, incarnation), None)
+                self.buried[name] = max(incarnation, self.buried.get(name, 0))
+            case PutNamespace(name):
+                self.namespaces.add(name)
+            case DropNamespace(name):
+                self.namespaces.discard(name)
+            case _:
+                self._put_mark(row)
+
+    def _put_mark(self, row: object) -> None:
+        match row:
+            case PutMark(mark):
+                self.marks[mark.kind, mark.subject] = mark
+            case DropMark(kind, subject):
+                self.marks.pop((kind, subject), None)
+            case _:
+                raise TypeError(f"the catalog has no write {row!r}")
+
+
+class MemoryRegionStore(MemoryRecords):
+    """Implements the store of records and :class:`metadata_store.catalog.rows.Catalog` on the same disk."""
+
+    def __init__(self, disk: RegionDisk) -> None:
+        super().__init__(disk)
+        self._rows = disk
+
+    @property
+    def epoch(self) -> int:
+        """Returns the epoch of this daemon on the disk."""
+        return self._epoch
+
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
+        """Writes records and rows, all or nothing."""
+        await super().write(puts, deletes)
+        for row in rows:
+            self._rows.put(row)
+
+    async def read(self) -> Content:
+        """Reads all of the catalog."""
+        disk = self._rows
+        regions = sorted(disk.regions.values(), key=lambda one: (one.table, one.start))
+        return Content(
+            sorted(disk.namespaces),
+            [table for _, table in sorted(disk.tables.items())],
+            regions,
+            [server for _, server in sorted(disk.servers.items())],
+            dict(disk.buried),
+            [mark for _, mark in sorted(disk.marks.items())],
+        )

@@ -1,0 +1,117 @@
+"""The section [regions]: what switches it on, when Kafka may be absent, its defaults, its secret."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokers.regions.secret import regions_secret
+from brokers.security.users import SecurityUnusable
+from cli.exit_codes import Exit
+from configs.advice import advice
+from configs.loading import load
+from configs.problems import ConfigError
+from configs.regions_section import RegionsSettings
+from configs.settings import Settings
+from controller.regions.dispatcher import Limits
+from tests.core.cli_kit import items, regent
+from tests.core.settings_kit import MINIMAL, problems, written
+
+ALONE = '[regions]\nhost = "127.0.0.1"\n'
+
+
+def loaded(folder: Path, text: str, environ: dict[str, str] | None = None) -> Settings:
+    """Loads the settings of a daemon."""
+    return load(written(folder, text), environ or {}, kafka_optional=True).settings
+
+
+@pytest.mark.parametrize("text", ["[regions]\n", ALONE, "[regions]\nenabled = true\n"])
+def test_the_section_alone_is_a_daemon_without_kafka(tmp_path: Path, text: str) -> None:
+    settings = loaded(tmp_path, text)
+    assert (settings.regions.enabled, settings.has_kafka) == (True, False)
+
+
+def test_the_environment_alone_switches_it_on() -> None:
+    settings = load(environ={"REGENT_REGIONS__PORT": "0"}, kafka_optional=True).settings
+    assert (settings.regions.enabled, settings.has_kafka, settings.regions.port) == (True, False, 0)
+
+
+def test_without_the_section_no_regions_are_assigned(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, MINIMAL)
+    assert (settings.regions.enabled, settings.has_kafka) == (False, True)
+
+
+def test_both_run_in_one_daemon(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, MINIMAL + ALONE)
+    assert (settings.regions.enabled, settings.has_kafka) == (True, True)
+
+
+@pytest.mark.parametrize("text", ["[regions]\nenabled = false\n", '[regions]\n[zookeeper]\nconnect = "zk:2181"\n'])
+def test_a_section_of_kafka_or_no_regions_need_all_of_kafka(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError, match=r"listener\.advertised_host is not set"):
+        loaded(tmp_path, text)
+
+
+def test_commands_about_kafka_need_its_sections(tmp_path: Path) -> None:
+    assert {"zookeeper.connect", "listener.advertised_host"} == problems(tmp_path, ALONE).keys()
+
+
+def test_options_about_kafka_are_refused_without_it(tmp_path: Path) -> None:
+    file = written(tmp_path, ALONE)
+    for option in ("--shadow", "--takeover"):
+        assert "add [zookeeper]" in regent("run", option, "--config", file, code=Exit.USAGE).stderr
+
+
+def test_the_settings_are_checked_and_shown_without_kafka(tmp_path: Path) -> None:
+    file = written(tmp_path, ALONE)
+    assert "the settings are right" in regent("config", "check", "--config", file).stderr
+    shown = {row["key"]: row["value"] for row in items("config", "show", "--config", file)}
+    assert shown["regions.enabled"] == "true"
+
+
+def test_the_file_of_the_store_is_in_the_state_directory(tmp_path: Path) -> None:
+    text = f'[regions]\n[state]\ndirectory = "{tmp_path}"\n'
+    assert loaded(tmp_path, text).regions_file == tmp_path / "regions.db"
+    assert loaded(tmp_path, '[regions]\nfile = "/x/y.db"\n').regions_file == Path("/x/y.db")
+
+
+@pytest.mark.seed("S3-40", "S3-41", "S3-42")
+def test_defaults_of_batches() -> None:
+    """150 ms, 32 operations in a batch, 128 batches on their way, as HBase's dispatcher."""
+    found = RegionsSettings()
+    assert (found.delay_ms, found.batch_max, found.in_flight_max) == (150, 32, 128)
+    assert Limits() == Limits(found.delay_ms, found.batch_max, found.in_flight_max)
+
+
+def test_defaults_of_the_start() -> None:
+    found = RegionsSettings()
+    assert (found.servers_min, found.startup_wait_ms, found.lease_ms) == (1, 60_000, 10_000)
+
+
+def test_a_store_that_cannot_be_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    found = problems(tmp_path, MINIMAL + '[regions]\nstore = "zookeeper"\n')["regions.store"]
+    assert "another store cannot hold regions yet" in found.remedy
+
+
+def test_an_open_port_without_a_secret_is_advised_against(tmp_path: Path) -> None:
+    assert any("regions.secret_file" in one for one in advice(loaded(tmp_path, "[regions]\n")))
+    assert not advice(loaded(tmp_path, ALONE))
+
+
+def test_a_secret_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("0123456789abcdef\n")
+    assert regions_secret(path) == "0123456789abcdef"
+    path.write_text("short\n")
+    with pytest.raises(SecurityUnusable, match="16 to 1000 characters"):
+        regions_secret(path)
+    with pytest.raises(SecurityUnusable, match="cannot be read"):
+        regions_secret(tmp_path / "none")
+
+
+def test_config_check_reads_the_secret(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("short\n")
+    file = written(tmp_path, ALONE + f'secret_file = "{path}"\n')
+    assert "16 to 1000 characters" in regent("config", "check", "--config", file, code=Exit.USAGE).stderr

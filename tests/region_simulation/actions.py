@@ -1,0 +1,220 @@
+"""What a script can do, by verb."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from controller.procedures.requests import Refused
+from controller.regions.kinds import assign, close, move
+from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
+from metadata_store.records.port import StoreFailed
+from regent_agent.agent import Died
+from state_machines.procedures.record import Caller
+from tests.region_simulation.plan import Action
+from tests.region_simulation.servers import ServerProcess
+
+if TYPE_CHECKING:
+    from tests.region_simulation.world import World
+
+Verb = Callable[..., None]
+VERBS: Final[dict[str, Verb]] = {}
+LEAVE_S: Final = 20.0
+
+
+def verb(function: Verb) -> Verb:
+    """Registers a verb under its name."""
+    VERBS[function.__name__.rstrip("_").replace("_", "-")] = function
+    return function
+
+
+def act(world: World, action: Action) -> None:
+    """Does one action."""
+    VERBS[action.verb](world, *action.words)
+
+
+# -- operators
+
+
+def submit(world: World, kind: str, data: bytes) -> None:
+    """Submits a procedure at the active daemon; an operator who finds none gives up."""
+    term = world.term
+    process = world.claimant
+    if term is None or process is None or not process.alive:
+        world.counts["no daemon"] += 1
+        return
+
+    async def submitted() -> None:
+        try:
+            await term.engine.submit(kind, data, Caller("User:ops"))
+        except (Refused, StoreFailed):
+            world.counts["refused"] += 1
+
+    process.start(submitted())
+
+
+@verb
+def create(world: World, name: str, kind: str, count: str) -> None:
+    """Creates a table."""
+    submit(world, "create_table", TABLE_TASK.encode(TableTask(name, int(kind), uniform=int(count))))
+
+
+@verb
+def enable(world: World, name: str) -> None:
+    """Enables a table."""
+    submit(world, "enable_table", TABLE_TASK.encode(TableTask(name)))
+
+
+@verb
+def disable(world: World, name: str) -> None:
+    """Disables a table."""
+    submit(world, "disable_table", TABLE_TASK.encode(TableTask(name)))
+
+
+@verb
+def delete(world: World, name: str) -> None:
+    """Deletes a table."""
+    submit(world, "delete_table", TABLE_TASK.encode(TableTask(name)))
+
+
+def _region(world: World, number: str) -> tuple[int, str] | None:
+    rows = [one for _, one in sorted(world.disk.regions.items())]
+    if not rows:
+        return None
+    row = rows[int(number) % len(rows)]
+    return row.id, row.table
+
+
+@verb
+def move_(world: World, number: str, to: str = "-") -> None:
+    """Moves a region."""
+    if (found := _region(world, number)) is not None:
+        submit(world, move.NAME, MOVE.encode(Move(*found, to.strip("-"), "operator")))
+
+
+@verb
+def reopen(world: World, number: str) -> None:
+    """Closes a region, and opens it where it was."""
+    if (found := _region(world, number)) is not None:
+        submit(world, move.NAME, MOVE.encode(Move(*found, "", "operator", reopens=True)))
+
+
+@verb
+def assign_(world: World, number: str, to: str = "") -> None:
+    """Assigns a region."""
+    if (found := _region(world, number)) is not None:
+        submit(world, assign.NAME, TRANSIT.encode(Transit(*found, "operator", to=to)))
+
+
+@verb
+def unassign(world: World, number: str) -> None:
+    """Closes a region; it is assigned again a while later."""
+    if (found := _region(world, number)) is not None:
+        submit(world, close.NAME, TRANSIT.encode(Transit(*found, "operator")))
+        world.unassigned.add(found[0])
+
+
+@verb
+def expire(world: World, name: str) -> None:
+    """Has the process of a server fenced."""
+    term, process = world.term, world.claimant
+    if term is None or process is None or not process.alive:
+        return
+    server = term.env.model.current(name)
+    if server is not None:
+        process.call_soon(term.manager.expire, server, "operator")
+
+
+@verb
+def leave(world: World, name: str) -> None:
+    """Has a server leave, and starts it again."""
+    node = world.servers[name]
+    found = node.current
+    if found is None or not found.alive or found.agent is None or found.left:
+        return
+    found.left = True
+    found.process.start(_leave(found))
+
+
+async def _leave(found: ServerProcess) -> None:
+    assert found.agent is not None
+    try:
+        gone = await found.agent.leave(LEAVE_S)
+    except Died:
+        gone = False
+    found.node.world.counts["left" if gone else "left not"] += 1
+    await found.agent.stop()
+    found.kill()
+    found.node.start_later(0.5)
+
+
+# -- faults
+
+
+@verb
+def kill_server(world: World, name: str, down_s: str) -> None:
+    """Kills a server; another process of it starts later."""
+    world.servers[name].kill()
+    world.servers[name].start_later(float(down_s))
+
+
+@verb
+def replace_server(world: World, name: str) -> None:
+    """Starts another process of a server while the present one lives on."""
+    world.servers[name].replace()
+
+
+@verb
+def freeze_server(world: World, name: str, for_s: str) -> None:
+    """Freezes a server for a time."""
+    node = world.servers[name]
+    node.freeze()
+    world.loop.call_at(world.loop.now_s + float(for_s), node.thaw, context=world.loop.root)
+
+
+@verb
+def kill_daemon(world: World, name: str, down_s: str) -> None:
+    """Kills a daemon, and starts it later."""
+    world.daemons[name].kill()
+    world.daemons[name].start_later(float(down_s))
+
+
+@verb
+def kill_at_write(world: World, name: str, count: str, side: str) -> None:
+    """Kills a daemon before or after one of its next writes."""
+    world.daemons[name].deadly = int(count), side == "after"
+
+
+@verb
+def freeze_daemon(world: World, name: str, for_s: str) -> None:
+    """Freezes a daemon for a time."""
+    node = world.daemons[name]
+    node.freeze()
+    world.loop.call_at(world.loop.now_s + float(for_s), node.thaw, context=world.loop.root)
+
+
+@verb
+def break_link(world: World, from_: str, to: str, for_s: str) -> None:
+    """Lets nothing pass from one process to another for a time."""
+    world.network.broken.add((from_, to))
+    loop = world.loop
+    loop.call_at(loop.now_s + float(for_s), world.network.broken.discard, (from_, to), context=loop.root)
+
+
+@verb
+def slow(world: World, part: str) -> None:
+    """Has a part of all bytes arrive late."""
+    world.network.slow = float(part)
+
+
+@verb
+def lossy(world: World, part: str) -> None:
+    """Has a part of requests and responses end their connection."""
+    world.network.lossy = float(part)
+
+
+@verb
+def wall(world: World, ahead_s: str) -> None:
+    """Sets the wall clock."""
+    world.wall_offset_ms += int(float(ahead_s) * 1000)

@@ -1,0 +1,104 @@
+"""Draws a script from a seed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Final
+
+from testing.simulated.regions.behaviours import BEHAVIOURS
+from tests.region_simulation.plan import Action, RegionPlan
+
+FIRST_S: Final = 1.0
+LAST_S: Final = 30.0
+ACTIONS_MAX: Final = 24
+TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
+"""Names, classes and numbers of regions."""
+
+
+def generate(seed: int) -> RegionPlan:
+    """Returns the plan of a seed."""
+    chance = random.Random(f"{seed} plan")
+    count = chance.randint(2, 4)
+    good = chance.random() < 0.5
+    servers = tuple("good" if good or n == 0 else chance.choice(tuple(BEHAVIOURS)) for n in range(count))
+    plan = RegionPlan(
+        seed,
+        servers,
+        daemons=chance.choice((1, 2)),
+        fence=chance.choice(("lease", "log")),
+        placement=chance.choice(("retain", "round_robin", "random")),
+        servers_min=chance.randint(1, 2),
+        open_attempts_max=chance.choice((0, 0, 0, 3)),
+        delay_ms=chance.choice((5, 50, 150)),
+    )
+    times = sorted(round(FIRST_S + chance.random() * (LAST_S - FIRST_S), 3) for _ in range(ACTIONS_MAX))
+    drawn = [Action(at_s, *_drawn(chance, plan)) for at_s in times]
+    made = [
+        Action(round(0.5 + number * chance.random() * 2, 3), "create", (name, str(kind), str(regions)))
+        for number, (name, kind, regions) in enumerate(TABLES)
+    ]
+    return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
+
+
+Drawn = tuple[str, tuple[str, ...]]
+
+
+def _drawn(chance: random.Random, plan: RegionPlan) -> Drawn:
+    """Draws a verb by its weight, and its words."""
+    verbs = tuple(WEIGHTS)
+    verb = chance.choices(verbs, [WEIGHTS[one][0] for one in verbs])[0]
+    return verb, tuple(WEIGHTS[verb][1](chance, plan))
+
+
+def _server(chance: random.Random, plan: RegionPlan) -> str:
+    return f"s{chance.randint(1, len(plan.servers))}"
+
+
+def _daemon(chance: random.Random, plan: RegionPlan) -> str:
+    return f"d{chance.randint(1, plan.daemons)}"
+
+
+def _table(chance: random.Random) -> str:
+    return chance.choice(TABLES)[0]
+
+
+def _for_s(chance: random.Random, longest_s: float) -> str:
+    return f"{0.1 + chance.random() ** 2 * longest_s:.3f}"
+
+
+def _link(chance: random.Random, plan: RegionPlan) -> tuple[str, ...]:
+    ends = [_server(chance, plan), _daemon(chance, plan)]
+    chance.shuffle(ends)
+    return (*ends, _for_s(chance, 8))
+
+
+def _created(chance: random.Random, _: RegionPlan) -> tuple[str, ...]:
+    name, kind, count = chance.choice(TABLES)
+    return name, str(kind), str(count)
+
+
+Words = Callable[[random.Random, RegionPlan], tuple[str, ...]]
+WEIGHTS: Final[dict[str, tuple[float, Words]]] = {
+    "kill-server": (3, lambda c, p: (_server(c, p), _for_s(c, 8))),
+    "freeze-server": (2, lambda c, p: (_server(c, p), _for_s(c, 12))),
+    "replace-server": (1, lambda c, p: (_server(c, p),)),
+    "leave": (1.5, lambda c, p: (_server(c, p),)),
+    "expire": (1, lambda c, p: (_server(c, p),)),
+    "kill-daemon": (1.5, lambda c, p: (_daemon(c, p), _for_s(c, 5))),
+    "kill-at-write": (3, lambda c, p: (_daemon(c, p), str(c.randint(1, 8)), c.choice(("before", "after")))),
+    "freeze-daemon": (1, lambda c, p: (_daemon(c, p), _for_s(c, 6))),
+    "break-link": (1.5, _link),
+    "slow": (0.7, lambda c, _: (c.choice(("0", "0.05", "0.2")),)),
+    "lossy": (0.7, lambda c, _: (c.choice(("0", "0.05", "0.2")),)),
+    "wall": (0.5, lambda c, _: (c.choice(("-3600", "-1.5", "1.5", "3600")),)),
+    "create": (0.5, _created),
+    "enable": (1.5, lambda c, _: (_table(c),)),
+    "disable": (1.5, lambda c, _: (_table(c),)),
+    "delete": (0.7, lambda c, _: (_table(c),)),
+    "move": (2, lambda c, p: (str(c.randint(0, 99)), c.choice(("", _server(c, p))) or "-")),
+    "reopen": (1, lambda c, _: (str(c.randint(0, 99)),)),
+    "assign": (0.7, lambda c, _: (str(c.randint(0, 99)),)),
+    "unassign": (0.7, lambda c, _: (str(c.randint(0, 99)),)),
+}
+"""Weight and words of each verb."""

@@ -1,0 +1,199 @@
+"""Looks after every event whether the invariants hold; names are those of HBase's TLA+ model where it has one.
+
+What servers do is looked at after each of their events; what daemons know, after each event of a daemon that has no
+write under way, because memory follows the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from controller.regions.kinds import assign, close, crash
+from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
+from controller.regions.term import RegionsTerm
+from metadata_store.records import codec
+from regent_agent.service import OpenedRegion
+from state_machines.procedures.record import Record
+from state_machines.regions.model import Region, Regions, Server
+from state_machines.regions.states import OWNED, RegionState, ServerState, TableState
+from testing.simulated.regions.storage import Key
+from tests.region_simulation.locks import lock_faults
+from tests.simulation.loop import Process
+
+if TYPE_CHECKING:
+    from tests.region_simulation.world import World
+
+S = RegionState
+
+
+class Judge:
+    """Judges one run."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._writes = 0
+        self._seen: object = None
+        self._crash_steps: dict[int, int] = {}
+        self._crashed: set[Key] = set()
+
+    # -- servers
+
+    def look(self, process: Process | None) -> None:
+        """Looks after an event of a process."""
+        if process is None:
+            return
+        if process.name.startswith("s"):
+            self._owners()
+        elif process is self._world.claimant:
+            self._daemon()
+
+    def opened(self, key: Key, region: OpenedRegion) -> None:
+        """Looks at a region that opens: its token is of this process alone, and no acknowledged edit is missing."""
+        world = self._world
+        world.note(f"{key} opens {region.region} with {region.token}")
+        world.counts["open"] += 1
+        first = world.storage.opened.setdefault((region.region, region.token), key)
+        if first != key:
+            world.violated("TokensGrow", f"{key} and {first} open region {region.region} with token {region.token}")
+        if missing := world.storage.missing(region.region):
+            world.violated("NoLostWrite", f"{key} opens region {region.region} without {missing}")
+
+    def _owners(self) -> None:
+        world = self._world
+        owners: dict[int, Key] = {}
+        for one in world.processes:
+            agent = one.agent
+            if agent is None or not one.process.alive or not agent.serving:
+                continue
+            if world.storage.logged and world.storage.is_fenced(one.key):
+                continue
+            for region in agent.owned:
+                if (other := owners.setdefault(region, one.key)) != one.key:
+                    world.violated("NoDoubleAssignment", f"region {region} is served by {other} and {one.key}")
+
+    # -- daemons
+
+    def written(self) -> None:
+        """Looks at the durable records after a write."""
+        self._writes += 1
+        dispatched: dict[int, int] = {}
+        crashes: dict[Key, int] = {}
+        for pid, body in self._world.disk.bodies.items():
+            record = codec.unsealed(pid, body)
+            if record.state.is_final:
+                continue
+            if record.kind in (assign.NAME, close.NAME) and record.step == assign.DISPATCH:
+                task: Transit = TRANSIT.decode(record.data)
+                if (other := dispatched.setdefault(task.region, pid)) != pid:
+                    self._fail("OneProcedure", f"pids {other} and {pid} are dispatched for region {task.region}")
+            elif record.kind == crash.NAME:
+                self._crash(record, crashes)
+        self._keyspace()
+
+    def _crash(self, record: Record, crashes: dict[Key, int]) -> None:
+        task: Crash = CRASH.decode(record.data)
+        key = task.server, task.incarnation
+        self._crashed.add(key)
+        if (other := crashes.setdefault(key, record.pid)) != record.pid:
+            self._fail("OneCrash", f"pids {other} and {record.pid} deal with the crash of {key}")
+        if record.step < self._crash_steps.get(record.pid, 0) and record.step >= crash.RELEASE:
+            self._fail("SCPMonotonicity", f"pid {record.pid} went back to step {record.step}")
+        self._crash_steps[record.pid] = record.step
+
+    def _keyspace(self) -> None:
+        rows = sorted(self._world.disk.regions.values(), key=lambda one: (one.table, one.start))
+        by_table: dict[str, list[tuple[bytes, bytes]]] = {}
+        for row in rows:
+            by_table.setdefault(row.table, []).append((row.start, row.end))
+        for name, bounds in by_table.items():
+            table = self._world.disk.tables.get(name)
+            if table is None:
+                self._fail("KeyspaceCoverage", f"regions of table {name}, which is gone")
+                continue
+            starts = [b"", *(end for _, end in bounds[:-1])]
+            if [start for start, _ in bounds] != starts or bounds[-1][1]:
+                self._fail("KeyspaceCoverage", f"table {name} has {bounds}")
+
+    def _daemon(self) -> None:
+        term, world = self._world.term, self._world
+        node = next((one for one in world.daemons.values() if one.process is world.claimant), None)
+        if term is None or node is None or node.store is None or node.store.busy:
+            return
+        seen = self._writes, term
+        if self._seen == seen:
+            return
+        self._seen = seen
+        self._catalog(term)
+        self._model(term)
+        for fault in lock_faults(term):
+            self._fail("LockExclusivity", fault)
+
+    def _catalog(self, term: RegionsTerm) -> None:
+        disk, model = self._world.disk, term.env.model
+        if model.regions.keys() != disk.regions.keys() or model.tables.keys() != disk.tables.keys():
+            self._fail("CatalogConsistency", f"{sorted(disk.regions)} are stored, memory has {sorted(model.regions)}")
+            return
+        for name, table in model.tables.items():
+            if int(table.state) != disk.tables[name].state:
+                self._fail("CatalogConsistency", f"{name} is {table.state.name} in memory, not in the catalog")
+        for id_, region in model.regions.items():
+            row = disk.regions[id_]
+            key = ("", 0) if region.server is None else region.server.key
+            memory = (int(region.state), *key, region.token)
+            if not region.pid and region.state is not S.ABNORMALLY_CLOSED and memory != (row.state, *row[5:8]):
+                self._fail("CatalogConsistency", f"{region} is {memory} in memory, {row} in the catalog")
+        if model.servers.keys() != disk.servers.keys():
+            self._fail("CatalogConsistency", f"servers {sorted(model.servers)}, {sorted(disk.servers)} in the catalog")
+
+    def _model(self, term: RegionsTerm) -> None:
+        model, records = term.env.model, term.engine.records
+        for region in model.regions.values():
+            self._region(region, records.get(region.pid))
+        for server in model.servers.values():
+            for region in server.regions.values():
+                if region.server is not server:
+                    self._fail("ServerRegions", f"{server} has {region}, which is at {region.server}")
+            if server.key in self._crashed and server.state is ServerState.ONLINE:
+                self._fail("SCPMonotonicity", f"{server} is online after its crash")
+
+    def _region(self, region: Region, record: Record | None) -> None:
+        if region.pid and (record is None or record.state.is_final):
+            self._fail("OneProcedure", f"{region} is attached to pid {region.pid}, which is over")
+        if region.server is not None and region.server.regions.get(region.id) is not region:
+            self._fail("ServerRegions", f"{region} is not in the list of {region.server}")
+        if region.table.state is TableState.DISABLED and region.state in OWNED:
+            self._fail("TableStateConsistency", f"{region} of a disabled table is {region.state.name}")
+
+    def _fail(self, invariant: str, what: str) -> None:
+        self._world.violated(invariant, what)
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Looks at transitions of the model for the time of a run."""
+        move = Regions.move
+
+        def watched(model: Regions, region: Region, state: RegionState, server: Server | None, now_ms: int) -> None:
+            term = self._world.term
+            if term is not None and model is term.env.model:
+                self._transition(region, state, server)
+            move(model, region, state, server, now_ms)
+
+        with mock.patch.object(Regions, "move", watched):
+            yield
+
+    def _transition(self, region: Region, state: RegionState, server: Server | None) -> None:
+        """Looks whether a region leaves a server that may have it still (ZombieFencingOrder)."""
+        world, owner = self._world, region.server
+        where = "nowhere" if server is None else str(server)
+        world.note(f"{region} {region.state.name} at {owner} -> {state.name} at {where}, pid {region.pid}")
+        if state is S.OPENING and region.state is S.OPEN and owner is not None:
+            self._fail("TransitionValid", f"{region} is open at {owner} and is opened at {where}")
+        if state is S.ABNORMALLY_CLOSED and owner is not None and owner.state is not ServerState.FENCED:
+            if owner.key in world.disk.servers:
+                self._fail("ZombieFencingOrder", f"{region} leaves {owner}, which is {owner.state.name}")
+        if state is S.ABNORMALLY_CLOSED and owner is not None and world.storage.logged:
+            if not world.storage.is_fenced(owner.key) or not world.storage.is_split(owner.key):
+                self._fail("ZombieFencingOrder", f"{region} leaves {owner}, whose log is not fenced and split")

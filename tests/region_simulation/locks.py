@@ -1,0 +1,21 @@
+"""Looks at the locks of procedures (LockExclusivity)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from controller.regions.term import RegionsTerm
+
+
+def lock_faults(term: RegionsTerm) -> Iterator[str]:
+    """Yields what is wrong: locks that exclude each other, and records without the lock that they are to have."""
+    scheduler, records = term.engine._running.scheduler, term.engine.records
+    for queue in scheduler.queues:
+        for pid in queue.shared:
+            record = records.get(pid)
+            if queue.owner and record is not None and queue.owner not in (pid, *record.ancestors):
+                yield f"{queue.resource} is locked by {queue.owner}, and shared by {pid}"
+    for record in records.values():
+        if record.locked and not record.state.is_final and not scheduler.holds(record.pid):
+            if record.kind not in ("assign", "close"):  # children that are born locked get theirs with their first step
+                yield f"pid {record.pid} {record.kind} is to have its lock, and has none"

@@ -1,0 +1,254 @@
+"""Plays one run: daemons, servers, a network and a script in one process, on virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, Final
+from unittest import mock
+
+from controller.procedures import engine
+from controller.regions import domain
+from controller.regions.environment import Options
+from controller.regions.kinds import assign
+from controller.regions.kinds.messages import TRANSIT, Transit
+from controller.regions.term import RegionsTerm
+from regent_agent import connection
+from state_machines.regions.states import RegionState
+from testing.memory.region_store import RegionDisk
+from testing.simulated.regions.storage import Storage
+from tests.region_simulation.actions import act, submit
+from tests.region_simulation.clients import Clients
+from tests.region_simulation.daemons import DaemonNode
+from tests.region_simulation.invariants import Judge
+from tests.region_simulation.network import Network
+from tests.region_simulation.plan import RegionPlan
+from tests.region_simulation.quiescence import unsettled
+from tests.region_simulation.servers import ServerNode, ServerProcess
+from tests.simulation.checking import ERROR, Violation
+from tests.simulation.loop import PROCESS, Process, SimLoop
+
+LEASE_MS: Final = 3_000
+SETTLES_S_MAX: Final = 240.0
+"""Time after the last fault in which everything is in order again."""
+ASSIGNS_S: Final = 5.0
+WALL_MS: Final = 1_700_000_000_000
+LOGGERS: Final = ("regent.regions", "regent.procedures", "regent_agent")
+EXPECTED: Final = ("failed; the daemon sends it again",)
+"""Parts of logged errors that simulated services cause."""
+
+
+class RegionLoop(SimLoop):
+    """Has the judge look after each handle."""
+
+    def __init__(self, judge: Judge) -> None:
+        super().__init__()
+        self._judge = judge
+
+    def _run_handle(self, handle: asyncio.Handle) -> None:
+        super()._run_handle(handle)
+        self._judge.look(handle._context.get(PROCESS))  # type: ignore[attr-defined]
+
+
+@dataclass
+class Outcome:
+    """The result of a run. ``digest`` covers every traced event with its time."""
+
+    seed: int
+    violation: Violation | None
+    digest: str
+    simulated_s: float
+    handles: int
+    counts: Counter[str]
+    trace: list[str] = field(default_factory=list)
+
+
+class World(logging.Handler):
+    """Holds everything of a run. ``keep``: keeps the trace. It takes the log lines of all processes."""
+
+    def __init__(self, plan: RegionPlan, *, keep: bool = False) -> None:
+        super().__init__()
+        self.plan = plan
+        self.keep = keep
+        self.counts: Counter[str] = Counter()
+        self.judge = Judge(self)
+        self.loop = RegionLoop(self.judge)
+        self.chance = random.Random(f"{plan.seed} world")
+        self.disk = RegionDisk()
+        self.storage = Storage(logged=plan.fence == "log")
+        self.network = Network(self.loop, random.Random(f"{plan.seed} network"), self.counts)
+        self.claimant: Process | None = None
+        self.wall_offset_ms = 0
+        self.options = Options(
+            lease_ms=LEASE_MS,
+            fence=plan.fence,
+            startup_wait_ms=LEASE_MS,
+            servers_min=plan.servers_min,
+            open_attempts_max=plan.open_attempts_max,
+            transit_max=6,
+            not_running_ms_max=5_000,
+        )
+        self.daemons = {name: DaemonNode(self, name) for name in (f"d{n + 1}" for n in range(plan.daemons))}
+        self.network.daemons = self.daemons
+        self.processes: list[ServerProcess] = []
+        self.servers = {f"s{n + 1}": ServerNode(self, f"s{n + 1}", how) for n, how in enumerate(plan.servers)}
+        self.unassigned: set[int] = set()
+        self.clients = Clients(self)
+        self.violation: Violation | None = None
+        self.trace: list[str] = []
+        self._digest = hashlib.sha256()
+
+    # -- what happens
+
+    def wall_ms(self) -> int:
+        """Returns the wall clock's time."""
+        return WALL_MS + int(self.loop.now_s * 1000) + self.wall_offset_ms
+
+    @property
+    def term(self) -> RegionsTerm | None:
+        """Returns the term whose daemon opened the store last, once it serves."""
+        for node in self.daemons.values():
+            if node.store is not None and node.store.epoch == self.disk.opened:
+                return node.term
+        return None
+
+    def written(self) -> None:
+        """Notes a durable write."""
+        self.judge.written()
+
+    def note(self, text: str) -> None:
+        """Traces an event."""
+        line = f"{self.loop.now_s:9.3f} {text}"
+        self._digest.update(line.encode())
+        if self.keep:
+            self.trace.append(line)
+
+    def violated(self, invariant: str, what: str) -> None:
+        """Ends the run: an invariant does not hold."""
+        if self.violation is None:
+            self.violation = Violation(invariant, what)
+            self.note(f"VIOLATED {invariant}: {what}")
+            self.loop.halt()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Traces a log line; an error that no service caused ends the run."""
+        process = PROCESS.get()
+        if self.keep or record.exc_info:
+            text = record.getMessage()
+            self.note(f"{process.name if process else '-'}: {text}")
+            if record.exc_info and not any(part in text for part in EXPECTED):
+                error = record.exc_info[1]
+                self.violated("fault", f"{text}: {type(error).__name__}: {error}")
+
+    # -- the run
+
+    def play(self) -> Outcome:
+        """Plays the script, heals everything, and waits until all is in order."""
+        with self._surroundings():
+            self.loop.set_exception_handler(self._unhandled)
+            task = self.loop.create_task(self._story(), context=self.loop.root)
+            self.loop.kept.append(task)
+            self.loop.run_forever()
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
+                raise error
+        if self.violation is None and not task.done():
+            self.violated(ERROR, "nothing is left to run")
+        digest = self._digest.hexdigest()[:16]
+        return Outcome(
+            self.plan.seed, self.violation, digest, self.loop.now_s, self.loop.handled, self.counts, self.trace
+        )
+
+    async def _story(self) -> None:
+        for daemon in self.daemons.values():
+            daemon.start()
+        for server in self.servers.values():
+            server.start()
+        self.clients.start()
+        for action in self.plan.actions:
+            await asyncio.sleep(max(0.0, action.at_s - self.loop.now_s))
+            self.note(f"-- {action}")
+            self.counts[action.verb] += 1
+            act(self, action)
+        await asyncio.sleep(1.0)
+        self.note("-- heal")
+        self._heal()
+        ends_s = self.loop.now_s + SETTLES_S_MAX
+        why, assigned_s = "nothing", 0.0
+        while self.loop.now_s < ends_s:
+            await asyncio.sleep(0.5)
+            why = unsettled(self)
+            if not why:
+                break
+            if self.loop.now_s > assigned_s + ASSIGNS_S:
+                assigned_s = self.loop.now_s
+                self._assign_closed()
+        if why:
+            self.violated("liveness", why)
+        self.loop.halt()
+
+    def _assign_closed(self) -> None:
+        """Assigns what an operator closed, or no server could open."""
+        if self.term is None:
+            return
+        for region in self.term.env.model.regions.values():
+            closed = region.id in self.unassigned and region.state is RegionState.CLOSED
+            if closed or region.state is RegionState.FAILED_OPEN:
+                task = Transit(region.id, region.table.name, "operator")
+                submit(self, assign.NAME, TRANSIT.encode(task))
+
+    def _heal(self) -> None:
+        network = self.network
+        network.broken.clear()
+        network.slow = network.lossy = 0.0
+        for daemon in self.daemons.values():
+            daemon.deadly = None
+            daemon.thaw()
+            daemon.start()
+        for server in self.servers.values():
+            server.thaw()
+            if server.behaviour != "good":
+                server.kill()
+                server.behaviour = "good"
+            server.start()
+
+    def _unhandled(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.violated("fault", f"{context.get('message')}: {type(error).__name__}: {error}")
+
+    def new_term(self, *args: Any, **options: Any) -> RegionsTerm:
+        """Makes a term whose draws depend on the seed."""
+        return RegionsTerm(*args, **options, seed=self.chance.randrange(1 << 30))
+
+    @contextmanager
+    def _surroundings(self) -> Iterator[None]:
+        """Replaces what processes take from their machine, for the time of a run."""
+        with ExitStack() as stack:
+            for target, name, value in (
+                (engine, "time", SimpleNamespace(monotonic=self.loop.time)),
+                (domain, "RegionsTerm", self.new_term),
+                (connection.asyncio, "open_connection", self.network.open_connection),  # type: ignore[attr-defined]
+            ):
+                stack.enter_context(mock.patch.object(target, name, value))
+            for name in LOGGERS:
+                logger = logging.getLogger(name)
+                before = logger.level, logger.propagate
+                logger.setLevel(logging.INFO if self.keep else logging.WARNING)
+                logger.propagate = False
+                logger.addHandler(self)
+                stack.callback(logger.removeHandler, self)
+                stack.callback(logger.setLevel, before[0])
+                stack.callback(setattr, logger, "propagate", before[1])
+            stack.enter_context(self.judge.watching())
+            yield
+
+
+def play(plan: RegionPlan, *, keep: bool = False) -> Outcome:
+    """Plays a plan."""
+    return World(plan, keep=keep).play()
