@@ -33,6 +33,7 @@ async def test_a_region_is_opened_and_closed() -> None:
         assert not agent.owned
         daemon.send(opens(7, 1, sequence=3, options={"ttl": "1"}))
         assert await daemon.result(7) == Result(7, OPENED, 101)
+        assert daemon.seen(Report)[0].taken >= 1
         region = agent.owned[1]
         assert (region.table, region.token, region.sequence, region.options) == ("t", 7, 101, {"ttl": "1"})
         assert agent.owns(1)
