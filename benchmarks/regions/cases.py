@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -130,12 +131,14 @@ async def _recovered(found: World) -> float:
 async def failed_over(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
     """A3: a daemon opens the store of another one; until it sends the operation that was under way."""
     with tempfile.TemporaryDirectory(prefix="regions-", dir=_disk()) as name:
-        folder = Path(name)
-        await _stored(folder / "regions.db", shape)
+        await _stored(Path(name) / "first.db", shape)
+        await _pending(Path(name) / "first.db")
         times: list[float] = []
         lags: list[float] = []
-        for _ in range(rounds):
-            await _pending(folder / "regions.db")
+        for number in range(rounds):
+            folder = Path(name) / str(number)
+            folder.mkdir()
+            shutil.copy(Path(name) / "first.db", folder / "regions.db")
             began_s = time.perf_counter()
             async with world(folder) as found:
                 server = SimulatedServer("new", found.port)
