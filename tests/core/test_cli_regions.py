@@ -248,6 +248,31 @@ def test_a_procedure_is_bypassed(world: Blocking) -> None:
         items("regions", "assign", region["id"], "--wait")
 
 
+def test_marks_of_servers_and_regions() -> None:
+    [region] = created("marked")
+    there = "s2" if region["server"] == "s1" else "s1"
+    items("servers", "cordon", there, "--reason", "slow disk")
+    assert items("servers", "describe", there)[0]["cordoned"] is True
+    items("servers", "hold", there, "--for", "10m")
+    items("regions", "pin", region["id"], there)
+    assert items("regions", "describe", region["id"])[0]["pinned"] == there
+    assert f"pinned to {there}" in regent("regions", "explain", region["id"]).stdout
+    marks = items("regions", "marks")
+    assert [(one["kind"], one["subject"], one.get("server")) for one in marks] == [
+        ("cordon", there, None), ("hold", there, None), ("pin", str(region["id"]), there),
+    ]  # fmt: skip
+    assert (marks[0]["reason"], marks[0]["principal"][:4]) == ("slow disk", "uid ")
+    items("servers", "uncordon", there)
+    items("servers", "release", there)
+    items("regions", "reopen", region["id"], "--wait")
+    items("regions", "unpin", region["id"], "--dry-run")
+    items("regions", "unpin", region["id"])
+    assert items("regions", "marks") == []
+    assert "has no pin" in regent("regions", "unpin", region["id"], code=Exit.FAILED).stderr
+    assert "no time" in regent("servers", "hold", there, "--for", "long", code=Exit.USAGE).stderr
+    assert "not known" in regent("servers", "cordon", "nobody", code=Exit.FAILED).stderr
+
+
 def test_drain_and_expiry_of_servers(world: Blocking) -> None:
     """Comes last: it leaves other servers behind."""
     created("last", "--regions", 6)

@@ -90,13 +90,12 @@ class Reading:
 
     def list_regions(self, query: RegionQuery) -> RegionPage:
         """Lists regions by table and start key."""
-        env = active_term(self._domain).env
-        return region_page(env.model, query, env.now_ms())
+        return region_page(active_term(self._domain).env, query)
 
     def describe_region(self, region: int) -> RegionItem:
         """Describes one region."""
         env = active_term(self._domain).env
-        return region_item(region_of(env.model, region), env.now_ms())
+        return region_item(region_of(env.model, region), env)
 
     def explain(self, region: int) -> RegionExplanation:
         """Explains the state and the owner of a region."""
