@@ -132,6 +132,10 @@ class RegionsEnv:
         """Returns the servers that regions may be placed on now; none while too few have come since the start."""
         return list(self.model.online()) if self.places else []
 
+    def wake_soon(self, pid: int) -> None:
+        """Runs a procedure that is about to wait, once it waits."""
+        asyncio.get_running_loop().call_soon(self.wake, pid)
+
     def wake_unplaced(self) -> None:
         """Runs the procedures that wait for a server."""
         waiting, self.unplaced = self.unplaced, set()
