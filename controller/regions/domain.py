@@ -49,6 +49,13 @@ class Opened(Protocol):
     catalog: Catalog
     epoch: int
 
+    def leads(self) -> bool:
+        """Checks whether no other daemon can have the store yet: only then servers get responses."""
+        ...
+
+    async def lost(self) -> None:
+        """Waits until another daemon may have the store; raises ``StoreFailed`` then."""
+
     async def close(self) -> None:
         """Closes the store, and gives the claim up."""
 
@@ -74,6 +81,14 @@ class SqliteOpened:
             file_lock.release(claim)
             raise
         return cls(store, rows.of(store), claim)
+
+    def leads(self) -> bool:
+        """Returns True: the lock is held as long as the process lives."""
+        return True
+
+    async def lost(self) -> None:
+        """Waits for ever."""
+        await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
         """Closes the store, and gives the claim up."""
@@ -166,6 +181,7 @@ class RegionsDomain:
                 placement=self._placement,
                 entered=self._moved,
                 counters=self.counters,
+                leads=opened.leads,
             )
             await term.load()
             self.term = term
@@ -173,7 +189,7 @@ class RegionsDomain:
             self._become(RegionsMode.ACTIVE, f"epoch {opened.epoch}")
             self.listener.serve(term.service)
             try:
-                await term.run()
+                await term.run(opened.lost())
             finally:
                 self.term = None
                 self.listener.resign()

@@ -76,7 +76,8 @@ class RegionsEnv:
     """What steps work with: the model, the dispatcher, results, clocks and settings of one term of the domain.
 
     ``wall_ms``: the wall clock; ``loop_ms``: the loop's. ``reserve``: returns the first of new numbers, durably.
-    ``wake``: runs a procedure that waits. ``unplaced``: pids that wait for a server to come.
+    ``rows_max``: regions that one step may write. ``wake``: runs a procedure that waits. ``unplaced``: pids that wait
+    for a server to come.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class RegionsEnv:
         wall_ms: Callable[[], int],
         clock: Callable[[], float],
         reserve: Callable[[int], Awaitable[int]],
+        rows_max: int,
     ) -> None:
         self.model = model
         self.dispatcher = dispatcher
@@ -98,6 +100,7 @@ class RegionsEnv:
         self.wall_ms = wall_ms
         self.clock = clock
         self.reserve = reserve
+        self.rows_max = rows_max
         self.results = Results()
         self.routes = RouteLog()
         self.unplaced: set[int] = set()

@@ -116,6 +116,12 @@ class Manager:
         self.env.dispatcher.drop(server)
         log.warning("server %s with %d regions crashed: %s", server, len(server.regions), why)
 
+    def grant_leases(self) -> None:
+        """Gives each process a full lease: this daemon took no polls for a while, so silence means nothing."""
+        for server in self.env.model.servers.values():
+            if server.state is ServerState.ONLINE:
+                self._renew(server)
+
     def check_leases(self) -> None:
         """Begins the crash of each process whose lease ran out."""
         now_s = self.env.clock()
