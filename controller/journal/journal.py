@@ -11,7 +11,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -21,8 +21,10 @@ import msgspec
 
 from configs.sections import JournalSettings
 from controller.journal.batches import Entry, Lost, lost, rows_of
-from controller.journal.lines import log_lines
+from controller.journal.lines import log_line, log_lines
 from controller.journal.procedure_rows import Procedural
+from controller.journal.region_lines import log_regions, summary
+from controller.journal.region_rows import Regional
 from controller.journal.segments import Bounds, Segments
 from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
@@ -205,12 +207,19 @@ class Journal:
 
 def _log(entries: Iterable[Entry]) -> None:
     """Logs the lines of entries that have some; a disk that fails keeps none of them back."""
+    hidden: Counter[str] = Counter()
+    regional: Regional | None = None
     for entry in entries:
-        if isinstance(entry, Procedural):
-            try:
+        try:
+            if isinstance(entry, Procedural):
                 log_lines(rows_of(entry), entry.worker)
-            except Exception:
-                log.exception("a defect in the journal: lines of %d changes are not logged", len(entry))
+            elif isinstance(entry, Regional):
+                regional = entry
+                log_regions(entry, hidden)
+        except Exception:
+            log.exception("a defect in the journal: lines of %d changes are not logged", len(entry))
+    if hidden and regional is not None:
+        log_line(summary(hidden), regional.worker, regional.moment.ts_us)
 
 
 def encoded(entry: Entry) -> Iterator[tuple[int, bytes]]:

@@ -14,7 +14,7 @@ from controller.journal.moment import Head, Moment
 from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.procedures.transition import Names, Transition
+from state_machines.procedures.transition import Members, Names, Transition
 
 TEXT_MAX: Final = 500
 """Characters of an error, a result, a reason, a principal or a client in a row."""
@@ -22,10 +22,14 @@ LOCKS_MAX: Final = 100
 MEMBERS_MAX: Final = 1_000
 """Locks, and topics or brokers, that one row names."""
 CHILDREN_SHOWN: Final = 10
+_NONE: Final = Members()
 
 
 class Procedural(Struct, frozen=True):
-    """Changes of procedures that entered together. ``worker``: the engine's domain and term, for log lines."""
+    """Changes of procedures that entered together. ``worker``: the engine's domain and term, for log lines.
+
+    ``each``: every row names what its procedure is about, and not only the first and the last one.
+    """
 
     head: Head
     seq: int
@@ -33,6 +37,7 @@ class Procedural(Struct, frozen=True):
     moved: Sequence[Transition]
     names: Names
     worker: str
+    each: bool = False
 
     def __len__(self) -> int:
         return len(self.moved)
@@ -42,7 +47,7 @@ class Procedural(Struct, frozen=True):
         head, moment = self.head, self.moment
         for seq, (before, after) in enumerate(self.moved, self.seq):
             ends = after.state.is_final
-            members = self.names.members(after) if ends or before is None else None
+            members = self.names.members(after) if self.each or ends or before is None else _NONE
             yield Row(
                 SCHEMA_VERSION,
                 head.cluster,
@@ -65,12 +70,16 @@ class Procedural(Struct, frozen=True):
                 attempts=after.attempts or None,
                 locks=self.names.lock_names(after)[:LOCKS_MAX] or None,
                 locked=after.locked or None,
-                topics=members.topics[:MEMBERS_MAX] or None if members is not None else None,
-                brokers=members.brokers[:MEMBERS_MAX] or None if members is not None else None,
+                topics=members.topics[:MEMBERS_MAX] or None,
+                brokers=members.brokers[:MEMBERS_MAX] or None,
                 principal=bounded(after.caller.principal),
                 client=bounded(after.caller.client),
                 result=bounded(after.result.decode("utf-8", "replace")),
                 took_ms=max(0, after.updated_ms - after.submitted_ms) if ends else None,
+                table=members.table or None,
+                region=members.region or None,
+                server=members.server or None,
+                incarnation=members.incarnation or None,
             )
 
     def _told(self, before: Record | None, after: Record) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from brokers.regions.listener import RegionListener
+from controller.journal.term_journal import TermJournal
 from controller.metrics.region_counters import RegionCounters
 from controller.procedures.running import Entered
 from controller.regions.dispatcher import Limits
@@ -112,7 +113,10 @@ async def _claimed(path: Path) -> int:
 
 
 class RegionsDomain:
-    """Runs the domain until cancelled. ``open_store``: waits for the claim, and opens the store."""
+    """Runs the domain until cancelled. ``open_store``: waits for the claim, and opens the store.
+
+    ``journal``: creates the journal of a term from its epoch.
+    """
 
     def __init__(
         self,
@@ -124,6 +128,7 @@ class RegionsDomain:
         limits: Limits,
         placement: str,
         entered: Entered | None = None,
+        journal: Callable[[int], TermJournal] | None = None,
         counters: RegionCounters | None = None,
     ) -> None:
         self._open = open_store
@@ -133,6 +138,7 @@ class RegionsDomain:
         self._limits = limits
         self._placement = placement
         self._entered = entered
+        self._journal = journal
         self.options = options
         self.counters = counters or RegionCounters()
         self.term: RegionsTerm | None = None
@@ -180,6 +186,7 @@ class RegionsDomain:
                 limits=self._limits,
                 placement=self._placement,
                 entered=self._moved,
+                journal=self._journal(opened.epoch) if self._journal is not None else None,
                 counters=self.counters,
                 leads=opened.leads,
             )

@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from controller.regions.dispatcher import Dispatcher, Key
+from controller.regions.journal import RegionsJournal
 from controller.regions.routes import RouteLog
 from regent_agent.protocol import Result
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.placement import Placement
+from state_machines.regions.transit import PAUSE_MS_MAX
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -72,12 +74,16 @@ class Results:
         self._batches.clear()
 
 
+async def _no_number() -> int:
+    raise RuntimeError("the engine is not there yet")
+
+
 class RegionsEnv:
     """What steps work with: the model, the dispatcher, results, clocks and settings of one term of the domain.
 
     ``wall_ms``: the wall clock; ``loop_ms``: the loop's. ``reserve``: returns the first of new numbers, durably.
-    ``rows_max``: regions that one step may write. ``wake``: runs a procedure that waits. ``unplaced``: pids that wait
-    for a server to come.
+    ``rows_max``: regions that one step may write. ``number``: returns a number above all pids and tokens before.
+    ``wake``: runs a procedure that waits. ``unplaced``: pids that wait for a server to come.
     """
 
     def __init__(
@@ -91,6 +97,7 @@ class RegionsEnv:
         clock: Callable[[], float],
         reserve: Callable[[int], Awaitable[int]],
         rows_max: int,
+        journal: RegionsJournal,
     ) -> None:
         self.model = model
         self.dispatcher = dispatcher
@@ -101,6 +108,8 @@ class RegionsEnv:
         self.clock = clock
         self.reserve = reserve
         self.rows_max = rows_max
+        self.number: Callable[[], Awaitable[int]] = _no_number
+        self.journal = journal
         self.results = Results()
         self.routes = RouteLog()
         self.unplaced: set[int] = set()
@@ -113,9 +122,21 @@ class RegionsEnv:
         """Returns the loop's time in milliseconds."""
         return int(self.clock() * 1000)
 
+    def left_ms(self, until_ms: int) -> int:
+        """Returns the time until the wall clock shows a time; none where that is farther than any pause is long.
+
+        The clock was set back then: a pause would last until it has caught up.
+        """
+        left_ms = until_ms - self.wall_ms()
+        return left_ms if 0 < left_ms <= PAUSE_MS_MAX else 0
+
     def servers(self) -> list[Server]:
         """Returns the servers that regions may be placed on now; none while too few have come since the start."""
         return list(self.model.online()) if self.places else []
+
+    def wake_soon(self, pid: int) -> None:
+        """Runs a procedure that is about to wait, once it waits."""
+        asyncio.get_running_loop().call_soon(self.wake, pid)
 
     def wake_unplaced(self) -> None:
         """Runs the procedures that wait for a server."""

@@ -5,24 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Any, Final
 
+from controller.journal.term_journal import TermJournal
 from controller.metrics.region_counters import RegionCounters
 from controller.procedures.engine import Engine
-from controller.procedures.kinds import Kind
+from controller.procedures.kinds import Kind, Kinds
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
 from controller.regions import loading
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
+from controller.regions.journal import RegionsJournal
 from controller.regions.kinds import assign, close, crash, log_task, many, marks, move, namespaces, servers, tables
 from controller.regions.kinds.messages import TRANSIT, Transit
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import RecordStore
+from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
 from state_machines.regions.placement import PLACEMENTS
 
@@ -48,6 +51,8 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     namespaces.CREATE,
     namespaces.DELETE,
 )
+NAMES: Final = Kinds(KINDS)
+"""Names of steps, locks and subjects of procedures, for the journal."""
 CHECKS_PER_LEASE: Final = 20
 CHECKS_MISSED_MAX: Final = 5
 """Checks of leases that are missed where the process was frozen: polls may wait that it did not take."""
@@ -57,8 +62,8 @@ UNUSABLE_LOGGED_MAX: Final = 20
 class RegionsTerm:
     """Runs the domain on an open store, which this daemon has claimed with ``epoch``.
 
-    ``entered`` is called with durable changes of procedures, for the journal. ``leads``: checks whether no other daemon
-    can have the store yet.
+    ``entered`` is called with durable changes of procedures. ``journal``: of this term; without one the loop logs.
+    ``leads``: checks whether no other daemon can have the store yet.
     """
 
     def __init__(
@@ -73,15 +78,17 @@ class RegionsTerm:
         placement: str = "retain",
         seed: int | None = None,
         entered: Entered | None = None,
+        journal: TermJournal | None = None,
         counters: RegionCounters | None = None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.options = options
         self._leads = leads
+        self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), NAMES, retains=placement == "retain")
         self.env = RegionsEnv(
             Regions(),
-            Dispatcher(epoch, limits or Limits(), clock),
+            Dispatcher(epoch, limits or Limits(), clock, self.journal.dispatched),
             PLACEMENTS[placement],
             random.Random(seed).randrange,
             options,
@@ -89,7 +96,9 @@ class RegionsTerm:
             clock,
             store.reserve,
             catalog.rows_max,
+            self.journal,
         )
+        self._entered = entered
         self._wanted = asyncio.Event()
         self.engine: Engine[RegionsEnv] = Engine(
             self.env,
@@ -98,10 +107,10 @@ class RegionsTerm:
             wanted=self._wanted.set,
             now_ms=wall_ms,
             age_ms=loop_ms,
-            entered=entered,
+            entered=self._changed,
             weigh=catalog.weigh,
         )
-        self.env.wake = self.engine.wake
+        self.env.wake, self.env.number = self.engine.wake, self.engine.number
         self.manager = Manager(self.env, self.engine, store, epoch)
         self.service = RegionService(self.manager, counters or RegionCounters(), leads)
         self._catalog = catalog
@@ -114,11 +123,14 @@ class RegionsTerm:
         await loading.enter(self.env.model, content, self.env.now_ms(), self.env.clock() + lease_s)
         await self.engine.load()
         loading.resume(self.env, self.engine.live())
+        self.journal.begin(self.engine.live())
+        self.env.model.observer = self.journal
         for pid, why in islice(self.engine.unusable.items(), UNUSABLE_LOGGED_MAX):
             log.error("pid=%d cannot go on: %s", pid, why)
         for region in await loading.lost(self.env.model):
             task = Transit(region.id, region.table.name, "no server and no procedure had it")
-            self.manager.start(assign.NAME, TRANSIT.encode(task), f"found {region.id} {region.token}")
+            self.manager.start(assign.NAME, TRANSIT.encode(task), f"found {region.id} in term {self.manager.epoch}")
+        self._begin_times()
         model = self.env.model
         log.info(
             "regions: %d tables, %d regions, %d servers, %d procedures go on (epoch %d)",
@@ -126,6 +138,15 @@ class RegionsTerm:
             sum(1 for _ in self.engine.live()),
             self.manager.epoch,
         )
+
+    def _begin_times(self) -> None:
+        """Has leases begin now, and waits end: the load took its time, and the wall clock may have been set since."""
+        ends_s = self.env.clock() + self.options.lease_ms / 1000
+        for server in self.env.model.servers.values():
+            server.deadline_s = ends_s
+        for record in list(self.engine.live()):
+            if record.deadline_ms:
+                self.engine.wake(record.pid)
 
     async def run(self, lost: Coroutine[Any, Any, None] | None = None) -> None:
         """Runs procedures and checks leases until the store fails or ``lost`` raises, or until cancelled."""
@@ -142,6 +163,12 @@ class RegionsTerm:
         """Refuses callers: the term is over."""
         self.engine.close(why)
         self.env.results.close()
+        self.journal.end(str(why))
+
+    def _changed(self, moved: Sequence[Transition]) -> None:
+        self.journal.changed(moved)
+        if self._entered is not None:
+            self._entered(moved)
 
     async def _turns(self) -> None:
         while True:

@@ -55,7 +55,7 @@ class _Reader:
         listed = await self._zk.children(f"{self._root}/{folder}")
         if listed is None:
             return []
-        paths = [f"{folder}/{name}" for name in sorted(listed[0])]
+        paths: list[str] = [f"{folder}/{name}" for name in sorted(listed[0])]
         self.there.update((folder, *paths))
         return await self._decoded(kind, paths)
 

@@ -18,10 +18,18 @@ class Transition(NamedTuple):
 
 
 class Members(NamedTuple):
-    """The topics and brokers that a procedure is about."""
+    """The topics and brokers that a procedure is about; or its table, region and process of a server.
+
+    ``why``: the reason that its message has.
+    """
 
     topics: tuple[str, ...] = ()
     brokers: tuple[int, ...] = ()
+    table: str = ""
+    region: int = 0
+    server: str = ""
+    incarnation: int = 0
+    why: str = ""
 
 
 class Names(Protocol):
@@ -34,7 +42,7 @@ class Names(Protocol):
         """Returns the locks of the procedure, see :func:`lock_names`."""
 
     def members(self, record: Record) -> Members:
-        """Returns the topics and brokers of the procedure."""
+        """Returns what the procedure is about."""
 
 
 SHARED = " (shared)"

@@ -7,8 +7,8 @@ It is built from the catalog and the procedure records, and changes only after t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final, Protocol
 
 import msgspec
 
@@ -64,6 +64,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
 class Region(msgspec.Struct, gc=False, eq=False):
     """A region. ``token``: of its present or latest open; ``pid``: of the procedure that is attached, 0 without.
 
+    ``opening``: token of the open that is under way, or was the latest one under way.
     ``changed_ms``: the latest change of its state, on the loop's clock.
     """
 
@@ -77,6 +78,7 @@ class Region(msgspec.Struct, gc=False, eq=False):
     sequence: int = 0
     pid: int = 0
     changed_ms: int = 0
+    opening: int = 0
 
     def __str__(self) -> str:
         return f"{self.table.name}#{self.id}"
@@ -86,13 +88,24 @@ class InvalidTransition(Exception):
     """A transition that the table lacks: a fault of the code."""
 
 
+class Observer(Protocol):
+    """Is told of each change of a region, once it is entered; must not wait or raise."""
+
+    def attached(self, region: Region, pid: int) -> None:
+        """Takes a procedure that begins to move a region."""
+
+    def moved(self, region: Region, before: RegionState, had: Server | None) -> None:
+        """Takes a transition. ``had``: the owner before."""
+
+
 class Regions:
     """Holds everything; ``transit``: regions in transition and the procedures' attachments, by id.
 
-    ``buried``: by name, the highest incarnation of a process that was fenced.
+    ``buried``: by name, the highest incarnation of a process that was fenced. ``observer``: is told of changes.
     """
 
     def __init__(self) -> None:
+        self.observer: Observer | None = None
         self.namespaces: set[str] = set()
         self.tables: dict[str, Table] = {}
         self.regions: dict[int, Region] = {}
@@ -169,8 +182,21 @@ class Regions:
 
     def attach(self, region: Region, pid: int) -> None:
         """Attaches a procedure: no other one moves the region until :meth:`detach`."""
-        region.pid = pid
         self.transit[region.id] = region
+        if region.pid != pid:
+            region.pid = pid
+            if self.observer is not None:
+                self.observer.attached(region, pid)
+
+    def take(self, region: Region, pid: int, ancestors: Collection[int] = ()) -> bool:
+        """Attaches a procedure at the begin of its step; False where another one, no ancestor of it, has the region.
+
+        What a step decides is entered later: of two steps in one turn the second one finds the region taken.
+        """
+        if region.pid not in (0, pid) and region.pid not in ancestors:
+            return False
+        self.attach(region, pid)
+        return True
 
     def detach(self, region: Region, pid: int) -> None:
         """Ends the attachment, if it is this procedure's."""
@@ -183,7 +209,8 @@ class Regions:
         """Enters a transition; raises :class:`InvalidTransition`. The owner is ``server`` from now on."""
         if region.state not in VALID_PREVIOUS[state]:
             raise InvalidTransition(f"{region} cannot go from {region.state.name} to {state.name}")
-        if region.server is not server:
+        before, had = region.state, region.server
+        if had is not server:
             self._leave(region)
             region.server = server
             if server is not None:
@@ -194,6 +221,8 @@ class Regions:
             self.transit[region.id] = region
         else:
             self.transit.pop(region.id, None)
+        if self.observer is not None:
+            self.observer.moved(region, before, had)
 
     def _leave(self, region: Region) -> None:
         if region.server is not None:

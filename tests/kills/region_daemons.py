@@ -171,7 +171,7 @@ class Life:
             await asyncio.sleep(0)
 
     async def _reported(self, server: QuickServer, sent: list[protocol.Result]) -> protocol.Response:
-        response = await self.term.service.handle(protocol.Report(*server.key, server.epoch, sent))
+        response = await self.term.service.handle(protocol.Report(*server.key, server.epoch, sent, server.taken))
         if isinstance(response, protocol.Accepted):
             server.accepted(sent, response.again)
         return response

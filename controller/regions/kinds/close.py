@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import locks
+from controller.regions.kinds import about, locks
 from controller.regions.kinds.answers import answer_of
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
@@ -62,7 +62,8 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     server = region.server
     if (why := transit.uncloseable(region.state, server is not None)) is not None:
         return Done(why.encode())
-    env.model.attach(region, record.pid)
+    if not env.model.take(region, record.pid, record.ancestors):
+        return Done(b"pid %d has the region" % region.pid)
     if server is None:
         return _ended(env, record, region, S.CLOSED)
     data = TRANSIT.encode(_chosen(task, region, server))
@@ -112,4 +113,5 @@ CLOSE: Final[Kind[RegionsEnv]] = Kind(
     lambda record: locks.region((task := TRANSIT.decode(record.data)).table, task.region),
     no_return=QUEUE,
     holds_locks=True,
+    members=about.transit,
 )

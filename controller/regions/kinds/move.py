@@ -6,7 +6,7 @@ from typing import Final
 
 from controller.procedures.kinds import Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, locks
+from controller.regions.kinds import about, assign, close, locks
 from controller.regions.kinds.messages import MOVE, Move
 from state_machines.procedures.outcome import Children, Done, Outcome
 from state_machines.procedures.record import Record
@@ -23,6 +23,8 @@ async def close_it(env: RegionsEnv, record: Record) -> Outcome:
     server = region.server
     if server is not None and server.name == task.to and not task.reopens:
         return Done(b"it is there already")
+    if not env.model.take(region, record.pid, record.ancestors):
+        return Done(b"pid %d has the region" % region.pid)
     to = server.name if task.reopens and server is not None else task.to
     data = MOVE.encode(Move(task.region, task.table, to, task.why, task.reopens))
     return Children((close.closed(region, task.why),), record.step + 1, data)
@@ -50,4 +52,5 @@ MOVE_REGION: Final[Kind[RegionsEnv]] = Kind(
     lambda record: locks.region((task := MOVE.decode(record.data)).table, task.region),
     no_return=0,
     holds_locks=True,
+    members=about.move,
 )

@@ -6,6 +6,7 @@ from typing import Final
 
 from controller.procedures.kinds import Kind, Step
 from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import about
 from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from controller.regions.kinds.move import NAME as MOVE_NAME
 from regent_agent import protocol
@@ -52,7 +53,7 @@ async def close_stray(env: RegionsEnv, record: Record) -> Outcome:
         env.dispatcher.forget(record.pid)
         return Done()
     region = env.model.regions.get(task.region)
-    if region is not None and region.server is server and task.token in (region.token, region.pid):
+    if region is not None and region.server is server and task.token in (region.token, region.opening):
         env.dispatcher.forget(record.pid)
         return Done(b"it is its owner")
     if result is not None:
@@ -68,7 +69,7 @@ def _of_server(record: Record, what: str) -> Demand:
 
 
 DRAIN_SERVER: Final[Kind[RegionsEnv]] = Kind(
-    DRAIN, (Step("drain", drain),), lambda record: _of_server(record, "drain"), holds_locks=True
+    DRAIN, (Step("drain", drain),), lambda record: _of_server(record, "drain"), holds_locks=True, members=about.process
 )
 CLOSE_STRAY: Final[Kind[RegionsEnv]] = Kind(
     STRAY,
@@ -77,4 +78,5 @@ CLOSE_STRAY: Final[Kind[RegionsEnv]] = Kind(
         Resource(Scope.SERVER, f"stray {(task := TRANSIT.decode(record.data)).region} of {task.server}"), exclusive=True
     ),
     no_return=0,
+    members=about.transit,
 )

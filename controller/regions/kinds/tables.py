@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import locks, many
+from controller.regions.kinds import about, locks, many
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from metadata_store.catalog.rows import DropTable, NewRegions, PutTable, RegionRow, TableRow, Write
 from state_machines.procedures.kernel import Change
@@ -55,7 +55,11 @@ async def metadata(env: RegionsEnv, record: Record) -> Outcome | Along:
         if table is None:
             table = Table(task.table, TableKind(task.kind), TableState.CREATING, dict(task.options), [])
             env.model.add_table(table)
-        env.model.add_regions(table, [Region(one, table, start, end, RegionState.OFFLINE) for one, start, end in some])
+            env.journal.table(table.name, None, table.state, 0, record.pid)
+        known = env.model.regions
+        new = [Region(one, table, start, end, RegionState.OFFLINE) for one, start, end in some if one not in known]
+        env.model.add_regions(table, new)
+        env.journal.made(table, new, record.pid)
 
     step = record.step + 1 if last == count else record.step
     return Along(Next(step, TABLE_TASK.encode(replace(task, made=last))), rows, entered)
@@ -66,7 +70,17 @@ async def unmade(env: RegionsEnv, record: Record) -> Outcome | Along:
     task: TableTask = TABLE_TASK.decode(record.data)
     if task.made == 0:
         return Done()
-    return Along(Done(), (DropTable(task.table),), lambda _: env.model.drop_table(task.table))
+    return _dropped(env, record, task.table)
+
+
+def _dropped(env: RegionsEnv, record: Record, name: str) -> Along:
+    def entered(_: Change) -> None:
+        table = env.model.tables.get(name)
+        if table is not None:
+            env.journal.table(name, table.state, None, len(table.regions), record.pid)
+        env.model.drop_table(name)
+
+    return Along(Done(), (DropTable(name),), entered)
 
 
 def _row(task: TableTask, state: TableState) -> TableRow:
@@ -89,7 +103,8 @@ def _stated(env: RegionsEnv, record: Record, state: TableState, outcome: Outcome
     table = env.model.tables[TABLE_TASK.decode(record.data).table]
 
     def entered(_: Change) -> None:
-        table.state = state
+        before, table.state = table.state, state
+        env.journal.table(table.name, before, state, len(table.regions), record.pid)
 
     row = TableRow(table.name, table.kind, state, tuple(sorted(table.options.items())))
     return Along(outcome, (PutTable(row),), entered)
@@ -135,8 +150,7 @@ def _begun(env: RegionsEnv, record: Record, state: TableState) -> Outcome | Alon
 
 async def delete(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Removes the table and its regions from catalog and memory."""
-    name = TABLE_TASK.decode(record.data).table
-    return Along(Done(), (DropTable(name),), lambda _: env.model.drop_table(name))
+    return _dropped(env, record, TABLE_TASK.decode(record.data).table)
 
 
 def _kind(name: str, steps: tuple[Step[RegionsEnv], ...], no_return: int) -> Kind[RegionsEnv]:
@@ -146,6 +160,7 @@ def _kind(name: str, steps: tuple[Step[RegionsEnv], ...], no_return: int) -> Kin
         lambda record: locks.whole(TABLE_TASK.decode(record.data).table),
         no_return=no_return,
         holds_locks=True,
+        members=about.table,
     )
 
 
