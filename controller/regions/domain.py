@@ -50,6 +50,13 @@ class Opened(Protocol):
     catalog: Catalog
     epoch: int
 
+    def leads(self) -> bool:
+        """Checks whether no other daemon can have the store yet: only then servers get responses."""
+        ...
+
+    async def lost(self) -> None:
+        """Waits until another daemon may have the store; raises ``StoreFailed`` then."""
+
     async def close(self) -> None:
         """Closes the store, and gives the claim up."""
 
@@ -75,6 +82,14 @@ class SqliteOpened:
             file_lock.release(claim)
             raise
         return cls(store, rows.of(store), claim)
+
+    def leads(self) -> bool:
+        """Returns True: the lock is held as long as the process lives."""
+        return True
+
+    async def lost(self) -> None:
+        """Waits for ever."""
+        await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
         """Closes the store, and gives the claim up."""
@@ -173,6 +188,7 @@ class RegionsDomain:
                 entered=self._moved,
                 journal=self._journal(opened.epoch) if self._journal is not None else None,
                 counters=self.counters,
+                leads=opened.leads,
             )
             await term.load()
             self.term = term
@@ -180,7 +196,7 @@ class RegionsDomain:
             self._become(RegionsMode.ACTIVE, f"epoch {opened.epoch}")
             self.listener.serve(term.service)
             try:
-                await term.run()
+                await term.run(opened.lost())
             finally:
                 self.term = None
                 self.listener.resign()

@@ -82,8 +82,8 @@ class RegionsEnv:
     """What steps work with: the model, the dispatcher, results, clocks and settings of one term of the domain.
 
     ``wall_ms``: the wall clock; ``loop_ms``: the loop's. ``reserve``: returns the first of new numbers, durably.
-    ``number``: returns a number above all pids and tokens before. ``wake``: runs a procedure that waits.
-    ``unplaced``: pids that wait for a server to come.
+    ``rows_max``: regions that one step may write. ``number``: returns a number above all pids and tokens before.
+    ``wake``: runs a procedure that waits. ``unplaced``: pids that wait for a server to come.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class RegionsEnv:
         wall_ms: Callable[[], int],
         clock: Callable[[], float],
         reserve: Callable[[int], Awaitable[int]],
+        rows_max: int,
         journal: RegionsJournal,
     ) -> None:
         self.model = model
@@ -106,6 +107,7 @@ class RegionsEnv:
         self.wall_ms = wall_ms
         self.clock = clock
         self.reserve = reserve
+        self.rows_max = rows_max
         self.number: Callable[[], Awaitable[int]] = _no_number
         self.journal = journal
         self.results = Results()
