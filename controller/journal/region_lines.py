@@ -24,6 +24,7 @@ from controller.journal.region_items import (
     rows_in,
 )
 from controller.journal.region_rows import DELETED, Regional
+from controller.process.wording import counted
 from regent_agent import protocol
 from state_machines.journal.events import Row
 from state_machines.regions.states import RegionState
@@ -120,7 +121,7 @@ def _dispatched(entry: Regional, item: Dispatched) -> Iterator[Line]:
     for record in item.records:
         of = about(entry.about(record)._replace(server="", incarnation=0))
         ppid = f" ppid={record.parent}" if record.parent else ""
-        text = f"sent to {item.server} with batch {item.number} of {len(item.operations)} operations"
+        text = f"sent to {item.server} with batch {item.number} of {counted(len(item.operations), 'operation')}"
         yield Line(log, logging.INFO, f"pid={record.pid}{ppid} {record.kind}: {text}{of and f'; {of}'}")
 
 
@@ -135,11 +136,15 @@ def _reported(row: Row) -> Line:
 def _server(item: ServerMoved, row: Row) -> Line:
     pid = f"pid={row.pid} crash: " if row.pid else ""
     level = logging.WARNING if item.troubles else logging.INFO
-    return Line(log, level, f"{pid}server {item.server} is {item.after} with {item.regions} regions: {row.why}")
+    return Line(
+        log, level, f"{pid}server {item.server} is {item.after} with {counted(item.regions, 'region')}: {row.why}"
+    )
 
 
 def _table(row: Row) -> Line:
-    became = "is deleted" if row.to_state == DELETED else f"is {row.to_state} with {row.regions} regions"
+    became = (
+        "is deleted" if row.to_state == DELETED else f"is {row.to_state} with {counted(row.regions or 0, 'region')}"
+    )
     return Line(log, logging.INFO, f"pid={row.pid} table {row.table} {became}, it was {row.from_state or 'not there'}")
 
 

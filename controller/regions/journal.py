@@ -23,6 +23,7 @@ from controller.journal.region_items import (
     rows_in,
 )
 from controller.journal.region_lines import TOGETHER_MAX
+from controller.journal.remembered import Remembered
 from controller.journal.term_journal import TermJournal
 from regent_agent.protocol import Operation, Result
 from state_machines.journal.events import Kind
@@ -46,7 +47,7 @@ class RegionsJournal:
     def __init__(self, journal: TermJournal, names: Names, *, retains: bool) -> None:
         journal.of_cluster(CLUSTER)
         self._journal = journal
-        self._names = names
+        self._names = Remembered(names)
         self._retains = retains
         self._items: list[Item] = []
         self._rows = 0
