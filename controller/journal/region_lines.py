@@ -35,6 +35,7 @@ TOGETHER_MAX: Final = 100
 """Procedures on regions that begin in one turn of the loop, above which they have no lines."""
 S = RegionState
 _TROUBLES: Final = frozenset({S.ABNORMALLY_CLOSED.name, S.FAILED_OPEN.name})
+_STATES: Final = {state: state.name for state in S}
 _GOOD: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 _SENTENCES: Final = {
     S.OPENING: "is stored, the open is sent next",
@@ -48,9 +49,24 @@ def log_regions(entry: Regional, hidden: Counter[str]) -> None:
     """Logs the lines of an entry; ``hidden`` counts the events without one. Any thread."""
     seq = entry.seq
     for item in entry.items:
-        for line in _lines(entry, item, seq, hidden):
-            log_line(line, entry.worker, entry.moment.ts_us)
+        if not _is_quiet(item, hidden):
+            for line in _lines(entry, item, seq):
+                log_line(line, entry.worker, entry.moment.ts_us)
         seq += rows_in(item)
+
+
+def _is_quiet(item: Item, hidden: Counter[str]) -> bool:
+    """Checks whether an item has no lines, and counts it then."""
+    if isinstance(item, Moved):
+        if item.quiet:
+            hidden[_STATES[item.state]] += 1
+        return item.quiet
+    if isinstance(item, Changed):
+        for before, after in item.moved if item.quiet else ():
+            if after.pid in item.quiet and (before is None or after.state.is_final):
+                hidden[f"{after.kind} begun" if before is None else f"{after.kind} ended"] += 1
+        return len(item.quiet) == len(item.moved)
+    return isinstance(item, Made) or (isinstance(item, Reported) and item.quiet)
 
 
 def summary(hidden: Counter[str]) -> Line:
@@ -59,28 +75,15 @@ def summary(hidden: Counter[str]) -> Line:
     return Line(log, logging.INFO, f"regions in bulk: {counts}; each has its rows in the journal alone")
 
 
-def _lines(entry: Regional, item: Item, seq: int, hidden: Counter[str]) -> Iterator[Line]:
+def _lines(entry: Regional, item: Item, seq: int) -> Iterator[Line]:
     match item:
         case Changed():
-            if len(item.quiet) < len(item.moved):
-                yield from (of_procedure(row) for row in entry.of(item, seq) if row.pid not in item.quiet)
-            if item.quiet:
-                _count(item, hidden)
-        case Moved(quiet=True):
-            hidden[item.state.name] += 1
-        case Attached(quiet=True) | Reported(quiet=True) | Made():
-            return
+            yield from (of_procedure(row) for row in entry.of(item, seq) if row.pid not in item.quiet)
         case Dispatched():
             yield from _dispatched(entry, item)
         case _:
             for row in entry.of(item, seq):
                 yield _line(entry, item, row)
-
-
-def _count(item: Changed, hidden: Counter[str]) -> None:
-    for before, after in item.moved:
-        if after.pid in item.quiet and (before is None or after.state.is_final):
-            hidden[f"{after.kind} {'begun' if before is None else 'ended'}"] += 1
 
 
 def _line(entry: Regional, item: Item, row: Row) -> Line:

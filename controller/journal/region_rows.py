@@ -123,7 +123,7 @@ class Regional(Struct, frozen=True):
 
     def _attached(self, item: Attached, seq: int) -> Row:
         state, region = item.state, item.region
-        begins = Moved(region, item.pid, item.record, item.quiet, state, state, item.server, None, 0, region.sequence)
+        begins = Moved(region, item.pid, item.record, False, state, state, item.server, None, 0, region.sequence)
         return self._moved(begins, seq)
 
     def _made(self, item: Made, seq: int) -> Iterator[Row]:

@@ -82,10 +82,8 @@ class RegionsJournal:
         born = [after for before, after in moved if before is None]
         if born:
             self._enter(born)
-        quiet = NONE
-        if self._quiet:
-            quiet = frozenset([after.pid for _, after in moved if after.pid in self._quiet])
-        self._add(Changed(moved, quiet))
+        quiet = self._quiet
+        self._add(Changed(moved, frozenset([after.pid for _, after in moved if after.pid in quiet]) if quiet else NONE))
         for _, after in moved:
             if after.state.is_final:
                 self._live.pop(after.pid, None)
@@ -102,8 +100,9 @@ class RegionsJournal:
     # -- regions: the observer of the model
 
     def attached(self, region: Region, pid: int) -> None:
-        """Takes a procedure that begins to move a region."""
-        self._add(Attached(region, pid, self._live.get(pid), pid in self._quiet, region.state, region.server))
+        """Takes a procedure that begins to move a region; in bulk its first transition, which follows, is enough."""
+        if pid not in self._quiet:
+            self._add(Attached(region, pid, self._live.get(pid), region.state, region.server))
 
     def moved(self, region: Region, before: RegionState, had: Server | None) -> None:
         """Takes a transition of a region."""
