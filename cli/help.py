@@ -19,6 +19,7 @@ class Panel(StrEnum):
     LOOK = "Look"
     CHANGE = "Change"
     GIVE_BACK = "Give back"
+    REGIONS = "Regions"
     PIPELINE = "Pipeline"
     COMMAND = "The command itself"
     SHARED = "Options of every command"

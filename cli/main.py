@@ -17,14 +17,18 @@ from cli.commands import (
     elect,
     events,
     listing,
+    namespaces,
     observe,
     pause,
     pipeline,
     procedures,
     reassign,
+    regions,
     restart,
     role,
+    servers,
     strays,
+    tables,
     throttle,
 )
 from cli.ending import leave
@@ -39,7 +43,7 @@ EPILOG = (
 app = typer.Typer(
     name="regent",
     cls=Group,
-    help="regent holds the controller role of a Kafka cluster in ZooKeeper mode.",
+    help="regent holds the controller role of a Kafka cluster in ZooKeeper mode, and assigns regions to servers.",
     epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
@@ -81,6 +85,10 @@ for group in (
     elect,
     pause,
     role,
+    regions,
+    tables,
+    namespaces,
+    servers,
     pipeline,
     about,
 ):

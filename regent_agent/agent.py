@@ -240,7 +240,7 @@ class Agent:
             raise
 
     async def _send_report(self, registration: Registered, results: list[Result]) -> None:
-        message = Report(self.server, self.incarnation, registration.epoch, results)
+        message = Report(self.server, self.incarnation, registration.epoch, results, self._taken)
         try:
             accepted = await self._request(registration, message, Accepted)
         except BaseException:

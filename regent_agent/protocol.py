@@ -195,12 +195,17 @@ class Operations(_Message, frozen=True, tag="operations"):
 
 
 class Report(_Message, frozen=True, tag="report"):
-    """Reports results. Response: :class:`Accepted`, once they are durable."""
+    """Reports results. Response: :class:`Accepted`, once they are durable.
+
+    ``taken``: number of the last operations that had arrived when the report was made, as in :class:`Poll`. The daemon
+    does not accept a failure of an operation that is on its way to the server: the server would do it after that.
+    """
 
     server: str
     incarnation: int
     epoch: int
     results: list[Result]
+    taken: int = 0
 
 
 class Accepted(_Message, frozen=True, tag="accepted"):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
 import typer
 
@@ -26,6 +26,17 @@ LONG: Final = timedelta(hours=1)
 """Age from which a procedure that runs is flagged."""
 RETRY_S: Final = 0.5
 """Pause after a failed request of a command that waits: the daemon may be in a failover."""
+
+
+class Domain(NamedTuple):
+    """Where the procedures of a domain are: ``path`` at the daemon, ``command`` of this program."""
+
+    path: str
+    command: str
+
+
+KAFKA: Final = Domain("/v1/procedures", "regent procedures")
+REGIONS: Final = Domain("/v1/regions/procedures", "regent regions procedures")
 
 Pid = Annotated[int, typer.Argument(help="Pid of the procedure.", min=1)]
 Pids = Annotated[list[int] | None, typer.Argument(help="Pids of procedures.", min=1, metavar="[PID...]")]
@@ -224,7 +235,13 @@ def locks(
     session.output.listing("Lock", [item for item in items if item["waiting"] or not waiting])
 
 
-def awaited(session: Session, pid: int, timeout_s: float, until: Callable[[Json], bool] | None = None) -> Json:
+def awaited(
+    session: Session,
+    pid: int,
+    timeout_s: float,
+    until: Callable[[Json], bool] | None = None,
+    domain: Domain = KAFKA,
+) -> Json:
     """Returns a procedure once it has ended; a daemon that stops or fails over meanwhile is queried again.
 
     ``until``: returns it earlier, as soon as this holds. Raises :class:`Failure` where the time is over.
@@ -234,13 +251,13 @@ def awaited(session: Session, pid: int, timeout_s: float, until: Callable[[Json]
         while True:
             began_s, wait_s = time.monotonic(), max(0.0, min(line.poll_s, ends_s - time.monotonic()))
             query = {"waitS": 0.0 if until is not None else wait_s}
-            found, trouble = queried(partial(client.get, f"/v1/procedures/{pid}", query))
+            found, trouble = queried(partial(client.get, f"{domain.path}/{pid}", query))
             if found is not None and (found["ended"] or (until is not None and until(found))):
                 return found
             line.show(found, trouble)
             if time.monotonic() >= ends_s:
                 message = f"procedure {pid} has not ended after {timeout_s:g} s"
-                raise Failure(Exit.UNFINISHED, message, f"it goes on: regent procedures wait {pid}")
+                raise Failure(Exit.UNFINISHED, message, f"it goes on: {domain.command} wait {pid}")
             if time.monotonic() - began_s < wait_s / 2:  # only the active daemon waits; a standby responds at once
                 time.sleep(min(RETRY_S, max(0.0, ends_s - time.monotonic())))
 

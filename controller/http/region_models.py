@@ -38,7 +38,7 @@ class RegionsStatus(Item):
     warnings: list[str] = []
 
 
-class RegionItem(Item):
+class Region(Item):
     """One region. ``end`` is empty where it has no end. ``server`` is absent while no server has, or may have, it."""
 
     id: int
@@ -58,14 +58,14 @@ class RegionItem(Item):
 class RegionExplanation(Item):
     """State and owner of a region, their reasons, and the events that would change them, in sentences."""
 
-    region: RegionItem
+    region: Region
     state_because: str
     server_because: str
     procedure_because: str = ""
     would_change: list[str] = []
 
 
-class TransitionItem(RegionItem):
+class RegionTransition(Region):
     """A region in transition, and what it waits for."""
 
     age_s: float
@@ -77,7 +77,7 @@ class TransitionItem(RegionItem):
     waits_for: str = ""
 
 
-class TableItem(Item):
+class Table(Item):
     """A table, and its regions in numbers."""
 
     name: str
@@ -91,7 +91,7 @@ class TableItem(Item):
     options: dict[str, str] = {}
 
 
-class NamespaceItem(Item):
+class Namespace(Item):
     """A namespace, and the number of its tables."""
 
     name: str

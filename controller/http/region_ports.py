@@ -7,13 +7,13 @@ from typing import Literal, NamedTuple, Protocol
 from controller.http.models import Health
 from controller.http.procedure_models import Lock, Procedure
 from controller.http.region_models import (
-    NamespaceItem,
+    Namespace,
+    Region,
     RegionExplanation,
-    RegionItem,
     RegionServer,
     RegionsStatus,
-    TableItem,
-    TransitionItem,
+    RegionTransition,
+    Table,
 )
 from controller.http.region_requests import Change, NamespaceCreation, RegionChange, TableCreation
 
@@ -37,14 +37,14 @@ class RegionQuery(NamedTuple):
 class RegionPage(NamedTuple):
     """Some regions, and the begin of the next page (None: this is the last). A page may be short, or empty."""
 
-    items: list[RegionItem]
+    items: list[Region]
     next: str | None
 
 
 class TablePage(NamedTuple):
     """Some tables, and the begin of the next page (None: this is the last)."""
 
-    items: list[TableItem]
+    items: list[Table]
     next: str | None
 
 
@@ -77,22 +77,22 @@ class RegionReading(Protocol):
     def list_regions(self, query: RegionQuery) -> RegionPage:
         """Lists regions by table and start key."""
 
-    def describe_region(self, region: int) -> RegionItem:
+    def describe_region(self, region: int) -> Region:
         """Describes one region."""
 
     def explain(self, region: int) -> RegionExplanation:
         """Explains the state and the owner of a region."""
 
-    def list_transitions(self, limit: int) -> list[TransitionItem]:
+    def list_transitions(self, limit: int) -> list[RegionTransition]:
         """Lists regions in transition, the oldest first."""
 
     def list_tables(self, limit: int, after: str | None) -> TablePage:
         """Lists tables by name."""
 
-    def describe_table(self, table: str) -> TableItem:
+    def describe_table(self, table: str) -> Table:
         """Describes one table."""
 
-    def list_namespaces(self) -> list[NamespaceItem]:
+    def list_namespaces(self) -> list[Namespace]:
         """Lists namespaces by name."""
 
     def list_servers(self) -> list[RegionServer]:

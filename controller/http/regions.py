@@ -11,13 +11,13 @@ from controller.http.models import Document
 from controller.http.procedure_models import EndRequest, Lock, Procedure
 from controller.http.procedures import WaitS, principal_of, reason_of
 from controller.http.region_models import (
-    NamespaceItem,
+    Namespace,
+    Region,
     RegionExplanation,
-    RegionItem,
     RegionServer,
     RegionsStatus,
-    TableItem,
-    TransitionItem,
+    RegionTransition,
+    Table,
 )
 from controller.http.region_ports import (
     EndAct,
@@ -59,7 +59,7 @@ def _reading_regions(app: FastAPI, reading: RegionReading) -> None:
     async def status() -> Response:
         return document("RegionsStatus", [reading.status()])
 
-    @app.get("/v1/regions/list", response_model=Document[RegionItem])
+    @app.get("/v1/regions/list", response_model=Document[Region])
     async def listed(
         table: Name = None,
         server: Name = None,
@@ -71,11 +71,11 @@ def _reading_regions(app: FastAPI, reading: RegionReading) -> None:
         page = reading.list_regions(RegionQuery(limit, after, table, server, state, in_transition))
         return document("Region", page.items, page.next)
 
-    @app.get("/v1/regions/transitions", response_model=Document[TransitionItem])
+    @app.get("/v1/regions/transitions", response_model=Document[RegionTransition])
     async def transitions(limit: Limit = PAGE_DEFAULT) -> Response:
         return document("RegionTransition", reading.list_transitions(limit))
 
-    @app.get("/v1/regions/{region:int}", response_model=Document[RegionItem])
+    @app.get("/v1/regions/{region:int}", response_model=Document[Region])
     async def described(region: int) -> Response:
         return document("Region", [reading.describe_region(region)])
 
@@ -85,16 +85,16 @@ def _reading_regions(app: FastAPI, reading: RegionReading) -> None:
 
 
 def _reading_others(app: FastAPI, reading: RegionReading) -> None:
-    @app.get("/v1/regions/tables", response_model=Document[TableItem])
+    @app.get("/v1/regions/tables", response_model=Document[Table])
     async def tables(limit: Limit = PAGE_DEFAULT, after: After = None) -> Response:
         page = reading.list_tables(limit, after)
         return document("Table", page.items, page.next)
 
-    @app.get("/v1/regions/tables/{table}", response_model=Document[TableItem])
+    @app.get("/v1/regions/tables/{table}", response_model=Document[Table])
     async def table(table: str) -> Response:
         return document("Table", [reading.describe_table(table)])
 
-    @app.get("/v1/regions/namespaces", response_model=Document[NamespaceItem])
+    @app.get("/v1/regions/namespaces", response_model=Document[Namespace])
     async def namespaces() -> Response:
         return document("Namespace", reading.list_namespaces())
 

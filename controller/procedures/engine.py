@@ -197,6 +197,10 @@ class Engine(Generic[Env]):
         if self._intake or running.scheduler.is_busy:
             self._wanted()
 
+    async def number(self) -> int:
+        """Returns a number for a step that runs: higher than all pids before it, and never given again."""
+        return await self._pids.take()
+
     # -- calls that are recorded together with their effect, by the consumer
 
     async def named(self, record: Record) -> Record:

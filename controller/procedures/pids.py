@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from metadata_store.records.port import RecordStore
 from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 
 BLOCK: Final = 1_000
 """Pids that are reserved together."""
+_NOTHING: Final = Record(0, "", State.RUNNABLE, 0, 0, 0)
 
 
 class Pids:
@@ -31,6 +33,11 @@ class Pids:
             if first != self._end:
                 self._next = first
             self._end = first + max(count, BLOCK)
+
+    async def take(self) -> int:
+        """Returns the next pid, for something else than a procedure."""
+        await self.reserve(1)
+        return self.named(_NOTHING).pid
 
     def named(self, record: Record) -> Record:
         """Returns a new record with the next pid, which was reserved."""

@@ -68,6 +68,8 @@ class Dispatcher:
         self._expected: dict[int, Key] = {}
         self.sent = 0
         """Operations that were sent."""
+        self._numbers: dict[int, int] = {}
+        """Of the batches in which operations that are expected were sent last."""
         self._in_flight = 0
         self._blocked: list[_Queue] = []
         self._lists: set[Key] = set()
@@ -86,9 +88,19 @@ class Dispatcher:
 
     def forget(self, pid: int) -> None:
         """Removes an operation whose procedure goes on without its result."""
-        key = self._expected.pop(pid, None)
+        self.hold_back(pid)
+        self._expected.pop(pid, None)
+        self._numbers.pop(pid, None)
+
+    def hold_back(self, pid: int) -> None:
+        """Does not send an operation any more, unless it was sent: its result is here."""
+        key = self._expected.get(pid)
         if key is not None and (queue := self._queues.get(key)) is not None:
             queue.waiting.pop(pid, None)
+
+    def has_arrived(self, pid: int, taken: int) -> bool:
+        """Checks whether an operation is not on its way to a server that has taken the batch of a number."""
+        return taken >= self._numbers.get(pid, 0)
 
     def expects(self, pid: int) -> Key | None:
         """Returns the process whose result is awaited for a pid."""
@@ -122,7 +134,7 @@ class Dispatcher:
         while (wait_s := self._wait_s(queue, ends_s)) > 0:
             await self._woken(queue, wait_s)
             if self._queues.get(server.key) is not queue or queue.polls != mine:
-                return Operations(self._epoch, queue.number)
+                return Operations(self._epoch, taken)
         return self._batch(server, queue)
 
     def _wait_s(self, queue: _Queue, ends_s: float) -> float:
@@ -157,6 +169,7 @@ class Dispatcher:
             return Operations(self._epoch, queue.number, list_regions=listed)
         queue.number += 1
         operations = [queue.waiting.pop(pid) for pid in pids]
+        self._numbers.update(dict.fromkeys(pids, queue.number))
         queue.first_s = self._clock()
         queue.sent = Operations(self._epoch, queue.number, operations, listed)
         self._in_flight += 1

@@ -73,11 +73,16 @@ class Results:
         self._batches.clear()
 
 
+async def _no_number() -> int:
+    raise RuntimeError("the engine is not there yet")
+
+
 class RegionsEnv:
     """What steps work with: the model, the dispatcher, results, clocks and settings of one term of the domain.
 
     ``wall_ms``: the wall clock; ``loop_ms``: the loop's. ``reserve``: returns the first of new numbers, durably.
-    ``wake``: runs a procedure that waits. ``unplaced``: pids that wait for a server to come.
+    ``number``: returns a number above all pids and tokens before. ``wake``: runs a procedure that waits.
+    ``unplaced``: pids that wait for a server to come.
     """
 
     def __init__(
@@ -100,6 +105,7 @@ class RegionsEnv:
         self.wall_ms = wall_ms
         self.clock = clock
         self.reserve = reserve
+        self.number: Callable[[], Awaitable[int]] = _no_number
         self.journal = journal
         self.results = Results()
         self.routes = RouteLog()

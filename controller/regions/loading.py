@@ -11,6 +11,7 @@ from controller.regions.kinds import assign, close, crash
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from metadata_store.catalog.rows import Content
 from state_machines.procedures.record import Record
+from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.states import IN_TRANSITION, RegionState, ServerState, TableKind, TableState
 
@@ -24,6 +25,9 @@ async def enter(model: Regions, content: Content, now_ms: int, deadline_s: float
     """Enters what the catalog holds. No server is dead before ``deadline_s``: it may register until then."""
     model.namespaces.update(content.namespaces, ("default",))
     model.buried.update(content.buried)
+    for mark in content.marks:
+        if mark.kind in set(MarkKind):
+            model.marks.put(Mark(MarkKind(mark.kind), *mark[1:]))
     for row in content.servers:
         server = Server(*row, ServerState.ONLINE, {}, deadline_s)
         model.servers[server.key] = server
@@ -75,7 +79,10 @@ def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> N
         region.server = server
         if server is not None:
             server.regions[region.id] = region
-    region.state = S.OPENING if record.kind == assign.NAME else S.CLOSING
+    if record.kind == assign.NAME:
+        region.state, region.opening = S.OPENING, assign.token_of(record, task)
+    else:
+        region.state = S.CLOSING
 
 
 async def lost(model: Regions) -> list[Region]:

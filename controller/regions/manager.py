@@ -28,6 +28,8 @@ log = logging.getLogger("regent.regions")
 
 OLD_MS: Final = 1_000
 """Age of a region's state from which a server's report may contradict it (row S3-37)."""
+SUCCESSES: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
+"""Outcomes of operations that change nothing when they are done again."""
 ITSELF: Final = "regent"
 
 
@@ -153,17 +155,26 @@ class Manager:
 
     # -- reports
 
-    async def report(self, server: Server, results: Sequence[Result]) -> list[int]:
-        """Takes results; returns, once the others are durable, the pids of those to be sent again."""
+    async def report(self, server: Server, results: Sequence[Result], taken: int) -> list[int]:
+        """Takes results; returns, once the others are durable, the pids of those to be sent again.
+
+        ``taken``: batches that the server had when it made the report. A failure of an operation that is on its way to
+        it is not accepted: the server could still do it, while the region goes to another one.
+        """
+        dispatcher = self.env.dispatcher
         again: list[int] = []
         mine: list[Result] = []
         for one in results:
             record = self.engine.records.get(one.pid)
             if record is None or record.state.is_final:
                 continue  # it was durable before, or nobody waits for it
-            if self.env.dispatcher.expects(one.pid) == server.key:
+            expected = dispatcher.expects(one.pid)
+            if expected is None:
+                again.append(one.pid)
+            elif expected == server.key and (one.outcome in SUCCESSES or dispatcher.has_arrived(one.pid, taken)):
+                dispatcher.hold_back(one.pid)
                 mine.append(one)
-            elif self.env.dispatcher.expects(one.pid) is None:
+            elif expected == server.key:
                 again.append(one.pid)
         for one in mine:
             if self.env.results.get(one.pid) is None:
@@ -176,27 +187,33 @@ class Manager:
         return again
 
     def compare(self, server: Server, owned: Sequence[Owned]) -> None:
-        """Compares what a server has with the model, which is right: what disagrees is closed, or opened again."""
+        """Compares what a server has with the model, which is right: what disagrees is closed, or opened again.
+
+        What disagrees and has changed only now is no fault yet: the server lists its regions once more.
+        """
         listed = {one.region: one.token for one in owned}
         for id_, token in listed.items():
             region = self.env.model.regions.get(id_)
-            if not self._agrees(region, server, token):
-                what = "does not exist" if region is None else f"is {region.state.name} at {region.server}"
-                log.warning("server %s has region %d with token %d, which %s: it is closed", server, id_, token, what)
-                task = Transit(id_, "", "stray", server.name, server.incarnation, token)
-                self.start(servers.STRAY, TRANSIT.encode(task), f"stray {id_} {token} of {server}")
+            if region is None or not _has(region, server, token):
+                self._close_stray(server, id_, token, region)
         for region in [one for one in server.regions.values() if one.id not in listed]:
-            if region.state is RegionState.OPEN and not region.pid and self._is_old(region):
+            if region.state is not RegionState.OPEN or region.pid:
+                continue
+            if self._is_old(region):
                 log.error("server %s does not have region %s: its process is ended as crashed", server, region)
                 self.expire(server, f"it lost region {region}")
                 return
+            self.env.dispatcher.list_regions(server)
 
-    def _agrees(self, region: Region | None, server: Server, token: int) -> bool:
-        if region is None:
-            return False
-        if region.server is server and token in (region.token, region.pid):
-            return True
-        return not self._is_old(region)
+    def _close_stray(self, server: Server, id_: int, token: int, region: Region | None) -> None:
+        """Has a server close a region that it should not have."""
+        if region is not None and not self._is_old(region):
+            self.env.dispatcher.list_regions(server)
+            return
+        what = "does not exist" if region is None else f"is {region.state.name} at {region.server}"
+        log.warning("server %s has region %d with token %d, which %s: it is closed", server, id_, token, what)
+        task = Transit(id_, "", "stray", server.name, server.incarnation, token)
+        self.start(servers.STRAY, TRANSIT.encode(task), f"stray {id_} {token} of {server}")
 
     def _is_old(self, region: Region) -> bool:
         return self.env.now_ms() - region.changed_ms > OLD_MS
@@ -214,3 +231,8 @@ class Manager:
 
     async def _write(self, rows: Sequence[Write]) -> None:
         await self._store.write((), (), rows)
+
+
+def _has(region: Region, server: Server, token: int) -> bool:
+    """Checks whether a server may have a region with this token."""
+    return region.server is server and token in (region.token, region.opening)

@@ -73,12 +73,12 @@ class RegionService:
                 found = manager.server(server, incarnation, epoch)
                 found.load = _bounded(load)
                 return await manager.poll(found, taken, self._hold_ms / 1000)
-            case protocol.Report(server, incarnation, epoch, results):
+            case protocol.Report(server, incarnation, epoch, results, taken):
                 if len(results) > RESULTS_MAX:
                     raise Invalid(f"results: {len(results)}, at most {RESULTS_MAX} are taken")
                 self._counters.reports += 1
                 self._counters.results += len(results)
-                return Accepted(await manager.report(manager.server(server, incarnation, epoch), results))
+                return Accepted(await manager.report(manager.server(server, incarnation, epoch), results, taken))
             case protocol.Regions(server, incarnation, epoch, owned):
                 manager.compare(manager.server(server, incarnation, epoch), owned)
                 return Accepted()

@@ -19,7 +19,7 @@ from controller.regions import loading
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal import RegionsJournal
-from controller.regions.kinds import assign, close, crash, log_task, many, move, namespaces, servers, tables
+from controller.regions.kinds import assign, close, crash, log_task, many, marks, move, namespaces, servers, tables
 from controller.regions.kinds.messages import TRANSIT, Transit
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
@@ -46,6 +46,8 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     tables.DELETE,
     servers.DRAIN_SERVER,
     servers.CLOSE_STRAY,
+    marks.MARK_SUBJECT,
+    marks.UNMARK_SUBJECT,
     namespaces.CREATE,
     namespaces.DELETE,
 )
@@ -101,7 +103,7 @@ class RegionsTerm:
             age_ms=loop_ms,
             entered=self._changed,
         )
-        self.env.wake = self.engine.wake
+        self.env.wake, self.env.number = self.engine.wake, self.engine.number
         self.manager = Manager(self.env, self.engine, store, epoch)
         self.service = RegionService(self.manager, counters or RegionCounters())
         self._catalog = catalog

@@ -6,6 +6,20 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 
+class MarkRow(NamedTuple):
+    """A mark of an operator. ``kind``: what it means, see ``state_machines.regions.marks``; ``subject``: of what.
+
+    ``value``: for instance a server's name. ``until_ms``: its end on the wall clock, 0 without one.
+    """
+
+    kind: str
+    subject: str
+    value: str = ""
+    until_ms: int = 0
+    by: str = ""
+    reason: str = ""
+
+
 class TableRow(NamedTuple):
     """A table. ``kind`` and ``state``: numbers of ``state_machines.regions``; ``options``: sorted pairs."""
 
@@ -99,8 +113,31 @@ class DropNamespace(NamedTuple):
     name: str
 
 
+class PutMark(NamedTuple):
+    """Inserts or replaces a mark."""
+
+    row: MarkRow
+
+
+class DropMark(NamedTuple):
+    """Removes a mark."""
+
+    kind: str
+    subject: str
+
+
 Write: TypeAlias = (
-    PutTable | DropTable | NewRegions | Owner | PutServer | DropServer | Bury | PutNamespace | DropNamespace
+    PutTable
+    | DropTable
+    | NewRegions
+    | Owner
+    | PutServer
+    | DropServer
+    | Bury
+    | PutNamespace
+    | DropNamespace
+    | PutMark
+    | DropMark
 )
 
 
@@ -115,6 +152,7 @@ class Content(NamedTuple):
     regions: Sequence[RegionRow]
     servers: Sequence[ServerRow]
     buried: Mapping[str, int] = {}
+    marks: Sequence[MarkRow] = ()
 
 
 class Catalog(Protocol):

@@ -10,11 +10,14 @@ from typing import Any, Final
 from metadata_store.catalog.rows import (
     Bury,
     Content,
+    DropMark,
     DropNamespace,
     DropServer,
     DropTable,
+    MarkRow,
     NewRegions,
     Owner,
+    PutMark,
     PutNamespace,
     PutServer,
     PutTable,
@@ -37,6 +40,10 @@ SCHEMA: Final = (
     (
         "CREATE TABLE IF NOT EXISTS server (name TEXT, incarnation INTEGER, address TEXT, software TEXT, "
         "PRIMARY KEY (name, incarnation))"
+    ),
+    (
+        "CREATE TABLE IF NOT EXISTS mark (kind TEXT, subject TEXT, value TEXT, until_ms INTEGER, author TEXT, "
+        "reason TEXT, PRIMARY KEY (kind, subject))"
     ),
     "CREATE TABLE IF NOT EXISTS buried (name TEXT PRIMARY KEY, incarnation INTEGER)",
 )
@@ -101,6 +108,10 @@ def _apply(db: sqlite3.Connection, write: Write) -> None:
             db.execute("INSERT OR IGNORE INTO namespace VALUES (?)", (name,))
         case DropNamespace(name):
             db.execute("DELETE FROM namespace WHERE name = ?", (name,))
+        case PutMark(mark):
+            db.execute("INSERT OR REPLACE INTO mark VALUES (?, ?, ?, ?, ?, ?)", mark)
+        case DropMark(kind, subject):
+            db.execute("DELETE FROM mark WHERE kind = ? AND subject = ?", (kind, subject))
         case _:
             raise TypeError(f"the catalog has no write {write!r}")
 
@@ -113,4 +124,5 @@ def _read(db: sqlite3.Connection) -> Content:
     ]
     regions = [RegionRow(*row) for row in db.execute("SELECT * FROM region ORDER BY tbl, first")]
     servers = [ServerRow(*row) for row in db.execute("SELECT * FROM server ORDER BY name, incarnation")]
-    return Content(namespaces, tables, regions, servers, dict(db.execute("SELECT * FROM buried")))
+    marks = [MarkRow(*row) for row in db.execute("SELECT * FROM mark ORDER BY kind, subject")]
+    return Content(namespaces, tables, regions, servers, dict(db.execute("SELECT * FROM buried")), marks)

@@ -7,11 +7,12 @@ It is built from the catalog and the procedure records, and changes only after t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final, Protocol
 
 import msgspec
 
+from state_machines.regions.marks import Marks
 from state_machines.regions.states import IN_TRANSITION, VALID_PREVIOUS, RegionState, ServerState, TableKind, TableState
 
 DEFAULT_NAMESPACE: Final = "default"
@@ -63,6 +64,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
 class Region(msgspec.Struct, gc=False, eq=False):
     """A region. ``token``: of its present or latest open; ``pid``: of the procedure that is attached, 0 without.
 
+    ``opening``: token of the open that is under way, or was the latest one under way.
     ``changed_ms``: the latest change of its state, on the loop's clock.
     """
 
@@ -76,6 +78,7 @@ class Region(msgspec.Struct, gc=False, eq=False):
     sequence: int = 0
     pid: int = 0
     changed_ms: int = 0
+    opening: int = 0
 
     def __str__(self) -> str:
         return f"{self.table.name}#{self.id}"
@@ -109,6 +112,7 @@ class Regions:
         self.servers: dict[tuple[str, int], Server] = {}
         self.buried: dict[str, int] = {}
         self.transit: dict[int, Region] = {}
+        self.marks = Marks()
 
     # -- tables
 
@@ -147,8 +151,9 @@ class Regions:
 
     def online(self) -> Iterator[Server]:
         """Yields servers that may get regions."""
-        servers = self.servers.values()
-        return (one for one in servers if one.state is ServerState.ONLINE and one.here and not one.leaving)
+        cordoned = self.marks.is_cordoned
+        servers = (one for one in self.servers.values() if one.state is ServerState.ONLINE and one.here)
+        return (one for one in servers if not (one.leaving or cordoned(one.name)))
 
     def is_fenced(self, key: tuple[str, int]) -> bool:
         """Checks whether a process can have no region any more. One that is not known has left or was dealt with."""
@@ -182,6 +187,16 @@ class Regions:
             region.pid = pid
             if self.observer is not None:
                 self.observer.attached(region, pid)
+
+    def take(self, region: Region, pid: int, ancestors: Collection[int] = ()) -> bool:
+        """Attaches a procedure at the begin of its step; False where another one, no ancestor of it, has the region.
+
+        What a step decides is entered later: of two steps in one turn the second one finds the region taken.
+        """
+        if region.pid not in (0, pid) and region.pid not in ancestors:
+            return False
+        self.attach(region, pid)
+        return True
 
     def detach(self, region: Region, pid: int) -> None:
         """Ends the attachment, if it is this procedure's."""

@@ -13,11 +13,15 @@ from state_machines.regions.model import Region, Server
 
 
 class Wish(NamedTuple):
-    """A region that needs a server. ``last``: name of the one that had it; ``avoid``: name of one that could not."""
+    """A region that needs a server. ``last``: name of the one that had it; ``avoid``: name of one that could not.
+
+    ``to``: name of the one that it goes to wherever that is online: it is pinned there, held for it, or moved there.
+    """
 
     region: Region
     last: str = ""
     avoid: str = ""
+    to: str = ""
 
 
 class Placement(Protocol):
@@ -66,6 +70,17 @@ class Random:
             some = [one for one in servers if one.name != wish.avoid] or servers
             found.append(some[draw(len(some))])
         return found
+
+
+def planned(
+    placement: Placement, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]
+) -> list[Server]:
+    """Returns a server for each wish: the one that it names where that is among ``servers``, else by the placement."""
+    by_name = {one.name: one for one in servers}
+    named = [by_name.get(wish.to) if wish.to and wish.to != wish.avoid else None for wish in wishes]
+    rest = [wish for wish, server in zip(wishes, named, strict=True) if server is None]
+    others = iter(placement.place(rest, servers, draw))
+    return [next(others) if server is None else server for server in named]
 
 
 PLACEMENTS: Final[Mapping[str, Placement]] = {"round_robin": RoundRobin(), "retain": Retain(), "random": Random()}

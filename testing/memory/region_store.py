@@ -7,11 +7,14 @@ from collections.abc import Iterable
 from metadata_store.catalog.rows import (
     Bury,
     Content,
+    DropMark,
     DropNamespace,
     DropServer,
     DropTable,
+    MarkRow,
     NewRegions,
     Owner,
+    PutMark,
     PutNamespace,
     PutServer,
     PutTable,
@@ -33,14 +36,14 @@ class RegionDisk(Disk):
         self.regions: dict[int, RegionRow] = {}
         self.servers: dict[tuple[str, int], ServerRow] = {}
         self.buried: dict[str, int] = {}
+        self.marks: dict[tuple[str, str], MarkRow] = {}
 
     def put(self, row: object) -> None:
         """Applies one write of the catalog."""
         match row:
             case Owner(id_):
                 if id_ in self.regions:
-                    _, *owner = row
-                    self.regions[id_] = RegionRow(*self.regions[id_][:4], *owner)
+                    self.regions[id_] = self.regions[id_]._replace(**row._asdict())
             case NewRegions(rows):
                 for region in rows:
                     self.regions.setdefault(region.id, region)
@@ -60,6 +63,15 @@ class RegionDisk(Disk):
                 self.namespaces.add(name)
             case DropNamespace(name):
                 self.namespaces.discard(name)
+            case _:
+                self._put_mark(row)
+
+    def _put_mark(self, row: object) -> None:
+        match row:
+            case PutMark(mark):
+                self.marks[mark.kind, mark.subject] = mark
+            case DropMark(kind, subject):
+                self.marks.pop((kind, subject), None)
             case _:
                 raise TypeError(f"the catalog has no write {row!r}")
 
@@ -92,4 +104,5 @@ class MemoryRegionStore(MemoryRecords):
             regions,
             [server for _, server in sorted(disk.servers.items())],
             dict(disk.buried),
+            [mark for _, mark in sorted(disk.marks.items())],
         )

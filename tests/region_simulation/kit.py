@@ -80,10 +80,11 @@ async def running(
     store: Callable[[RegionDisk], MemoryRegionStore] = MemoryRegionStore,
     wall: Callable[[], int] | None = None,
     placement: str = "retain",
+    delay_ms: int = 5,
 ) -> AsyncIterator[RegionsTerm]:
     """Runs a term; at its end it is gone like a process that was killed."""
     opened = store(disk)
-    limits = Limits(delay_ms=5)
+    limits = Limits(delay_ms=delay_ms)
     term = RegionsTerm(
         opened, opened, opened.epoch, options, wall_ms=wall or Wall(), limits=limits, placement=placement, seed=1
     )
@@ -102,6 +103,7 @@ class Server:
     def __init__(self, term: RegionsTerm, name: str, incarnation: int = 1) -> None:
         self.term, self.name, self.incarnation = term, name, incarnation
         self.epoch = self.taken = 0
+        self.has: dict[int, int] = {}
 
     async def ask(self, request: protocol.Request) -> Response:
         return await self.term.service.handle(protocol.decode_request(protocol.encode(request)[4:]))
@@ -140,7 +142,16 @@ class Server:
         while True:
             operations = await self.poll()
             if operations:
-                await self.report(*map(done, operations))
+                await self.report(*map(self.do, operations))
+
+    def do(self, operation: Operation) -> Result:
+        """Does an operation; returns its result."""
+        match operation:
+            case protocol.Open(region=region, token=token):
+                self.has[region] = token
+            case protocol.Close(region=region, token=token) if self.has.get(region, 0) <= token:
+                self.has.pop(region, None)
+        return done(operation)
 
 
 def done(operation: Operation) -> Result:

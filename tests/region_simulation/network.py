@@ -87,7 +87,7 @@ class Connection:
         self._requests: asyncio.Queue[bytes] = asyncio.Queue()
         self._serves = False
         self._over = False
-        network.connections.add(self)
+        network.connections[self] = None
 
     @property
     def daemon(self) -> DaemonNode:
@@ -104,7 +104,7 @@ class Connection:
     def abort(self) -> None:
         """Ends the connection at the side that connected: requests on their way may arrive still."""
         self._to.closed = self._from.closed = self._over = True
-        self._network.connections.discard(self)
+        self._network.connections.pop(self, None)
 
     def reset(self) -> None:
         """Ends the connection at both sides."""
@@ -149,7 +149,7 @@ class Network:
         self.loop = loop
         self.counts = counts
         self.broken: set[tuple[str, str]] = set()
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
         self.daemons: dict[str, DaemonNode] = {}
         self.slow = 0.0
         self.lossy = 0.0

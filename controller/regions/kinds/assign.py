@@ -24,7 +24,7 @@ from state_machines.procedures.outcome import Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions import transit
 from state_machines.regions.model import Region, Server
-from state_machines.regions.placement import Wish
+from state_machines.regions.placement import Wish, planned
 from state_machines.regions.states import RegionState, ServerState
 from state_machines.regions.transit import Act, Attempts
 
@@ -43,13 +43,14 @@ def assigned(region: Region, why: str, server: Server | None, *, to: str = "") -
     return child(NAME, TRANSIT.encode(chosen), step=DISPATCH, locked=True)
 
 
-def begun(env: RegionsEnv, region: Region, pid: int, server: Server) -> None:
+def begun(env: RegionsEnv, region: Region, pid: int, server: Server, token: int) -> None:
     """Enters that a region is opening at a server, which is stored."""
     env.model.attach(region, pid)
     if transit.begun_at(region.state) is not region.state:
         env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
         env.routes.changed(region)
     env.model.move(region, S.OPENING, server, env.now_ms())
+    region.opening = token
 
 
 async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -58,18 +59,33 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     region = env.model.regions.get(task.region)
     if region is None:
         return Done(b"the region is gone")
-    env.model.attach(region, record.pid)
+    if not env.model.take(region, record.pid, record.ancestors):
+        return Done(b"pid %d has the region" % region.pid)
     if (why := unneeded(env, region)) is not None:
         env.model.detach(region, record.pid)
         return Done(why.encode())
     if task.not_before_ms > env.wall_ms():
         return Wait(task.not_before_ms, record.data, durable=False)
+    token = await _new_token(env, record, region, task) if env.servers() else 0
     server = chosen(env, region, task)
     if server is None:
         env.unplaced.add(record.pid)
         return Wait(0, record.data, durable=False)
-    data = TRANSIT.encode(replace(task, server=server.name, incarnation=server.incarnation))
-    return Along(Next(DISPATCH, data), (), lambda _: begun(env, region, record.pid, server))
+    data = TRANSIT.encode(replace(task, server=server.name, incarnation=server.incarnation, token=token))
+    return Along(Next(DISPATCH, data), (), lambda _: begun(env, region, record.pid, server, token))
+
+
+async def _new_token(env: RegionsEnv, record: Record, region: Region, task: Transit) -> int:
+    """Returns a token above all those before: the pid at first, which spares a number.
+
+    A server that was left may have opened the region all the same, so the next one needs a token of its own.
+    """
+    return record.pid if record.pid > max(region.token, task.token) else await env.number()
+
+
+def token_of(record: Record, task: Transit) -> int:
+    """Returns the token of an open that is dispatched."""
+    return task.token or record.pid
 
 
 def unneeded(env: RegionsEnv, region: Region) -> str | None:
@@ -83,9 +99,15 @@ def chosen(env: RegionsEnv, region: Region, task: Transit) -> Server | None:
     servers = env.servers()
     if not servers:
         return None
-    wanted = [one for one in servers if one.name == task.to and one.name != task.avoid]
+    return planned(env.placement, [wish(env, region, task.avoid, task.to)], servers, env.draw)[0]
+
+
+def wish(env: RegionsEnv, region: Region, avoid: str = "", to: str = "") -> Wish:
+    """Returns what a region needs: its wanted server, else the one of its pin, else the one that it was held for."""
     last = region.server.name if region.server is not None else ""
-    return wanted[0] if wanted else env.placement.place([Wish(region, last, task.avoid)], servers, env.draw)[0]
+    marks = env.model.marks
+    held = last if last and marks.held_until_ms(last, env.wall_ms()) else ""
+    return Wish(region, last, avoid, to or marks.pinned(region.id) or held)
 
 
 async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -102,10 +124,10 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
     attempts = Attempts(task.retries, options.open_attempts_max, waited_ms, options.not_running_ms_max)
     match transit.opening(fenced, answer_of(result), attempts):
         case Act.SEND:
-            return _sent(env, record, region, env.model.servers[key])
+            return _sent(env, record, region, env.model.servers[key], token_of(record, task))
         case Act.END:
             assert result is not None
-            return _opened(env, record, region, env.model.servers[key], result.sequence)
+            return _opened(env, record, region, task, result.sequence)
         case Act.AGAIN:
             env.results.used(record.pid)
             env.dispatcher.forget(record.pid)
@@ -118,11 +140,11 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
             return _left(env, record, region, _retried(env, task, result))
 
 
-def _sent(env: RegionsEnv, record: Record, region: Region, server: Server) -> Wait:
+def _sent(env: RegionsEnv, record: Record, region: Region, server: Server, token: int) -> Wait:
     if region.pid != record.pid or region.state is not S.OPENING or region.server is not server:
-        begun(env, region, record.pid, server)
+        begun(env, region, record.pid, server, token)
     if server.state is ServerState.ONLINE and env.dispatcher.expects(record.pid) != server.key:
-        env.dispatcher.send(server, opening(record.pid, region))
+        env.dispatcher.send(server, opening(record.pid, region, token))
     return Wait(0, record.data, durable=False)
 
 
@@ -135,14 +157,15 @@ def _retried(env: RegionsEnv, task: Transit, result: Result | None) -> Transit:
     return replace(task, retries=task.retries + 1, avoid=task.server, not_before_ms=until_ms)
 
 
-def opening(pid: int, region: Region) -> protocol.Open:
-    """Returns the operation: the pid is the fence token, because pids only grow."""
+def opening(pid: int, region: Region, token: int) -> protocol.Open:
+    """Returns the operation. Each server that is tried has a token of its own."""
     table = region.table
-    return protocol.Open(pid, region.id, pid, table.name, region.start, region.end, region.sequence, table.options)
+    return protocol.Open(pid, region.id, token, table.name, region.start, region.end, region.sequence, table.options)
 
 
-def _opened(env: RegionsEnv, record: Record, region: Region, server: Server, sequence: int) -> Along:
-    token, sequence = record.pid, max(sequence, region.sequence)
+def _opened(env: RegionsEnv, record: Record, region: Region, task: Transit, sequence: int) -> Along:
+    server = env.model.servers[task.server, task.incarnation]
+    token, sequence = token_of(record, task), max(sequence, region.sequence)
 
     def entered(_: Change) -> None:
         region.token, region.sequence = token, sequence
@@ -156,7 +179,7 @@ def _opened(env: RegionsEnv, record: Record, region: Region, server: Server, seq
 
 def _left(env: RegionsEnv, record: Record, region: Region, task: Transit, state: RegionState = S.OPENING) -> Along:
     """Goes back to the choice of a server: this one is fenced, or does not have the region."""
-    after = replace(task, server="", incarnation=0)
+    after = replace(task, server="", incarnation=0, token=token_of(record, task))
 
     def entered(_: Change) -> None:
         if region.state is S.OPENING:

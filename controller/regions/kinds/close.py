@@ -62,7 +62,8 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     server = region.server
     if (why := transit.uncloseable(region.state, server is not None)) is not None:
         return Done(why.encode())
-    env.model.attach(region, record.pid)
+    if not env.model.take(region, record.pid, record.ancestors):
+        return Done(b"pid %d has the region" % region.pid)
     if server is None:
         return _ended(env, record, region, S.CLOSED)
     data = TRANSIT.encode(_chosen(task, region, server))

@@ -95,6 +95,9 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
     closed, tables = abandoned(server.regions.values())
     if closed:
         return _closed(env, record, closed)
+    if tables and (until_ms := _held_until_ms(env, task.server)):
+        env.unplaced.add(record.pid)
+        return Wait(until_ms, record.data, durable=False)
     if tables:
         return Children(tuple(_batches(tables, str(server))), ASSIGN, record.data)
     if server.regions:
@@ -109,6 +112,11 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
     return Along(Done(), (Bury(*server.key),), entered)
 
 
+def _held_until_ms(env: RegionsEnv, server: str) -> int:
+    """Returns the end of the hold for a server whose next process has not come yet, 0 where nothing is held."""
+    return 0 if env.model.current(server) is not None else env.model.marks.held_until_ms(server, env.wall_ms())
+
+
 def _batches(tables: list[list[Region]], why: str) -> list[Record]:
     """Returns batches for the regions of some tables, as many as one step may begin."""
     batches = (one for some in tables for one in many.of_regions(many.ASSIGN_MANY, some, f"crash of {why}"))
@@ -117,14 +125,14 @@ def _batches(tables: list[list[Region]], why: str) -> list[Record]:
 
 def _closed(env: RegionsEnv, record: Record, regions: list[Region]) -> Along:
     """Enters that regions of tables that are not to be open have no owner."""
-    some = regions[: many.TOGETHER]
+    some = [one for one in regions[: many.TOGETHER] if env.model.take(one, record.pid)]
 
     def entered(_: Change) -> None:
         for region in some:
-            if not region.pid and region.server is not None:
-                env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
-                env.model.move(region, S.CLOSED, None, env.now_ms())
-                env.routes.changed(region)
+            env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
+            env.model.move(region, S.CLOSED, None, env.now_ms())
+            env.model.detach(region, record.pid)
+            env.routes.changed(region)
 
     rows = tuple(Owner(one.id, S.CLOSED, "", 0, one.token, one.sequence) for one in some)
     return Along(Next(ASSIGN, record.data), rows, entered)

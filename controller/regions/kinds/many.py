@@ -17,7 +17,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions.model import Region, Table
-from state_machines.regions.placement import Wish
+from state_machines.regions.placement import planned
 from state_machines.regions.states import RegionState
 
 ASSIGN_MANY: Final = "assign_many"
@@ -26,6 +26,7 @@ TOGETHER: Final = 400
 """Regions of one batch: their records fit into one transaction."""
 PAUSE_MS: Final = 20
 S = RegionState
+CLOSED_FROM: Final = frozenset({S.OPEN, S.ABNORMALLY_CLOSED})
 
 
 def batches(kind: str, table: Table, why: str) -> tuple[Record, ...]:
@@ -48,21 +49,31 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     task: Many = MANY.decode(record.data)
     if len(env.model.transit) >= env.options.transit_max:
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
-    regions = [one for one in _regions(env, task) if not one.pid and _needs_server(env, one)]
+    regions = [one for one in _regions(env, task) if _needs_server(env, one) and _takes(env, one, record)]
     servers = env.servers()
     if not servers:
         children = tuple(assign.assigned(one, task.why, None) for one in regions)
-        return Children(children, record.step + 1, record.data)
-    wishes = [Wish(one, "" if one.server is None else one.server.name) for one in regions]
-    plan = env.placement.place(wishes, servers, env.draw)
+        return Along(Children(children, record.step + 1, record.data), (), lambda change: _given(env, change, regions))
+    plan = planned(env.placement, [assign.wish(env, one) for one in regions], servers, env.draw)
     children = tuple(assign.assigned(one, task.why, server) for one, server in zip(regions, plan, strict=True))
 
     def entered(change: Change) -> None:
         pids = [put.pid for put in change.puts if put.pid != record.pid]
         for pid, region, server in zip(pids, regions, plan, strict=True):
-            assign.begun(env, region, pid, server)
+            assign.begun(env, region, pid, server, pid)
 
     return Along(Children(children, record.step + 1, record.data), (), entered)
+
+
+def _takes(env: RegionsEnv, region: Region, record: Record) -> bool:
+    """Takes a region for the child that is to move it: who has its lock by then sees that, and lets it go."""
+    return env.model.take(region, record.pid)
+
+
+def _given(env: RegionsEnv, change: Change, regions: Sequence[Region]) -> None:
+    """Enters that children that choose their server by themselves have the regions."""
+    for put, region in zip(change.puts[1:], regions, strict=True):
+        env.model.attach(region, put.pid)
 
 
 def _needs_server(env: RegionsEnv, region: Region) -> bool:
@@ -74,12 +85,13 @@ async def close_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     task: Many = MANY.decode(record.data)
     if len(env.model.transit) >= env.options.transit_max:
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
-    regions = [one for one in _regions(env, task) if one.state in (S.OPEN, S.ABNORMALLY_CLOSED) and not one.pid]
+    regions = [one for one in _regions(env, task) if one.state in CLOSED_FROM and _takes(env, one, record)]
     children = tuple(close.closed(one, task.why) for one in regions)
 
     def entered(change: Change) -> None:
         pids = [put.pid for put in change.puts if put.pid != record.pid]
         for pid, region in zip(pids, regions, strict=True):
+            env.model.attach(region, pid)
             if region.server is not None:
                 close.begun(env, region, pid, region.server)
 

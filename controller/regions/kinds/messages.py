@@ -14,8 +14,9 @@ class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Transit(Message, frozen=True):
     """One region on its way to a server, or away from one.
 
-    ``server`` and ``incarnation``: the process it is sent to, once chosen. ``token``: of the open that is closed.
-    ``retries``: opens that failed. ``avoid``: name of the server that failed last. ``to``: name of the wanted server.
+    ``server`` and ``incarnation``: the process it is sent to, once chosen. ``token``: of the open that is closed, or of
+    the latest open of an assign, 0 where that is its pid. ``retries``: opens that failed. ``avoid``: name of the server
+    that failed last. ``to``: name of the wanted server.
     ``not_before_ms``: the wall clock's time of the next attempt. ``table``, ``why``: for locks and log lines.
     """
 

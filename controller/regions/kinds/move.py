@@ -23,6 +23,8 @@ async def close_it(env: RegionsEnv, record: Record) -> Outcome:
     server = region.server
     if server is not None and server.name == task.to and not task.reopens:
         return Done(b"it is there already")
+    if not env.model.take(region, record.pid, record.ancestors):
+        return Done(b"pid %d has the region" % region.pid)
     to = server.name if task.reopens and server is not None else task.to
     data = MOVE.encode(Move(task.region, task.table, to, task.why, task.reopens))
     return Children((close.closed(region, task.why),), record.step + 1, data)

@@ -53,7 +53,7 @@ async def close_stray(env: RegionsEnv, record: Record) -> Outcome:
         env.dispatcher.forget(record.pid)
         return Done()
     region = env.model.regions.get(task.region)
-    if region is not None and region.server is server and task.token in (region.token, region.pid):
+    if region is not None and region.server is server and task.token in (region.token, region.opening):
         env.dispatcher.forget(record.pid)
         return Done(b"it is its owner")
     if result is not None:

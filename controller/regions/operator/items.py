@@ -9,7 +9,10 @@ import msgspec
 
 from controller.http.procedure_models import Procedure
 from controller.http.record_items import record_item
-from controller.http.region_models import RegionItem, RegionServer, TableItem, TransitionItem
+from controller.http.region_models import Region as RegionItem
+from controller.http.region_models import RegionServer
+from controller.http.region_models import RegionTransition as TransitionItem
+from controller.http.region_models import Table as TableItem
 from controller.procedures.kinds import Kind
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import (
@@ -100,14 +103,14 @@ def waits_for(region: Region, env: RegionsEnv) -> str:
     """Returns what a region in transition waits for."""
     server = region.server
     if region.pid in env.unplaced:
-        return "a server that may get regions"
+        return "a server comes that may get regions"
     if server is not None and server.state is ServerState.CRASHED:
         return f"{server} is fenced and its log split"
     if server is not None and region.state is S.OPENING:
         return f"{server} has opened it"
     if server is not None and region.state is S.CLOSING:
         return f"{server} has closed it"
-    return "the next step of its procedure" if region.pid else "a procedure"
+    return "its procedure goes on" if region.pid else "a procedure begins"
 
 
 def table_item(table: Table, in_transition: int) -> TableItem:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from controller.http.ports import Invalid
-from controller.http.region_models import RegionItem, TableItem
+from controller.http.region_models import Region as RegionItem
+from controller.http.region_models import Table as TableItem
 from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.regions.operator.access import server_of, table_of
 from controller.regions.operator.items import region_item, table_item

@@ -16,6 +16,7 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator.access import active_term
 from controller.regions.operator.items import procedure_item
+from controller.regions.operator.progress import progress_of
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Ending, Record
 
@@ -57,7 +58,8 @@ class Procedures:
             except StoreFailed as failed:
                 raise _failed(failed) from failed
         if (record := engine.records.get(pid)) is not None:
-            return procedure_item(record, engine.unusable.get(pid, ""))
+            progress = progress_of(record, active_term(self._domain).env)
+            return procedure_item(record, engine.unusable.get(pid, "")).model_copy(update={"progress": progress})
         if pid in engine.unusable:
             return unreadable_item(pid, engine.unusable[pid])
         raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed after its time")

@@ -8,13 +8,21 @@ from configs.settings import Settings
 from configs.version import product_version
 from controller.http.models import Health
 from controller.http.region_models import (
-    NamespaceItem,
+    Namespace as NamespaceItem,
+)
+from controller.http.region_models import (
+    Region as RegionItem,
+)
+from controller.http.region_models import (
     RegionExplanation,
-    RegionItem,
     RegionServer,
     RegionsStatus,
-    TableItem,
-    TransitionItem,
+)
+from controller.http.region_models import (
+    RegionTransition as TransitionItem,
+)
+from controller.http.region_models import (
+    Table as TableItem,
 )
 from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.regions.domain import RegionsDomain, RegionsMode

@@ -1,0 +1,93 @@
+"""Adds regent regions procedures: what is under way in the regions' domain, and how it ended."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cli.commands.procedures import REGIONS, Pid, WaitS, Why, Yes, awaited, flag
+from cli.exit_codes import Exit
+from cli.help import Panel
+from cli.session import Session, command, confirmed, group
+
+if TYPE_CHECKING:
+    from cli.client import Json
+
+Pids = Annotated[list[int], typer.Argument(help="Pids of procedures.", min=1, metavar="PID...")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands below ``regent regions``."""
+    named = group(app, "procedures", "List, follow and end procedures of regions.", Panel.LOOK)
+    command(
+        named,
+        name="list",
+        examples=(
+            "regent regions procedures list --live",
+            "regent regions procedures list --kind crash",
+            "regent regions procedures list --parts -o wide",
+        ),
+    )(listed)
+    command(named, examples=("regent regions procedures show 12",))(show)
+    command(named, examples=("regent regions procedures wait 12 13 --timeout 600",))(wait)
+    command(named, examples=("regent regions procedures abort 12 --yes --reason 'wrong splits'",))(abort)
+    command(named, examples=("regent regions procedures bypass 12 --yes",))(bypass)
+
+
+def listed(
+    session: Session,
+    live: Annotated[bool, typer.Option("--live", help="Without results.")] = False,
+    kind: Annotated[str, typer.Option("--kind", help="Those of one kind, such as crash.")] = "",
+    parts: Annotated[bool, typer.Option("--parts", help="With the parts of other procedures.")] = False,
+) -> None:
+    """List procedures of regions and kept results by pid."""
+    params: dict[str, Any] = {"live": live, "parts": parts} | ({"kind": kind} if kind else {})
+    now = datetime.now(UTC)
+    found = (item | {"flag": flag(item, now)} for item in session.client().pages(REGIONS.path, params))
+    session.output.listing("Procedure", found)
+
+
+def show(session: Session, pid: Pid) -> None:
+    """Show one procedure of regions."""
+    session.output.detail("Procedure", session.client().get(f"{REGIONS.path}/{pid}")["items"][0])
+
+
+def wait(session: Session, pids: Pids, timeout: WaitS = 3600) -> None:
+    """Wait for the end of procedures: exit code 0 when all succeeded, 1 when one was undone."""
+    ends_s = time.monotonic() + timeout
+    found = [awaited(session, pid, max(1.0, ends_s - time.monotonic()), domain=REGIONS) for pid in pids]
+    _shown(session, found)
+    if any(one["state"] != "success" for one in found):
+        raise typer.Exit(Exit.FAILED)
+
+
+def abort(session: Session, pids: Pids, reason: Why = "", yes: Yes = False) -> None:
+    """Undo procedures that have not passed the point from which nothing is undone."""
+    confirmed(yes, f"Undo {_words(pids)}? A part of another procedure is undone with that one.")
+    _ended(session, pids, "abort", reason)
+
+
+def bypass(session: Session, pids: Pids, reason: Why = "", yes: Yes = False) -> None:
+    """End procedures as they are; nothing is undone, and what they left half done is yours to repair."""
+    confirmed(yes, f"End {_words(pids)} as it is, without undoing anything?")
+    _ended(session, pids, "bypass", reason)
+
+
+def _ended(session: Session, pids: list[int], act: Literal["abort", "bypass"], reason: str) -> None:
+    client = session.client()
+    body = {"reason": reason} if reason else {}
+    _shown(session, [client.post(f"{REGIONS.path}/{pid}/{act}", body)["items"][0] for pid in pids])
+
+
+def _shown(session: Session, found: list[Json]) -> None:
+    if len(found) == 1:
+        session.output.detail("Procedure", found[0])
+    else:
+        session.output.listing("Procedure", found)
+
+
+def _words(pids: list[int]) -> str:
+    return f"procedure{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"

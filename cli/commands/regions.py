@@ -1,0 +1,180 @@
+"""Adds regent regions: the state of regions, their transitions, and changes of one region."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from cli.commands import region_procedures
+from cli.commands.procedures import WaitS, Yes
+from cli.help import Panel
+from cli.region_changes import DryRun, Nonce, Reason, Wait, changed
+from cli.session import Session, command, confirmed, group
+
+if TYPE_CHECKING:
+    from cli.client import Json
+
+State = Literal["offline", "opening", "open", "closing", "closed", "failed_open", "abnormally_closed"]
+Region = Annotated[int, typer.Argument(help="Id of the region.", min=1)]
+OfTable = Annotated[str | None, typer.Option("--table", help="Only those of one table.")]
+AtServer = Annotated[
+    str | None, typer.Option("--server-name", help="Only those of one server, NAME or NAME,INCARNATION.")
+]
+InState = Annotated[State | None, typer.Option("--state", help="Only those in one state.")]
+InTransition = Annotated[bool, typer.Option("--in-transition", help="Only those that are in transition.")]
+To = Annotated[str, typer.Option("--to", help="Name of the server; without it the placement chooses one.")]
+Limit = Annotated[int, typer.Option("--limit", min=1, max=5_000, help="Most regions that are listed.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    named = group(app, "regions", "Show and change which server has which region.", Panel.REGIONS)
+    command(named, examples=("regent regions status", "regent regions status -o json"))(status)
+    command(
+        named,
+        name="list",
+        examples=(
+            "regent regions list --table shop:orders",
+            "regent regions list --state failed_open",
+            "regent regions list --server-name kv-1 -o wide",
+        ),
+    )(listed)
+    command(named, examples=("regent regions describe 17",))(describe)
+    command(named, examples=("regent regions explain 17", "regent regions explain 17 -o json"))(explain)
+    command(named, examples=("regent regions transitions", "regent regions transitions -o wide"))(transitions)
+    command(named, examples=("regent regions assign 17 --wait", "regent regions assign 17 --to kv-2"))(assign)
+    command(named, examples=("regent regions unassign 17 --yes --reason 'broken file'",))(unassign)
+    command(named, examples=("regent regions move 17 kv-2 --wait", "regent regions move 17 kv-2 --dry-run"))(move)
+    command(named, examples=("regent regions reopen 17 --wait --reason 'new options'",))(reopen)
+    region_procedures.register(named)
+    command(named, examples=("regent regions locks", "regent regions locks --waiting"))(locks)
+
+
+def status(session: Session) -> None:
+    """Show the regions' domain of the daemon in one look: mode, servers, regions, transitions."""
+    session.output.detail("RegionsStatus", session.client().get("/v1/regions")["items"][0])
+
+
+def listed(
+    session: Session,
+    table: OfTable = None,
+    server_name: AtServer = None,
+    state: InState = None,
+    in_transition: InTransition = False,
+) -> None:
+    r"""List regions by table and start key; several filters together list those that match all of them.
+
+    START and END are keys: printable ASCII as it is, any other byte as \xNN.
+    """
+    given = {"table": table, "server": server_name, "state": state}
+    params: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    params |= {"inTransition": True} if in_transition else {}
+    session.output.listing("Region", session.client().pages("/v1/regions/list", params))
+
+
+def describe(session: Session, region: Region) -> None:
+    """Show a region; `regent regions explain` has the reasons."""
+    session.output.detail("Region", session.client().get(f"/v1/regions/{region}")["items"][0])
+
+
+def explain(session: Session, region: Region) -> None:
+    """Explain why a region has this state and owner, what it waits for, and what would change it."""
+    found = session.client().get(f"/v1/regions/{region}/explanation")["items"][0]
+    if session.output.for_programs:
+        session.output.document("RegionExplanation", [found])
+    else:
+        session.output.text(explained(found))
+
+
+def explained(found: Json) -> str:
+    """Returns an explanation in sentences."""
+    row = found["region"]
+    lines = [
+        f"region {row['id']} of {row['table']}, from {row['start'] or 'the first key'} to {row['end'] or 'the last'}",
+        f"{row['state']}: {found['stateBecause']}",
+        found["serverBecause"],
+        found.get("procedureBecause", ""),
+    ]
+    lines += [f"would change: {change}" for change in found.get("wouldChange", [])]
+    return "\n".join(line for line in lines if line)
+
+
+def transitions(session: Session, limit: Limit = 500) -> None:
+    """List regions in transition, the oldest first, and what each of them waits for.
+
+    OVERDUE ones are in transition for longer than regions.transit_warning_ms.
+    """
+    found = session.client().get("/v1/regions/transitions", {"limit": limit})["items"]
+    session.output.listing("RegionTransition", found)
+
+
+def assign(
+    session: Session,
+    region: Region,
+    to: To = "",
+    reason: Reason = "",
+    nonce: Nonce = "",
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    """Have a region opened that no server has, for instance one that is FAILED_OPEN."""
+    body = {"server": to, "reason": reason, "nonce": nonce, "dryRun": dry_run}
+    changed(session, f"/v1/regions/{region}/assign", body, wait, timeout)
+
+
+def unassign(
+    session: Session,
+    region: Region,
+    reason: Reason = "",
+    nonce: Nonce = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    """Have a region closed; no server serves its keys until `regent regions assign`."""
+    confirmed(yes or dry_run, f"Close region {region}? No server serves its keys then.")
+    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
+    changed(session, f"/v1/regions/{region}/unassign", body, wait, timeout)
+
+
+def move(
+    session: Session,
+    region: Region,
+    server_name: Annotated[str, typer.Argument(help="Name of the server that gets it.", metavar="SERVER")],
+    reason: Reason = "",
+    nonce: Nonce = "",
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    """Move a region to another server: it is closed, and then opened there."""
+    body = {"server": server_name, "reason": reason, "nonce": nonce, "dryRun": dry_run}
+    changed(session, f"/v1/regions/{region}/move", body, wait, timeout)
+
+
+def reopen(
+    session: Session,
+    region: Region,
+    reason: Reason = "",
+    nonce: Nonce = "",
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    """Have a region closed and opened again where it is."""
+    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
+    changed(session, f"/v1/regions/{region}/reopen", body, wait, timeout)
+
+
+def locks(
+    session: Session,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Only those that are waited for, with the holders.")
+    ] = False,
+) -> None:
+    """List the locks that procedures of regions hold or wait for."""
+    items = session.client().get("/v1/regions/locks")["items"]
+    session.output.listing("Lock", [item for item in items if item["waiting"] or not waiting])

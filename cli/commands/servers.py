@@ -1,0 +1,73 @@
+"""Adds regent servers: the servers that have regions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import quote
+
+import typer
+
+from cli.commands.procedures import WaitS, Yes
+from cli.help import Panel
+from cli.region_changes import DryRun, Nonce, Reason, Wait, changed
+from cli.session import Session, command, confirmed, group
+
+Named = Annotated[
+    str, typer.Argument(help="NAME of the server, or NAME,INCARNATION of one of its processes.", metavar="SERVER")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    named = group(app, "servers", "Show, drain and expire the servers that have regions.", Panel.REGIONS)
+    command(named, name="list", examples=("regent servers list", "regent servers list -o wide"))(listed)
+    command(named, examples=("regent servers describe kv-1",))(describe)
+    command(named, examples=("regent servers drain kv-1 --wait --reason 'new kernel'",))(drain)
+    command(named, examples=("regent servers expire kv-1 --yes --reason 'it hangs'",))(expire)
+
+
+def listed(session: Session) -> None:
+    """List processes of servers. LEASE-LEFT: seconds until one counts as crashed without a further poll.
+
+    A leaving one gets no further region; a crashed one may still write; of a fenced one the regions go elsewhere.
+    """
+    session.output.listing("RegionServer", session.client().get("/v1/regions/servers")["items"])
+
+
+def describe(session: Session, server_name: Named) -> None:
+    """Show a server, with the figures of its load."""
+    found = session.client().get(_path(server_name))["items"][0]
+    load = [f"{name}={figure}" for name, figure in found["load"].items()]
+    session.output.detail("RegionServer", found if session.output.for_programs else found | {"load": load})
+
+
+def drain(
+    session: Session,
+    server_name: Named,
+    reason: Reason = "",
+    nonce: Nonce = "",
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    """Move all regions away from a server; its process gets no region any more, until it is started again."""
+    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
+    changed(session, f"{_path(server_name)}/drain", body, wait, timeout)
+
+
+def expire(
+    session: Session,
+    server_name: Named,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    """Deal with a server as crashed, although it polls: it is fenced and must end, and its regions go elsewhere."""
+    confirmed(yes or dry_run, f"Fence server {server_name}? Its process must end.")
+    changed(session, f"{_path(server_name)}/expire", {"reason": reason, "dryRun": dry_run}, wait, timeout)
+
+
+def _path(server: str) -> str:
+    return f"/v1/regions/servers/{quote(server, safe='')}"

@@ -1,0 +1,159 @@
+"""Adds regent tables: tables whose key ranges are regions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+import typer
+
+from cli.commands.procedures import WaitS, Yes
+from cli.exit_codes import Exit, Failure
+from cli.help import Panel
+from cli.region_changes import DryRun, Nonce, Reason, Wait, changed
+from cli.session import Session, command, confirmed, group
+
+Table = Annotated[str, typer.Argument(help="Name of the table, NAMESPACE:TABLE or TABLE.")]
+Split = Annotated[
+    list[str] | None,
+    typer.Option("--split", metavar="KEY", help="A key at which a region begins; may be repeated, in ascending order."),
+]
+SplitsFile = Annotated[Path | None, typer.Option("--splits-file", help="File with these keys, one on each line.")]
+Uniform = Annotated[
+    int, typer.Option("--regions", min=0, help="That many regions, evenly over keys of eight hexadecimal digits.")
+]
+Kind = Annotated[
+    Literal["meta", "system", "user"], typer.Option("--kind", help="meta and system come first in every crash.")
+]
+Options = Annotated[
+    list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="For the service; may be repeated.")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands."""
+    named = group(app, "tables", "Create, enable, disable and delete tables of regions.", Panel.REGIONS)
+    command(named, name="list", examples=("regent tables list", "regent tables list -o wide"))(listed)
+    command(named, examples=("regent tables describe shop:orders",))(describe)
+    command(
+        named,
+        examples=(
+            "regent tables create shop:orders --regions 64 --wait",
+            "regent tables create users --split g --split n --split '\\xF0' --option ttl=60",
+            "regent tables create users --splits-file keys.txt --dry-run",
+        ),
+    )(create)
+    command(named, examples=("regent tables enable users --wait",))(enable)
+    command(named, examples=("regent tables disable users --wait --yes --reason 'moved'",))(disable)
+    command(named, examples=("regent tables delete users --wait --yes",))(delete)
+
+
+def listed(session: Session) -> None:
+    """List the tables, with counts of regions."""
+    session.output.listing("Table", session.client().pages("/v1/regions/tables"))
+
+
+def describe(session: Session, table: Table) -> None:
+    """Show a table."""
+    session.output.detail("Table", session.client().get(_path(table))["items"][0])
+
+
+def create(
+    session: Session,
+    table: Table,
+    split: Split = None,
+    splits_file: SplitsFile = None,
+    regions: Uniform = 0,
+    kind: Kind = "user",
+    option: Options = None,
+    reason: Reason = "",
+    nonce: Nonce = "",
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    r"""Create a table, and have its regions assigned; clients see it once that is done.
+
+    Keys are text: printable ASCII as it is, any other byte, and the backslash, as \xNN.
+    """
+    splits = [*(split or []), *_lines(splits_file)]
+    if splits and regions:
+        raise Failure(Exit.USAGE, "split keys and --regions exclude each other", "give one of them")
+    body = {
+        "name": table,
+        "splits": splits,
+        "uniform": regions,
+        "kind": kind,
+        "options": dict(_pair(one) for one in option or []),
+        "reason": reason,
+        "nonce": nonce,
+        "dryRun": dry_run,
+    }
+    changed(session, "/v1/regions/tables", body, wait, timeout)
+
+
+def enable(
+    session: Session,
+    table: Table,
+    reason: Reason = "",
+    nonce: Nonce = "",
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    """Have all regions of a disabled table opened."""
+    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
+    changed(session, f"{_path(table)}/enable", body, wait, timeout)
+
+
+def disable(
+    session: Session,
+    table: Table,
+    reason: Reason = "",
+    nonce: Nonce = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    """Have all regions of a table closed; it serves nothing until `regent tables enable`."""
+    confirmed(yes or dry_run, f"Close all regions of table {table}?")
+    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
+    changed(session, f"{_path(table)}/disable", body, wait, timeout)
+
+
+def delete(
+    session: Session,
+    table: Table,
+    reason: Reason = "",
+    nonce: Nonce = "",
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    """Delete a disabled table and its regions; the data is the service's to remove."""
+    confirmed(yes or dry_run, f"Delete table {table}? Its regions are gone for ever.")
+    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
+    changed(session, f"{_path(table)}/delete", body, wait, timeout)
+
+
+def _path(table: str) -> str:
+    return f"/v1/regions/tables/{quote(table, safe='')}"
+
+
+def _lines(file: Path | None) -> list[str]:
+    if file is None:
+        return []
+    try:
+        return [line for line in file.read_text(encoding="utf-8").splitlines() if line]
+    except (OSError, UnicodeDecodeError) as error:
+        raise Failure(Exit.USAGE, f"{file} cannot be read: {error}", "name a file of UTF-8 text") from error
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise Failure(Exit.USAGE, f"--option {text!r} is not NAME=VALUE", "write for example --option ttl=60")
+    return name, value

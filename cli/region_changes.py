@@ -1,0 +1,58 @@
+"""Requests changes of regions, tables and servers: each once, however often it is sent, and waits for its end."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cli.commands.procedures import REGIONS, awaited, report
+from cli.exit_codes import Exit, Failure
+from cli.session import Session
+
+if TYPE_CHECKING:
+    from cli.client import Client, Json
+
+AGAIN_S: Final = 0.5
+"""Pause before a request is sent again."""
+TRIED_S: Final = 2.0
+"""Time for which a request without a response is repeated; with ``--wait`` it is the timeout."""
+
+Reason = Annotated[str, typer.Option("--reason", help="The reason; kept with the procedure.")]
+Nonce = Annotated[
+    str, typer.Option("--nonce", help="Name of this request: the same one again never begins a second procedure.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the request, change nothing.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end, also over restarts of the daemon.")]
+
+
+def changed(session: Session, path: str, body: dict[str, Any], wait: bool, timeout_s: float) -> None:
+    """Sends a change, and shows its procedure; with ``wait`` once it has ended, and exits by its end.
+
+    A request without a response is repeated with its nonce, so that it takes effect once.
+    """
+    nonce = body.pop("nonce", "") or uuid.uuid4().hex
+    tried_s = timeout_s if wait else TRIED_S
+    found = _posted(session, session.client(), path, {**body, "nonce": nonce}, tried_s)
+    if wait and not body.get("dryRun"):
+        report(session, awaited(session, found["pid"], timeout_s, domain=REGIONS))
+    else:
+        session.output.detail("Procedure", found)
+
+
+def _posted(session: Session, client: Client, path: str, body: Json, tried_s: float) -> Json:
+    ends_s, said = time.monotonic() + tried_s, False
+    while True:
+        try:
+            found: Json = client.post(path, body)["items"][0]
+        except Failure as failure:
+            if failure.code is not Exit.UNREACHABLE or time.monotonic() + AGAIN_S >= ends_s:
+                raise
+            if not said:
+                session.output.message(f"{failure.message}; the request is sent again, with nonce {body['nonce']}")
+                said = True
+            time.sleep(AGAIN_S)
+        else:
+            return found

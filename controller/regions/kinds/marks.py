@@ -1,0 +1,59 @@
+"""Marks of operators: one step sets or removes a mark, so that it has a pid, a reason and a place in the journal."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from controller.procedures.kinds import Along, Kind, Step
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds.messages import Codec, Message
+from metadata_store.catalog.rows import DropMark, MarkRow, PutMark
+from state_machines.procedures.demand import Demand, Resource, Scope
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.outcome import Done, Outcome
+from state_machines.procedures.record import Record
+from state_machines.regions.marks import Mark, MarkKind
+
+MARK: Final = "mark"
+UNMARK: Final = "unmark"
+
+
+class MarkTask(Message, frozen=True):
+    """A mark that is set or removed, see :class:`state_machines.regions.marks.Mark`."""
+
+    kind: MarkKind
+    subject: str
+    value: str = ""
+    until_ms: int = 0
+    why: str = ""
+
+
+MARK_TASK = Codec(MarkTask)
+
+
+async def mark(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Stores a mark, and lets procedures look at it."""
+    task: MarkTask = MARK_TASK.decode(record.data)
+    found = Mark(task.kind, task.subject, task.value, task.until_ms, record.caller.principal, record.caller.reason)
+    row = MarkRow(found.kind, found.subject, found.value, found.until_ms, found.by, found.reason)
+    return Along(Done(), (PutMark(row),), lambda _: env.model.marks.put(found))
+
+
+async def unmark(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Removes a mark; what waited because of it goes on."""
+    task: MarkTask = MARK_TASK.decode(record.data)
+
+    def entered(_: Change) -> None:
+        env.model.marks.drop(task.kind, task.subject)
+        env.wake_unplaced()
+
+    return Along(Done(), (DropMark(task.kind, task.subject),), entered)
+
+
+def _demand(record: Record) -> Demand:
+    task: MarkTask = MARK_TASK.decode(record.data)
+    return Demand(Resource(Scope.SERVER, f"mark {task.kind} {task.subject}"), exclusive=True)
+
+
+MARK_SUBJECT: Final[Kind[RegionsEnv]] = Kind(MARK, (Step("store", mark),), _demand)
+UNMARK_SUBJECT: Final[Kind[RegionsEnv]] = Kind(UNMARK, (Step("remove", unmark),), _demand)

@@ -1,0 +1,38 @@
+"""Words how far a procedure of regions is, by what the model says now."""
+
+from __future__ import annotations
+
+from controller.process.wording import counted
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds.messages import Crash, Move, TableTask, Transit
+from controller.regions.operator.items import message_of, waits_for
+from state_machines.procedures.record import Record
+from state_machines.regions.model import Regions
+from state_machines.regions.states import RegionState
+
+S = RegionState
+
+
+def progress_of(record: Record, env: RegionsEnv) -> str:
+    """Returns how far a procedure is; empty where nothing is known, or it has ended."""
+    if record.state.is_final:
+        return ""
+    match message_of(record):
+        case TableTask(name):
+            return _of_table(env.model, name, S.CLOSED if record.kind == "disable_table" else S.OPEN)
+        case Crash(server, incarnation):
+            found = env.model.servers.get((server, incarnation))
+            return "" if found is None else f"{counted(len(found.regions), 'region')} left, {found.state.name.lower()}"
+        case Transit(region) | Move(region):
+            one = env.model.regions.get(region)
+            return "" if one is None else f"{one.state.name}, waits until {waits_for(one, env)}"
+        case _:
+            return ""
+
+
+def _of_table(model: Regions, name: str, wanted: RegionState) -> str:
+    table = model.tables.get(name)
+    if table is None:
+        return ""
+    done = sum(one.state is wanted for one in table.regions)
+    return f"{done} of {counted(len(table.regions), 'region')} {wanted.name.lower()}"

@@ -1,0 +1,100 @@
+"""Marks of operators: cordoned servers get nothing, held regions wait for their server's next process, pins last."""
+
+from __future__ import annotations
+
+import asyncio
+
+from controller.regions.kinds.marks import MARK, MARK_TASK, UNMARK, MarkTask
+from controller.regions.term import RegionsTerm
+from state_machines.regions.marks import MarkKind
+from state_machines.regions.states import RegionState
+from testing.memory.region_store import RegionDisk
+from tests.region_simulation.kit import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
+
+
+async def marked(term: RegionsTerm, kind: MarkKind, subject: str, value: str = "", for_ms: int = 0) -> None:
+    until_ms = term.env.wall_ms() + for_ms if for_ms else 0
+    await ended(term, procedure(term, MARK, MARK_TASK.encode(MarkTask(kind, subject, value, until_ms))))
+
+
+async def unmarked(term: RegionsTerm, kind: MarkKind, subject: str) -> None:
+    await ended(term, procedure(term, UNMARK, MARK_TASK.encode(MarkTask(kind, subject))))
+
+
+def owners(term: RegionsTerm) -> set[str]:
+    return {str(one.server) for one in regions_of(term) if one.state is RegionState.OPEN}
+
+
+def are_open(term: RegionsTerm) -> bool:
+    return all(one.state is RegionState.OPEN for one in regions_of(term))
+
+
+@virtual
+async def test_a_cordoned_server_gets_no_regions_and_keeps_its_own() -> None:
+    disk = RegionDisk()
+    async with running(disk) as term, serving(Server(term, "a"), Server(term, "b")):
+        await marked(term, MarkKind.CORDON, "a")
+        await ended(term, creates(term, regions=4))
+        assert owners(term) == {"b,1"}
+        await marked(term, MarkKind.CORDON, "b")
+        second = asyncio.ensure_future(ended(term, creates(term, "u", regions=2)))
+        await asyncio.sleep(5)
+        assert not second.done(), "no server may have them"
+        assert owners(term) == {"b,1"}
+        await unmarked(term, MarkKind.CORDON, "a")
+        await second
+        assert {str(one.server) for one in regions_of(term, "u")} == {"a,1"}
+    async with running(disk) as term:
+        assert term.env.model.marks.is_cordoned("b"), "the next daemon knows it"
+
+
+@virtual
+async def test_held_regions_wait_for_the_next_process_of_their_server() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "b")):
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term, regions=4))
+            mine = [one for one in regions_of(term) if one.server is not None and one.server.name == "a"]
+            assert len(mine) == 2
+            await marked(term, MarkKind.HOLD, "a", for_ms=60_000)
+        await until(lambda: term.env.model.servers["a", 1].state.name == "FENCED")
+        await asyncio.sleep(5)
+        assert all(one.state is not RegionState.OPEN or one.server is term.env.model.servers["a", 1] for one in mine)
+        async with serving(Server(term, "a", 2)):
+            await until(lambda: all(str(one.server) == "a,2" for one in mine) and are_open(term))
+
+
+@virtual
+async def test_a_hold_ends_with_its_time() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "b")):
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term, regions=4))
+            await marked(term, MarkKind.HOLD, "a", for_ms=20_000)
+        await asyncio.sleep(15)
+        assert ("a", 1) in term.env.model.servers
+        await until(lambda: ("a", 1) not in term.env.model.servers)
+        assert owners(term) == {"b,1"}
+        assert are_open(term)
+
+
+@virtual
+async def test_a_hold_that_is_removed_ends_at_once() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "b")):
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term, regions=4))
+            await marked(term, MarkKind.HOLD, "a", for_ms=600_000)
+        await until(lambda: term.env.model.servers["a", 1].state.name == "FENCED")
+        await asyncio.sleep(1)
+        await unmarked(term, MarkKind.HOLD, "a")
+        await until(lambda: ("a", 1) not in term.env.model.servers and are_open(term))
+        assert owners(term) == {"b,1"}
+
+
+@virtual
+async def test_a_pinned_region_goes_to_its_server_wherever_that_is_online() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "b"), Server(term, "c")):
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term, regions=3))
+            [region] = [one for one in regions_of(term) if one.server is not None and one.server.name == "a"]
+            await marked(term, MarkKind.PIN, str(region.id), "c")
+        await until(lambda: ("a", 1) not in term.env.model.servers and are_open(term))
+        assert str(region.server) == "c,1"
