@@ -15,7 +15,7 @@ from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind, Kinds
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
-from controller.regions import loading
+from controller.regions import loading, overdue
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal import RegionsJournal
@@ -133,9 +133,10 @@ class RegionsTerm:
 
     async def run(self) -> None:
         """Runs procedures and checks leases until the store fails, or until cancelled."""
-        self._tasks = [asyncio.ensure_future(one) for one in (self._turns(), self._leases(), self._startup())]
+        work = (self._turns(), self._leases(), self._looks(), self._startup())
+        self._tasks = [asyncio.ensure_future(one) for one in work]
         try:
-            await asyncio.gather(self._tasks[0], self._tasks[1])
+            await asyncio.gather(*self._tasks[:3])
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -163,6 +164,12 @@ class RegionsTerm:
         while True:
             self.manager.check_leases()
             await asyncio.sleep(self.options.lease_ms / 1000 / CHECKS_PER_LEASE)
+
+    async def _looks(self) -> None:
+        """Logs regions that are in transition for too long, from time to time."""
+        while True:
+            await asyncio.sleep(self.options.transit_check_ms / 1000)
+            overdue.tell(self.env, self.engine.records, self.options.transit_warning_ms)
 
     async def _startup(self) -> None:
         """Places regions once enough servers have come, or the wait is over."""

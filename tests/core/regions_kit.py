@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from controller.journal.term_journal import TermJournal
 from controller.process.wall_clock import wall_ms
@@ -24,14 +25,15 @@ WAIT_S = 20.0
 
 
 class Member:
-    """A process of a server. ``fails``: answers that it gives to its next opens, instead of opening."""
+    """A process of a server. ``fails``: outcomes of its next opens. ``answers``: it reports what it has done."""
 
     def __init__(self, term: RegionsTerm, name: str, incarnation: int) -> None:
         self.name = name
         self.incarnation = incarnation
         self.fails: list[str] = []
+        self.answers = True
         self._term = term
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[object]] = set()
 
     def __str__(self) -> str:
         return f"{self.name},{self.incarnation}"
@@ -40,13 +42,16 @@ class Member:
         """Registers, and polls from now on."""
         found = await self._handle(protocol.Register(self.name, self.incarnation, f"{self.name}:7000", "1.0"))
         assert isinstance(found, protocol.Registered), found
-        self._task = asyncio.ensure_future(self._poll(found.epoch))
+        self._run(self._poll(found.epoch))
         return self
+
+    def _run(self, work: Coroutine[Any, Any, object]) -> None:
+        self._tasks.add(asyncio.ensure_future(work))
 
     def kill(self) -> None:
         """Ends it without a word."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     async def _poll(self, epoch: int) -> None:
         taken = 0
@@ -55,9 +60,9 @@ class Member:
             if not isinstance(found, protocol.Operations):
                 return
             taken = found.number
-            if found.operations:
+            if found.operations and self.answers:
                 results = [self._done(one) for one in found.operations]
-                asyncio.ensure_future(self._handle(protocol.Report(self.name, self.incarnation, epoch, results)))
+                self._run(self._handle(protocol.Report(self.name, self.incarnation, epoch, results)))
 
     def _done(self, operation: protocol.Operation) -> protocol.Result:
         if isinstance(operation, protocol.Open):
@@ -88,6 +93,10 @@ class Stage:
         """Submits a procedure, and waits for its end."""
         pid = await self.term.engine.submit(kind, data, OPERATOR)
         return await asyncio.wait_for(self.term.engine.result(pid), WAIT_S)
+
+    def submit_table(self, table: str, regions: int) -> None:
+        """Begins to create a table, and does not wait for its end."""
+        self.term.engine.submit_soon("create_table", TABLE_TASK.encode(TableTask(table, uniform=regions)), OPERATOR)
 
     async def create(self, table: str, regions: int) -> Record:
         return await self.run("create_table", TABLE_TASK.encode(TableTask(table, uniform=regions)))
