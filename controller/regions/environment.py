@@ -13,6 +13,7 @@ from controller.regions.routes import RouteLog
 from regent_agent.protocol import Result
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.placement import Placement
+from state_machines.regions.transit import PAUSE_MS_MAX
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -123,6 +124,14 @@ class RegionsEnv:
     def now_ms(self) -> int:
         """Returns the loop's time in milliseconds."""
         return int(self.clock() * 1000)
+
+    def left_ms(self, until_ms: int) -> int:
+        """Returns the time until the wall clock shows a time; none where that is farther than any pause is long.
+
+        The clock was set back then: a pause would last until it has caught up.
+        """
+        left_ms = until_ms - self.wall_ms()
+        return left_ms if 0 < left_ms <= PAUSE_MS_MAX else 0
 
     def servers(self) -> list[Server]:
         """Returns the servers that regions may be placed on now; none while too few have come since the start."""

@@ -82,6 +82,8 @@ class RegionService:
             case protocol.Regions(server, incarnation, epoch, owned):
                 manager.compare(manager.server(server, incarnation, epoch), owned)
                 return Accepted()
+            case protocol.Leave(server, incarnation) if manager.is_gone(server, incarnation):
+                return Left(0)  # the response to the request before was lost
             case protocol.Leave(server, incarnation, epoch):
                 return Left(await manager.leave(manager.server(server, incarnation, epoch)))
             case protocol.Locate(table, key):

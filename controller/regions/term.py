@@ -122,7 +122,8 @@ class RegionsTerm:
             log.error("pid=%d cannot go on: %s", pid, why)
         for region in await loading.lost(self.env.model):
             task = Transit(region.id, region.table.name, "no server and no procedure had it")
-            self.manager.start(assign.NAME, TRANSIT.encode(task), f"found {region.id} {region.token}")
+            self.manager.start(assign.NAME, TRANSIT.encode(task), f"found {region.id} in term {self.manager.epoch}")
+        self._begin_times()
         model = self.env.model
         log.info(
             "regions: %d tables, %d regions, %d servers, %d procedures go on (epoch %d)",
@@ -130,6 +131,15 @@ class RegionsTerm:
             sum(1 for _ in self.engine.live()),
             self.manager.epoch,
         )
+
+    def _begin_times(self) -> None:
+        """Has leases begin now, and waits end: the load took its time, and the wall clock may have been set since."""
+        ends_s = self.env.clock() + self.options.lease_ms / 1000
+        for server in self.env.model.servers.values():
+            server.deadline_s = ends_s
+        for record in list(self.engine.live()):
+            if record.deadline_ms:
+                self.engine.wake(record.pid)
 
     async def run(self) -> None:
         """Runs procedures and checks leases until the store fails, or until cancelled."""

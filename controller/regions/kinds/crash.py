@@ -41,6 +41,7 @@ async def fence(env: RegionsEnv, record: Record) -> Outcome | Along:
     task: Crash = CRASH.decode(record.data)
     server = env.model.servers.get((task.server, task.incarnation))
     if server is None:
+        env.crashing.discard((task.server, task.incarnation))
         return Done(b"it is gone already")
     server.state = ServerState.CRASHED
     env.dispatcher.drop(server)
