@@ -30,7 +30,7 @@ class Attached(Struct, frozen=True, gc=False):
 
     region: Region
     pid: int
-    record: Record | None
+    record: Record
     state: RegionState
     server: Server | None
 

@@ -36,6 +36,8 @@ CLUSTER: Final = "regions"
 """Cluster of the rows: it keeps them apart from those of a Kafka cluster."""
 OF_REGIONS: Final = frozenset({"assign", "close", "move", "close_stray"})
 """Kinds of procedures on one region."""
+MOVERS: Final = frozenset({"assign", "close"})
+"""Those that take it from state to state."""
 ONLINE, CRASHED, FENCED, RELEASED, GONE, LEFT = "ONLINE", "CRASHED", "FENCED", "RELEASED", "GONE", "LEFT"
 """States of a process in rows. FENCED: it can write nothing any more; RELEASED: its log is split, too."""
 NONE: Final[frozenset[int]] = frozenset()
@@ -101,13 +103,14 @@ class RegionsJournal:
 
     def attached(self, region: Region, pid: int) -> None:
         """Takes a procedure that begins to move a region; in bulk its first transition, which follows, is enough."""
-        if pid not in self._quiet:
-            self._add(Attached(region, pid, self._live.get(pid), region.state, region.server))
+        record = self._live.get(pid)
+        if pid not in self._quiet and record is not None and record.kind in MOVERS:
+            self._add(Attached(region, pid, record, region.state, region.server))
 
     def moved(self, region: Region, before: RegionState, had: Server | None) -> None:
         """Takes a transition of a region."""
         pid, state = region.pid, region.state
-        token = pid if state is RegionState.OPENING else region.token
+        token = region.opening if state is RegionState.OPENING else region.token
         item = Moved(
             region, pid, self._live.get(pid), pid in self._quiet, before, state, had, region.server, token,
             region.sequence,

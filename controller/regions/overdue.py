@@ -57,13 +57,10 @@ def wait_of(region: Region, env: RegionsEnv) -> Wait:
         return Wait("a server comes that may get regions", "start one: 'regent servers list' has those that are there")
     if server is not None and server.state is ServerState.CRASHED:
         return Wait(f"{server} is fenced and its log split", "see the procedure 'crash' of that server")
-    hangs = (
-        "" if server is None else f"see its log, and where it hangs end it, or 'regent servers expire {server.name}'"
-    )
-    if server is not None and region.state is S.OPENING:
-        return Wait(f"{server} has opened it", hangs)
-    if server is not None and region.state is S.CLOSING:
-        return Wait(f"{server} has closed it", hangs)
+    if server is not None and region.state in (S.OPENING, S.CLOSING):
+        done = "opened" if region.state is S.OPENING else "closed"
+        remedy = f"see its log, and where it hangs end it, or 'regent servers expire {server.name}'"
+        return Wait(f"{server} has {done} it", remedy)
     if region.pid:
         return Wait("its procedure goes on", f"see 'regent regions explain {region.id}'")
     return Wait("a procedure begins", f"have it assigned: 'regent regions assign {region.id}'")

@@ -1,4 +1,4 @@
-"""A term of the regions' domain on a SQLite file, and servers in this process that a test lets answer or fall silent."""
+"""A term of the regions' domain on a SQLite file, and servers in this process, which answer or are silent."""
 
 from __future__ import annotations
 
@@ -62,7 +62,11 @@ class Member:
             taken = found.number
             if found.operations and self.answers:
                 results = [self._done(one) for one in found.operations]
-                self._run(self._handle(protocol.Report(self.name, self.incarnation, epoch, results)))
+                self._run(self._report(protocol.Report(self.name, self.incarnation, epoch, results, taken)))
+
+    async def _report(self, report: protocol.Report) -> None:
+        while isinstance(found := await self._handle(report), protocol.Accepted) and found.again:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
     def _done(self, operation: protocol.Operation) -> protocol.Result:
         if isinstance(operation, protocol.Open):
@@ -112,7 +116,7 @@ class Stage:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         async with asyncio.timeout(WAIT_S):
-            while not holds():
+            while not holds():  # noqa: ASYNC110  # it may be about lines and rows, which wake nobody
                 await asyncio.sleep(0.01)
 
 

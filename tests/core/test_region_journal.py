@@ -1,4 +1,4 @@
-"""The log of an assignment, a move and a crash: each line has the pid, and ``grep`` finds the whole history in order."""
+"""The log of an assignment, a move and a crash: each line has the pid, and ``grep`` finds the history in order."""
 
 from __future__ import annotations
 
