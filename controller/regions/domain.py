@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from brokers.regions.listener import RegionListener
-from controller.journal.term_journal import TermJournal
+from controller.journal.journal import Journal
 from controller.metrics.region_counters import RegionCounters
 from controller.procedures.running import Entered
 from controller.regions.dispatcher import Limits
@@ -115,7 +115,7 @@ async def _claimed(path: Path) -> int:
 class RegionsDomain:
     """Runs the domain until cancelled. ``open_store``: waits for the claim, and opens the store.
 
-    ``journal``: creates the journal of a term from its epoch.
+    ``journal``: of the daemon with this id. The caller starts and closes it.
     """
 
     def __init__(
@@ -128,7 +128,8 @@ class RegionsDomain:
         limits: Limits,
         placement: str,
         entered: Entered | None = None,
-        journal: Callable[[int], TermJournal] | None = None,
+        journal: Journal | None = None,
+        daemon: int = 0,
         counters: RegionCounters | None = None,
     ) -> None:
         self._open = open_store
@@ -138,7 +139,8 @@ class RegionsDomain:
         self._limits = limits
         self._placement = placement
         self._entered = entered
-        self._journal = journal
+        self.journal = journal
+        self._daemon = daemon
         self.options = options
         self.counters = counters or RegionCounters()
         self.term: RegionsTerm | None = None
@@ -186,7 +188,7 @@ class RegionsDomain:
                 limits=self._limits,
                 placement=self._placement,
                 entered=self._moved,
-                journal=self._journal(opened.epoch) if self._journal is not None else None,
+                journal=self.journal.term(self._daemon, opened.epoch) if self.journal is not None else None,
                 counters=self.counters,
                 leads=opened.leads,
             )
