@@ -16,7 +16,7 @@ from configs.settings import Settings
 from controller.http.app import create_regions_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
-from controller.life import failed, journal_of, log_start, need_http, need_regions
+from controller.life import failed, log_start, need_http, need_regions
 from controller.metrics.exposition import About, AloneCollector, registry
 from controller.metrics.region_metrics import RegionsCollector
 from controller.process.logs import logging_to
@@ -42,8 +42,7 @@ async def run_alone(settings: Settings, *, guarded: bool = True) -> int:
         except SecurityUnusable as error:
             return failed(error)
         about = AloneCollector(About.of(settings), lambda: lines.dropped)
-        journal = journal_of(settings, about.counters)
-        domain = domain_of(settings, tls, secret, journal)
+        domain = domain_of(settings, tls, secret)
         guard.on_lag = about.counters.loop_lag.record
         guard.last_words = partial(lines.log_last, log)
         if guarded:
@@ -54,8 +53,6 @@ async def run_alone(settings: Settings, *, guarded: bool = True) -> int:
             return failed(error)
         finally:
             guard.stop()
-            if journal is not None:
-                journal.close()
         log.info("regent has stopped")
     return 0
 

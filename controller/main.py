@@ -73,7 +73,7 @@ async def run(
             return failed(error)
         counters = Counters()
         journal = journal_of(settings, counters) if not shadow else None
-        regions = domain_of(settings, access.tls, secret, journal) if settings.regions.enabled and not shadow else None
+        regions = domain_of(settings, access.tls, secret) if settings.regions.enabled and not shadow else None
         daemon = Daemon(
             settings,
             connections(settings),

@@ -17,7 +17,10 @@ from state_machines.regions.transit import PAUSE_MS_MAX
 
 
 class Options(msgspec.Struct, frozen=True):
-    """Settings of the domain; see the section ``[regions]``."""
+    """Settings of the domain; see the section ``[regions]``.
+
+    ``transit_check_ms``: interval between two looks at regions that are in transition for ``transit_warning_ms``.
+    """
 
     lease_ms: int = 10_000
     fence: str = "lease"
@@ -25,6 +28,8 @@ class Options(msgspec.Struct, frozen=True):
     servers_min: int = 1
     open_attempts_max: int = 0
     transit_max: int = 20_000
+    transit_warning_ms: int = 60_000
+    transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100
 
@@ -82,8 +87,8 @@ class RegionsEnv:
     """What steps work with: the model, the dispatcher, results, clocks and settings of one term of the domain.
 
     ``wall_ms``: the wall clock; ``loop_ms``: the loop's. ``reserve``: returns the first of new numbers, durably.
-    ``number``: returns a number above all pids and tokens before. ``wake``: runs a procedure that waits.
-    ``unplaced``: pids that wait for a server to come.
+    ``rows_max``: regions that one step may write. ``number``: returns a number above all pids and tokens before.
+    ``wake``: runs a procedure that waits. ``unplaced``: pids that wait for a server to come.
     """
 
     def __init__(
@@ -96,6 +101,7 @@ class RegionsEnv:
         wall_ms: Callable[[], int],
         clock: Callable[[], float],
         reserve: Callable[[int], Awaitable[int]],
+        rows_max: int,
         journal: RegionsJournal,
     ) -> None:
         self.model = model
@@ -106,6 +112,7 @@ class RegionsEnv:
         self.wall_ms = wall_ms
         self.clock = clock
         self.reserve = reserve
+        self.rows_max = rows_max
         self.number: Callable[[], Awaitable[int]] = _no_number
         self.journal = journal
         self.results = Results()

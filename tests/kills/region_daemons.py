@@ -109,6 +109,11 @@ class Life:
             self._turns += 1
             assert self._turns < TURNS_MAX, f"it does not end: {list(self.term.engine.records.values())}"
 
+    async def turns(self, count: int) -> None:
+        """Lets some turns pass."""
+        last = self._turns + count
+        await self.until(lambda: self._turns >= last)
+
     async def run(self, kind: str, data: bytes) -> Record:
         """Submits what an operator wants, with the same nonce each time, and waits for its end."""
         engine, caller = self.term.engine, Caller("User:ops", nonce=f"{kind} {data!r}")
@@ -125,7 +130,7 @@ class Life:
 
     async def calm(self) -> None:
         """Waits until no procedure is under way, and no server has anything to say."""
-        await self.until(lambda: self._is_calm())
+        await self.until(self._is_calm)
 
     def _is_calm(self) -> bool:
         engine = self.term.engine
@@ -166,7 +171,7 @@ class Life:
             await asyncio.sleep(0)
 
     async def _reported(self, server: QuickServer, sent: list[protocol.Result]) -> protocol.Response:
-        response = await self.term.service.handle(protocol.Report(*server.key, server.epoch, sent))
+        response = await self.term.service.handle(protocol.Report(*server.key, server.epoch, sent, server.taken))
         if isinstance(response, protocol.Accepted):
             server.accepted(sent, response.again)
         return response
@@ -211,7 +216,9 @@ async def play(domains: Domains, service: Service, clock: Clock, options: Option
 
 
 def _end(record: Record | None, content: Content) -> End:
-    regions = [(one.table, one.start, one.end, RegionState(one.state).name, bool(one.server)) for one in content.regions]
+    regions = [
+        (one.table, one.start, one.end, RegionState(one.state).name, bool(one.server)) for one in content.regions
+    ]
     return End(
         None if record is None else (record.state, record.result),
         [(one.name, one.state) for one in content.tables],
@@ -234,4 +241,3 @@ def _agree(content: Content, life: Life, service: Service) -> None:
     assert model.regions.keys() == {one.id for one in content.regions}
     assert not model.transit, model.transit
     assert {one.name: one.state for one in content.tables} == {n: int(t.state) for n, t in model.tables.items()}
-

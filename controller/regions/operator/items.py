@@ -32,6 +32,7 @@ from controller.regions.kinds.messages import (
 )
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator.counts import owned_by_state
+from controller.regions.overdue import wait_of
 from controller.regions.term import KINDS
 from state_machines.procedures.record import Record
 from state_machines.regions.key_text import key_text
@@ -98,22 +99,8 @@ def transition_item(region: Region, record: Record | None, env: RegionsEnv, over
         step=step_of(record) if record is not None else "",
         attempts=record.attempts if record is not None else 0,
         reason=why_of(record) if record is not None else "",
-        waits_for=waits_for(region, env),
+        waits_for=wait_of(region, env).what,
     )
-
-
-def waits_for(region: Region, env: RegionsEnv) -> str:
-    """Returns what a region in transition waits for."""
-    server = region.server
-    if region.pid in env.unplaced:
-        return "a server comes that may get regions"
-    if server is not None and server.state is ServerState.CRASHED:
-        return f"{server} is fenced and its log split"
-    if server is not None and region.state is S.OPENING:
-        return f"{server} has opened it"
-    if server is not None and region.state is S.CLOSING:
-        return f"{server} has closed it"
-    return "its procedure goes on" if region.pid else "a procedure begins"
 
 
 def table_item(table: Table, in_transition: int) -> TableItem:
