@@ -36,6 +36,7 @@ AGAIN_S: Final = 2.0
 class RegionsMode(StrEnum):
     """What the domain of a daemon does; exactly one holds."""
 
+    STARTING = "starting"
     STANDBY = "standby"
     LOADING = "loading"
     ACTIVE = "active"
@@ -144,8 +145,8 @@ class RegionsDomain:
         self.options = options
         self.counters = counters or RegionCounters()
         self.term: RegionsTerm | None = None
-        self.mode = RegionsMode.STANDBY
-        self.why = "the store is not open yet"
+        self.mode = RegionsMode.STARTING
+        self.why = "the listener is not bound yet"
 
     async def run(self) -> None:
         """Listens, and runs terms one after the other."""

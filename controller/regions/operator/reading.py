@@ -36,6 +36,8 @@ from state_machines.regions.states import RegionState
 
 WELL: Final = frozenset({RegionsMode.ACTIVE, RegionsMode.STANDBY})
 """Modes of a daemon that does its work, or stands by for it."""
+UNBOUND: Final = frozenset({RegionsMode.STARTING, RegionsMode.STOPPED})
+"""Modes in which the listener has no port."""
 
 
 class Reading:
@@ -58,7 +60,7 @@ class Reading:
             mode=domain.mode.value,
             why=domain.why,
             version=product_version(),
-            listener=f"{wanted.host}:{domain.listener.port}" if domain.mode is not RegionsMode.STOPPED else "",
+            listener=f"{wanted.host}:{domain.listener.port}" if domain.mode not in UNBOUND else "",
             connections=domain.listener.connections,
             store=wanted.store,
             file=str(self._settings.regions_file),
