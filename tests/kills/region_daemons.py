@@ -211,7 +211,9 @@ async def play(domains: Domains, service: Service, clock: Clock, options: Option
 
 
 def _end(record: Record | None, content: Content) -> End:
-    regions = [(one.table, one.start, one.end, RegionState(one.state).name, bool(one.server)) for one in content.regions]
+    regions = [
+        (one.table, one.start, one.end, RegionState(one.state).name, bool(one.server)) for one in content.regions
+    ]
     return End(
         None if record is None else (record.state, record.result),
         [(one.name, one.state) for one in content.tables],
@@ -234,4 +236,3 @@ def _agree(content: Content, life: Life, service: Service) -> None:
     assert model.regions.keys() == {one.id for one in content.regions}
     assert not model.transit, model.transit
     assert {one.name: one.state for one in content.tables} == {n: int(t.state) for n, t in model.tables.items()}
-

@@ -149,9 +149,7 @@ CASES: dict[str, Case] = {
     "assign": Case(assigns, (*CREATED, closes)),
     "assign after three failures": Case(assigns, (*CREATED, closes), failing=3 * FAILED),
     "assign that nobody can": Case(assigns, (*CREATED, closes), {"open_attempts_max": 2}, failing=2 * FAILED),
-    "assign what failed before": Case(
-        assigns, (*CREATED, closes, fails_once), {"open_attempts_max": 1}
-    ),
+    "assign what failed before": Case(assigns, (*CREATED, closes, fails_once), {"open_attempts_max": 1}),
     "assign to busy servers": Case(assigns, (*CREATED, closes), failing=(protocol.BUSY, protocol.NOT_RUNNING)),
     "assign what is open": Case(assigns, CREATED),
     "close": Case(closes, CREATED),
@@ -238,4 +236,3 @@ async def test_a_region_procedure_whose_daemon_is_killed_at_any_write_ends_as_th
         assert await end_of(case, STORES[store](folder), one) == expected, one._deaths
         assert one.killed, "the run had fewer writes than the clean one"
     tally(record_property, f"regions: {name}", store, len(deaths), doubled=1)
-
