@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -102,7 +101,7 @@ async def world(folder: Path, limits: Limits | None = None, servers_min: int = 1
         wall_ms=wall_ms,
         limits=limits or Limits(),
         placement="round_robin",
-        journal=partial(journal.term, 0),
+        journal=journal,
     )
     lag = Lag()
     tasks = [asyncio.ensure_future(domain.run()), asyncio.ensure_future(lag.watch())]

@@ -19,7 +19,10 @@ from state_machines.regions.transit import PAUSE_MS_MAX
 
 
 class Options(msgspec.Struct, frozen=True):
-    """Settings of the domain; see the section ``[regions]``."""
+    """Settings of the domain; see the section ``[regions]``.
+
+    ``transit_check_ms``: interval between two looks at regions that are in transition for ``transit_warning_ms``.
+    """
 
     lease_ms: int = 10_000
     fence: str = "lease"
@@ -27,6 +30,8 @@ class Options(msgspec.Struct, frozen=True):
     servers_min: int = 1
     open_attempts_max: int = 0
     transit_max: int = 20_000
+    transit_warning_ms: int = 60_000
+    transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100
 

@@ -15,7 +15,8 @@ from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind, Kinds
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
-from controller.regions import loading
+from controller.regions import loading, overdue
+from controller.regions.bypassed import let_go
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal import RegionsJournal
@@ -150,7 +151,7 @@ class RegionsTerm:
 
     async def run(self, lost: Coroutine[Any, Any, None] | None = None) -> None:
         """Runs procedures and checks leases until the store fails or ``lost`` raises, or until cancelled."""
-        works = [self._turns(), self._leases(), *(() if lost is None else (lost,))]
+        works = [self._turns(), self._leases(), self._looks(), *(() if lost is None else (lost,))]
         self._tasks = [asyncio.ensure_future(one) for one in (*works, self._startup())]
         try:
             await asyncio.gather(*self._tasks[: len(works)])
@@ -166,6 +167,7 @@ class RegionsTerm:
         self.journal.end(str(why))
 
     def _changed(self, moved: Sequence[Transition]) -> None:
+        let_go(self.env, moved)
         self.journal.changed(moved)
         if self._entered is not None:
             self._entered(moved)
@@ -188,6 +190,12 @@ class RegionsTerm:
                 self.manager.grant_leases()
             seen_s = self.env.clock()
             await asyncio.sleep(pause_s)
+
+    async def _looks(self) -> None:
+        """Logs regions that are in transition for too long, from time to time."""
+        while True:
+            await asyncio.sleep(self.options.transit_check_ms / 1000)
+            overdue.tell(self.env, self.engine.records, self.options.transit_warning_ms)
 
     async def _startup(self) -> None:
         """Places regions once enough servers have come, or the wait is over."""

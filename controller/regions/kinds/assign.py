@@ -49,8 +49,8 @@ def begun(env: RegionsEnv, region: Region, pid: int, server: Server, token: int)
     if transit.begun_at(region.state) is not region.state:
         env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
         env.routes.changed(region)
-    env.model.move(region, S.OPENING, server, env.now_ms())
     region.opening = token
+    env.model.move(region, S.OPENING, server, env.now_ms())
 
 
 async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
