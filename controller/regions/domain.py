@@ -36,6 +36,7 @@ AGAIN_S: Final = 2.0
 class RegionsMode(StrEnum):
     """What the domain of a daemon does; exactly one holds."""
 
+    STARTING = "starting"
     STANDBY = "standby"
     LOADING = "loading"
     ACTIVE = "active"
@@ -49,6 +50,13 @@ class Opened(Protocol):
     store: RecordStore
     catalog: Catalog
     epoch: int
+
+    def leads(self) -> bool:
+        """Checks whether no other daemon can have the store yet: only then servers get responses."""
+        ...
+
+    async def lost(self) -> None:
+        """Waits until another daemon may have the store; raises ``StoreFailed`` then."""
 
     async def close(self) -> None:
         """Closes the store, and gives the claim up."""
@@ -75,6 +83,14 @@ class SqliteOpened:
             file_lock.release(claim)
             raise
         return cls(store, rows.of(store), claim)
+
+    def leads(self) -> bool:
+        """Returns True: the lock is held as long as the process lives."""
+        return True
+
+    async def lost(self) -> None:
+        """Waits for ever."""
+        await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
         """Closes the store, and gives the claim up."""
@@ -129,8 +145,8 @@ class RegionsDomain:
         self.options = options
         self.counters = counters or RegionCounters()
         self.term: RegionsTerm | None = None
-        self.mode = RegionsMode.STANDBY
-        self.why = "the store is not open yet"
+        self.mode = RegionsMode.STARTING
+        self.why = "the listener is not bound yet"
 
     async def run(self) -> None:
         """Listens, and runs terms one after the other."""
@@ -175,6 +191,7 @@ class RegionsDomain:
                 entered=self._moved,
                 journal=self.journal.term(self._daemon, opened.epoch) if self.journal is not None else None,
                 counters=self.counters,
+                leads=opened.leads,
             )
             await term.load()
             self.term = term
@@ -182,7 +199,7 @@ class RegionsDomain:
             self._become(RegionsMode.ACTIVE, f"epoch {opened.epoch}")
             self.listener.serve(term.service)
             try:
-                await term.run()
+                await term.run(opened.lost())
             finally:
                 self.term = None
                 self.listener.resign()

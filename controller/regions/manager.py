@@ -132,6 +132,12 @@ class Manager:
         self.env.dispatcher.drop(server)
         self.env.journal.server(server, (ONLINE, CRASHED), f"{why}; it gets nothing any more until it is fenced")
 
+    def grant_leases(self) -> None:
+        """Gives each process a full lease: this daemon took no polls for a while, so silence means nothing."""
+        for server in self.env.model.servers.values():
+            if server.state is ServerState.ONLINE:
+                self._renew(server)
+
     def check_leases(self) -> None:
         """Begins the crash of each process whose lease ran out."""
         now_s = self.env.clock()

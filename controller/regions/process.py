@@ -25,13 +25,15 @@ CALL_EXTRA_MS = 25_000
 """Time for a request beyond the longest wait for operations; after it the connection is closed."""
 
 
-def domain_of(settings: Settings, tls: ServerTls | None) -> RegionsDomain:
-    """Returns the domain that the settings describe; raises ``SecurityUnusable`` for a secret that cannot be read.
+def regions_secret_of(settings: Settings) -> str:
+    """Reads the secret of servers and clients, empty without one; raises ``SecurityUnusable``."""
+    path = settings.regions.secret_file
+    return regions_secret(path) if path is not None else ""
 
-    ``tls``: the daemon's own, where its listeners use TLS.
-    """
+
+def domain_of(settings: Settings, tls: ServerTls | None, secret: str = "") -> RegionsDomain:
+    """Returns the domain that the settings describe. ``tls``: the daemon's own, where its listeners use TLS."""
     wanted = settings.regions
-    secret = regions_secret(wanted.secret_file) if wanted.secret_file is not None else ""
     listener = RegionListener(
         wanted.host, wanted.port, listener_limits(settings), secret=secret, tls=tls, daemon=str(settings.controller.id)
     )

@@ -17,6 +17,7 @@ from examples.kv.protocol import (
     FRAME_BYTES_MAX,
     LENGTH,
     NOT_OWNER,
+    PUT_COUNT_MAX,
     SUSPENDED,
     VALUE_BYTES_MAX,
     Found,
@@ -67,6 +68,28 @@ async def test_a_scan_goes_through_all_regions_of_a_table(tmp_path: Path) -> Non
         await asyncio.gather(*(kv.client.put("t", key, bytes(1_000)) for key in keys))
         assert [key async for key, _ in kv.client.scan("t")] == sorted(keys)
         assert [key async for key, _ in kv.client.scan("t", b"z9")] == [key for key in sorted(keys) if key >= b"z9"]
+
+
+async def test_many_puts_go_to_the_regions_of_their_keys(tmp_path: Path) -> None:
+    """Bytes bound the requests for the first region, and the count bounds those for the second one."""
+    async with served(tmp_path) as kv:
+        await kv.open(1, 5, at=0)
+        await kv.open(2, 6, at=1)
+        large = {b"a%d" % number: bytes(VALUE_BYTES_MAX) for number in range(5)}
+        many = {b"z%d" % number: b"v" for number in range(PUT_COUNT_MAX + 1)}
+        await kv.client.put_many("t", large | many)
+        assert {key: found.value async for key, found in kv.client.scan("t")} == large | many
+
+
+async def test_many_puts_follow_a_region_that_moves(tmp_path: Path) -> None:
+    async with served(tmp_path) as kv:
+        await kv.open(1, 5, at=0)
+        await kv.client.put("t", b"a", b"v")
+        await kv.services[0].close(region(5))
+        put = asyncio.create_task(kv.client.put_many("t", {b"a": b"w", b"b": b"w"}))
+        await kv.open(1, 6, at=1)
+        await put
+        assert await kv.client.get("t", b"b") == Found(b"w", 5)
 
 
 async def test_a_region_that_moved_is_found_again(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from examples.kv import logs, regions
-from examples.kv.protocol import KEY_BYTES_MAX, SCAN_BYTES_MAX, VALUE_BYTES_MAX
+from examples.kv.protocol import KEY_BYTES_MAX, PUT_COUNT_MAX, SCAN_BYTES_MAX, VALUE_BYTES_MAX
 from examples.kv.regions import Entry
 from examples.kv.service import Conflict, Invalid, KeyValueService, NotOwner, Suspended
 from examples.kv.writer import Fenced
@@ -27,6 +27,32 @@ async def test_what_was_put_is_read_and_listed(tmp_path: Path) -> None:
         assert [key for key, _ in listed] == [b"b", b"c"]
         assert not more
         assert await kv.scan(1, 5, b"", 2) == ([(b"a", Entry(b"v", 5)), (b"b", Entry(b"v", 4))], True)
+
+
+async def test_many_puts_have_versions_in_a_row(tmp_path: Path) -> None:
+    async with service(tmp_path, "a") as kv, service(tmp_path, "b") as other:
+        await kv.open(region(5))
+        assert await kv.put_many(1, 5, [(b"c", b"1"), (b"a", b"2"), (b"c", b"3")]) == 4
+        listed, _ = await kv.scan(1, 5, b"", 1_000)
+        assert listed == [(b"a", Entry(b"2", 3)), (b"c", Entry(b"3", 4))]
+        await kv.put(1, 5, b"b", b"4")
+        assert [key for key, _ in (await kv.scan(1, 5, b"", 1_000))[0]] == [b"a", b"b", b"c"]
+        await take_over(other, "a", region(6, sequence=1))
+        assert await other.get(1, 6, b"a") == Entry(b"2", 3)
+
+
+async def test_many_puts_are_set_together_or_refused(tmp_path: Path) -> None:
+    async with service(tmp_path, "a") as kv:
+        await kv.open(region(5, end=b"m"))
+        refused: list[tuple[list[tuple[bytes, bytes]], type[Exception]]] = [
+            ([], Invalid),
+            ([(b"a", b"")] * (PUT_COUNT_MAX + 1), Invalid),
+            ([(b"a", b""), (b"a", bytes(VALUE_BYTES_MAX + 1))], Invalid),
+            ([(b"a", b""), (b"m", b"")], NotOwner),
+        ]
+        for entries, error in refused:
+            assert isinstance(await error_of(kv.put_many(1, 5, entries)), error)
+        assert await kv.scan(1, 5, b"", 1) == ([], False)
 
 
 async def test_a_response_to_a_scan_is_bounded(tmp_path: Path) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
+from unittest import mock
 
+from controller.procedures import engine
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
 from controller.regions.manager import ServerDead
@@ -25,6 +27,8 @@ IDLE_MS: Final = 500
 """Time that passes where nothing is to be done."""
 TURNS_MAX: Final = 400
 LEASE_MS: Final = 4_000
+
+R = TypeVar("R")
 
 
 class Opened(NamedTuple):
@@ -105,18 +109,32 @@ class Life:
                 self._clock.ms += IDLE_MS
             self.term._wanted.clear()
             self.term.manager.check_leases()
-            await self.term.engine.turn()
+            with mock.patch.object(engine, "TURN_S_MAX", 60):  # a turn has the same steps on a slow machine
+                await self.term.engine.turn()
             self._turns += 1
             assert self._turns < TURNS_MAX, f"it does not end: {list(self.term.engine.records.values())}"
 
-    async def run(self, kind: str, data: bytes) -> Record:
-        """Submits what an operator wants, with the same nonce each time, and waits for its end."""
-        engine, caller = self.term.engine, Caller("User:ops", nonce=f"{kind} {data!r}")
+    async def turns(self, count: int) -> None:
+        """Lets some turns pass."""
+        last = self._turns + count
+        await self.until(lambda: self._turns >= last)
 
-        async def work() -> Record:
-            return await engine.result(await engine.submit(kind, data, caller))
+    async def run(self, kind: str, data: bytes, aborts: Callable[[Record], bool] | None = None) -> Record:
+        """Submits what an operator wants, with the same nonce each time, and waits for its end.
 
-        task = asyncio.ensure_future(work())
+        ``aborts``: returns whether it is aborted by now.
+        """
+        procedures, caller = self.term.engine, Caller("User:ops", nonce=f"{kind} {data!r}")
+
+        pid = await self._driven(procedures.submit(kind, data, caller))
+        if aborts is not None:
+            await self.until(lambda: aborts(procedures.records[pid]))
+            await self._driven(procedures.abort(pid))
+        return await self._driven(procedures.result(pid))
+
+    async def _driven(self, work: Coroutine[Any, Any, R]) -> R:
+        """Runs turns until ``work``, which waits for the engine, has ended."""
+        task = asyncio.ensure_future(work)
         try:
             await self.until(task.done)
             return task.result()
@@ -125,14 +143,14 @@ class Life:
 
     async def calm(self) -> None:
         """Waits until no procedure is under way, and no server has anything to say."""
-        await self.until(lambda: self._is_calm())
+        await self.until(self._is_calm)
 
     def _is_calm(self) -> bool:
-        engine = self.term.engine
+        procedures = self.term.engine
         here = all(one.key in self._here and not one.results for one in self.service.alive)
         known = {key for key, one in self.service.servers.items() if one.alive} >= self.term.env.model.servers.keys()
         reports = any(not one.done() for one in self._reports.values())
-        return here and known and not list(engine.live()) and not len(engine._intake) and not reports
+        return here and known and not list(procedures.live()) and not len(procedures._intake) and not reports
 
     async def _serve(self, server: QuickServer) -> None:
         """Registers a server, or has it poll and report."""
@@ -166,7 +184,7 @@ class Life:
             await asyncio.sleep(0)
 
     async def _reported(self, server: QuickServer, sent: list[protocol.Result]) -> protocol.Response:
-        response = await self.term.service.handle(protocol.Report(*server.key, server.epoch, sent))
+        response = await self.term.service.handle(protocol.Report(*server.key, server.epoch, sent, server.taken))
         if isinstance(response, protocol.Accepted):
             server.accepted(sent, response.again)
         return response
@@ -191,11 +209,22 @@ class End(NamedTuple):
     servers: list[tuple[str, int]]
 
 
-async def play(domains: Domains, service: Service, clock: Clock, options: Options, story: Story, deaths: Deaths) -> End:
-    """Plays a story to its end, with a new daemon after each death."""
+async def play(
+    domains: Domains,
+    service: Service,
+    clock: Clock,
+    options: Options,
+    story: Story,
+    deaths: Deaths,
+    *,
+    pieces: bool = False,
+) -> End:
+    """Plays a story to its end, with a new daemon after each death. ``pieces``: a step writes one region."""
     while True:
         async with domains() as opened:
             life = Life(opened, deaths, service, clock, options)
+            if pieces:
+                life.term.env.rows_max = 1
             try:
                 await life.term.load()
                 assert not life.term.engine.unusable, life.term.engine.unusable
@@ -211,7 +240,9 @@ async def play(domains: Domains, service: Service, clock: Clock, options: Option
 
 
 def _end(record: Record | None, content: Content) -> End:
-    regions = [(one.table, one.start, one.end, RegionState(one.state).name, bool(one.server)) for one in content.regions]
+    regions = [
+        (one.table, one.start, one.end, RegionState(one.state).name, bool(one.server)) for one in content.regions
+    ]
     return End(
         None if record is None else (record.state, record.result),
         [(one.name, one.state) for one in content.tables],
@@ -234,4 +265,3 @@ def _agree(content: Content, life: Life, service: Service) -> None:
     assert model.regions.keys() == {one.id for one in content.regions}
     assert not model.transit, model.transit
     assert {one.name: one.state for one in content.tables} == {n: int(t.state) for n, t in model.tables.items()}
-

@@ -106,7 +106,9 @@ class QuickServer:
                 outcome = self.service.opens(self, operation)
                 if outcome == protocol.OPENED:
                     self.owned[operation.region] = operation.token
-                return Result(operation.pid, outcome, operation.sequence + 1, "" if outcome == protocol.OPENED else "no")
+                return Result(
+                    operation.pid, outcome, operation.sequence + 1, "" if outcome == protocol.OPENED else "no"
+                )
             case Close():
                 if self.owned.get(operation.region, operation.token + 1) <= operation.token:
                     del self.owned[operation.region]
