@@ -15,7 +15,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -27,7 +27,6 @@ from controller.journal.region_lines import log_regions, summary
 from controller.journal.region_rows import Regional
 from controller.journal.segments import Bounds, Segments
 from controller.journal.term_journal import TermJournal
-from controller.metrics.counters import Counters
 
 log = logging.getLogger("regent.journal")
 
@@ -52,11 +51,30 @@ def folder_in(state: Path) -> Path:
     return state / "events"
 
 
+def regions_folder_in(state: Path) -> Path:
+    """Returns the folder of the regions' journal, whose epochs are those of another store."""
+    return folder_in(state) / "regions"
+
+
+class JournalCounters(Protocol):
+    """What a journal counts; ``journal_failing``: the error of its disk while that lasts."""
+
+    journal_rows: int
+    journal_rows_lost: int
+    journal_bytes: int
+    journal_failing: str
+
+
 class Journal:
     """The journal of one daemon: :meth:`term` begins a term's part, :meth:`close` writes the queue."""
 
     def __init__(
-        self, folder: Path, settings: JournalSettings, counters: Counters, *, wall: Callable[[], float] = time.time
+        self,
+        folder: Path,
+        settings: JournalSettings,
+        counters: JournalCounters,
+        *,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.folder = folder
         self._counters = counters

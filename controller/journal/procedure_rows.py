@@ -23,6 +23,7 @@ MEMBERS_MAX: Final = 1_000
 """Locks, and topics or brokers, that one row names."""
 CHILDREN_SHOWN: Final = 10
 _NONE: Final = Members()
+_STATES: Final = {state: state.name for state in State}
 
 
 class Procedural(Struct, frozen=True):
@@ -57,8 +58,8 @@ class Procedural(Struct, frozen=True):
                 moment.ts_us,
                 moment.mono_us,
                 Kind.PROC_STATE.value,
-                from_state=before.state.name if before is not None else None,
-                to_state=after.state.name,
+                from_state=_STATES[before.state] if before is not None else None,
+                to_state=_STATES[after.state],
                 reason=bounded(after.caller.reason),
                 why=self._told(before, after),
                 err=bounded(after.error),
@@ -127,6 +128,8 @@ class Procedural(Struct, frozen=True):
 
 def bounded(text: str) -> str | None:
     """Returns text of others on one line and of limited length, None where there is none."""
+    if not text:
+        return None
     line = " ".join(text[: 2 * TEXT_MAX].split())
     return (line if len(line) <= TEXT_MAX else f"{line[: TEXT_MAX - 3]}...") or None
 

@@ -26,18 +26,17 @@ class Changed(Struct, frozen=True, gc=False):
 
 
 class Attached(Struct, frozen=True, gc=False):
-    """A procedure begins to move a region. ``record``: of the procedure as it began; ``quiet``: it has no lines."""
+    """A procedure with lines begins to move a region. ``record``: of the procedure as it began."""
 
     region: Region
     pid: int
-    record: Record | None
-    quiet: bool
+    record: Record
     state: RegionState
     server: Server | None
 
 
 class Moved(Struct, frozen=True, gc=False):
-    """A transition of a region; ``before`` and ``had`` are the state and the owner before."""
+    """A transition of a region. ``before`` and ``had``: state and owner before; ``quiet``: it has no lines."""
 
     region: Region
     pid: int

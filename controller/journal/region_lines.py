@@ -24,6 +24,7 @@ from controller.journal.region_items import (
     rows_in,
 )
 from controller.journal.region_rows import DELETED, Regional
+from controller.process.wording import counted
 from regent_agent import protocol
 from state_machines.journal.events import Row
 from state_machines.regions.states import RegionState
@@ -34,6 +35,7 @@ TOGETHER_MAX: Final = 100
 """Procedures on regions that begin in one turn of the loop, above which they have no lines."""
 S = RegionState
 _TROUBLES: Final = frozenset({S.ABNORMALLY_CLOSED.name, S.FAILED_OPEN.name})
+_STATES: Final = {state: state.name for state in S}
 _GOOD: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 _SENTENCES: Final = {
     S.OPENING: "is stored, the open is sent next",
@@ -47,9 +49,24 @@ def log_regions(entry: Regional, hidden: Counter[str]) -> None:
     """Logs the lines of an entry; ``hidden`` counts the events without one. Any thread."""
     seq = entry.seq
     for item in entry.items:
-        for line in _lines(entry, item, seq, hidden):
-            log_line(line, entry.worker, entry.moment.ts_us)
+        if not _is_quiet(item, hidden):
+            for line in _lines(entry, item, seq):
+                log_line(line, entry.worker, entry.moment.ts_us)
         seq += rows_in(item)
+
+
+def _is_quiet(item: Item, hidden: Counter[str]) -> bool:
+    """Checks whether an item has no lines, and counts it then."""
+    if isinstance(item, Moved):
+        if item.quiet:
+            hidden[_STATES[item.state]] += 1
+        return item.quiet
+    if isinstance(item, Changed):
+        for before, after in item.moved if item.quiet else ():
+            if after.pid in item.quiet and (before is None or after.state.is_final):
+                hidden[f"{after.kind} begun" if before is None else f"{after.kind} ended"] += 1
+        return len(item.quiet) == len(item.moved)
+    return isinstance(item, Made) or (isinstance(item, Reported) and item.quiet)
 
 
 def summary(hidden: Counter[str]) -> Line:
@@ -58,28 +75,15 @@ def summary(hidden: Counter[str]) -> Line:
     return Line(log, logging.INFO, f"regions in bulk: {counts}; each has its rows in the journal alone")
 
 
-def _lines(entry: Regional, item: Item, seq: int, hidden: Counter[str]) -> Iterator[Line]:
+def _lines(entry: Regional, item: Item, seq: int) -> Iterator[Line]:
     match item:
         case Changed():
-            if len(item.quiet) < len(item.moved):
-                yield from (of_procedure(row) for row in entry.of(item, seq) if row.pid not in item.quiet)
-            if item.quiet:
-                _count(item, hidden)
-        case Moved(quiet=True):
-            hidden[item.state.name] += 1
-        case Attached(quiet=True) | Reported(quiet=True) | Made():
-            return
+            yield from (of_procedure(row) for row in entry.of(item, seq) if row.pid not in item.quiet)
         case Dispatched():
             yield from _dispatched(entry, item)
         case _:
             for row in entry.of(item, seq):
                 yield _line(entry, item, row)
-
-
-def _count(item: Changed, hidden: Counter[str]) -> None:
-    for before, after in item.moved:
-        if after.pid in item.quiet and (before is None or after.state.is_final):
-            hidden[f"{after.kind} {'begun' if before is None else 'ended'}"] += 1
 
 
 def _line(entry: Regional, item: Item, row: Row) -> Line:
@@ -120,7 +124,7 @@ def _dispatched(entry: Regional, item: Dispatched) -> Iterator[Line]:
     for record in item.records:
         of = about(entry.about(record)._replace(server="", incarnation=0))
         ppid = f" ppid={record.parent}" if record.parent else ""
-        text = f"sent to {item.server} with batch {item.number} of {len(item.operations)} operations"
+        text = f"sent to {item.server} with batch {item.number} of {counted(len(item.operations), 'operation')}"
         yield Line(log, logging.INFO, f"pid={record.pid}{ppid} {record.kind}: {text}{of and f'; {of}'}")
 
 
@@ -135,11 +139,15 @@ def _reported(row: Row) -> Line:
 def _server(item: ServerMoved, row: Row) -> Line:
     pid = f"pid={row.pid} crash: " if row.pid else ""
     level = logging.WARNING if item.troubles else logging.INFO
-    return Line(log, level, f"{pid}server {item.server} is {item.after} with {item.regions} regions: {row.why}")
+    return Line(
+        log, level, f"{pid}server {item.server} is {item.after} with {counted(item.regions, 'region')}: {row.why}"
+    )
 
 
 def _table(row: Row) -> Line:
-    became = "is deleted" if row.to_state == DELETED else f"is {row.to_state} with {row.regions} regions"
+    became = (
+        "is deleted" if row.to_state == DELETED else f"is {row.to_state} with {counted(row.regions or 0, 'region')}"
+    )
     return Line(log, logging.INFO, f"pid={row.pid} table {row.table} {became}, it was {row.from_state or 'not there'}")
 
 

@@ -94,34 +94,37 @@ class Regional(Struct, frozen=True):
         )  # fmt: skip
 
     def _moved(self, item: Moved, seq: int) -> Row:
-        region, record = item.region, item.record
-        return self._row(
+        head, at, region, record, had, server = self.head, self.moment, item.region, item.record, item.had, item.server
+        return Row(
+            SCHEMA_VERSION,
+            head.cluster,
+            head.ctl_id,
+            head.ctl_epoch,
             seq,
+            at.ts_us,
+            at.mono_us,
             _STATE,
             from_state=_STATES[item.before],
             to_state=_STATES[item.state],
             why=self.about(record).why or None,
-            **_family(item.pid, record),
+            pid=item.pid or None,
+            ppid=record.parent or None if record is not None else None,
+            root=record.root if record is not None else None,
+            procedure=record.kind if record is not None else None,
             table=region.table.name,
             region=region.id,
-            **_owners(item.had, item.server),
+            server0=had.name if had is not None else None,
+            incarnation0=had.incarnation if had is not None else None,
+            server=server.name if server is not None else None,
+            incarnation=server.incarnation if server is not None else None,
             token=item.token or None,
             sequence=item.sequence,
         )
 
     def _attached(self, item: Attached, seq: int) -> Row:
-        state, record = _STATES[item.state], item.record
-        return self._row(
-            seq,
-            _STATE,
-            from_state=state,
-            to_state=state,
-            why=self.about(record).why or None,
-            **_family(item.pid, record),
-            table=item.region.table.name,
-            region=item.region.id,
-            **_owners(item.server, None),
-        )
+        state, region = item.state, item.region
+        begins = Moved(region, item.pid, item.record, False, state, state, item.server, None, 0, region.sequence)
+        return self._moved(begins, seq)
 
     def _made(self, item: Made, seq: int) -> Iterator[Row]:
         for number, region in enumerate(item.regions, seq):

@@ -190,8 +190,12 @@ class Running(Generic[Env]):
         self.scheduler.add_front([self._entries[pid] for pid in ready if pid != entry.pid])
         if decided.again or entry.pid in ready:
             self.scheduler.add_back(entry)
+        asleep = {record.pid for record in born} if change.later else ()
         for pid in change.later:
-            self._wait(pid, decided.until_ms or self.procedures.records[pid].deadline_ms)
+            if pid in asleep and not self.scheduler.lock(self._entries[pid]):
+                self.scheduler.add_front([self._entries[pid]])
+            else:
+                self._wait(pid, decided.until_ms or self.procedures.records[pid].deadline_ms)
 
     def _wait(self, pid: int, deadline_ms: int) -> None:
         record = self.procedures.records[pid]

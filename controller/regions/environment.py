@@ -13,10 +13,14 @@ from controller.regions.routes import RouteLog
 from regent_agent.protocol import Result
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.placement import Placement
+from state_machines.regions.transit import PAUSE_MS_MAX
 
 
 class Options(msgspec.Struct, frozen=True):
-    """Settings of the domain; see the section ``[regions]``."""
+    """Settings of the domain; see the section ``[regions]``.
+
+    ``transit_check_ms``: interval between two looks at regions that are in transition for ``transit_warning_ms``.
+    """
 
     lease_ms: int = 10_000
     fence: str = "lease"
@@ -24,6 +28,8 @@ class Options(msgspec.Struct, frozen=True):
     servers_min: int = 1
     open_attempts_max: int = 0
     transit_max: int = 20_000
+    transit_warning_ms: int = 60_000
+    transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100
 
@@ -81,8 +87,8 @@ class RegionsEnv:
     """What steps work with: the model, the dispatcher, results, clocks and settings of one term of the domain.
 
     ``wall_ms``: the wall clock; ``loop_ms``: the loop's. ``reserve``: returns the first of new numbers, durably.
-    ``number``: returns a number above all pids and tokens before. ``wake``: runs a procedure that waits.
-    ``unplaced``: pids that wait for a server to come.
+    ``rows_max``: regions that one step may write. ``number``: returns a number above all pids and tokens before.
+    ``wake``: runs a procedure that waits. ``unplaced``: pids that wait for a server to come.
     """
 
     def __init__(
@@ -95,6 +101,7 @@ class RegionsEnv:
         wall_ms: Callable[[], int],
         clock: Callable[[], float],
         reserve: Callable[[int], Awaitable[int]],
+        rows_max: int,
         journal: RegionsJournal,
     ) -> None:
         self.model = model
@@ -105,6 +112,7 @@ class RegionsEnv:
         self.wall_ms = wall_ms
         self.clock = clock
         self.reserve = reserve
+        self.rows_max = rows_max
         self.number: Callable[[], Awaitable[int]] = _no_number
         self.journal = journal
         self.results = Results()
@@ -119,9 +127,21 @@ class RegionsEnv:
         """Returns the loop's time in milliseconds."""
         return int(self.clock() * 1000)
 
+    def left_ms(self, until_ms: int) -> int:
+        """Returns the time until the wall clock shows a time; none where that is farther than any pause is long.
+
+        The clock was set back then: a pause would last until it has caught up.
+        """
+        left_ms = until_ms - self.wall_ms()
+        return left_ms if 0 < left_ms <= PAUSE_MS_MAX else 0
+
     def servers(self) -> list[Server]:
         """Returns the servers that regions may be placed on now; none while too few have come since the start."""
         return list(self.model.online()) if self.places else []
+
+    def wake_soon(self, pid: int) -> None:
+        """Runs a procedure that is about to wait, once it waits."""
+        asyncio.get_running_loop().call_soon(self.wake, pid)
 
     def wake_unplaced(self) -> None:
         """Runs the procedures that wait for a server."""

@@ -23,6 +23,7 @@ from controller.journal.region_items import (
     rows_in,
 )
 from controller.journal.region_lines import TOGETHER_MAX
+from controller.journal.remembered import Remembered
 from controller.journal.term_journal import TermJournal
 from regent_agent.protocol import Operation, Result
 from state_machines.journal.events import Kind
@@ -35,6 +36,8 @@ CLUSTER: Final = "regions"
 """Cluster of the rows: it keeps them apart from those of a Kafka cluster."""
 OF_REGIONS: Final = frozenset({"assign", "close", "move", "close_stray"})
 """Kinds of procedures on one region."""
+MOVERS: Final = frozenset({"assign", "close"})
+"""Those that take it from state to state."""
 ONLINE, CRASHED, FENCED, RELEASED, GONE, LEFT = "ONLINE", "CRASHED", "FENCED", "RELEASED", "GONE", "LEFT"
 """States of a process in rows. FENCED: it can write nothing any more; RELEASED: its log is split, too."""
 NONE: Final[frozenset[int]] = frozenset()
@@ -46,7 +49,7 @@ class RegionsJournal:
     def __init__(self, journal: TermJournal, names: Names, *, retains: bool) -> None:
         journal.of_cluster(CLUSTER)
         self._journal = journal
-        self._names = names
+        self._names = Remembered(names)
         self._retains = retains
         self._items: list[Item] = []
         self._rows = 0
@@ -81,10 +84,8 @@ class RegionsJournal:
         born = [after for before, after in moved if before is None]
         if born:
             self._enter(born)
-        quiet = NONE
-        if self._quiet:
-            quiet = frozenset([after.pid for _, after in moved if after.pid in self._quiet])
-        self._add(Changed(moved, quiet))
+        quiet = self._quiet
+        self._add(Changed(moved, frozenset([after.pid for _, after in moved if after.pid in quiet]) if quiet else NONE))
         for _, after in moved:
             if after.state.is_final:
                 self._live.pop(after.pid, None)
@@ -101,13 +102,15 @@ class RegionsJournal:
     # -- regions: the observer of the model
 
     def attached(self, region: Region, pid: int) -> None:
-        """Takes a procedure that begins to move a region."""
-        self._add(Attached(region, pid, self._live.get(pid), pid in self._quiet, region.state, region.server))
+        """Takes a procedure that begins to move a region; in bulk its first transition, which follows, is enough."""
+        record = self._live.get(pid)
+        if pid not in self._quiet and record is not None and record.kind in MOVERS:
+            self._add(Attached(region, pid, record, region.state, region.server))
 
     def moved(self, region: Region, before: RegionState, had: Server | None) -> None:
         """Takes a transition of a region."""
         pid, state = region.pid, region.state
-        token = pid if state is RegionState.OPENING else region.token
+        token = region.opening if state is RegionState.OPENING else region.token
         item = Moved(
             region, pid, self._live.get(pid), pid in self._quiet, before, state, had, region.server, token,
             region.sequence,

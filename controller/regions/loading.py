@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, crash
+from controller.regions.kinds import assign, close, crash, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from metadata_store.catalog.rows import Content
 from state_machines.procedures.record import Record
@@ -68,6 +68,11 @@ def resume(env: RegionsEnv, records: Iterable[Record]) -> None:
             if server is not None:
                 server.state = ServerState.FENCED if record.step >= crash.ASSIGN else ServerState.CRASHED
                 env.crashing.add(server.key)
+        elif record.kind == servers.DRAIN:
+            drained: Crash = CRASH.decode(record.data)
+            server = env.model.servers.get((drained.server, drained.incarnation))
+            if server is not None:
+                server.leaving = True
 
 
 def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:

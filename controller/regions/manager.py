@@ -56,28 +56,23 @@ class Manager:
         """Enters a process, durably; raises :class:`ServerDead` for one that is to end."""
         env = self.env
         key = request.server, request.incarnation
-        server = env.model.servers.get(key)
         self._check_buried(key)
-        later = [one for one in env.model.servers.values() if one.name == key[0] and one.incarnation > key[1]]
-        if later:
-            raise ServerDead(f"{later[-1]} has registered since: this process must end")
-        if server is not None and server.state is not ServerState.ONLINE:
-            raise ServerDead(f"{server} counts as crashed: this process must end, another one may start")
-        new = server is None
-        if server is None:
-            row = ServerRow(*key, request.address, request.software)
+        new = key not in env.model.servers
+        row = ServerRow(*key, request.address, request.software)
+        server = env.model.servers.get(key)
+        if server is None or (server.address, server.software) != row[2:]:
+            self._check_alone(key)
             await self._write((PutServer(row),))
-            if key in env.model.servers:
-                server = env.model.servers[key]
-            else:
-                server = Server(*key, request.address, request.software, ServerState.ONLINE, {})
-                env.model.servers[key] = server
-        server.address, server.software = request.address, request.software
+            server = env.model.servers.setdefault(key, Server(*row, ServerState.ONLINE, {}))
+            server.address, server.software = request.address, request.software
+        self._check_alone(key)  # again: another process may have registered during the write
+        if server.state is not ServerState.ONLINE:
+            raise ServerDead(f"{server} counts as crashed: this process must end, another one may start")
         server.here = True
         self._renew(server)
         about = f"registered at {server.address} ({server.software or 'no version'})"
         env.journal.server(server, ("" if new else ONLINE, ONLINE), about, troubles=False)
-        for older in [one for one in env.model.servers.values() if one.name == key[0] and one is not server]:
+        for older in [one for one in self._others(key) if one.incarnation < server.incarnation]:
             self.expire(older, f"{server} registered")
         self.compare(server, request.owned)
         if server.state is not ServerState.ONLINE:
@@ -96,10 +91,26 @@ class Manager:
             raise ServerUnknown(f"{name},{incarnation} is not registered at this daemon (epoch {self.epoch})")
         return server
 
+    def is_gone(self, name: str, incarnation: int) -> bool:
+        """Checks whether a process is no member, and was not fenced."""
+        key = name, incarnation
+        return key not in self.env.model.servers and not self.env.model.is_buried(key)
+
     def _check_buried(self, key: Key) -> None:
         """Raises :class:`ServerDead` for a process whose regions were given to others: it may believe to have them."""
         if self.env.model.is_buried(key):
             raise ServerDead(f"{key[0]},{key[1]} was fenced after its crash: this process must end")
+
+    def _others(self, key: Key) -> list[Server]:
+        return [one for one in self.env.model.servers.values() if one.name == key[0] and one.key != key]
+
+    def _check_alone(self, key: Key) -> None:
+        """Raises :class:`ServerDead` for a process after which another one with its name has registered."""
+        for other in self._others(key):
+            if other.incarnation > key[1]:
+                if (server := self.env.model.servers.get(key)) is not None:
+                    self.expire(server, f"{other} registered")
+                raise ServerDead(f"{other} has registered since: this process must end")
 
     async def poll(self, server: Server, taken: int, hold_s: float) -> protocol.Operations:
         """Renews the lease; returns operations."""
@@ -114,12 +125,18 @@ class Manager:
         if server.key in self.env.crashing or server.state is not ServerState.ONLINE:
             return
         task = Crash(*server.key, self.env.options.fence, why)
-        if not self.start(crash.NAME, CRASH.encode(task), f"crash of {server}"):
+        if not self.start(crash.NAME, CRASH.encode(task), ""):
             return  # the next check of leases begins it
         server.state = ServerState.CRASHED
         self.env.crashing.add(server.key)
         self.env.dispatcher.drop(server)
         self.env.journal.server(server, (ONLINE, CRASHED), f"{why}; it gets nothing any more until it is fenced")
+
+    def grant_leases(self) -> None:
+        """Gives each process a full lease: this daemon took no polls for a while, so silence means nothing."""
+        for server in self.env.model.servers.values():
+            if server.state is ServerState.ONLINE:
+                self._renew(server)
 
     def check_leases(self) -> None:
         """Begins the crash of each process whose lease ran out."""
@@ -141,13 +158,16 @@ class Manager:
 
     async def leave(self, server: Server) -> int:
         """Has all regions of a process moved away; returns how many it has still. Without any it is gone."""
-        if not server.leaving:
-            server.leaving = True
-            self.start(servers.DRAIN, CRASH.encode(Crash(*server.key)), f"drain of {server}")
+        server.leaving = True
+        drain = f"drain of {server} in term {self.epoch}"
+        if self.engine.pid_of(Caller(ITSELF, "", "", drain)) is None:
+            # A region may be on its way to it by a step of this turn; when the drain has begun, that is entered.
+            self.start(servers.DRAIN, CRASH.encode(Crash(*server.key)), drain)
+            return max(1, len(server.regions))
         if server.regions:
             return len(server.regions)
         await self._write((DropServer(*server.key),))
-        if not server.regions and server.state is ServerState.ONLINE:
+        if not server.regions:
             self.env.dispatcher.drop(server)
             self.env.model.drop_server(server.key)
             self.env.journal.server(server, (ONLINE, LEFT), "it asked to leave, and has no regions", troubles=False)
@@ -213,7 +233,7 @@ class Manager:
         what = "does not exist" if region is None else f"is {region.state.name} at {region.server}"
         log.warning("server %s has region %d with token %d, which %s: it is closed", server, id_, token, what)
         task = Transit(id_, "", "stray", server.name, server.incarnation, token)
-        self.start(servers.STRAY, TRANSIT.encode(task), f"stray {id_} {token} of {server}")
+        self.start(servers.STRAY, TRANSIT.encode(task), f"stray {id_} {token} of {server} in term {self.epoch}")
 
     def _is_old(self, region: Region) -> bool:
         return self.env.now_ms() - region.changed_ms > OLD_MS
@@ -221,7 +241,7 @@ class Manager:
     # -- procedures
 
     def start(self, kind: str, data: bytes, nonce: str) -> bool:
-        """Submits a procedure of the daemon's own; the nonce keeps a second one like it out. False: not now."""
+        """Submits a procedure of the daemon's own; a nonce keeps a second one like it out. False: not now."""
         try:
             self.engine.submit_soon(kind, data, Caller(ITSELF, "", "", nonce))
         except Refused as refused:

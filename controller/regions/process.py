@@ -15,6 +15,8 @@ from brokers.listener.inbound import ListenerLimits
 from brokers.regions.listener import RegionListener
 from brokers.regions.secret import regions_secret
 from configs.settings import Settings
+from controller.journal.journal import Journal, regions_folder_in
+from controller.metrics.region_counters import RegionCounters
 from controller.regions.dispatcher import HOLD_FRACTION, Limits
 from controller.regions.domain import RegionsDomain, SqliteOpened
 from controller.regions.environment import Options
@@ -23,16 +25,19 @@ CALL_EXTRA_MS = 25_000
 """Time for a request beyond the longest wait for operations; after it the connection is closed."""
 
 
-def domain_of(settings: Settings, tls: ServerTls | None) -> RegionsDomain:
-    """Returns the domain that the settings describe; raises ``SecurityUnusable`` for a secret that cannot be read.
+def regions_secret_of(settings: Settings) -> str:
+    """Reads the secret of servers and clients, empty without one; raises ``SecurityUnusable``."""
+    path = settings.regions.secret_file
+    return regions_secret(path) if path is not None else ""
 
-    ``tls``: the daemon's own, where its listeners use TLS.
-    """
+
+def domain_of(settings: Settings, tls: ServerTls | None, secret: str = "") -> RegionsDomain:
+    """Returns the domain that the settings describe. ``tls``: the daemon's own, where its listeners use TLS."""
     wanted = settings.regions
-    secret = regions_secret(wanted.secret_file) if wanted.secret_file is not None else ""
     listener = RegionListener(
         wanted.host, wanted.port, listener_limits(settings), secret=secret, tls=tls, daemon=str(settings.controller.id)
     )
+    counters = RegionCounters()
     return RegionsDomain(
         partial(SqliteOpened.open, settings.regions_file),
         listener,
@@ -43,11 +48,22 @@ def domain_of(settings: Settings, tls: ServerTls | None) -> RegionsDomain:
             servers_min=wanted.servers_min,
             open_attempts_max=wanted.open_attempts_max,
             transit_max=wanted.transit_max,
+            transit_warning_ms=wanted.transit_warning_ms,
         ),
         wall_ms=lambda: int(time.time() * 1000),
         limits=Limits(wanted.delay_ms, wanted.batch_max, wanted.in_flight_max),
         placement=wanted.placement,
+        counters=counters,
+        journal=_journal(settings, counters),
+        daemon=settings.controller.id,
     )
+
+
+def _journal(settings: Settings, counters: RegionCounters) -> Journal | None:
+    """Returns the journal of the domain, None where it is switched off."""
+    if not settings.journal.enabled:
+        return None
+    return Journal(regions_folder_in(settings.state.directory), settings.journal, counters)
 
 
 def listener_limits(settings: Settings) -> ListenerLimits:
@@ -72,6 +88,9 @@ async def running(domain: RegionsDomain | None) -> AsyncIterator[asyncio.Future[
     if domain is None:
         yield asyncio.get_running_loop().create_future()
         return
+    journal = domain.journal
+    if journal is not None:
+        journal.start()
     task = asyncio.create_task(domain.run(), name="regions")
     try:
         yield task
@@ -79,3 +98,5 @@ async def running(domain: RegionsDomain | None) -> AsyncIterator[asyncio.Future[
         task.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.wait({task})
+        if journal is not None:
+            journal.close()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from controller.journal.term_journal import TermJournal
 from controller.metrics.region_counters import RegionCounters
@@ -15,7 +15,8 @@ from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind, Kinds
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
-from controller.regions import loading
+from controller.regions import loading, overdue
+from controller.regions.bypassed import let_go
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal import RegionsJournal
@@ -54,6 +55,8 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
 NAMES: Final = Kinds(KINDS)
 """Names of steps, locks and subjects of procedures, for the journal."""
 CHECKS_PER_LEASE: Final = 20
+CHECKS_MISSED_MAX: Final = 5
+"""Checks of leases that are missed where the process was frozen: polls may wait that it did not take."""
 UNUSABLE_LOGGED_MAX: Final = 20
 
 
@@ -61,6 +64,7 @@ class RegionsTerm:
     """Runs the domain on an open store, which this daemon has claimed with ``epoch``.
 
     ``entered`` is called with durable changes of procedures. ``journal``: of this term; without one the loop logs.
+    ``leads``: checks whether no other daemon can have the store yet.
     """
 
     def __init__(
@@ -77,9 +81,11 @@ class RegionsTerm:
         entered: Entered | None = None,
         journal: TermJournal | None = None,
         counters: RegionCounters | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.options = options
+        self._leads = leads
         self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), NAMES, retains=placement == "retain")
         self.env = RegionsEnv(
             Regions(),
@@ -90,6 +96,7 @@ class RegionsTerm:
             wall_ms,
             clock,
             store.reserve,
+            catalog.rows_max,
             self.journal,
         )
         self._entered = entered
@@ -102,10 +109,11 @@ class RegionsTerm:
             now_ms=wall_ms,
             age_ms=loop_ms,
             entered=self._changed,
+            weigh=catalog.weigh,
         )
         self.env.wake, self.env.number = self.engine.wake, self.engine.number
         self.manager = Manager(self.env, self.engine, store, epoch)
-        self.service = RegionService(self.manager, counters or RegionCounters())
+        self.service = RegionService(self.manager, counters or RegionCounters(), leads)
         self._catalog = catalog
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -122,7 +130,8 @@ class RegionsTerm:
             log.error("pid=%d cannot go on: %s", pid, why)
         for region in await loading.lost(self.env.model):
             task = Transit(region.id, region.table.name, "no server and no procedure had it")
-            self.manager.start(assign.NAME, TRANSIT.encode(task), f"found {region.id} {region.token}")
+            self.manager.start(assign.NAME, TRANSIT.encode(task), f"found {region.id} in term {self.manager.epoch}")
+        self._begin_times()
         model = self.env.model
         log.info(
             "regions: %d tables, %d regions, %d servers, %d procedures go on (epoch %d)",
@@ -131,11 +140,21 @@ class RegionsTerm:
             self.manager.epoch,
         )
 
-    async def run(self) -> None:
-        """Runs procedures and checks leases until the store fails, or until cancelled."""
-        self._tasks = [asyncio.ensure_future(one) for one in (self._turns(), self._leases(), self._startup())]
+    def _begin_times(self) -> None:
+        """Has leases begin now, and waits end: the load took its time, and the wall clock may have been set since."""
+        ends_s = self.env.clock() + self.options.lease_ms / 1000
+        for server in self.env.model.servers.values():
+            server.deadline_s = ends_s
+        for record in list(self.engine.live()):
+            if record.deadline_ms:
+                self.engine.wake(record.pid)
+
+    async def run(self, lost: Coroutine[Any, Any, None] | None = None) -> None:
+        """Runs procedures and checks leases until the store fails or ``lost`` raises, or until cancelled."""
+        works = [self._turns(), self._leases(), self._looks(), *(() if lost is None else (lost,))]
+        self._tasks = [asyncio.ensure_future(one) for one in (*works, self._startup())]
         try:
-            await asyncio.gather(self._tasks[0], self._tasks[1])
+            await asyncio.gather(*self._tasks[: len(works)])
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -148,6 +167,7 @@ class RegionsTerm:
         self.journal.end(str(why))
 
     def _changed(self, moved: Sequence[Transition]) -> None:
+        let_go(self.env, moved)
         self.journal.changed(moved)
         if self._entered is not None:
             self._entered(moved)
@@ -160,9 +180,22 @@ class RegionsTerm:
             await asyncio.sleep(0)
 
     async def _leases(self) -> None:
+        """Checks leases again and again. A daemon that could not respond for a while gives each server a full one."""
+        pause_s = self.options.lease_ms / 1000 / CHECKS_PER_LEASE
+        seen_s = self.env.clock()
         while True:
-            self.manager.check_leases()
-            await asyncio.sleep(self.options.lease_ms / 1000 / CHECKS_PER_LEASE)
+            if self._leads() and self.env.clock() - seen_s < CHECKS_MISSED_MAX * pause_s:
+                self.manager.check_leases()
+            else:
+                self.manager.grant_leases()
+            seen_s = self.env.clock()
+            await asyncio.sleep(pause_s)
+
+    async def _looks(self) -> None:
+        """Logs regions that are in transition for too long, from time to time."""
+        while True:
+            await asyncio.sleep(self.options.transit_check_ms / 1000)
+            overdue.tell(self.env, self.engine.records, self.options.transit_warning_ms)
 
     async def _startup(self) -> None:
         """Places regions once enough servers have come, or the wait is over."""

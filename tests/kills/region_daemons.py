@@ -109,6 +109,11 @@ class Life:
             self._turns += 1
             assert self._turns < TURNS_MAX, f"it does not end: {list(self.term.engine.records.values())}"
 
+    async def turns(self, count: int) -> None:
+        """Lets some turns pass."""
+        last = self._turns + count
+        await self.until(lambda: self._turns >= last)
+
     async def run(self, kind: str, data: bytes) -> Record:
         """Submits what an operator wants, with the same nonce each time, and waits for its end."""
         engine, caller = self.term.engine, Caller("User:ops", nonce=f"{kind} {data!r}")
@@ -125,7 +130,7 @@ class Life:
 
     async def calm(self) -> None:
         """Waits until no procedure is under way, and no server has anything to say."""
-        await self.until(lambda: self._is_calm())
+        await self.until(self._is_calm)
 
     def _is_calm(self) -> bool:
         engine = self.term.engine
@@ -166,7 +171,7 @@ class Life:
             await asyncio.sleep(0)
 
     async def _reported(self, server: QuickServer, sent: list[protocol.Result]) -> protocol.Response:
-        response = await self.term.service.handle(protocol.Report(*server.key, server.epoch, sent))
+        response = await self.term.service.handle(protocol.Report(*server.key, server.epoch, sent, server.taken))
         if isinstance(response, protocol.Accepted):
             server.accepted(sent, response.again)
         return response

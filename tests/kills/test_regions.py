@@ -12,11 +12,13 @@ import pytest
 from controller.regions.environment import Options
 from controller.regions.kinds import assign, close, move, servers
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
+from controller.regions.zookeeper_store import ZooKeeperOpened
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
+from tests.contracts.memory import MemoryBackend
 from tests.kills.harness import Clock, Death, Deaths
 from tests.kills.region_daemons import LEASE_MS, Domains, End, Life, Opened, Story, play
 from tests.kills.region_servers import Service
@@ -73,8 +75,7 @@ async def leaves(life: Life) -> None:
         await life.until(lambda: server.key in life._here)
         response = await life.term.service.handle(protocol.Leave(*server.key, server.epoch))
         if isinstance(response, protocol.Left) and response.regions:
-            turns = life._turns + 3
-            await life.until(lambda: life._turns > turns)
+            await life.turns(3)
         else:
             server.dies()
 
@@ -205,7 +206,21 @@ def on_sqlite(folder: Path) -> Domains:
     return domain
 
 
-STORES: dict[str, Callable[[Path], Domains]] = {"memory": in_memory, "sqlite": on_sqlite}
+def on_zookeeper(_: Path) -> Domains:
+    backend = MemoryBackend()
+
+    @asynccontextmanager
+    async def domain() -> AsyncIterator[Opened]:
+        found = await ZooKeeperOpened.open(backend.client)
+        try:
+            yield Opened(found.store, found.catalog, found.epoch)
+        finally:
+            await found.close()
+
+    return domain
+
+
+STORES: dict[str, Callable[[Path], Domains]] = {"memory": in_memory, "sqlite": on_sqlite, "zookeeper": on_zookeeper}
 
 
 async def end_of(case: Case, domains: Domains, deaths: Deaths) -> End:

@@ -127,6 +127,15 @@ def expire(world: World, name: str) -> None:
 
 
 @verb
+def list_regions(world: World, name: str) -> None:
+    """Has a server list its regions."""
+    term = world.term
+    server = None if term is None else term.env.model.current(name)
+    if term is not None and server is not None:
+        term.env.dispatcher.list_regions(server)
+
+
+@verb
 def leave(world: World, name: str) -> None:
     """Has a server leave, and starts it again."""
     node = world.servers[name]

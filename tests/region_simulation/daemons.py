@@ -7,11 +7,13 @@ import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from brokers.listener.inbound import InboundConnection
 from brokers.regions.listener import RegionListener
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import CLAIM_S, RegionsDomain
 from controller.regions.term import RegionsTerm
 from metadata_store.records.port import Stored
+from regent_agent import protocol
 from state_machines.procedures.record import Record
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.simulation.loop import Life, Process
@@ -33,6 +35,16 @@ class SimListener(RegionListener):
 
     async def start(self) -> None:
         """Does nothing."""
+
+    async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
+        """Responds, and has the judge look at what is accepted."""
+        response = await super().respond(frame, connection)
+        request = protocol.decode_request(frame)
+        if isinstance(request, protocol.Report):
+            accepted = protocol.decode_response(response[protocol.LENGTH.size :])
+            if isinstance(accepted, protocol.Accepted):
+                self._node.world.judge.accepted(request, accepted)
+        return response
 
     async def stop(self) -> None:
         """Stops serving."""
@@ -91,6 +103,14 @@ class SimOpened:
         self.catalog = store
         self.epoch = store.epoch
         self._node = node
+
+    def leads(self) -> bool:
+        """Returns True: another daemon claims only once this process is over."""
+        return True
+
+    async def lost(self) -> None:
+        """Waits for ever."""
+        await asyncio.get_running_loop().create_future()
 
     async def close(self) -> None:
         """Gives the claim up."""

@@ -11,7 +11,9 @@ from tests.region_simulation.plan import Action, RegionPlan
 
 FIRST_S: Final = 1.0
 LAST_S: Final = 30.0
-ACTIONS_MAX: Final = 24
+ACTIONS_MAX: Final = 30
+BURSTS: Final = 8
+BURST_S: Final = 0.8
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
 """Names, classes and numbers of regions."""
 
@@ -32,13 +34,21 @@ def generate(seed: int) -> RegionPlan:
         open_attempts_max=chance.choice((0, 0, 0, 3)),
         delay_ms=chance.choice((5, 50, 150)),
     )
-    times = sorted(round(FIRST_S + chance.random() * (LAST_S - FIRST_S), 3) for _ in range(ACTIONS_MAX))
+    times = sorted(_times(chance))
     drawn = [Action(at_s, *_drawn(chance, plan)) for at_s in times]
     made = [
         Action(round(0.5 + number * chance.random() * 2, 3), "create", (name, str(kind), str(regions)))
         for number, (name, kind, regions) in enumerate(TABLES)
     ]
     return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
+
+
+def _times(chance: random.Random) -> list[float]:
+    """Returns the times of actions: most come shortly after another one, while that has its effects."""
+    times = [FIRST_S + chance.random() * (LAST_S - FIRST_S) for _ in range(BURSTS)]
+    while len(times) < ACTIONS_MAX:
+        times.append(chance.choice(times) + chance.random() ** 2 * BURST_S)
+    return [round(at_s, 3) for at_s in times]
 
 
 Drawn = tuple[str, tuple[str, ...]]
@@ -85,6 +95,7 @@ WEIGHTS: Final[dict[str, tuple[float, Words]]] = {
     "replace-server": (1, lambda c, p: (_server(c, p),)),
     "leave": (1.5, lambda c, p: (_server(c, p),)),
     "expire": (1, lambda c, p: (_server(c, p),)),
+    "list-regions": (1, lambda c, p: (_server(c, p),)),
     "kill-daemon": (1.5, lambda c, p: (_daemon(c, p), _for_s(c, 5))),
     "kill-at-write": (3, lambda c, p: (_daemon(c, p), str(c.randint(1, 8)), c.choice(("before", "after")))),
     "freeze-daemon": (1, lambda c, p: (_daemon(c, p), _for_s(c, 6))),

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from unittest import mock
 
-from controller.regions.kinds import assign, close, crash
-from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
+from controller.regions.kinds import assign, close, crash, many
+from controller.regions.kinds.messages import CRASH, MANY, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.records import codec
+from regent_agent import protocol
 from regent_agent.service import OpenedRegion
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region, Regions, Server
-from state_machines.regions.states import OWNED, RegionState, ServerState, TableState
+from state_machines.regions.states import OWNED, WANTED, RegionState, ServerState, TableState
 from testing.simulated.regions.storage import Key
 from tests.region_simulation.locks import lock_faults
 from tests.simulation.loop import Process
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from tests.region_simulation.world import World
 
 S = RegionState
+LASTING: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.FAILED_OPEN})
+"""Outcomes that end a dispatch."""
 
 
 class Judge:
@@ -75,6 +78,18 @@ class Judge:
                     world.violated("NoDoubleAssignment", f"region {region} is served by {other} and {one.key}")
 
     # -- daemons
+
+    def accepted(self, report: protocol.Report, response: protocol.Accepted) -> None:
+        """Looks whether results that their server may forget are durable."""
+        for result in report.results:
+            body = self._world.disk.bodies.get(result.pid)
+            if body is None or result.pid in response.again or result.outcome not in LASTING:
+                continue
+            record = codec.unsealed(result.pid, body)
+            if record.kind in (assign.NAME, close.NAME) and record.step == assign.DISPATCH:
+                task: Transit = TRANSIT.decode(record.data)
+                if (task.server, task.incarnation) == (report.server, report.incarnation):
+                    self._fail("AcceptedIsDurable", f"{result} of {report.server}, pid {record.pid} waits for it still")
 
     def written(self) -> None:
         """Looks at the durable records after a write."""
@@ -152,12 +167,27 @@ class Judge:
         model, records = term.env.model, term.engine.records
         for region in model.regions.values():
             self._region(region, records.get(region.pid))
+        for record in records.values():
+            if record.kind == many.ASSIGN_MANY and not record.state.is_final:
+                self._order(term, record)
         for server in model.servers.values():
             for region in server.regions.values():
                 if region.server is not server:
                     self._fail("ServerRegions", f"{server} has {region}, which is at {region.server}")
             if server.key in self._crashed and server.state is ServerState.ONLINE:
                 self._fail("SCPMonotonicity", f"{server} is online after its crash")
+
+    def _order(self, term: RegionsTerm, record: Record) -> None:
+        """Looks whether a crash assigns a class of tables while one that others depend on waits (MetaFirst)."""
+        model, parent = term.env.model, term.engine.records.get(record.parent)
+        table = model.tables.get(MANY.decode(record.data).table)
+        if parent is None or parent.kind != crash.NAME or table is None:
+            return
+        task: Crash = CRASH.decode(parent.data)
+        server = model.servers.get((task.server, task.incarnation))
+        for region in () if server is None else server.regions.values():
+            if region.table.kind < table.kind and region.table.state in WANTED and not region.pid:
+                self._fail("MetaFirst", f"{region} waits, pid {record.pid} assigns regions of {table.name}")
 
     def _region(self, region: Region, record: Record | None) -> None:
         if region.pid and (record is None or record.state.is_final):

@@ -3,13 +3,46 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 
+from metadata_store.records.port import Stored
 from regent_agent import protocol
-from regent_agent.protocol import Refused, Registered
-from testing.memory.region_store import RegionDisk
-from tests.region_simulation.kit import Server, creates, ended, lists, regions_of, running, serving, until, virtual
+from regent_agent.protocol import Left, Refused, Registered
+from state_machines.procedures.record import Record
+from state_machines.regions.states import ServerState
+from testing.memory.region_store import MemoryRegionStore, RegionDisk
+from tests.region_simulation.kit import (
+    Server,
+    Wall,
+    creates,
+    ended,
+    lists,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
+
+WRITE_S = 0.1
+
+
+class Slow(MemoryRegionStore):
+    """A store whose writes take long."""
+
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
+        await asyncio.sleep(WRITE_S)
+        await super().write(puts, deletes, rows)
+
+
+class SlowToLoad(MemoryRegionStore):
+    """A store that takes longer to load than a lease lasts."""
+
+    async def load(self) -> Stored:
+        await asyncio.sleep(5.0)
+        return await super().load()
 
 
 @pytest.mark.seed("S1-91")
@@ -35,3 +68,94 @@ async def test_a_process_that_was_fenced_never_registers_again() -> None:
         assert found.code == protocol.DEAD
         assert isinstance(await Server(term, "s1", 6).register(), Registered)
         await asyncio.sleep(0)
+
+
+@pytest.mark.seed("S1-91")
+@virtual
+async def test_of_two_processes_with_one_name_that_register_together_the_later_one_stays() -> None:
+    disk = RegionDisk()
+    async with running(disk, store=Slow) as term:
+        older, newer = Server(term, "s1", 5), Server(term, "s1", 6)
+        first = asyncio.ensure_future(older.register())
+        await asyncio.sleep(WRITE_S / 2)
+        second = asyncio.ensure_future(newer.register())
+        assert isinstance(await first, Registered)  # it was the only one then
+        assert isinstance(await second, Registered)
+        first = asyncio.ensure_future(Server(term, "s2", 6).register())
+        await asyncio.sleep(WRITE_S / 2)
+        second = asyncio.ensure_future(Server(term, "s2", 5).register())
+        assert isinstance(await first, Registered)
+        refused = await second
+        assert isinstance(refused, Refused)
+        assert refused.code == protocol.DEAD
+        model = term.env.model
+        states = {key: one.state for key, one in model.servers.items()}
+        assert states["s2", 6] is states["s1", 6] is ServerState.ONLINE
+        assert states["s2", 5] is states["s1", 5] is ServerState.CRASHED
+        assert model.servers.keys() == disk.servers.keys()
+
+
+@pytest.mark.parametrize("after_ms", range(0, 900, 50))
+def test_a_server_that_leaves_while_a_region_is_sent_to_it_gives_it_away_first(after_ms: int) -> None:
+    """Its row goes last: without it another daemon would take the region for lost, and assign it a second time."""
+
+    @virtual
+    async def test() -> None:
+        disk = RegionDisk()
+        async with running(disk, store=Slow) as term:
+            leaver, stays = Server(term, "s1"), Server(term, "s2")
+            async with serving(leaver, stays):
+                made = asyncio.ensure_future(ended(term, creates(term, regions=4)))
+                await asyncio.sleep(after_ms / 1000)
+                while True:
+                    left = await leaver.ask(protocol.Leave("s1", 1, leaver.epoch))
+                    rows = {one.server for one in disk.regions.values()} - {""}
+                    assert rows <= {name for name, _ in disk.servers}
+                    assert isinstance(left, Left)
+                    if not left.regions:
+                        break
+                    await asyncio.sleep(0.05)
+                assert not leaver.has
+                assert list(disk.servers) == list(term.env.model.servers) == [("s2", 1)]
+                await made
+                await until(lambda: len(stays.has) == 4)
+
+    test()
+
+
+@virtual
+async def test_a_server_that_asks_again_whether_it_has_left_is_not_sent_back() -> None:
+    async with running(RegionDisk()) as term:
+        server = Server(term, "s1")
+        await server.register()
+        leave = protocol.Leave("s1", 1, server.epoch)
+        while (await server.ask(leave)) != Left(0):
+            await asyncio.sleep(0.1)
+        assert not term.env.model.servers
+        assert await server.ask(leave) == Left(0)
+
+
+@virtual
+async def test_a_fence_ends_in_time_although_the_wall_clock_was_set_back_before_a_failover() -> None:
+    disk, wall = RegionDisk(), Wall()
+    async with running(disk, wall=wall) as term:
+        server = Server(term, "s1")
+        async with serving(server):
+            await ended(term, creates(term))
+        term.manager.expire(term.env.model.servers["s1", 1], "test")
+        await until(lambda: any(one.kind == "crash" and one.deadline_ms for one in term.engine.live()))
+    wall.ahead_ms = -3_600_000
+    async with running(disk, wall=wall) as term, serving(Server(term, "s2")):
+        began_s = asyncio.get_running_loop().time()
+        await until(lambda: str(regions_of(term)[0].server) == "s2,1")
+        assert asyncio.get_running_loop().time() - began_s < 6.0
+
+
+@virtual
+async def test_leases_begin_after_the_load() -> None:
+    disk = RegionDisk()
+    async with running(disk) as term, serving(Server(term, "s1")):
+        await ended(term, creates(term))
+    async with running(disk, store=SlowToLoad) as term:
+        await asyncio.sleep(1.0)
+        assert term.env.model.servers["s1", 1].state is ServerState.ONLINE

@@ -140,9 +140,11 @@ class World(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Traces a log line; an error that no service caused ends the run."""
         process = PROCESS.get()
-        if self.keep or record.exc_info:
+        if self.keep or record.levelno >= logging.ERROR:
             text = record.getMessage()
             self.note(f"{process.name if process else '-'}: {text}")
+            if "its process is ended as crashed" in text:
+                self.violated("HealthyServer", text)
             if record.exc_info and not any(part in text for part in EXPECTED):
                 error = record.exc_info[1]
                 self.violated("fault", f"{text}: {type(error).__name__}: {error}")

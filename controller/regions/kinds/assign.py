@@ -49,8 +49,8 @@ def begun(env: RegionsEnv, region: Region, pid: int, server: Server, token: int)
     if transit.begun_at(region.state) is not region.state:
         env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
         env.routes.changed(region)
-    env.model.move(region, S.OPENING, server, env.now_ms())
     region.opening = token
+    env.model.move(region, S.OPENING, server, env.now_ms())
 
 
 async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -64,7 +64,7 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     if (why := unneeded(env, region)) is not None:
         env.model.detach(region, record.pid)
         return Done(why.encode())
-    if task.not_before_ms > env.wall_ms():
+    if env.left_ms(task.not_before_ms):
         return Wait(task.not_before_ms, record.data, durable=False)
     token = await _new_token(env, record, region, task) if env.servers() else 0
     server = chosen(env, region, task)

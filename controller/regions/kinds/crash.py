@@ -41,6 +41,7 @@ async def fence(env: RegionsEnv, record: Record) -> Outcome | Along:
     task: Crash = CRASH.decode(record.data)
     server = env.model.servers.get((task.server, task.incarnation))
     if server is None:
+        env.crashing.discard((task.server, task.incarnation))
         return Done(b"it is gone already")
     server.state = ServerState.CRASHED
     env.dispatcher.drop(server)
@@ -73,7 +74,7 @@ async def release(env: RegionsEnv, record: Record) -> Outcome | Along:
         server = env.model.servers.get((task.server, task.incarnation))
         if server is not None:
             released(env, server)
-            env.journal.server(server, (FENCED, RELEASED), "its log is split: its regions may go elsewhere", record.pid)
+            env.journal.server(server, (FENCED, RELEASED), "as its log is split, they may go elsewhere", record.pid)
 
     return Along(Next(ASSIGN, record.data), (), entered)
 

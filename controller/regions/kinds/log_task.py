@@ -40,7 +40,7 @@ def splitting(crash: Crash, part: str) -> Record:
 async def choose(env: RegionsEnv, record: Record) -> Outcome:
     """Chooses the server that does it: the one with the fewest regions."""
     task: LogTask = LOG_TASK.decode(record.data)
-    if task.not_before_ms > env.wall_ms():
+    if env.left_ms(task.not_before_ms):
         return Wait(task.not_before_ms, record.data, durable=False)
     online = [one for one in env.model.servers.values() if one.state is S.ONLINE and one.here]
     if not online:

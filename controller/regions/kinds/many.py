@@ -13,12 +13,13 @@ from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about, assign, close, locks
 from controller.regions.kinds.messages import MANY, Many
+from regent_agent import protocol
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions.model import Region, Table
 from state_machines.regions.placement import planned
-from state_machines.regions.states import RegionState
+from state_machines.regions.states import RegionState, ServerState
 
 ASSIGN_MANY: Final = "assign_many"
 CLOSE_MANY: Final = "close_many"
@@ -61,8 +62,12 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
         pids = [put.pid for put in change.puts if put.pid != record.pid]
         for pid, region, server in zip(pids, regions, plan, strict=True):
             assign.begun(env, region, pid, server, pid)
+            if server.state is ServerState.ONLINE:
+                env.dispatcher.send(server, assign.opening(pid, region, pid))
+            else:
+                env.wake_soon(pid)
 
-    return Along(Children(children, record.step + 1, record.data), (), entered)
+    return Along(Children(children, record.step + 1, record.data, asleep=True), (), entered)
 
 
 def _takes(env: RegionsEnv, region: Region, record: Record) -> bool:
@@ -92,10 +97,16 @@ async def close_all(env: RegionsEnv, record: Record) -> Outcome | Along:
         pids = [put.pid for put in change.puts if put.pid != record.pid]
         for pid, region in zip(pids, regions, strict=True):
             env.model.attach(region, pid)
-            if region.server is not None:
-                close.begun(env, region, pid, region.server)
+            server = region.server
+            if server is None:
+                continue
+            close.begun(env, region, pid, server)
+            if server.state is ServerState.ONLINE:
+                env.dispatcher.send(server, protocol.Close(pid, region.id, region.token))
+            else:
+                env.wake_soon(pid)
 
-    return Along(Children(children, record.step + 1, record.data), (), entered)
+    return Along(Children(children, record.step + 1, record.data, asleep=True), (), entered)
 
 
 async def counted(env: RegionsEnv, record: Record) -> Outcome:

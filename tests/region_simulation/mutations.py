@@ -1,0 +1,8 @@
+"""Collects bugs planted in the product, one at a time: the simulation must catch every one of them."""
+
+from __future__ import annotations
+
+from tests.region_simulation import mutations_crash, mutations_moving, mutations_servers
+from tests.region_simulation.planting import MUTATIONS
+
+__all__ = ["MUTATIONS", "mutations_crash", "mutations_moving", "mutations_servers"]

@@ -1,0 +1,120 @@
+"""Plants bugs in the exchange of a daemon with servers, and in the agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+
+from msgspec.structs import replace
+
+from controller.regions.dispatcher import Dispatcher
+from controller.regions.environment import Results
+from controller.regions.manager import Manager
+from metadata_store.catalog.rows import DropServer
+from regent_agent import lease, protocol
+from regent_agent.agent import Agent
+from regent_agent.protocol import Registered, Result
+from regent_agent.work import Work
+from state_machines.regions.model import Region, Server
+from tests.region_simulation.planting import mutation, put
+
+
+@mutation
+def accept_reports_before_they_are_durable(stack: ExitStack) -> None:
+    """Responds to a report as soon as it is in memory (HBASE-22060)."""
+    add = Results.add
+
+    def added(results: Results, found: list[Result]) -> None:
+        add(results, found)
+
+    put(stack, Results, "add", added)
+
+
+@mutation
+def fail_a_report_by_one_result(stack: ExitStack) -> None:
+    """Takes all opens of a report for failed where one of them has (HBASE-21237)."""
+    report = Manager.report
+
+    async def failing(manager: Manager, server: Server, results: Sequence[Result], taken: int) -> list[int]:
+        if any(one.outcome == protocol.FAILED_OPEN for one in results):
+            results = [
+                replace(one, outcome=protocol.FAILED_OPEN) if one.outcome == protocol.OPENED else one for one in results
+            ]
+        return await report(manager, server, results, taken)
+
+    put(stack, Manager, "report", failing)
+
+
+@mutation
+def compare_fresh_states(stack: ExitStack) -> None:
+    """Lets a list of regions contradict a state that is newer than it (HBASE-21421)."""
+
+    def old(_: Manager, _region: Region) -> bool:
+        return True
+
+    put(stack, Manager, "_is_old", old)
+
+
+@mutation
+def accept_failures_of_operations_on_their_way(stack: ExitStack) -> None:
+    """Goes to another server while the first one is about to get the open."""
+
+    def arrived(_: Dispatcher, _pid: int, _taken: int) -> bool:
+        return True
+
+    put(stack, Dispatcher, "has_arrived", arrived)
+
+
+@mutation
+def lose_a_batch_whose_response_was_lost(stack: ExitStack) -> None:
+    """Counts a batch as taken with the next poll."""
+    poll = Dispatcher.poll
+
+    async def confirming(dispatcher: Dispatcher, server: Server, _: int, hold_s: float) -> protocol.Operations:
+        return await poll(dispatcher, server, 1 << 60, hold_s)
+
+    put(stack, Dispatcher, "poll", confirming)
+
+
+@mutation
+def drop_a_server_that_is_about_to_get_regions(stack: ExitStack) -> None:
+    """Lets a server leave although a step of this turn has chosen it."""
+
+    async def leave(manager: Manager, server: Server) -> int:
+        server.leaving = True
+        if not server.regions:
+            await manager._write((DropServer(*server.key),))
+            if not server.regions:
+                manager.env.model.drop_server(server.key)
+        return len(server.regions)
+
+    put(stack, Manager, "leave", leave)
+
+
+@mutation
+def use_more_than_the_lease(stack: ExitStack) -> None:
+    """Serves longer than the daemon waits."""
+    put(stack, lease, "USED_PART", 1.6)
+
+
+@mutation
+def count_the_lease_from_the_response(stack: ExitStack) -> None:
+    """Renews the lease from the arrival of a response, however late it is."""
+    put(stack, lease, "USED_PART", 1.0)
+    renew = Agent._renew
+
+    def renewed(agent: Agent, _: float, registration: Registered) -> None:
+        renew(agent, agent._clock(), registration)
+
+    put(stack, Agent, "_renew", renewed)
+
+
+@mutation
+def close_by_an_older_token(stack: ExitStack) -> None:
+    """Closes whatever the server has of a region, also where its token is higher."""
+
+    async def close(work: Work, operation: protocol.Close) -> None:
+        if (has := work.opened.get(operation.region)) is not None:
+            await work._close_region(has)
+
+    put(stack, Work, "_close", close)

@@ -1,0 +1,29 @@
+"""Plants bugs as patches of the product, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import Any
+
+from controller.procedures.kinds import Kind
+from controller.regions import term
+from tests.simulation.planting import Plant, put
+
+MUTATIONS: dict[str, Plant] = {}
+Step = Callable[[Any, Any], Awaitable[Any]]
+
+
+def mutation(plant: Plant) -> Plant:
+    """Registers a bug under its name."""
+    MUTATIONS[plant.__name__.replace("_", "-")] = plant
+    return plant
+
+
+def put_step(stack: ExitStack, kind: Kind[Any], name: str, changed: Callable[[Step], Step]) -> None:
+    """Replaces a step of a kind, by a function of the present one."""
+    steps = tuple(
+        step._replace(execute=changed(step.execute)) if step.name == name else step for step in kind.steps
+    )
+    kinds = tuple(one._replace(steps=steps) if one.name == kind.name else one for one in term.KINDS)
+    put(stack, term, "KINDS", kinds)
