@@ -24,7 +24,7 @@ from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.view import View
-from controller.regions.process import domain_of, running
+from controller.regions.process import domain_of, regions_secret_of, running
 
 log = logging.getLogger("regent.daemon")
 
@@ -38,11 +38,12 @@ async def run_alone(settings: Settings, *, guarded: bool = True) -> int:
         log_start(settings)
         log.info("no section [zookeeper] is given: this daemon assigns regions, and is no controller of Kafka")
         try:
-            domain = domain_of(settings, access_of(settings.security).tls)
+            tls, secret = access_of(settings.security).tls, regions_secret_of(settings)
         except SecurityUnusable as error:
             return failed(error)
         about = AloneCollector(About.of(settings), lambda: lines.dropped)
-        guard.on_lag = about.loop_lag.record
+        domain = domain_of(settings, tls, secret)
+        guard.on_lag = about.counters.loop_lag.record
         guard.last_words = partial(lines.log_last, log)
         if guarded:
             guard.start()

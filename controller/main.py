@@ -25,8 +25,7 @@ from controller.engine.event_queue import Event
 from controller.http.app import create_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
-from controller.journal.journal import Journal, folder_in
-from controller.life import failed, log_start, need_http, need_regions
+from controller.life import failed, journal_of, log_start, need_http, need_regions
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.region_metrics import RegionsCollector
@@ -37,7 +36,7 @@ from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.view import View as RegionsView
-from controller.regions.process import domain_of, running
+from controller.regions.process import domain_of, regions_secret_of, running
 from controller.role.lease import Lease
 from controller.term.dispatch import KAFKA_STATES
 
@@ -69,11 +68,12 @@ async def run(
         log_start(settings)
         try:
             access = access_of(settings.security, only_brokers=settings.listener.only_brokers)
-            regions = domain_of(settings, access.tls) if settings.regions.enabled and not shadow else None
+            secret = regions_secret_of(settings)
         except SecurityUnusable as error:
             return failed(error)
         counters = Counters()
         journal = journal_of(settings, counters) if not shadow else None
+        regions = domain_of(settings, access.tls, secret) if settings.regions.enabled and not shadow else None
         daemon = Daemon(
             settings,
             connections(settings),
@@ -130,15 +130,6 @@ async def _serve(daemon: Daemon, view: View, regions: RegionsDomain | None) -> N
         await daemon.run()
         manager.stopping("stopping")
         tasks.cancel_scope.cancel()
-
-
-def journal_of(settings: Settings, counters: Counters) -> Journal | None:
-    """Starts the daemon's journal; returns None where it is switched off."""
-    if not settings.journal.enabled:
-        return None
-    journal = Journal(folder_in(settings.state.directory), settings.journal, counters)
-    journal.start()
-    return journal
 
 
 def secret_of(settings: Settings) -> bytes | None:

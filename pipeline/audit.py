@@ -10,8 +10,11 @@ from pyspark.sql import DataFrame
 from pipeline.history import excusable, history
 from pipeline.membership import elected_live, racks_kept
 from pipeline.procedures import family_and_locks
+from pipeline.region_opens import opens_kept
+from pipeline.regions import owned_once
 from pipeline.requests import current_epochs, falling_epochs
 from pipeline.row_local import row_local
+from pipeline.tables import keys_covered
 from pipeline.terms import one_writer
 from pipeline.violations import unexcused, violations
 
@@ -32,6 +35,9 @@ def audit(rows: DataFrame, terms: DataFrame, gaps: DataFrame, *, racks: bool = F
         family_and_locks(rows),
         current_epochs(rows, gaps),
         falling_epochs(rows),
+        owned_once(rows, gaps),
+        opens_kept(rows, gaps),
+        keys_covered(rows, gaps),
     ]
     if racks:
         found.append(racks_kept(rows))

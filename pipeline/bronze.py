@@ -14,8 +14,8 @@ from state_machines.journal.events import SCHEMA_VERSION
 LINE_CHARACTERS_MAX: Final = 1 << 20
 """A longer line is none of the journal's."""
 
-LAYOUT: Final = ("cluster", "d", "topic", "partition", "ctl_epoch", "seq")
-"""Order within a file: a partition's history is in one place, oldest first."""
+LAYOUT: Final = ("cluster", "d", "topic", "partition", "region", "ctl_epoch", "seq")
+"""Order within a file: the history of a partition or a region is in one place, oldest first."""
 
 _CORRUPT: Final = "_corrupt"
 
@@ -54,7 +54,7 @@ def rows(read: DataFrame) -> DataFrame:
     """
     sound = read.filter(fn.col("bad").isNull()).select("row.*", fn.xxhash64("value").alias("digest")).drop(_CORRUPT)
     # One shuffle and one order for both windows.
-    partition, order = ("cluster", "topic", "partition"), ("ctl_epoch", "seq", "ctl_id", "digest")
+    partition, order = ("cluster", "topic", "partition", "region"), ("ctl_epoch", "seq", "ctl_id", "digest")
     parted = sound.repartition(*partition)
     same = Window.partitionBy(*partition, *order).orderBy("mono_us")
     once = parted.withColumn("copy", fn.row_number().over(same)).filter(fn.col("copy") == 1)

@@ -129,9 +129,16 @@ def _sum(frame: DataFrame, column: str) -> int:
 
 def _sentence(row: Any) -> str:
     """Formats a violation as ``regent events check`` does."""
-    entity = f"{row.topic}-{row.partition}" if row.topic is not None else f"cluster {row.cluster}"
+    entity = f"{row.topic}-{row.partition}" if row.topic is not None else _of_regions(row) or f"cluster {row.cluster}"
     broker = f" on broker {row.broker}" if row.broker is not None else ""
     return f"{row.invariant}: {entity}{broker} at epoch {row.ctl_epoch}, row {row.seq}: {row.what}"
+
+
+def _of_regions(row: Any) -> str:
+    """Names the region, the table or the server of a violation; empty where it is about none."""
+    if row.region is not None:
+        return f"{row.table}#{row.region}"
+    return f"table {row.table}" if row.table is not None else f"server {row.server}" if row.server is not None else ""
 
 
 def _time(microseconds: int | None) -> str | None:

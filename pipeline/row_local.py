@@ -16,6 +16,7 @@ from pipeline.schema import OF_PARTITION
 from pipeline.violations import Broken, Group, brokers, sentence
 from state_machines.journal.audit import BY_LEADER, PARTITION_STEPS, PROCEDURE_BEGINS, REPLICA_STEPS
 from state_machines.journal.events import OBSERVED, Kind
+from state_machines.journal.region_checks import REGION_STEPS
 from state_machines.model.types import INITIAL_LEADER_EPOCH, LEADER_DURING_DELETE, NO_LEADER
 from state_machines.procedures.states import VALID_PREVIOUS, State
 
@@ -33,6 +34,7 @@ def row_local() -> tuple[Group, ...]:
         Group(fn.col("kind") == Kind.REPLICA_STATE.value, {"A6": transitions(REPLICA_STEPS)}),
         Group(fn.col("kind") == Kind.PROC_STATE.value, {"A14": procedure_states()}),
         Group(fn.col("kind") == Kind.RPC_BATCH.value, {"A15": request_fields()}),
+        Group(fn.col("kind") == Kind.REGION_STATE.value, {"A6": region_states()}),
     )
 
 
@@ -179,6 +181,14 @@ def procedure_states() -> Broken:
     return Broken(
         illegal | undone, sentence("the state went from", before, "to", after, "with the next step", fn.col("step"))
     )
+
+
+def region_states() -> Broken:
+    """Checks A6 of regions."""
+    before, after = fn.coalesce("from_state", fn.lit("")), fn.coalesce("to_state", fn.lit(""))
+    legal = [f"{before} {after}" for before, after in sorted(REGION_STEPS)]
+    illegal = ~fn.concat_ws(" ", before, after).isin(*legal)
+    return Broken(illegal, sentence("illegal transition", fn.col("from_state"), "->", fn.col("to_state")))
 
 
 def request_fields() -> Broken:

@@ -23,9 +23,10 @@ from state_machines.journal.events import PARTITION_KINDS, Row
 
 LONGS: Final = frozenset(
     {"seq", "ts_us", "mono_us", "t_detect", "t_decide", "t_committed", "broker_epoch", "lost"}
-    | {"pid", "ppid", "root", "took_ms", "t_sent", "t_acknowledged"},
+    | {"pid", "ppid", "root", "took_ms", "t_sent", "t_acknowledged"}
+    | {"region", "incarnation0", "incarnation", "token", "sequence", "pids"},
 )
-"""Numbers of 64 bits; all others have 32, as in Kafka's protocol."""
+"""Numbers, and lists of them, of 64 bits; all others have 32, as in Kafka's protocol."""
 
 _TYPES: Final[dict[Any, DataType]] = {
     int: IntegerType(),
@@ -34,13 +35,12 @@ _TYPES: Final[dict[Any, DataType]] = {
     Sequence[int]: ArrayType(IntegerType()),
     Sequence[str]: ArrayType(StringType()),
 }
+_WIDE: Final[dict[Any, DataType]] = {int: LongType(), Sequence[int]: ArrayType(LongType())}
 
 
 def _type(name: str, annotation: Any) -> DataType:
-    if name in LONGS:
-        return LongType()
     [plain] = [part for part in get_args(annotation) if part is not NoneType] or [annotation]
-    return _TYPES[plain]
+    return (_WIDE if name in LONGS else _TYPES)[plain]
 
 
 REQUIRED: Final = tuple(field.name for field in fields(Row) if field.required)

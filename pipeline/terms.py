@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
 from pipeline.violations import VIOLATIONS, sentence
 from state_machines.journal.events import Kind
+
+NOTHING: Final = ("topic", "partition", "broker", "table", "region", "server")
+"""What a term is not about."""
 
 
 def one_writer(terms: DataFrame) -> DataFrame:
@@ -28,6 +33,6 @@ def one_writer(terms: DataFrame) -> DataFrame:
             "ctl_id",
             fn.col("last_us").alias("ts_us"),
             fn.lit(Kind.FENCED.value).alias("kind"),
-            *(fn.lit(None).cast(VIOLATIONS[name].dataType).alias(name) for name in ("topic", "partition", "broker")),
+            *(fn.lit(None).cast(VIOLATIONS[name].dataType).alias(name) for name in NOTHING),
         )
     )

@@ -25,6 +25,9 @@ VIOLATIONS: Final = StructType(
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
         StructField("broker", IntegerType()),
+        StructField("table", StringType()),
+        StructField("region", LongType()),
+        StructField("server", StringType()),
     ]
 )
 """A violation: the invariant's number, a sentence with the values, and the row that shows it."""

@@ -53,6 +53,8 @@ class Router:
         self._cache = RouteCache(routes_max)
         self._jitter = jitter
         self._epoch = self._change = 0
+        self._unfollowed: list[str] = []
+        """Tables that were located while changes of others were waited for: the next wait includes them."""
         self._outdated = False
         """Whether a new epoch or a reset made the routes here outdated, and they are to be listed again."""
         self._news = asyncio.Event()
@@ -177,7 +179,7 @@ class Router:
     async def _fetch_changes(self) -> None:
         if self._outdated:
             await self._list_again()
-        tables = self._cache.tables()
+        tables = sorted({*self._cache.tables(), *self._unfollowed})
         try:
             message = Follow(self._epoch, self._change, tables)
             changes = await self._follows.request(message, Changes, FOLLOW_S_MAX)
@@ -187,6 +189,7 @@ class Router:
         self._enter(changes.epoch, changes.change, reset=changes.reset)
         if not self._outdated:
             self._change = changes.change
+            self._unfollowed = [table for table in self._cache.tables() if table not in tables]
             self._cache.forget_unfollowed(tables, changes.change)
             self._cache.refresh(changes.routes, changes.change)
         news, self._news = self._news, asyncio.Event()

@@ -99,6 +99,7 @@ MEANINGS: Final = {
     "Poll.taken": "number of the last `Operations` that arrived since the registration",
     "Poll.load": "figures of the service",
     "Report.results": "results of operations",
+    "Report.taken": "number of the last `Operations` that had arrived when the report was made",
     "ListRoutes.start": "key; the list begins with the region that contains it",
     "ListRoutes.count_max": "most routes in the response",
     "Follow.epoch": "epoch in the last `Routes` or `Changes`",

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from scripts.dashboard_panels import DASHBOARDS, Dashboard, Panel
+from scripts.dashboard_regions import DASHBOARD as REGIONS
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "configs" / "grafana"
+EVERY: Final = (*DASHBOARDS, REGIONS)
 SCHEMA_VERSION: Final = 39
 """Schema of Grafana 11; later versions read it, too."""
 COLUMNS: Final = 24
@@ -22,7 +24,7 @@ def render(dashboard: Dashboard) -> dict[str, Any]:
         "uid": dashboard.uid,
         "title": dashboard.title,
         "description": dashboard.text,
-        "tags": ["kafka", "regent"],
+        "tags": ["regent"] if dashboard is REGIONS else ["kafka", "regent"],
         "editable": True,
         "graphTooltip": 1,
         "schemaVersion": SCHEMA_VERSION,
@@ -32,7 +34,7 @@ def render(dashboard: Dashboard) -> dict[str, Any]:
         "timezone": "browser",
         "templating": {"list": _variables()},
         "annotations": {"list": []},
-        "links": [_link(other) for other in DASHBOARDS if other is not dashboard],
+        "links": [_link(other) for other in DASHBOARDS if dashboard in DASHBOARDS and other is not dashboard],
         "panels": list(_placed(dashboard)),
     }
 
@@ -171,5 +173,5 @@ def text(dashboard: Dashboard) -> str:
 
 if __name__ == "__main__":
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for each in DASHBOARDS:
+    for each in EVERY:
         (FOLDER / f"{each.uid}.json").write_text(text(each), encoding="utf-8")

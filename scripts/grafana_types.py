@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.dashboard_panels import DASHBOARDS
-from scripts.dashboards import render
+from scripts.dashboards import EVERY, render
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "build" / "grafana"
 PACKAGES: Final = ("@grafana/schema@13.2.3", "typescript@5.9.3")
@@ -45,7 +44,7 @@ def _imports() -> Iterator[str]:
 
 def _values() -> Iterator[str]:
     number = 0
-    for dashboard in DASHBOARDS:
+    for dashboard in EVERY:
         found = render(dashboard)
         for kind, value in (("Dashboard", found), *(part for panel in found["panels"] for part in _parts(panel))):
             number += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ from typing import Final, NamedTuple
 
 from benchmarks.arena import say
 from benchmarks.procfs import rss_mb
-from benchmarks.regions.world import TABLE, World, servers, world
+from benchmarks.regions.servers import SimulatedServer
+from benchmarks.regions.world import TABLE, World, servers, until, world
 from benchmarks.results import Goal, Row, Sample
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import NewRegions, Owner, PutServer, PutTable, RegionRow, ServerRow, TableRow
@@ -117,11 +119,9 @@ async def crashed(rounds: int = ROUNDS) -> list[Row]:
 async def _recovered(found: World) -> float:
     model = found.term.env.model
     victim = next(one for one in model.servers.values() if one.name == "s0")
-    while victim.state is not ServerState.FENCED:
-        await asyncio.sleep(0.002)
+    await until(lambda: victim.state is ServerState.FENCED)
     began_s = time.perf_counter()
-    while victim.key in model.servers:
-        await asyncio.sleep(0.002)
+    await until(lambda: victim.key not in model.servers)
     took_s = time.perf_counter() - began_s
     if any(one.state is not RegionState.OPEN for one in model.regions.values()):
         raise RuntimeError("the crash was dealt with, and regions are not open")
@@ -131,20 +131,23 @@ async def _recovered(found: World) -> float:
 async def failed_over(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
     """A3: a daemon opens the store of another one; until it sends the operation that was under way."""
     with tempfile.TemporaryDirectory(prefix="regions-", dir=_disk()) as name:
-        folder = Path(name)
-        await _stored(folder / "regions.db", shape)
+        await _stored(Path(name) / "first.db", shape)
+        await _pending(Path(name) / "first.db")
         times: list[float] = []
         lags: list[float] = []
-        for _ in range(rounds):
-            await _pending(folder / "regions.db")
+        for number in range(rounds):
+            folder = Path(name) / str(number)
+            folder.mkdir()
+            shutil.copy(Path(name) / "first.db", folder / "regions.db")
             began_s = time.perf_counter()
             async with world(folder) as found:
-                with servers(found.port, 1, shape.servers):
-                    while not found.term.env.dispatcher.sent:
-                        await asyncio.sleep(0.002)
-                    times.append(time.perf_counter() - began_s)
-                    lags.append(found.lag.take_ms())
-                    say(f"A3 {shape}: {times[-1]:.2f} s, lag {lags[-1]:.0f} ms")
+                server = SimulatedServer("new", found.port)
+                serving = asyncio.ensure_future(server.run(asyncio.Event()))
+                await until(lambda: found.term.env.dispatcher.sent)
+                times.append(time.perf_counter() - began_s)
+                lags.append(found.lag.take_ms())
+                serving.cancel()
+                say(f"A3 {shape}: {times[-1]:.2f} s, lag {lags[-1]:.0f} ms")
     goal = GOALS.get(f"A3 {shape.regions:,}", Goal())
     return [
         _row(

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from itertools import count
 from pathlib import Path
 from typing import Final
 
 from brokers.regions.listener import RegionListener
+from configs.sections import JournalSettings
+from controller.journal.journal import Journal
+from controller.metrics.counters import Counters
 from controller.process.wall_clock import wall_ms
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain, SqliteOpened
@@ -45,6 +49,14 @@ class Lag:
         return found * 1000
 
 
+async def until(holds: Callable[[], object], every_s: float = 0.002) -> None:
+    """Waits until something holds."""
+    for _ in count():
+        if holds():
+            return
+        await asyncio.sleep(every_s)
+
+
 class World:
     """A domain that runs. ``lag``: of its loop."""
 
@@ -65,8 +77,7 @@ class World:
 
     async def until(self, servers: int) -> None:
         """Waits until so many servers are online."""
-        while self._domain.term is None or len(list(self.term.env.model.online())) != servers:
-            await asyncio.sleep(0.01)
+        await until(lambda: self._domain.term and len(list(self.term.env.model.online())) == servers)
 
     async def create(self, regions: int) -> None:
         """Creates the table, and waits until all its regions are open."""
@@ -81,6 +92,8 @@ class World:
 async def world(folder: Path, limits: Limits | None = None, servers_min: int = 1) -> AsyncIterator[World]:
     """Runs a domain on a SQLite file in ``folder``."""
     options = Options(lease_ms=LEASE_MS, servers_min=servers_min, transit_max=20_000)
+    journal = Journal(folder / "journal", JournalSettings(), Counters())
+    journal.start()
     domain = RegionsDomain(
         lambda: SqliteOpened.open(folder / "regions.db"),
         RegionListener("127.0.0.1", 0),
@@ -88,19 +101,20 @@ async def world(folder: Path, limits: Limits | None = None, servers_min: int = 1
         wall_ms=wall_ms,
         limits=limits or Limits(),
         placement="round_robin",
+        journal=journal,
     )
     lag = Lag()
     tasks = [asyncio.ensure_future(domain.run()), asyncio.ensure_future(lag.watch())]
     try:
-        while domain.term is None:
-            await asyncio.sleep(0.005)
-            if tasks[0].done():
-                tasks[0].result()
+        await until(lambda: domain.term or tasks[0].done())
+        if tasks[0].done():
+            tasks[0].result()
         yield World(domain, lag)
     finally:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        journal.close()
 
 
 @contextmanager

@@ -8,8 +8,8 @@ from urllib.parse import quote
 import typer
 
 from cli.commands.procedures import WaitS
+from cli.commands.region_changes import DryRun, Nonce, Reason, Wait, changed
 from cli.help import Panel
-from cli.region_changes import DryRun, Nonce, Reason, Wait, changed
 from cli.session import Session, command, group
 
 Namespace = Annotated[str, typer.Argument(help="Name of the namespace.")]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.commands import region_procedures
+from cli.commands import region_marks, region_procedures
 from cli.commands.procedures import WaitS, Yes
+from cli.commands.region_changes import DryRun, Nonce, Reason, Wait, changed
 from cli.help import Panel
-from cli.region_changes import DryRun, Nonce, Reason, Wait, changed
 from cli.session import Session, command, confirmed, group
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ def register(app: typer.Typer) -> None:
     command(named, examples=("regent regions unassign 17 --yes --reason 'broken file'",))(unassign)
     command(named, examples=("regent regions move 17 kv-2 --wait", "regent regions move 17 kv-2 --dry-run"))(move)
     command(named, examples=("regent regions reopen 17 --wait --reason 'new options'",))(reopen)
+    region_marks.register_of_regions(named)
     region_procedures.register(named)
     command(named, examples=("regent regions locks", "regent regions locks --waiting"))(locks)
 

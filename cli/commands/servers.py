@@ -7,9 +7,10 @@ from urllib.parse import quote
 
 import typer
 
+from cli.commands import region_marks
 from cli.commands.procedures import WaitS, Yes
+from cli.commands.region_changes import DryRun, Nonce, Reason, Wait, changed
 from cli.help import Panel
-from cli.region_changes import DryRun, Nonce, Reason, Wait, changed
 from cli.session import Session, command, confirmed, group
 
 Named = Annotated[
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
     command(named, name="list", examples=("regent servers list", "regent servers list -o wide"))(listed)
     command(named, examples=("regent servers describe kv-1",))(describe)
     command(named, examples=("regent servers drain kv-1 --wait --reason 'new kernel'",))(drain)
+    region_marks.register_of_servers(named)
     command(named, examples=("regent servers expire kv-1 --yes --reason 'it hangs'",))(expire)
 
 

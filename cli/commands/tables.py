@@ -9,9 +9,9 @@ from urllib.parse import quote
 import typer
 
 from cli.commands.procedures import WaitS, Yes
+from cli.commands.region_changes import DryRun, Nonce, Reason, Wait, changed
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
-from cli.region_changes import DryRun, Nonce, Reason, Wait, changed
 from cli.session import Session, command, confirmed, group
 
 Table = Annotated[str, typer.Argument(help="Name of the table, NAMESPACE:TABLE or TABLE.")]

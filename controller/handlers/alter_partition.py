@@ -9,10 +9,11 @@ from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
+from controller.handlers.controlled_shutdown import keep_out_of_isrs
 from controller.handlers.reassignment import isrs_changed
 from controller.journal.reason import Reason
 from controller.requests.calls import PendingAlterPartition
-from state_machines.decisions.alter_partition import IsrError, IsrRequest, alter_partitions, judge
+from state_machines.decisions.alter_partition import INELIGIBLE, IsrError, IsrRequest, alter_partitions, judge
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import PartitionState
 
@@ -74,6 +75,7 @@ async def _answer(c: Controller, pending: list[PendingAlterPartition]) -> None:
     for one, items in accepted:
         one.answer(AlterPartitionReply(Error.NONE, [reply(c.cluster, item) for item in items]))
     c.take_up({row for item in proposed if (row := _behind(item)) is not None})
+    await keep_out_of_isrs(c, [item.request for item in proposed if item.verdict in INELIGIBLE])
 
 
 def _behind(item: _Proposed) -> int | None:

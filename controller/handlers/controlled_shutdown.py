@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from brokers.wire.errors import Error
@@ -11,7 +11,15 @@ from brokers.wire.replies import ControlledShutdownReply
 from controller.engine.controller import Controller
 from controller.journal.reason import Reason
 from controller.requests.calls import PendingShutdown, PendingUndo
-from state_machines.decisions.controlled_shutdown import move_leaders, remaining, shutdown_undone, stop_followers
+from state_machines.decisions.alter_partition import IsrRequest
+from state_machines.decisions.controlled_shutdown import (
+    keep_out,
+    move_leaders,
+    proposed,
+    remaining,
+    shutdown_undone,
+    stop_followers,
+)
 from state_machines.journal.events import Kind
 
 TOLD_S_MAX = 2.0
@@ -58,6 +66,13 @@ async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> N
         raise
     told = _answer_when_told(c, pending, moved or hosted, ControlledShutdownReply(Error.NONE, left))
     c.spawn(told, pending.refuse)
+
+
+async def keep_out_of_isrs(c: Controller, refused: Iterable[IsrRequest]) -> None:
+    """Stops followers on brokers in their shutdown once a leader was refused to have them in the ISR."""
+    for broker, fetching in proposed(c.cluster, refused).items():
+        decide = partial(keep_out, broker=broker, fetching=fetching)
+        await c.carry_out(decide, Reason.CONTROLLED_SHUTDOWN, f"broker {broker} shuts down and stays out of ISRs")
 
 
 async def undo_shutdown_call(c: Controller, pending: PendingUndo) -> None:

@@ -5,6 +5,8 @@ Keys are text: printable ASCII as it is, any other byte, and the backslash, as `
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pydantic import Field
 
 from controller.http.models import Item
@@ -52,6 +54,7 @@ class Region(Item):
     token: int = Field(0, description="fence token of its present or latest open")
     sequence: int = Field(0, description="of its latest open, chosen by the service")
     pid: int | None = Field(None, description="the procedure that moves it")
+    pinned: str | None = Field(None, description="name of the server at which an operator wants it")
     state_age_s: float = Field(0.0, description="since the latest change of its state, or since this daemon is active")
 
 
@@ -110,4 +113,6 @@ class RegionServer(Item):
     regions: int = 0
     opening: int = 0
     closing: int = 0
+    cordoned: bool = Field(False, description="it gets no region; those that it has stay")
+    held_until: datetime | None = Field(None, description="until then its regions wait for its next process")
     load: dict[str, int] = Field({}, description="figures of its latest poll, named by the service")

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from controller.http.models import Health
 from controller.http.procedure_models import Lock, Procedure
+from controller.http.region_marks import RegionMarks
 from controller.http.region_models import (
     Namespace,
     Region,
@@ -154,3 +155,7 @@ class RegionsView(Protocol):
     @property
     def changes(self) -> RegionChanges:
         """Returns what takes changes."""
+
+    @property
+    def marks(self) -> RegionMarks:
+        """Returns the marks of operators."""

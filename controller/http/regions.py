@@ -10,6 +10,7 @@ from controller.http.documents import document
 from controller.http.models import Document
 from controller.http.procedure_models import EndRequest, Lock, Procedure
 from controller.http.procedures import WaitS, principal_of, reason_of
+from controller.http.region_marks import add_mark_routes
 from controller.http.region_models import (
     Namespace,
     Region,
@@ -52,6 +53,7 @@ def add_region_routes(app: FastAPI, regions: RegionsView) -> None:
     _changing_regions(app, regions.changes)
     _changing_tables(app, regions.changes)
     _changing_servers(app, regions.changes)
+    add_mark_routes(app, regions.marks)
 
 
 def _reading_regions(app: FastAPI, reading: RegionReading) -> None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from controller.journal.moment import Head, Moment
 from controller.journal.procedure_rows import Procedural
+from controller.journal.region_rows import Regional
 from metadata_store.codecs.topic import topic_id_text
 from state_machines.journal.audit import BY_LEADER, STRATEGIES
 from state_machines.journal.events import OBSERVED, SCHEMA_VERSION, Kind, Row
@@ -71,7 +72,7 @@ class Lost(Struct):
         return self.count
 
 
-Entry = Single | Batch | Procedural | Lost
+Entry = Single | Batch | Procedural | Regional | Lost
 
 
 def lost(entry: Entry, why: str) -> Lost:
@@ -84,7 +85,7 @@ def rows_of(entry: Entry) -> Iterator[Row]:
     if isinstance(entry, Batch):
         yield from _changes(entry)
         yield from _moves(entry)
-    elif isinstance(entry, Procedural):
+    elif isinstance(entry, Procedural | Regional):
         yield from entry.rows()
     elif isinstance(entry, Single):
         yield _row(entry, entry.fields)

@@ -11,21 +11,22 @@ import contextlib
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from configs.sections import JournalSettings
 from controller.journal.batches import Entry, Lost, lost, rows_of
-from controller.journal.lines import log_lines
+from controller.journal.lines import log_line, log_lines
 from controller.journal.procedure_rows import Procedural
+from controller.journal.region_lines import log_regions, summary
+from controller.journal.region_rows import Regional
 from controller.journal.segments import Bounds, Segments
 from controller.journal.term_journal import TermJournal
-from controller.metrics.counters import Counters
 
 log = logging.getLogger("regent.journal")
 
@@ -50,11 +51,30 @@ def folder_in(state: Path) -> Path:
     return state / "events"
 
 
+def regions_folder_in(state: Path) -> Path:
+    """Returns the folder of the regions' journal, whose epochs are those of another store."""
+    return folder_in(state) / "regions"
+
+
+class JournalCounters(Protocol):
+    """What a journal counts; ``journal_failing``: the error of its disk while that lasts."""
+
+    journal_rows: int
+    journal_rows_lost: int
+    journal_bytes: int
+    journal_failing: str
+
+
 class Journal:
     """The journal of one daemon: :meth:`term` begins a term's part, :meth:`close` writes the queue."""
 
     def __init__(
-        self, folder: Path, settings: JournalSettings, counters: Counters, *, wall: Callable[[], float] = time.time
+        self,
+        folder: Path,
+        settings: JournalSettings,
+        counters: JournalCounters,
+        *,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self.folder = folder
         self._counters = counters
@@ -205,12 +225,19 @@ class Journal:
 
 def _log(entries: Iterable[Entry]) -> None:
     """Logs the lines of entries that have some; a disk that fails keeps none of them back."""
+    hidden: Counter[str] = Counter()
+    regional: Regional | None = None
     for entry in entries:
-        if isinstance(entry, Procedural):
-            try:
+        try:
+            if isinstance(entry, Procedural):
                 log_lines(rows_of(entry), entry.worker)
-            except Exception:
-                log.exception("a defect in the journal: lines of %d changes are not logged", len(entry))
+            elif isinstance(entry, Regional):
+                regional = entry
+                log_regions(entry, hidden)
+        except Exception:
+            log.exception("a defect in the journal: lines of %d changes are not logged", len(entry))
+    if hidden and regional is not None:
+        log_line(summary(hidden), regional.worker, regional.moment.ts_us)
 
 
 def encoded(entry: Entry) -> Iterator[tuple[int, bytes]]:

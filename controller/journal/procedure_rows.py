@@ -14,7 +14,7 @@ from controller.journal.moment import Head, Moment
 from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
-from state_machines.procedures.transition import Names, Transition
+from state_machines.procedures.transition import Members, Names, Transition
 
 TEXT_MAX: Final = 500
 """Characters of an error, a result, a reason, a principal or a client in a row."""
@@ -22,10 +22,16 @@ LOCKS_MAX: Final = 100
 MEMBERS_MAX: Final = 1_000
 """Locks, and topics or brokers, that one row names."""
 CHILDREN_SHOWN: Final = 10
+_NONE: Final = Members()
+_STATES: Final = {state: state.name for state in State}
+_PROC_STATE: Final = Kind.PROC_STATE.value
 
 
 class Procedural(Struct, frozen=True):
-    """Changes of procedures that entered together. ``worker``: the engine's domain and term, for log lines."""
+    """Changes of procedures that entered together. ``worker``: the engine's domain and term, for log lines.
+
+    ``each``: every row names what its procedure is about, and not only the first and the last one.
+    """
 
     head: Head
     seq: int
@@ -33,16 +39,17 @@ class Procedural(Struct, frozen=True):
     moved: Sequence[Transition]
     names: Names
     worker: str
+    each: bool = False
 
     def __len__(self) -> int:
         return len(self.moved)
 
     def rows(self) -> Iterator[Row]:
         """Yields a row for each change."""
-        head, moment = self.head, self.moment
+        head, moment, names = self.head, self.moment, self.names
         for seq, (before, after) in enumerate(self.moved, self.seq):
-            ends = after.state.is_final
-            members = self.names.members(after) if ends or before is None else None
+            ends, caller = after.state.is_final, after.caller
+            members = names.members(after) if self.each or ends or before is None else _NONE
             yield Row(
                 SCHEMA_VERSION,
                 head.cluster,
@@ -51,26 +58,30 @@ class Procedural(Struct, frozen=True):
                 seq,
                 moment.ts_us,
                 moment.mono_us,
-                Kind.PROC_STATE.value,
-                from_state=before.state.name if before is not None else None,
-                to_state=after.state.name,
-                reason=bounded(after.caller.reason),
+                _PROC_STATE,
+                from_state=_STATES[before.state] if before is not None else None,
+                to_state=_STATES[after.state],
+                reason=bounded(caller.reason) if caller.reason else None,
                 why=self._told(before, after),
-                err=bounded(after.error),
+                err=bounded(after.error) if after.error else None,
                 pid=after.pid,
                 ppid=after.parent or None,
                 root=after.root,
                 procedure=after.kind,
-                step=self.names.step_name(after, after.step) or None,
+                step=names.step_name(after, after.step) or None,
                 attempts=after.attempts or None,
-                locks=self.names.lock_names(after)[:LOCKS_MAX] or None,
+                locks=names.lock_names(after)[:LOCKS_MAX] or None,
                 locked=after.locked or None,
-                topics=members.topics[:MEMBERS_MAX] or None if members is not None else None,
-                brokers=members.brokers[:MEMBERS_MAX] or None if members is not None else None,
-                principal=bounded(after.caller.principal),
-                client=bounded(after.caller.client),
-                result=bounded(after.result.decode("utf-8", "replace")),
+                topics=members.topics[:MEMBERS_MAX] or None,
+                brokers=members.brokers[:MEMBERS_MAX] or None,
+                principal=bounded(caller.principal) if caller.principal else None,
+                client=bounded(caller.client) if caller.client else None,
+                result=bounded(after.result.decode("utf-8", "replace")) if after.result else None,
                 took_ms=max(0, after.updated_ms - after.submitted_ms) if ends else None,
+                table=members.table or None,
+                region=members.region or None,
+                server=members.server or None,
+                incarnation=members.incarnation or None,
             )
 
     def _told(self, before: Record | None, after: Record) -> str:

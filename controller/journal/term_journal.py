@@ -6,15 +6,19 @@ Every call takes constant time and never waits or raises: the writing thread mak
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from brokers.outbound.delivery import Delivered
 from brokers.wire.errors import error_name
 from controller.journal.batches import Batch, Entry, Single
-from controller.journal.lines import log_lines
+from controller.journal.lines import log_line, log_lines
 from controller.journal.moment import Head, Moment
 from controller.journal.procedure_rows import Procedural, bounded
+from controller.journal.region_items import Item
+from controller.journal.region_lines import log_regions, summary
+from controller.journal.region_rows import Regional
 from controller.journal.report import Report
 from state_machines.journal.events import OBSERVED, Kind
 from state_machines.model.cluster import READ, Cluster
@@ -113,6 +117,18 @@ class TermJournal:
             log_lines(entry.rows(), worker)
         else:
             self._put(entry, self._sink)
+
+    def regions(self, items: Sequence[Item], count: int, names: Names, *, retains: bool) -> None:
+        """Records what happened to regions, as ``count`` rows, and has its lines logged; without a sink it does so."""
+        worker = f"regions-{self._head.ctl_epoch}"
+        entry = Regional(self._head, self._seq, Moment(*self._clock()), items, count, names, worker, retains)
+        if self._sink is not None:
+            self._put(entry, self._sink)
+            return
+        hidden: Counter[str] = Counter()
+        log_regions(entry, hidden)
+        if hidden:
+            log_line(summary(hidden), worker, entry.moment.ts_us)
 
     def request(self, found: Delivered) -> None:
         """Records a request to a broker that has its response, or was given up."""

@@ -80,12 +80,12 @@ class DaemonCollector(Collector):
 
 
 class AloneCollector(Collector):
-    """What every daemon has, for one without a Kafka cluster: its version, its log, its loop."""
+    """What every daemon has, for one without a Kafka cluster: its version, its log, its journal, its loop."""
 
     def __init__(self, about: About, lines_dropped: Callable[[], int]) -> None:
         self._about = about
         self._lines_dropped = lines_dropped
-        self.loop_lag = Timer()
+        self.counters = Counters()
 
     def describe(self) -> Iterable[Metric]:
         """Yields nothing, because the registration of the collector must not scrape."""
@@ -95,7 +95,8 @@ class AloneCollector(Collector):
         """Yields all metrics of one scrape."""
         yield _build(self._about)
         yield counter(*DROPPED, self._lines_dropped())
-        yield from _loop_lag(self.loop_lag)
+        yield from _journal(self.counters)
+        yield from _loop_lag(self.counters.loop_lag)
 
 
 def registry(*collectors: Collector) -> CollectorRegistry:
@@ -180,10 +181,7 @@ def _outcomes(c: Counters, g: Gauges) -> Iterator[Metric]:
     yield counter("regent_shadow_compared", "Decisions compared in shadow mode", c.shadow_compared)
     yield counter("regent_shadow_differences", "Of them, different from what was written", c.shadow_differences)
     yield counter(*DROPPED, g.log_lines_dropped)
-    yield counter("regent_journal_rows", "Rows written to the journal", c.journal_rows)
-    yield counter("regent_journal_rows_lost", "Rows that are missing in the journal", c.journal_rows_lost)
-    yield gauge("regent_journal_bytes", "Size of the journal on disk", c.journal_bytes)
-    yield gauge("regent_journal_failing", "1 while the journal cannot be written", float(bool(c.journal_failing)))
+    yield from _journal(c)
     yield by_label("regent_refusals", "Transitions that were refused", "reason", c.refusals)
     yield by_label("regent_failures", "Writes that failed for good", "reason", c.failures)
     yield by_label("regent_resignations", "Terms that were given up", "reason", c.resignations)
@@ -202,6 +200,13 @@ def _loop(c: Counters, g: Gauges) -> Iterator[Metric]:
 def _build(about: About) -> Metric:
     value = {"version": about.version, "controller_id": str(about.controller_id)}
     return InfoMetricFamily("regent_build", "Version and id of this daemon", value=value)
+
+
+def _journal(c: Counters) -> Iterator[Metric]:
+    yield counter("regent_journal_rows", "Rows written to the journal", c.journal_rows)
+    yield counter("regent_journal_rows_lost", "Rows that are missing in the journal", c.journal_rows_lost)
+    yield gauge("regent_journal_bytes", "Size of the journal on disk", c.journal_bytes)
+    yield gauge("regent_journal_failing", "1 while the journal cannot be written", float(bool(c.journal_failing)))
 
 
 def _loop_lag(lag: Timer) -> Iterator[Metric]:

@@ -24,6 +24,10 @@ class RegionCounters:
     operations: int = 0
     reports: int = 0
     results: int = 0
+    journal_rows: int = 0
+    journal_rows_lost: int = 0
+    journal_bytes: int = 0
+    journal_failing: str = ""
     refusals: Counter[str] = field(default_factory=Counter)
     submitted: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)

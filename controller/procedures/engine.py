@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic
 
-from controller.procedures.group import RECORDS_MAX, Decided, Group
+from controller.procedures.group import RECORDS_MAX, Decided, Group, Weigh
 from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env, Kind, Kinds
 from controller.procedures.pids import Pids
@@ -39,6 +39,7 @@ class Engine(Generic[Env]):
     ``wanted`` is called where a turn has work to do. ``now_ms`` is the wall clock; results age by ``age_ms``, a clock
     that is never set (default: the wall clock). Errors of ``interruptions`` (a lost connection) repeat a step, those of
     ``ends`` pass through :meth:`turn`. ``entered`` is called with durable changes.
+    ``weigh``: returns the bytes that rows add to a transaction.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Engine(Generic[Env]):
         interruptions: tuple[type[Exception], ...] = (),
         ends: tuple[type[Exception], ...] = (),
         entered: Entered | None = None,
+        weigh: Weigh | None = None,
     ) -> None:
         self._kinds = Kinds(kinds)
         self._steps = Steps(env, self._kinds, interruptions, ends)
@@ -66,6 +68,7 @@ class Engine(Generic[Env]):
         self._results = self._running.results
         self._intake = Intake(self._kinds, self._running, self._pids, now_ms)
         self._stepping = Stepping(self._kinds, self._steps, self._running, self._pids, now_ms)
+        self._weigh = weigh
         self._closed: Exception | None = None
 
     # -- for callers
@@ -171,7 +174,7 @@ class Engine(Generic[Env]):
 
         Raises ``StoreFailed`` and the errors of ``ends``: the engine is of no use any more.
         """
-        group = Group()
+        group = Group(self._weigh)
         try:
             await self._turn(group)
         except BaseException as error:
@@ -252,6 +255,8 @@ class Engine(Generic[Env]):
         """Runs a step, and adds what follows to the group; a step with an effect is written by itself."""
         found = await self._stepping.run(entry)
         if isinstance(found, Decided):
+            if not group.has_room(found):
+                await self._write(group)
             self._stage(group, found)
             return
         await self._write(group)

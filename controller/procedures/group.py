@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from controller.procedures.requests import Pending
@@ -17,6 +17,10 @@ BYTES_MAX: Final = 128 * 1024
 
 CHANGE_BYTES_MAX: Final = 384 * 1024
 """Bytes of messages and results that one change writes. With a full group, and as base64, they fit into a request."""
+
+
+Weigh = Callable[[Sequence[object]], int]
+"""Returns about how many bytes rows add to a transaction, 0 where that has no bound."""
 
 
 class Decided(NamedTuple):
@@ -49,7 +53,9 @@ class Decided(NamedTuple):
 class Group:
     """Collects changes; of several writes of a record the last one counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, weigh: Weigh | None = None) -> None:
+        self._weigh = weigh
+        self._weighed = 0
         self._decided: list[Decided] = []
         self._puts: dict[int, Record] = {}
         self._deletes: dict[int, None] = {}
@@ -69,12 +75,22 @@ class Group:
     @property
     def is_full(self) -> bool:
         """Checks whether the next change goes into another transaction."""
-        return max(len(self._decided), len(self._puts) + len(self._deletes)) >= RECORDS_MAX or self._bytes >= BYTES_MAX
+        records = len(self._puts) + len(self._deletes) + self._weighed
+        return max(len(self._decided), records) >= RECORDS_MAX or self._bytes >= BYTES_MAX
+
+    def has_room(self, decided: Decided) -> bool:
+        """Checks whether a change with rows goes into the same transaction as those before it."""
+        if self._weigh is None or not decided.rows or not self._decided:
+            return True
+        size = self._weigh(decided.rows)
+        size += sum(len(put.data) + len(put.result) for put in decided.change.puts) if size else 0
+        return not size or self._bytes + size <= CHANGE_BYTES_MAX
 
     def add(self, decided: Decided) -> None:
         """Adds a change."""
         self._decided.append(decided)
-        self.rows += decided.rows
+        if decided.rows:
+            self._add_rows(decided.rows)
         for record in decided.change.puts:
             self._puts[record.pid] = record
             self._bytes += len(record.data) + len(record.result) + len(record.ending.reason)
@@ -82,10 +98,18 @@ class Group:
             self._puts.pop(pid, None)
             self._deletes[pid] = None
 
+    def _add_rows(self, rows: Sequence[object]) -> None:
+        """Adds rows; those that weigh something count as records, too."""
+        self.rows += rows
+        if self._weigh is not None and (size := self._weigh(rows)):
+            self._weighed += len(rows)
+            self._bytes += size
+
     def take(self) -> list[Decided]:
         """Removes and returns the changes, whose records are written."""
         found = self._decided
         self._decided, self._puts, self._deletes, self.rows, self._bytes = [], {}, {}, [], 0
+        self._weighed = 0
         return found
 
     def refuse(self, why: Exception) -> None:

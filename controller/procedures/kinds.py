@@ -62,8 +62,7 @@ class Kind(NamedTuple, Generic[Env]):
     ``no_return``: index of the first step that is never undone. ``holds_locks``: from the first step to the end, also
     while it waits and over restarts; otherwise locks are held for one step at a time. ``command``: returns the message
     after an operator's command, or raises :class:`Refused`; None where the kind has no commands;
-    ``changes_while_undone``: also while a procedure is undone. ``members``: returns the topics and brokers that it is
-    about.
+    ``changes_while_undone``: also while a procedure is undone. ``members``: returns what it is about.
     """
 
     name: str
@@ -131,7 +130,7 @@ class Kinds(Generic[Env]):
             return ()
 
     def members(self, record: Record) -> Members:
-        """Returns the topics and brokers of a procedure; none where its message cannot be read."""
+        """Returns what a procedure is about; nothing where its message cannot be read."""
         kind = self._kinds.get(record.kind)
         try:
             return kind.members(record) if kind is not None and kind.members is not None else Members()

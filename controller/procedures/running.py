@@ -109,10 +109,10 @@ class Running(Generic[Env]):
         alarmed = [put.pid for put in change.puts if self._alarms(put)]
         evicted = [self.procedures.records[pid] for pid in change.deletes if pid not in self._entries]
         ready = self.procedures.apply(change)
+        self._tell([one for one in moved if not one.after.state.is_final])
         if decided.entered is not None:
             decided.entered(change)
-        if moved and self._entered is not None:
-            self._entered(moved)
+        self._tell([one for one in moved if one.after.state.is_final])
         for record in change.puts:
             if record.state.is_final:
                 self._end(record.pid)
@@ -127,6 +127,11 @@ class Running(Generic[Env]):
         for root in alarmed:
             self.resume(self._descendants(root))
         decided.respond()
+
+    def _tell(self, moved: Sequence[Transition]) -> None:
+        """Passes changes on: begins before what they do to the domain's model, ends after it."""
+        if moved and self._entered is not None:
+            self._entered(moved)
 
     def _go_on(self, decided: Decided) -> None:
         """Queues a procedure again, or has it wait: nothing of it was written."""
@@ -185,8 +190,12 @@ class Running(Generic[Env]):
         self.scheduler.add_front([self._entries[pid] for pid in ready if pid != entry.pid])
         if decided.again or entry.pid in ready:
             self.scheduler.add_back(entry)
+        asleep = {record.pid for record in born} if change.later else ()
         for pid in change.later:
-            self._wait(pid, decided.until_ms or self.procedures.records[pid].deadline_ms)
+            if pid in asleep and not self.scheduler.lock(self._entries[pid]):
+                self.scheduler.add_front([self._entries[pid]])
+            else:
+                self._wait(pid, decided.until_ms or self.procedures.records[pid].deadline_ms)
 
     def _wait(self, pid: int, deadline_ms: int) -> None:
         record = self.procedures.records[pid]

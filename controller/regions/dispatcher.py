@@ -7,7 +7,7 @@ same process, and to another one only once its procedure finds this one fenced (
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -17,6 +17,9 @@ from state_machines.regions.model import Server
 
 Key = tuple[str, int]
 """Name and incarnation of a server."""
+
+Tell = Callable[[Server, int, Sequence[Operation]], None]
+"""Takes a batch that goes to a process for the first time, and its number; must not wait or raise."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -54,12 +57,13 @@ class _Queue:
 
 
 class Dispatcher:
-    """Holds what is to be sent to each process. ``clock``: the loop's time, in seconds."""
+    """Holds what is to be sent to each process. ``clock``: the loop's time, in seconds. ``tell``: takes each batch."""
 
-    def __init__(self, epoch: int, limits: Limits, clock: Callable[[], float]) -> None:
+    def __init__(self, epoch: int, limits: Limits, clock: Callable[[], float], tell: Tell) -> None:
         self._epoch = epoch
         self._limits = limits
         self._clock = clock
+        self._tell = tell
         self._queues: dict[Key, _Queue] = {}
         self._expected: dict[int, Key] = {}
         self.sent = 0
@@ -169,6 +173,7 @@ class Dispatcher:
         queue.first_s = self._clock()
         queue.sent = Operations(self._epoch, queue.number, operations, listed)
         self._in_flight += 1
+        self._tell(server, queue.number, operations)
         self.sent += len(operations)
         return queue.sent
 

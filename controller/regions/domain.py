@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from brokers.regions.listener import RegionListener
+from controller.journal.journal import Journal
 from controller.metrics.region_counters import RegionCounters
 from controller.procedures.running import Entered
 from controller.regions.dispatcher import Limits
@@ -35,6 +36,7 @@ AGAIN_S: Final = 2.0
 class RegionsMode(StrEnum):
     """What the domain of a daemon does; exactly one holds."""
 
+    STARTING = "starting"
     STANDBY = "standby"
     LOADING = "loading"
     ACTIVE = "active"
@@ -48,6 +50,13 @@ class Opened(Protocol):
     store: RecordStore
     catalog: Catalog
     epoch: int
+
+    def leads(self) -> bool:
+        """Checks whether no other daemon can have the store yet: only then servers get responses."""
+        ...
+
+    async def lost(self) -> None:
+        """Waits until another daemon may have the store; raises ``StoreFailed`` then."""
 
     async def close(self) -> None:
         """Closes the store, and gives the claim up."""
@@ -75,6 +84,14 @@ class SqliteOpened:
             raise
         return cls(store, rows.of(store), claim)
 
+    def leads(self) -> bool:
+        """Returns True: the lock is held as long as the process lives."""
+        return True
+
+    async def lost(self) -> None:
+        """Waits for ever."""
+        await asyncio.get_running_loop().create_future()
+
     async def close(self) -> None:
         """Closes the store, and gives the claim up."""
         with suppress(StoreFailed):
@@ -97,7 +114,10 @@ async def _claimed(path: Path) -> int:
 
 
 class RegionsDomain:
-    """Runs the domain until cancelled. ``open_store``: waits for the claim, and opens the store."""
+    """Runs the domain until cancelled. ``open_store``: waits for the claim, and opens the store.
+
+    ``journal``: of the daemon with this id. The caller starts and closes it.
+    """
 
     def __init__(
         self,
@@ -109,6 +129,8 @@ class RegionsDomain:
         limits: Limits,
         placement: str,
         entered: Entered | None = None,
+        journal: Journal | None = None,
+        daemon: int = 0,
         counters: RegionCounters | None = None,
     ) -> None:
         self._open = open_store
@@ -118,11 +140,13 @@ class RegionsDomain:
         self._limits = limits
         self._placement = placement
         self._entered = entered
+        self.journal = journal
+        self._daemon = daemon
         self.options = options
         self.counters = counters or RegionCounters()
         self.term: RegionsTerm | None = None
-        self.mode = RegionsMode.STANDBY
-        self.why = "the store is not open yet"
+        self.mode = RegionsMode.STARTING
+        self.why = "the listener is not bound yet"
 
     async def run(self) -> None:
         """Listens, and runs terms one after the other."""
@@ -165,7 +189,9 @@ class RegionsDomain:
                 limits=self._limits,
                 placement=self._placement,
                 entered=self._moved,
+                journal=self.journal.term(self._daemon, opened.epoch) if self.journal is not None else None,
                 counters=self.counters,
+                leads=opened.leads,
             )
             await term.load()
             self.term = term
@@ -173,7 +199,7 @@ class RegionsDomain:
             self._become(RegionsMode.ACTIVE, f"epoch {opened.epoch}")
             self.listener.serve(term.service)
             try:
-                await term.run()
+                await term.run(opened.lost())
             finally:
                 self.term = None
                 self.listener.resign()

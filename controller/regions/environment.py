@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
+from typing import Final
 
 import msgspec
 
 from controller.regions.dispatcher import Dispatcher, Key
+from controller.regions.journal import RegionsJournal
 from controller.regions.routes import RouteLog
 from regent_agent.protocol import Result
 from state_machines.regions.model import Regions, Server
@@ -16,7 +19,10 @@ from state_machines.regions.transit import PAUSE_MS_MAX
 
 
 class Options(msgspec.Struct, frozen=True):
-    """Settings of the domain; see the section ``[regions]``."""
+    """Settings of the domain; see the section ``[regions]``.
+
+    ``transit_check_ms``: interval between two looks at regions that are in transition for ``transit_warning_ms``.
+    """
 
     lease_ms: int = 10_000
     fence: str = "lease"
@@ -24,8 +30,14 @@ class Options(msgspec.Struct, frozen=True):
     servers_min: int = 1
     open_attempts_max: int = 0
     transit_max: int = 20_000
+    transit_warning_ms: int = 60_000
+    transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100
+
+
+KEY_BYTES_MAX: Final = 192 * 1024
+"""Bytes of the keys of regions that one step writes: a request to ZooKeeper has a bound."""
 
 
 class _Batch:
@@ -81,8 +93,8 @@ class RegionsEnv:
     """What steps work with: the model, the dispatcher, results, clocks and settings of one term of the domain.
 
     ``wall_ms``: the wall clock; ``loop_ms``: the loop's. ``reserve``: returns the first of new numbers, durably.
-    ``number``: returns a number above all pids and tokens before. ``wake``: runs a procedure that waits.
-    ``unplaced``: pids that wait for a server to come.
+    ``rows_max``: regions that one step may write. ``number``: returns a number above all pids and tokens before.
+    ``wake``: runs a procedure that waits. ``unplaced``: pids that wait for a server to come.
     """
 
     def __init__(
@@ -95,6 +107,8 @@ class RegionsEnv:
         wall_ms: Callable[[], int],
         clock: Callable[[], float],
         reserve: Callable[[int], Awaitable[int]],
+        rows_max: int,
+        journal: RegionsJournal,
     ) -> None:
         self.model = model
         self.dispatcher = dispatcher
@@ -104,7 +118,9 @@ class RegionsEnv:
         self.wall_ms = wall_ms
         self.clock = clock
         self.reserve = reserve
+        self.rows_max = rows_max
         self.number: Callable[[], Awaitable[int]] = _no_number
+        self.journal = journal
         self.results = Results()
         self.routes = RouteLog()
         self.unplaced: set[int] = set()
@@ -112,6 +128,16 @@ class RegionsEnv:
         self.log_parts: dict[Key, tuple[str, ...]] = {}
         self.places = False
         self.wake: Callable[[int], None] = lambda _: None
+
+    def fit(self, keys: Iterable[tuple[bytes, bytes]]) -> int:
+        """Returns how many regions with these keys one step may write, at least one where there are any."""
+        count = size = 0
+        for start, end in islice(keys, self.rows_max):
+            size += len(start) + len(end)
+            if count and size > KEY_BYTES_MAX:
+                break
+            count += 1
+        return count
 
     def now_ms(self) -> int:
         """Returns the loop's time in milliseconds."""
@@ -128,6 +154,10 @@ class RegionsEnv:
     def servers(self) -> list[Server]:
         """Returns the servers that regions may be placed on now; none while too few have come since the start."""
         return list(self.model.online()) if self.places else []
+
+    def wake_soon(self, pid: int) -> None:
+        """Runs a procedure that is about to wait, once it waits."""
+        asyncio.get_running_loop().call_soon(self.wake, pid)
 
     def wake_unplaced(self) -> None:
         """Runs the procedures that wait for a server."""

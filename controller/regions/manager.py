@@ -13,6 +13,7 @@ from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
 from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
+from controller.regions.journal import CRASHED, LEFT, ONLINE
 from controller.regions.kinds import crash, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from metadata_store.catalog.rows import DropServer, PutServer, ServerRow, Write
@@ -56,6 +57,7 @@ class Manager:
         env = self.env
         key = request.server, request.incarnation
         self._check_buried(key)
+        new = key not in env.model.servers
         row = ServerRow(*key, request.address, request.software)
         server = env.model.servers.get(key)
         if server is None or (server.address, server.software) != row[2:]:
@@ -68,12 +70,13 @@ class Manager:
             raise ServerDead(f"{server} counts as crashed: this process must end, another one may start")
         server.here = True
         self._renew(server)
+        about = f"registered at {server.address} ({server.software or 'no version'})"
+        env.journal.server(server, ("" if new else ONLINE, ONLINE), about, troubles=False)
         for older in [one for one in self._others(key) if one.incarnation < server.incarnation]:
             self.expire(older, f"{server} registered")
         self.compare(server, request.owned)
         if server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end")
-        log.info("server %s at %s registered (%s)", server, server.address, server.software or "no version")
         self.place_if_enough()
         env.wake_unplaced()
         return server
@@ -127,7 +130,13 @@ class Manager:
         server.state = ServerState.CRASHED
         self.env.crashing.add(server.key)
         self.env.dispatcher.drop(server)
-        log.warning("server %s with %d regions crashed: %s", server, len(server.regions), why)
+        self.env.journal.server(server, (ONLINE, CRASHED), f"{why}; it gets nothing any more until it is fenced")
+
+    def grant_leases(self) -> None:
+        """Gives each process a full lease: this daemon took no polls for a while, so silence means nothing."""
+        for server in self.env.model.servers.values():
+            if server.state is ServerState.ONLINE:
+                self._renew(server)
 
     def check_leases(self) -> None:
         """Begins the crash of each process whose lease ran out."""
@@ -161,7 +170,7 @@ class Manager:
         if not server.regions:
             self.env.dispatcher.drop(server)
             self.env.model.drop_server(server.key)
-            log.info("server %s has left", server)
+            self.env.journal.server(server, (ONLINE, LEFT), "it asked to leave, and has no regions", troubles=False)
         return len(server.regions)
 
     # -- reports
@@ -187,6 +196,9 @@ class Manager:
                 mine.append(one)
             elif expected == server.key:
                 again.append(one.pid)
+        for one in mine:
+            if self.env.results.get(one.pid) is None:
+                self.env.journal.reported(server, one)
         durable = self.env.results.add(mine)
         for one in mine:
             self.engine.wake(one.pid)
@@ -195,27 +207,33 @@ class Manager:
         return again
 
     def compare(self, server: Server, owned: Sequence[Owned]) -> None:
-        """Compares what a server has with the model, which is right: what disagrees is closed, or opened again."""
+        """Compares what a server has with the model, which is right: what disagrees is closed, or opened again.
+
+        What disagrees and has changed only now is no fault yet: the server lists its regions once more.
+        """
         listed = {one.region: one.token for one in owned}
         for id_, token in listed.items():
             region = self.env.model.regions.get(id_)
-            if not self._agrees(region, server, token):
-                what = "does not exist" if region is None else f"is {region.state.name} at {region.server}"
-                log.warning("server %s has region %d with token %d, which %s: it is closed", server, id_, token, what)
-                task = Transit(id_, "", "stray", server.name, server.incarnation, token)
-                self.start(servers.STRAY, TRANSIT.encode(task), f"stray {id_} {token} of {server} in term {self.epoch}")
+            if region is None or not _has(region, server, token):
+                self._close_stray(server, id_, token, region)
         for region in [one for one in server.regions.values() if one.id not in listed]:
-            if region.state is RegionState.OPEN and not region.pid and self._is_old(region):
+            if region.state is not RegionState.OPEN or region.pid:
+                continue
+            if self._is_old(region):
                 log.error("server %s does not have region %s: its process is ended as crashed", server, region)
                 self.expire(server, f"it lost region {region}")
                 return
+            self.env.dispatcher.list_regions(server)
 
-    def _agrees(self, region: Region | None, server: Server, token: int) -> bool:
-        if region is None:
-            return False
-        if region.server is server and token in (region.token, region.opening):
-            return True
-        return not self._is_old(region)
+    def _close_stray(self, server: Server, id_: int, token: int, region: Region | None) -> None:
+        """Has a server close a region that it should not have."""
+        if region is not None and not self._is_old(region):
+            self.env.dispatcher.list_regions(server)
+            return
+        what = "does not exist" if region is None else f"is {region.state.name} at {region.server}"
+        log.warning("server %s has region %d with token %d, which %s: it is closed", server, id_, token, what)
+        task = Transit(id_, "", "stray", server.name, server.incarnation, token)
+        self.start(servers.STRAY, TRANSIT.encode(task), f"stray {id_} {token} of {server} in term {self.epoch}")
 
     def _is_old(self, region: Region) -> bool:
         return self.env.now_ms() - region.changed_ms > OLD_MS
@@ -233,3 +251,8 @@ class Manager:
 
     async def _write(self, rows: Sequence[Write]) -> None:
         await self._store.write((), (), rows)
+
+
+def _has(region: Region, server: Server, token: int) -> bool:
+    """Checks whether a server may have a region with this token."""
+    return region.server is server and token in (region.token, region.opening)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -15,26 +15,35 @@ from brokers.listener.inbound import ListenerLimits
 from brokers.regions.listener import RegionListener
 from brokers.regions.secret import regions_secret
 from configs.settings import Settings
+from controller.journal.journal import Journal, regions_folder_in
+from controller.metrics.region_counters import RegionCounters
+from controller.process.sessions import connections
 from controller.regions.dispatcher import HOLD_FRACTION, Limits
-from controller.regions.domain import RegionsDomain, SqliteOpened
+from controller.regions.domain import Opened, RegionsDomain, SqliteOpened
 from controller.regions.environment import Options
+from controller.regions.zookeeper_store import ZooKeeperOpened
+from controller.role.epoch_acls import lock_out_acls
+from controller.role.own_acls import digest_pair
 
 CALL_EXTRA_MS = 25_000
 """Time for a request beyond the longest wait for operations; after it the connection is closed."""
 
 
-def domain_of(settings: Settings, tls: ServerTls | None) -> RegionsDomain:
-    """Returns the domain that the settings describe; raises ``SecurityUnusable`` for a secret that cannot be read.
+def regions_secret_of(settings: Settings) -> str:
+    """Reads the secret of servers and clients, empty without one; raises ``SecurityUnusable``."""
+    path = settings.regions.secret_file
+    return regions_secret(path) if path is not None else ""
 
-    ``tls``: the daemon's own, where its listeners use TLS.
-    """
+
+def domain_of(settings: Settings, tls: ServerTls | None, secret: str = "") -> RegionsDomain:
+    """Returns the domain that the settings describe. ``tls``: the daemon's own, where its listeners use TLS."""
     wanted = settings.regions
-    secret = regions_secret(wanted.secret_file) if wanted.secret_file is not None else ""
     listener = RegionListener(
         wanted.host, wanted.port, listener_limits(settings), secret=secret, tls=tls, daemon=str(settings.controller.id)
     )
+    counters = RegionCounters()
     return RegionsDomain(
-        partial(SqliteOpened.open, settings.regions_file),
+        _opening(settings),
         listener,
         Options(
             lease_ms=wanted.lease_ms,
@@ -43,11 +52,31 @@ def domain_of(settings: Settings, tls: ServerTls | None) -> RegionsDomain:
             servers_min=wanted.servers_min,
             open_attempts_max=wanted.open_attempts_max,
             transit_max=wanted.transit_max,
+            transit_warning_ms=wanted.transit_warning_ms,
         ),
         wall_ms=lambda: int(time.time() * 1000),
         limits=Limits(wanted.delay_ms, wanted.batch_max, wanted.in_flight_max),
         placement=wanted.placement,
+        counters=counters,
+        journal=_journal(settings, counters),
+        daemon=settings.controller.id,
     )
+
+
+def _opening(settings: Settings) -> Callable[[], Awaitable[Opened]]:
+    """Returns what claims and opens the store; in ZooKeeper it is closed to others where the brokers are locked out."""
+    if settings.regions.store == "sqlite":
+        return partial(SqliteOpened.open, settings.regions_file)
+    lock = lock_out_acls(digest_pair(settings)) if settings.controller.on_absence == "hold" else None
+    acl = None if lock is None else tuple(lock)
+    return partial(ZooKeeperOpened.open, connections(settings), acl=acl, fraction=settings.controller.lease_fraction)
+
+
+def _journal(settings: Settings, counters: RegionCounters) -> Journal | None:
+    """Returns the journal of the domain, None where it is switched off."""
+    if not settings.journal.enabled:
+        return None
+    return Journal(regions_folder_in(settings.state.directory), settings.journal, counters)
 
 
 def listener_limits(settings: Settings) -> ListenerLimits:
@@ -72,6 +101,9 @@ async def running(domain: RegionsDomain | None) -> AsyncIterator[asyncio.Future[
     if domain is None:
         yield asyncio.get_running_loop().create_future()
         return
+    journal = domain.journal
+    if journal is not None:
+        journal.start()
     task = asyncio.create_task(domain.run(), name="regions")
     try:
         yield task
@@ -79,3 +111,5 @@ async def running(domain: RegionsDomain | None) -> AsyncIterator[asyncio.Future[
         task.cancel()
         with anyio.CancelScope(shield=True):
             await asyncio.wait({task})
+        if journal is not None:
+            journal.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import Final
 
 from controller.metrics.region_counters import RegionCounters
@@ -20,6 +21,8 @@ FIGURES_MAX: Final = 50
 RESULTS_MAX: Final = 10_000
 ROUTES_MAX: Final = 10_000
 FOLLOW_S: Final = 10.0
+OF_SERVERS: Final = (protocol.Register, protocol.Poll, protocol.Report, protocol.Regions, protocol.Leave)
+"""Requests whose response renews a lease, or lets a server forget something."""
 HIDDEN: Final = frozenset({TableState.CREATING, TableState.DELETING})
 
 
@@ -28,10 +31,17 @@ class Invalid(Exception):
 
 
 class RegionService:
-    """Handles requests during one term of the domain."""
+    """Handles requests during one term of the domain.
 
-    def __init__(self, manager: Manager, counters: RegionCounters | None = None) -> None:
+    ``leads``: checks whether no other daemon can be the active one. A response to a server is made only where it holds
+    after the request came: the server's lease counts from before that, and ends before the next daemon may doubt it.
+    """
+
+    def __init__(
+        self, manager: Manager, counters: RegionCounters | None = None, leads: Callable[[], bool] = lambda: True
+    ) -> None:
         self._manager = manager
+        self._leads = leads
         self._counters = counters or RegionCounters()
         self._env = manager.env
         self._hold_ms = manager.env.options.lease_ms // HOLD_FRACTION
@@ -44,6 +54,8 @@ class RegionService:
     async def handle(self, request: Request) -> Response:
         """Returns the response to a request."""
         response = await self._judged(request)
+        if not self._leads() and isinstance(request, OF_SERVERS):
+            response = Refused(protocol.NOT_ACTIVE, "another daemon may be the active one by now")
         if isinstance(response, Operations) and response.operations:
             self._counters.batches += 1
             self._counters.operations += len(response.operations)

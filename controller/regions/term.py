@@ -5,24 +5,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
+from controller.journal.term_journal import TermJournal
 from controller.metrics.region_counters import RegionCounters
 from controller.procedures.engine import Engine
-from controller.procedures.kinds import Kind
+from controller.procedures.kinds import Kind, Kinds
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
-from controller.regions import loading
+from controller.regions import loading, overdue
+from controller.regions.bypassed import let_go
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
+from controller.regions.journal import RegionsJournal
 from controller.regions.kinds import assign, close, crash, log_task, many, marks, move, namespaces, servers, tables
 from controller.regions.kinds.messages import TRANSIT, Transit
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import RecordStore
+from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
 from state_machines.regions.placement import PLACEMENTS
 
@@ -48,14 +52,19 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     namespaces.CREATE,
     namespaces.DELETE,
 )
+NAMES: Final = Kinds(KINDS)
+"""Names of steps, locks and subjects of procedures, for the journal."""
 CHECKS_PER_LEASE: Final = 20
+CHECKS_MISSED_MAX: Final = 5
+"""Checks of leases that are missed where the process was frozen: polls may wait that it did not take."""
 UNUSABLE_LOGGED_MAX: Final = 20
 
 
 class RegionsTerm:
     """Runs the domain on an open store, which this daemon has claimed with ``epoch``.
 
-    ``entered`` is called with durable changes of procedures, for the journal.
+    ``entered`` is called with durable changes of procedures. ``journal``: of this term; without one the loop logs.
+    ``leads``: checks whether no other daemon can have the store yet.
     """
 
     def __init__(
@@ -70,20 +79,27 @@ class RegionsTerm:
         placement: str = "retain",
         seed: int | None = None,
         entered: Entered | None = None,
+        journal: TermJournal | None = None,
         counters: RegionCounters | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.options = options
+        self._leads = leads
+        self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), NAMES, retains=placement == "retain")
         self.env = RegionsEnv(
             Regions(),
-            Dispatcher(epoch, limits or Limits(), clock),
+            Dispatcher(epoch, limits or Limits(), clock, self.journal.dispatched),
             PLACEMENTS[placement],
             random.Random(seed).randrange,
             options,
             wall_ms,
             clock,
             store.reserve,
+            catalog.rows_max,
+            self.journal,
         )
+        self._entered = entered
         self._wanted = asyncio.Event()
         self.engine: Engine[RegionsEnv] = Engine(
             self.env,
@@ -92,11 +108,12 @@ class RegionsTerm:
             wanted=self._wanted.set,
             now_ms=wall_ms,
             age_ms=loop_ms,
-            entered=entered,
+            entered=self._changed,
+            weigh=catalog.weigh,
         )
         self.env.wake, self.env.number = self.engine.wake, self.engine.number
         self.manager = Manager(self.env, self.engine, store, epoch)
-        self.service = RegionService(self.manager, counters or RegionCounters())
+        self.service = RegionService(self.manager, counters or RegionCounters(), leads)
         self._catalog = catalog
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -107,6 +124,8 @@ class RegionsTerm:
         await loading.enter(self.env.model, content, self.env.now_ms(), self.env.clock() + lease_s)
         await self.engine.load()
         loading.resume(self.env, self.engine.live())
+        self.journal.begin(self.engine.live())
+        self.env.model.observer = self.journal
         for pid, why in islice(self.engine.unusable.items(), UNUSABLE_LOGGED_MAX):
             log.error("pid=%d cannot go on: %s", pid, why)
         for region in await loading.lost(self.env.model):
@@ -130,11 +149,12 @@ class RegionsTerm:
             if record.deadline_ms:
                 self.engine.wake(record.pid)
 
-    async def run(self) -> None:
-        """Runs procedures and checks leases until the store fails, or until cancelled."""
-        self._tasks = [asyncio.ensure_future(one) for one in (self._turns(), self._leases(), self._startup())]
+    async def run(self, lost: Coroutine[Any, Any, None] | None = None) -> None:
+        """Runs procedures and checks leases until the store fails or ``lost`` raises, or until cancelled."""
+        works = [self._turns(), self._leases(), self._looks(), *(() if lost is None else (lost,))]
+        self._tasks = [asyncio.ensure_future(one) for one in (*works, self._startup())]
         try:
-            await asyncio.gather(self._tasks[0], self._tasks[1])
+            await asyncio.gather(*self._tasks[: len(works)])
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -144,6 +164,13 @@ class RegionsTerm:
         """Refuses callers: the term is over."""
         self.engine.close(why)
         self.env.results.close()
+        self.journal.end(str(why))
+
+    def _changed(self, moved: Sequence[Transition]) -> None:
+        let_go(self.env, moved)
+        self.journal.changed(moved)
+        if self._entered is not None:
+            self._entered(moved)
 
     async def _turns(self) -> None:
         while True:
@@ -153,9 +180,22 @@ class RegionsTerm:
             await asyncio.sleep(0)
 
     async def _leases(self) -> None:
+        """Checks leases again and again. A daemon that could not respond for a while gives each server a full one."""
+        pause_s = self.options.lease_ms / 1000 / CHECKS_PER_LEASE
+        seen_s = self.env.clock()
         while True:
-            self.manager.check_leases()
-            await asyncio.sleep(self.options.lease_ms / 1000 / CHECKS_PER_LEASE)
+            if self._leads() and self.env.clock() - seen_s < CHECKS_MISSED_MAX * pause_s:
+                self.manager.check_leases()
+            else:
+                self.manager.grant_leases()
+            seen_s = self.env.clock()
+            await asyncio.sleep(pause_s)
+
+    async def _looks(self) -> None:
+        """Logs regions that are in transition for too long, from time to time."""
+        while True:
+            await asyncio.sleep(self.options.transit_check_ms / 1000)
+            overdue.tell(self.env, self.engine.records, self.options.transit_warning_ms)
 
     async def _startup(self) -> None:
         """Places regions once enough servers have come, or the wait is over."""

@@ -6,19 +6,22 @@ import argparse
 import asyncio
 import random
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from examples.kv import protocol
 from examples.kv.connections import Connections
 from examples.kv.options import add_daemons
 from examples.kv.protocol import (
+    PUT_BYTES_MAX,
+    PUT_COUNT_MAX,
     Absent,
     CompareAndPut,
     Entries,
     Found,
     Get,
     Put,
+    PutMany,
     Refused,
     Request,
     Response,
@@ -69,17 +72,31 @@ class Client:
 
     async def get(self, table: str, key: bytes) -> Found | None:
         """Returns the value of a key with its version, None for a key that does not exist."""
-        response, _ = await self._call(table, key, lambda route: Get(route.region, route.token, key))
+        response, _ = await self.call(table, key, lambda route: Get(route.region, route.token, key))
         return _found(response)
 
     async def put(self, table: str, key: bytes, value: bytes) -> int:
         """Sets a key; returns its new version once it is durable."""
-        response, _ = await self._call(table, key, lambda route: Put(route.region, route.token, key, value))
+        response, _ = await self.call(table, key, lambda route: Put(route.region, route.token, key, value))
         return _expect(Written, response).version
+
+    async def put_many(self, table: str, entries: Mapping[bytes, bytes]) -> None:
+        """Sets many keys, with one request for each region where bounds allow; returns once all are durable."""
+        left = sorted(entries.items())
+        while left:
+            sent: list[tuple[bytes, bytes]] = []
+
+            def request(route: Route) -> Request:
+                nonlocal sent
+                sent = _first_of(left, route.end)
+                return PutMany(route.region, route.token, sent)
+
+            _expect(Written, (await self.call(table, left[0][0], request))[0])
+            del left[: len(sent)]
 
     async def compare_and_put(self, table: str, key: bytes, value: bytes, version: int) -> int:
         """Sets a key that has this version, 0 for a key that does not exist; raises :class:`Conflict`."""
-        response, repeated = await self._call(
+        response, repeated = await self.call(
             table, key, lambda route: CompareAndPut(route.region, route.token, key, value, version)
         )
         if isinstance(response, Found | Absent):
@@ -96,7 +113,7 @@ class Client:
                 ends = route.end
                 return Scan(route.region, route.token, start)
 
-            page = _expect(Entries, (await self._call(table, start, request))[0])
+            page = _expect(Entries, (await self.call(table, start, request))[0])
             for key, value, version in page.entries:
                 yield key, Found(value, version)
             if page.more:
@@ -111,8 +128,12 @@ class Client:
         self._connections.close()
         await self._router.stop()
 
-    async def _call(self, table: str, key: bytes, request: Callable[[Route], Request]) -> tuple[Response, bool]:
-        """Tries until a server responds; returns also whether an attempt before may have been carried out."""
+    async def call(self, table: str, key: bytes, request: Callable[[Route], Request]) -> tuple[Response, bool]:
+        """Sends a request to the owner of a key, and tries until a server responds.
+
+        ``request``: makes the request for a route, once for each attempt. Returns the response, and whether an attempt
+        before may have been carried out, or may still be. Raises :class:`Failed` and :class:`Invalid`.
+        """
         clock = asyncio.get_running_loop().time
         ends_s = clock() + self._timeout_s
         cause, repeated, pause_s = "", False, PAUSE_S
@@ -136,6 +157,16 @@ class Client:
             await asyncio.sleep(min(pause_s * random.uniform(0.5, 1), max(0.0, ends_s - clock())))
             pause_s = min(pause_s * 2, PAUSE_S_MAX)
         raise Failed(f"no response for key {key[:50]!r} of table {table} within {self._timeout_s:g} s: {cause}")
+
+
+def _first_of(entries: list[tuple[bytes, bytes]], end: bytes) -> list[tuple[bytes, bytes]]:
+    """Returns the entries that one request sets: those before the key ``end``, up to the bounds of a request."""
+    size = 0
+    for count, (key, value) in enumerate(entries[:PUT_COUNT_MAX]):
+        size += len(key) + len(value)
+        if count and (size > PUT_BYTES_MAX or (end and key >= end)):
+            return entries[:count]
+    return entries[:PUT_COUNT_MAX]
 
 
 def _found(response: Response) -> Found | None:

@@ -15,6 +15,7 @@ from examples.kv.protocol import (
     Get,
     Malformed,
     Put,
+    PutMany,
     Refused,
     Request,
     Response,
@@ -97,6 +98,8 @@ class Listener:
                 return _entry(await service.get(region, token, key))
             case Put(region, token, key, value):
                 return Written(await service.put(region, token, key, value))
+            case PutMany(region, token, entries):
+                return Written(await service.put_many(region, token, entries))
             case CompareAndPut(region, token, key, value, version):
                 try:
                     return Written(await service.compare_and_put(region, token, key, value, version))

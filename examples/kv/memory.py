@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from examples.kv.records import Edit
@@ -25,7 +25,8 @@ class Region:
         self._end = end
         self._sequence = content.sequence
         self._entries = content.entries
-        self._keys = sorted(content.entries)
+        self._keys = list(content.entries)
+        self._in_order = False
 
     def has(self, key: bytes) -> bool:
         """Says whether a key is within the region's range."""
@@ -39,7 +40,8 @@ class Region:
         """Sets a key, and returns the edit for the log, whose next segment is ``segment`` or a later one."""
         self._sequence += 1
         if key not in self._entries:
-            insort(self._keys, key)
+            self._keys.append(key)
+            self._in_order = False
         self._entries[key] = Entry(value, self._sequence)
         self.unflushed_bytes += len(key) + len(value)
         self.unflushed_from = self.unflushed_from or segment
@@ -47,6 +49,9 @@ class Region:
 
     def scan(self, start: bytes) -> Iterator[tuple[bytes, Entry]]:
         """Yields keys with their entries in order, from the key ``start`` on."""
+        if not self._in_order:
+            self._keys.sort()
+            self._in_order = True
         for at in range(bisect_left(self._keys, start), len(self._keys)):
             yield self._keys[at], self._entries[self._keys[at]]
 

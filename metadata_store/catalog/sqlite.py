@@ -12,6 +12,7 @@ from metadata_store.catalog.rows import (
     Content,
     DropMark,
     DropNamespace,
+    DropRegions,
     DropServer,
     DropTable,
     MarkRow,
@@ -58,6 +59,7 @@ class SqliteCatalog:
     """Implements :class:`metadata_store.catalog.rows.Catalog` and the rows of a :class:`SqliteRecords`."""
 
     schema: Sequence[str] = SCHEMA
+    rows_max = 5_000
 
     def __init__(self) -> None:
         self._records: SqliteRecords | None = None
@@ -66,6 +68,10 @@ class SqliteCatalog:
         """Binds the catalog to the open store whose rows it is."""
         self._records = records
         return self
+
+    def weigh(self, rows: Sequence[object]) -> int:
+        """Returns 0: a transaction may have any size."""
+        return 0
 
     async def read(self) -> Content:
         """Reads everything."""
@@ -94,6 +100,8 @@ def _apply(db: sqlite3.Connection, write: Write) -> None:
             db.executemany(REGION, rows)
         case PutTable(row):
             db.execute("INSERT OR REPLACE INTO tbl VALUES (?, ?, ?, ?)", (*row[:3], json.dumps(dict(row.options))))
+        case DropRegions(ids):
+            db.executemany("DELETE FROM region WHERE id = ?", [(id_,) for id_ in ids])
         case DropTable(name):
             db.execute("DELETE FROM region WHERE tbl = ?", (name,))
             db.execute("DELETE FROM tbl WHERE name = ?", (name,))

@@ -12,7 +12,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from metadata_store.acl import OPEN, Acl
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
@@ -23,21 +22,16 @@ from metadata_store.fencing.sizes import write_bytes
 from metadata_store.port import ANY_VERSION, WRITE_BYTES_MAX, Create, Delete, Node, Op, SetData, ZooKeeper
 from metadata_store.records import codec, znodes
 from metadata_store.records.found import damaged
+from metadata_store.records.pending import Pending, Rows, settle
 from metadata_store.records.port import Fenced, Stored, StoreFailed
 from state_machines.procedures.record import Record
-
-
-class _Pending(NamedTuple):
-    puts: tuple[Record, ...]
-    deletes: tuple[int, ...]
-    future: asyncio.Future[None]
 
 
 class ZooKeeperRecords:
     """Implements :class:`metadata_store.records.port.RecordStore` below ``root``, for one term.
 
     ``connected`` waits until the term may write, and raises where it has ended. ``acl``: of the znodes, where they are
-    closed to others; None is what brokers would give them.
+    closed to others; None is what brokers would give them. ``rows``: translates the rows of the domain.
     """
 
     def __init__(
@@ -47,8 +41,10 @@ class ZooKeeperRecords:
         root: str,
         connected: Callable[[], Awaitable[None]],
         acl: tuple[Acl, ...] | None = None,
+        rows: Rows | None = None,
     ) -> None:
         self._zk = zk
+        self._rows = rows
         self._acl = acl
         self._fence = fence
         self._root = root
@@ -56,7 +52,7 @@ class ZooKeeperRecords:
         self._there: set[int] = set()
         self._has_root = False
         self._last_pid = 0
-        self._pending: deque[_Pending] = deque()
+        self._pending: deque[Pending] = deque()
         self._writer: asyncio.Task[None] | None = None
 
     async def load(self) -> Stored:
@@ -66,7 +62,7 @@ class ZooKeeperRecords:
         async def read() -> None:
             found.append(await self._read())
 
-        await self._until_sent(read)
+        await self.until_sent(read)
         return found[-1]
 
     async def count(self) -> int:
@@ -77,7 +73,7 @@ class ZooKeeperRecords:
             stat = await self._zk.exists(self._root)
             found.append(0 if stat is None else stat.num_children)
 
-        await self._until_sent(look)
+        await self.until_sent(look)
         return found[-1]
 
     async def load_once(self) -> Stored:
@@ -85,10 +81,9 @@ class ZooKeeperRecords:
         return await self._read()
 
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
-        """Writes all or nothing; returns once it is durable. No domain has rows of its own here."""
-        assert not tuple(rows)
+        """Writes all or nothing; returns once it is durable."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Pending(tuple(puts), tuple(deletes), future))
+        self._pending.append(Pending(tuple(puts), tuple(deletes), tuple(rows), future))
         if self._writer is None:
             self._writer = asyncio.ensure_future(self._write_pending())
         await future
@@ -102,7 +97,7 @@ class ZooKeeperRecords:
         async def send() -> None:  # the highest of all: a repeated write must not undo that of a later call
             await self._submit([SetData(self._root, str(self._last_pid).encode(), ANY_VERSION)])
 
-        await self._until_sent(send)
+        await self.until_sent(send)
         return first
 
     async def close(self) -> None:
@@ -133,6 +128,8 @@ class ZooKeeperRecords:
     async def find_out(self, pids: Iterable[int]) -> None:
         """Reads which records are there, after a write whose outcome is unknown."""
         wanted = sorted(set(pids))
+        if not wanted:
+            return
         await self._zk.sync(self._root)
         found = await self._zk.read_many([self.path(pid) for pid in wanted])
         for pid, node in zip(wanted, found, strict=True):
@@ -157,7 +154,7 @@ class ZooKeeperRecords:
     async def _root_made(self) -> None:
         """Creates the root of a new store before its first write."""
         if not self._has_root:
-            await self._until_sent(self._make_root)
+            await self.until_sent(self._make_root)
 
     async def _make_root(self) -> None:
         names = self._root.split("/")
@@ -180,7 +177,7 @@ class ZooKeeperRecords:
         The root's ACL decides on creation and deletion of records. An ACL that another client has set stays.
         """
         if self._acl is not None and self._has_root:
-            await self._until_sent(partial(self._close_to_others, self._acl))
+            await self.until_sent(partial(self._close_to_others, self._acl))
 
     async def _close_to_others(self, acl: tuple[Acl, ...]) -> None:
         if not await self._is_open(self._root):
@@ -214,56 +211,75 @@ class ZooKeeperRecords:
                 group = self._group()
                 await self._write_group(group)
                 for one in group:
-                    _settle(one, None)
+                    settle(one, None)
         finally:
             self._writer = None
 
-    def _group(self) -> list[_Pending]:
+    def _group(self) -> list[Pending]:
         """Takes the writes that fit into one multi, which has one operation for each record."""
-        group: list[_Pending] = []
+        group: list[Pending] = []
         pids: set[int] = set()
-        size = HEAD_BYTES
+        size, rows = HEAD_BYTES, 0
         while self._pending and len(group) < WRITES_MAX:
             one = self._pending[0]
             mine = {*(record.pid for record in one.puts), *one.deletes}
             cost = write_bytes(self.ops(one.puts, one.deletes))
-            if group and (mine & pids or len(pids | mine) > WRITES_MAX or size + cost > self._zk.request_bytes_max):
+            if self._rows is not None and one.rows:
+                cost += self._rows.weigh(one.rows)
+            count = len(pids | mine) + rows + len(one.rows)
+            if group and (mine & pids or count > WRITES_MAX or size + cost > self._zk.request_bytes_max):
                 break
             group.append(self._pending.popleft())
             pids |= mine
             size += cost
+            rows += len(one.rows)
         return group
 
-    async def _write_group(self, group: Sequence[_Pending]) -> None:
+    async def _write_group(self, group: Sequence[Pending]) -> None:
         puts = [record for one in group for record in one.puts]
         deletes = [pid for one in group for pid in one.deletes]
+        rows = [row for one in group for row in one.rows]
 
         async def send() -> None:
-            ops = self.ops(puts, deletes)
+            ops = [*self.ops(puts, deletes), *await self._ops_of(rows)]
             if write_bytes(ops) + HEAD_BYTES > WRITE_BYTES_MAX:
-                pids = [*(record.pid for record in puts), *deletes]
-                raise StoreFailed(
-                    f"the write of pid {pids[0]} has more than {WRITE_BYTES_MAX} bytes: split the procedure"
-                )
+                what = f"pid {[*(record.pid for record in puts), *deletes][0]}" if puts or deletes else "rows alone"
+                raise StoreFailed(f"the write of {what} has more than {WRITE_BYTES_MAX} bytes: split the procedure")
             try:
                 await self._submit(ops)
             except OutcomeUnknown:
-                await self._until_sent(lambda: self.find_out([*(record.pid for record in puts), *deletes]))
+                await self.until_sent(lambda: self._found_out([*(record.pid for record in puts), *deletes], rows))
                 raise
 
         try:
             await self._root_made()
-            await self._until_sent(send)
+            await self.until_sent(send)
         except BaseException as error:
             for one in (*group, *self._pending):
-                _settle(one, error)
+                settle(one, error)
             self._pending.clear()
             if not isinstance(error, Exception):
                 raise
             return
         self.written(puts, deletes)
+        if self._rows is not None and rows:
+            self._rows.written(rows)
 
-    async def _until_sent(self, send: Callable[[], Awaitable[None]]) -> None:
+    async def _ops_of(self, rows: Sequence[object]) -> Sequence[Op]:
+        if not rows:
+            return ()
+        if self._rows is None:
+            raise TypeError("this store has no rows")
+        await self._rows.prepare()
+        return self._rows.ops(rows)
+
+    async def _found_out(self, pids: Sequence[int], rows: Sequence[object]) -> None:
+        await self.find_out(pids)
+        if self._rows is not None and rows:
+            await self._rows.find_out(rows)
+
+    async def until_sent(self, send: Callable[[], Awaitable[None]]) -> None:
+        """Repeats requests until the connection holds; raises ``StoreFailed``."""
         while True:
             await self._connected()
             try:
@@ -280,14 +296,3 @@ class ZooKeeperRecords:
             raise Fenced(str(error)) from error
         if failed is not None:
             raise StoreFailed(f"{failed}: another client writes below {self._root}, or check its ACLs") from failed
-
-
-def _settle(one: _Pending, error: BaseException | None) -> None:
-    if one.future.done():
-        return
-    if error is None:
-        one.future.set_result(None)
-    elif isinstance(error, Exception):
-        one.future.set_exception(error)
-    else:
-        one.future.cancel()

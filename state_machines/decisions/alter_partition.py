@@ -7,6 +7,7 @@ means that this controller may be a zombie. The same content again is a success;
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from msgspec import Struct
 
@@ -29,6 +30,10 @@ class IsrError(IntEnum):
     INVALID_UPDATE_VERSION = 95
     UNKNOWN_TOPIC_ID = 100
     INELIGIBLE_REPLICA = 107
+
+
+INELIGIBLE: Final = frozenset({IsrError.INELIGIBLE_REPLICA, IsrError.OPERATION_NOT_ATTEMPTED})
+"""Errors by which :func:`judge` refuses a replica whose broker is not live: by topic id, and by name."""
 
 
 class IsrRequest(Struct, frozen=True, gc=False):

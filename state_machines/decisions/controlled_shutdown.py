@@ -1,21 +1,24 @@
 """Decides a broker's controlled shutdown (Kafka ``doControlledShutdown``), once its request was observed.
 
 A shutdown takes two decisions. Clients wait for the new leaders, so these are committed and sent before the followers.
+Followers that leaders want in the ISR afterwards are kept out by a decision of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 
+from state_machines.decisions.alter_partition import IsrRequest
 from state_machines.machines import selectors
 from state_machines.machines.draft import Draft
 from state_machines.machines.partition import PartitionStateMachine, Unclean, never_unclean
 from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.model.cluster import Cluster
-from state_machines.model.types import NO_VERSION, ReplicaState
+from state_machines.model.types import NO_VERSION, PartitionState, ReplicaState
 
 LEAVES = "a replica's broker shuts down"
+KEPT_OUT = "its broker shuts down: the replica is kept out of the ISR"
 STAYS = "the shutdown of the replica's broker is undone"
 
 
@@ -37,13 +40,45 @@ def stop_followers(draft: Draft, broker: int, moved: Collection[int] = (), *, ma
     """Stops the broker's followers, but for the rows whose leadership it has just given away.
 
     ``may_be_undone``: only those that leave the ISR, which raises the leader epoch. Brokers ignore LeaderAndIsr with an
-    epoch that they know, so the others would not follow again before their broker restarts.
+    epoch that they know, so the others would not follow again before their broker restarts. These, and the leaders that
+    moved, follow on until :func:`keep_out`.
     """
     rows = draft.rows
     followed = [i for i in _replicated(draft, broker) if rows[i].leader != broker and i not in moved]
     if may_be_undone:
         followed = [i for i in followed if broker in rows[i].isr and len(rows[i].isr) > 1]
     ReplicaStateMachine(draft).take_offline(broker, followed, LEAVES)
+
+
+def proposed(cluster: Cluster, refused: Iterable[IsrRequest]) -> dict[int, dict[int, int]]:
+    """Returns the followers on brokers in their shutdown that leaders want in the ISR: leader epochs by broker and row.
+
+    ``refused``: requests that were refused because a replica of theirs may not join the ISR.
+    """
+    found: dict[int, dict[int, int]] = {}
+    for one in refused:
+        if one.row is not None:
+            for broker in cluster.shutting_down.intersection(one.isr).difference(cluster.rows[one.row].isr):
+                found.setdefault(broker, {})[one.row] = one.leader_epoch
+    return found
+
+
+def keep_out(draft: Draft, broker: int, fetching: Mapping[int, int]) -> None:
+    """Stops followers that a leader wants in the ISR, by row and leader epoch, and raises these epochs.
+
+    A leader counts such a follower as in sync until the refusal, which completes no request that waits for it; the
+    new epoch does. It also fences the follower's fetches. That it fetched in the epoch shows that its broker knows
+    it, so LeaderAndIsr with the new epoch can begin it again.
+    """
+    rows, machine = draft.rows, ReplicaStateMachine(draft)
+    able = machine.VALID_PREVIOUS[ReplicaState.OFFLINE]
+    led = [
+        i for i, epoch in fetching.items() if rows[i].state is PartitionState.ONLINE and rows[i].leader_epoch == epoch
+    ]
+    kept = [i for i in led if broker not in rows[i].isr and draft.replica(i, broker) in able]
+    for i in kept:
+        draft.lead(i, rows[i].leader, rows[i].isr, KEPT_OUT)
+    machine.take_offline(broker, kept, KEPT_OUT)
 
 
 def shutdown_undone(draft: Draft, broker: int, unclean: Unclean = never_unclean) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec import Struct
 
 from state_machines.journal.events import OBSERVED, PARTITION_KINDS, Kind, Row
+from state_machines.journal.region_checks import region_states
 from state_machines.machines import selectors
 from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.replica import ReplicaStateMachine
@@ -42,6 +43,12 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "A13": "replicas are spread over racks",
     "A14": "procedures change states by their table, end after their children and share no exclusive lock",
     "A15": "requests carry the current broker epoch and a controller epoch that never falls",
+    "A16": "a region is open at one process alone, until that closed it or is fenced",
+    "A17": "the regions of a table cover its keys, each once",
+    "A18": "a crash goes from freeze to fence to release, and only then do its regions go elsewhere",
+    "A19": "the tokens of a region grow with each open",
+    "A20": "a region is open where the process that it was sent to reported it",
+    "A21": "an open is sent to a process after OPENING there is stored",
 }
 """All invariants of the journal. Those of :data:`CHECKS` are judged here, the others need more than one row."""
 
@@ -86,6 +93,8 @@ class Violation(Struct, frozen=True):
         row = self.row
         if row.procedure is not None:
             return f"{self.invariant}: pid {row.pid} at epoch {row.ctl_epoch}, row {row.seq}: {self.what}"
+        if row.region is not None:
+            return f"{self.invariant}: {row.table}#{row.region} at epoch {row.ctl_epoch}, row {row.seq}: {self.what}"
         if row.api is not None:
             request = f"{row.api} to broker {row.broker}"
             return f"{self.invariant}: {request} at epoch {row.ctl_epoch}, row {row.seq}: {self.what}"
@@ -258,5 +267,6 @@ CHECKS: Final[Mapping[str, Mapping[str, Check]]] = {
     Kind.REPLICA_STATE: {"A6": replica_states},
     Kind.PROC_STATE: {"A14": procedure_states},
     Kind.RPC_BATCH: {"A15": request_fields},
+    Kind.REGION_STATE: {"A6": region_states},
 }
 """Checks by the kind of row that they are for."""

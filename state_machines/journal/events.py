@@ -37,6 +37,11 @@ class Kind(StrEnum):
     PROC_STATE = "PROC_STATE"
     RPC_BATCH = "RPC_BATCH"
     CALL = "CALL"
+    REGION_STATE = "REGION_STATE"
+    REGION_DISPATCH = "REGION_DISPATCH"
+    REGION_REPORT = "REGION_REPORT"
+    SERVER_STATE = "SERVER_STATE"
+    TABLE_STATE = "TABLE_STATE"
     UNRECORDED = "UNRECORDED"
 
 
@@ -62,6 +67,11 @@ class Row(Struct, omit_defaults=True, gc=False):
     one; ``locked``: it keeps ``locks`` until it ends. ``topics`` and ``brokers``: what it is about, in its first and
     last row. ``partitions``: how many a request or a call names, ``elected`` and ``refused`` of them. ``t_sent``: the
     first attempt of a request; ``t_acknowledged``: its response.
+
+    ``table``, ``region``, ``server`` and ``incarnation``: of the domain that assigns regions; ``server0`` and
+    ``incarnation0``: the owner before. ``start`` and ``end``: keys of a new region, as text. ``regions``: how many a
+    server or a table has. ``batch``: number of a dispatch to a process; ``pids``: its operations, each of them an
+    "open", a "close" or a "task" of ``operations``. ``outcome``: of an operation, as the server reported it.
     """
 
     v: int
@@ -123,10 +133,25 @@ class Row(Struct, omit_defaults=True, gc=False):
     refused: int | None = None
     t_sent: int | None = None
     t_acknowledged: int | None = None
+    table: str | None = None
+    region: int | None = None
+    server0: str | None = None
+    incarnation0: int | None = None
+    server: str | None = None
+    incarnation: int | None = None
+    token: int | None = None
+    sequence: int | None = None
+    start: str | None = None
+    end: str | None = None
+    regions: int | None = None
+    batch: int | None = None
+    operations: Sequence[str] | None = None
+    pids: Sequence[int] | None = None
+    outcome: str | None = None
 
     def of_family(self, pid: int) -> bool:
         """Checks whether the row is of a procedure, or of a child or, where it was submitted, a descendant of it."""
-        return pid in (self.pid, self.ppid, self.root)
+        return pid in (self.pid, self.ppid, self.root) or pid in (self.pids or ())
 
     def about(self, topic: str) -> bool:
         """Checks whether the row is of a topic, or of a procedure that locks it or is about it."""

@@ -126,11 +126,14 @@ class Procedures:
         match outcome:
             case Next(step, data) | Children((), step, data):
                 return self.submitted(_stepped(old, step, data))
-            case Children(children, step, data):
-                family = tuple(replace(one, parent=pid, ancestors=(pid, *old.ancestors)) for one in children)
+            case Children(children, step, data, asleep):
+                ancestors = (pid, *old.ancestors)
+                family = tuple(replace(one, parent=pid, ancestors=ancestors) for one in children)
                 born = tuple(one.pid for one in children)
                 waiting = replace(_stepped(old, step, data), state=State.WAITING, born=born)
-                return Change(puts=(waiting, *family), ready=tuple(one.pid for one in family))
+                later = tuple(one.pid for one in family if one.locked) if asleep else ()
+                ready = tuple(one.pid for one in family if not one.locked) if asleep else born
+                return Change(puts=(waiting, *family), ready=ready, later=later)
             case Wait(until_ms, data, _):
                 waiting = replace(_onwards(old, data), deadline_ms=until_ms, state=State.WAITING_TIMEOUT)
                 return Change(puts=(waiting,), later=(pid,))

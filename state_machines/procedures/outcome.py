@@ -15,11 +15,15 @@ class Next(NamedTuple):
 
 
 class Children(NamedTuple):
-    """The step is done; ``step`` follows once all ``children`` have ended. Parent and ancestors are filled in."""
+    """The step is done; ``step`` follows once all ``children`` have ended. Parent and ancestors are filled in.
+
+    ``asleep``: children that are born with their locks wait for an event at once, because their step has begun already.
+    """
 
     children: tuple[Record, ...]
     step: int
     data: bytes
+    asleep: bool = False
 
 
 class Wait(NamedTuple):

@@ -156,12 +156,18 @@ class Scheduler:
             self._wake(free)
         self._ring_all(up for up in self._barriers if up.wanted)
 
-    def restore(self, entry: Entry) -> None:
-        """Locks the resources that a record held before a restart, parents first; raises :class:`LockConflict`."""
+    def lock(self, entry: Entry) -> bool:
+        """Locks the resources of a procedure that is in no queue, where nothing stands in the way."""
         locks = self._locks
         if locks.barrier(entry) is not None or not locks.is_free(entry) or locks.in_the_way(entry) is not None:
-            raise LockConflict(f"pid {entry.pid} held a lock on {entry.queue.resource} that another record holds, too")
+            return False
         locks.lock(entry)
+        return True
+
+    def restore(self, entry: Entry) -> None:
+        """Locks the resources that a record held before a restart, parents first; raises :class:`LockConflict`."""
+        if not self.lock(entry):
+            raise LockConflict(f"pid {entry.pid} held a lock on {entry.queue.resource} that another record holds, too")
 
     def holds(self, pid: int) -> bool:
         """Checks whether a procedure holds its locks."""

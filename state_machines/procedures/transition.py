@@ -18,10 +18,18 @@ class Transition(NamedTuple):
 
 
 class Members(NamedTuple):
-    """The topics and brokers that a procedure is about."""
+    """The topics and brokers that a procedure is about; or its table, region and process of a server.
+
+    ``why``: the reason that its message has.
+    """
 
     topics: tuple[str, ...] = ()
     brokers: tuple[int, ...] = ()
+    table: str = ""
+    region: int = 0
+    server: str = ""
+    incarnation: int = 0
+    why: str = ""
 
 
 class Names(Protocol):
@@ -34,7 +42,7 @@ class Names(Protocol):
         """Returns the locks of the procedure, see :func:`lock_names`."""
 
     def members(self, record: Record) -> Members:
-        """Returns the topics and brokers of the procedure."""
+        """Returns what the procedure is about."""
 
 
 SHARED = " (shared)"
@@ -58,12 +66,15 @@ def transitions(records: Mapping[int, Record], change: Change, *, commanded: boo
     """
     found = [Transition(records.get(put.pid), put) for put in change.puts]
     found += (Transition(records.get(end.pid), end) for end in change.ends)
-    return [one for one in found if commanded or one.before is None or _told(one.before) != _told(one.after)]
+    return [one for one in found if commanded or one.before is None or _is_told(one.before, one.after)]
+
+
+def _is_told(before: Record, after: Record) -> bool:
+    return before.state is not after.state or _told(before) != _told(after)
 
 
 def _told(record: Record) -> tuple[object, ...]:
     return (
-        record.state,
         record.step,
         record.done,
         record.attempts,

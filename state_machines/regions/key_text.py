@@ -15,6 +15,8 @@ class NotAKey(ValueError):
 
 def key_text(key: bytes) -> str:
     """Returns a key as text; :func:`key_of` gives the key back."""
+    if key.isalnum():
+        return key.decode("ascii")
     return "".join(chr(one) if 0x20 <= one < 0x7F and one != _BACKSLASH else f"\\x{one:02X}" for one in key)
 
 

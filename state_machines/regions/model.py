@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
@@ -88,13 +88,24 @@ class InvalidTransition(Exception):
     """A transition that the table lacks: a fault of the code."""
 
 
+class Observer(Protocol):
+    """Is told of each change of a region, once it is entered; must not wait or raise."""
+
+    def attached(self, region: Region, pid: int) -> None:
+        """Takes a procedure that begins to move a region."""
+
+    def moved(self, region: Region, before: RegionState, had: Server | None) -> None:
+        """Takes a transition. ``had``: the owner before."""
+
+
 class Regions:
     """Holds everything; ``transit``: regions in transition and the procedures' attachments, by id.
 
-    ``buried``: by name, the highest incarnation of a process that was fenced.
+    ``buried``: by name, the highest incarnation of a process that was fenced. ``observer``: is told of changes.
     """
 
     def __init__(self) -> None:
+        self.observer: Observer | None = None
         self.namespaces: set[str] = set()
         self.tables: dict[str, Table] = {}
         self.regions: dict[int, Region] = {}
@@ -125,11 +136,16 @@ class Regions:
         """Removes a table and its regions."""
         table = self.tables.pop(name, None)
         if table is not None:
-            for region in table.regions:
-                del self.regions[region.id]
-                self.transit.pop(region.id, None)
-                self._leave(region)
-            table.regions.clear()
+            self.drop_last(table, len(table.regions))
+
+    def drop_last(self, table: Table, count: int) -> None:
+        """Removes the last regions of a table that is being deleted."""
+        first = len(table.regions) - count
+        for region in table.regions[first:]:
+            del self.regions[region.id]
+            self.transit.pop(region.id, None)
+            self._leave(region)
+        del table.regions[first:]
 
     def located(self, table: Table, key: bytes) -> Region | None:
         """Returns the region that has a key; None where the table has no regions."""
@@ -171,8 +187,11 @@ class Regions:
 
     def attach(self, region: Region, pid: int) -> None:
         """Attaches a procedure: no other one moves the region until :meth:`detach`."""
-        region.pid = pid
         self.transit[region.id] = region
+        if region.pid != pid:
+            region.pid = pid
+            if self.observer is not None:
+                self.observer.attached(region, pid)
 
     def take(self, region: Region, pid: int, ancestors: Collection[int] = ()) -> bool:
         """Attaches a procedure at the begin of its step; False where another one, no ancestor of it, has the region.
@@ -195,7 +214,8 @@ class Regions:
         """Enters a transition; raises :class:`InvalidTransition`. The owner is ``server`` from now on."""
         if region.state not in VALID_PREVIOUS[state]:
             raise InvalidTransition(f"{region} cannot go from {region.state.name} to {state.name}")
-        if region.server is not server:
+        before, had = region.state, region.server
+        if had is not server:
             self._leave(region)
             region.server = server
             if server is not None:
@@ -206,6 +226,8 @@ class Regions:
             self.transit[region.id] = region
         else:
             self.transit.pop(region.id, None)
+        if self.observer is not None:
+            self.observer.moved(region, before, had)
 
     def _leave(self, region: Region) -> None:
         if region.server is not None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from metadata_store.catalog.rows import (
     Bury,
     Content,
     DropMark,
     DropNamespace,
+    DropRegions,
     DropServer,
     DropTable,
     MarkRow,
@@ -41,17 +42,8 @@ class RegionDisk(Disk):
     def put(self, row: object) -> None:
         """Applies one write of the catalog."""
         match row:
-            case Owner(id_):
-                if id_ in self.regions:
-                    self.regions[id_] = self.regions[id_]._replace(**row._asdict())
-            case NewRegions(rows):
-                for region in rows:
-                    self.regions.setdefault(region.id, region)
-            case PutTable(table):
-                self.tables[table.name] = table
-            case DropTable(name):
-                self.tables.pop(name, None)
-                self.regions = {id_: one for id_, one in self.regions.items() if one.table != name}
+            case Owner() | NewRegions() | DropRegions() | PutTable() | DropTable():
+                self._put_regions(row)
             case PutServer(server):
                 self.servers[server.name, server.incarnation] = server
             case DropServer(name, incarnation):
@@ -63,17 +55,29 @@ class RegionDisk(Disk):
                 self.namespaces.add(name)
             case DropNamespace(name):
                 self.namespaces.discard(name)
-            case _:
-                self._put_mark(row)
-
-    def _put_mark(self, row: object) -> None:
-        match row:
             case PutMark(mark):
                 self.marks[mark.kind, mark.subject] = mark
             case DropMark(kind, subject):
                 self.marks.pop((kind, subject), None)
             case _:
                 raise TypeError(f"the catalog has no write {row!r}")
+
+    def _put_regions(self, row: Owner | NewRegions | DropRegions | PutTable | DropTable) -> None:
+        match row:
+            case Owner(id_):
+                if id_ in self.regions:
+                    self.regions[id_] = self.regions[id_]._replace(**row._asdict())
+            case NewRegions(rows):
+                for region in rows:
+                    self.regions.setdefault(region.id, region)
+            case DropRegions(ids):
+                for id_ in ids:
+                    self.regions.pop(id_, None)
+            case PutTable(table):
+                self.tables[table.name] = table
+            case DropTable(name):
+                self.tables.pop(name, None)
+                self.regions = {id_: one for id_, one in self.regions.items() if one.table != name}
 
 
 class MemoryRegionStore(MemoryRecords):
@@ -87,6 +91,12 @@ class MemoryRegionStore(MemoryRecords):
     def epoch(self) -> int:
         """Returns the epoch of this daemon on the disk."""
         return self._epoch
+
+    rows_max = 5_000
+
+    def weigh(self, rows: Sequence[object]) -> int:
+        """Returns 0: a transaction may have any size."""
+        return 0
 
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Writes records and rows, all or nothing."""

@@ -26,7 +26,7 @@ from regent_agent.protocol import (
     Response,
     Welcome,
 )
-from tests.agent.kit import Recorded, closes, opens, options, started
+from tests.agent.kit import Clock, Recorded, closes, opens, options, started
 from tests.agent.stand_in import StandIn
 from tests.polling import eventually
 
@@ -73,11 +73,26 @@ class TestRegistration:
             assert agent.owns(1, 7)
         assert [call[0] for call in service.calls] == ["open", "suspend"]
 
+    async def test_after_a_registration_no_result_waits_for_its_pause(self) -> None:
+        """The clock stands still: what the daemon does not accept is never due again."""
+        async with (
+            StandIn(hold_ms=20).running() as daemon,
+            started(Recorded(), daemon, clock=Clock()),
+        ):
+            daemon.again = {7}
+            daemon.send(opens(7, 1))
+            await daemon.result(7)
+            await daemon.arrived(Poll, len(daemon.seen(Poll)) + 3)
+            assert len(daemon.results()) == 1
+            daemon.epoch = 2
+            await daemon.result(7, 2)
+
     async def test_a_silent_daemon_is_left_long_before_the_lease_ends(self) -> None:
+        service = Recorded()
         async with (
             StandIn(epoch=1, lease_ms=2_000, hold_ms=20).running() as silent,
             StandIn(epoch=2).running() as new,
-            started(Recorded(), silent, new) as agent,
+            started(service, silent, new),
         ):
             stands = asyncio.Event()
 
@@ -86,15 +101,19 @@ class TestRegistration:
 
             silent.responses = dict.fromkeys((Hello, Poll), respond)
             await new.arrived(Register)
-            assert agent.serving
+            assert service.calls == []
 
     async def test_a_refused_poll_registers_anew(self) -> None:
         async with StandIn(hold_ms=20).running() as daemon, started(Recorded(), daemon):
+            await daemon.arrived(Poll, 3)
             daemon.responses[Poll] = lambda _: _refused(REGISTER)
             await daemon.arrived(Register, 2)
             del daemon.responses[Poll]
-            taken = [poll.taken for poll in daemon.seen(Poll)]
-            assert taken[-1] == 0 or len(taken) > 1
+            await eventually(lambda: isinstance(daemon.requests[-1], Poll))
+            register = max(index for index, request in enumerate(daemon.requests) if isinstance(request, Register))
+            poll = daemon.requests[register + 1]
+            assert isinstance(poll, Poll)
+            assert poll.taken == 0
 
     async def test_a_refused_report_registers_anew_while_a_poll_is_held(self) -> None:
         async with StandIn(hold_ms=30_000).running() as daemon, started(Recorded(), daemon):
@@ -223,14 +242,34 @@ class TestRule7:
             StandIn(epoch=2, hold_ms=20).running() as new,
             started(Recorded(), old, new) as agent,
         ):
+            registered = asyncio.Event()
+
+            async def dead(request: Request) -> Response:
+                await registered.wait()
+                return refusing(DEAD)
+
+            old.responses[Report] = dead
+            old.send(opens(7, 1))
+            await old.arrived(Report)
+            old.responses[Poll] = lambda _: _refused("not_active")
+            await new.arrived(Register)
+            registered.set()
+            await new.result(7)
+            assert not agent.died.is_set()
+
+    async def test_no_report_goes_to_a_stale_daemon(self) -> None:
+        async with (
+            StandIn(epoch=1, hold_ms=20).running() as old,
+            StandIn(epoch=2, hold_ms=20).running() as new,
+            started(Recorded(), old, new),
+        ):
             old.send(opens(7, 1))
             await old.result(7)
-            old.responses = dict.fromkeys((Report, Leave), lambda _: _refused(DEAD))
             old.responses[Poll] = lambda _: _refused("not_active")
             await new.arrived(Register)
             new.send(closes(8, 1, 7))
             await new.result(8)
-            assert not agent.died.is_set()
+        assert len(old.seen(Report)) == 1
 
     async def test_a_standby_is_left_for_the_next_daemon(self) -> None:
         async with StandIn(epoch=1).running() as standby, StandIn(epoch=1).running() as active:

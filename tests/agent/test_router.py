@@ -23,6 +23,7 @@ from regent_agent.protocol import (
 )
 from regent_agent.router import NoOwner, Router, UnknownTable
 from tests.agent.stand_in import StandIn
+from tests.agent.test_connection import responding
 from tests.agent.test_routes import HIGH, LOW, route
 from tests.polling import eventually
 
@@ -68,8 +69,8 @@ class Catalog(StandIn):
 
 
 @asynccontextmanager
-async def routing(*daemons: StandIn) -> AsyncIterator[Router]:
-    router = Router([daemon.address for daemon in daemons], jitter=lambda: 0.0)
+async def routing(*daemons: StandIn, jitter: float = 0.0) -> AsyncIterator[Router]:
+    router = Router([daemon.address for daemon in daemons], jitter=lambda: jitter)
     try:
         yield router
     finally:
@@ -107,6 +108,35 @@ async def test_a_region_without_an_owner_is_waited_for() -> None:
         assert not locating.done()
         daemon.move(MOVED)
         assert await locating == MOVED
+
+
+async def test_a_change_ends_the_wait_for_an_owner() -> None:
+    async with Catalog().running() as daemon, routing(daemon, jitter=1e9) as router:
+        daemon.routes = [NOWHERE, HIGH]
+        locating = asyncio.create_task(router.locate("t", b"a"))
+        await daemon.arrived(Follow)
+        daemon.move(MOVED)
+        assert await locating == MOVED
+        assert len(daemon.seen(Locate)) == 1
+
+
+async def test_a_table_that_was_located_during_a_wait_for_changes_is_located_again() -> None:
+    """Its changes up to that response do not come any more."""
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        await router.locate("t", b"a")
+        assert (await daemon.arrived(Follow)).tables == ["t"]
+        other = route(3, b"", b"", table="u")
+        daemon.responses[Locate] = responding(Routes(1, 5, [other]))
+        assert await router.locate("u", b"a") == other
+        daemon.move(MOVED)
+        assert (await daemon.arrived(Follow, 2)).tables == ["t", "u"]
+        moved = route(3, b"", b"", 8, "s2", table="u")
+        daemon.responses[Locate] = responding(Routes(1, 6, [moved]))
+        assert await router.locate("u", b"a") == moved
+        daemon.move(LOW)
+        await daemon.arrived(Follow, 3)
+        daemon.responses[Locate] = not_active
+        assert await router.locate("u", b"a") == moved
 
 
 async def test_a_region_without_an_owner_is_waited_for_until_the_deadline() -> None:

@@ -33,6 +33,7 @@ async def test_a_region_is_opened_and_closed() -> None:
         assert not agent.owned
         daemon.send(opens(7, 1, sequence=3, options={"ttl": "1"}))
         assert await daemon.result(7) == Result(7, OPENED, 101)
+        assert daemon.seen(Report)[0].taken >= 1
         region = agent.owned[1]
         assert (region.table, region.token, region.sequence, region.options) == ("t", 7, 101, {"ttl": "1"})
         assert agent.owns(1)
@@ -203,6 +204,18 @@ class TestRule8:
             for region in range(10):
                 await daemon.result(100 + region)
         assert service.inside_max == 3
+
+    async def test_operations_of_a_region_keep_their_order_where_others_are_in_between(self) -> None:
+        service = Recorded()
+        service.hold = {region: asyncio.Event() for region in (1, 2, 3)}
+        async with StandIn().running() as daemon, started(service, daemon, side_by_side_max=2):
+            daemon.send(opens(7, 1), opens(8, 2), opens(9, 1), opens(10, 3), opens(11, 1))
+            await eventually(lambda: service.inside == 2)
+            service.hold[2].set()
+            await eventually(lambda: ("open", 3, 10) in service.calls)
+            service.hold[1].set()
+            for pid in (7, 9, 11):
+                assert (await daemon.result(pid)).outcome == OPENED
 
     async def test_a_full_queue_is_busy_and_the_operation_is_done_when_it_is_sent_again(self) -> None:
         service = Recorded()

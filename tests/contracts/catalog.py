@@ -12,6 +12,7 @@ from metadata_store.catalog.rows import (
     Catalog,
     DropMark,
     DropNamespace,
+    DropRegions,
     DropServer,
     DropTable,
     MarkRow,
@@ -86,6 +87,19 @@ class CatalogContract:
         async with catalogs() as (_, catalog):
             found = await catalog.read()
         assert ([one.name for one in found.tables], list(found.regions)) == (["u"], [other])
+
+    async def test_some_regions_of_a_table_are_dropped(self, catalogs: Catalogs) -> None:
+        await written(catalogs, PutTable(TABLE), NewRegions(REGIONS), DropRegions((8, 9)))
+        async with catalogs() as (_, catalog):
+            found = await catalog.read()
+        assert (list(found.tables), list(found.regions)) == ([TABLE], [REGIONS[0]])
+
+    async def test_marks_are_replaced_and_dropped(self, catalogs: Catalogs) -> None:
+        mark = MarkRow("hold", "s1", "", 5, "ops", "disk")
+        await written(catalogs, PutMark(mark._replace(until_ms=4)), PutMark(mark), PutMark(MarkRow("pin", "7", "s2")))
+        await written(catalogs, DropMark("pin", "7"), DropMark("pin", "8"))
+        async with catalogs() as (_, catalog):
+            assert list((await catalog.read()).marks) == [mark]
 
     async def test_rows_are_replaced_and_dropped(self, catalogs: Catalogs) -> None:
         moved, older = SERVER._replace(address="s1:8000"), SERVER._replace(incarnation=4)

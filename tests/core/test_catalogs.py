@@ -1,4 +1,4 @@
-"""Catalogs of regions hold the same contract: a SQLite file, and the one in memory."""
+"""Catalogs of regions hold the same contract: a SQLite file, a ZooKeeper in memory, and the one in memory."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from metadata_store.records.port import RecordStore
 from metadata_store.records.sqlite import SqliteRecords
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.contracts.catalog import CatalogContract, Catalogs
+from tests.contracts.catalog_zookeeper import ZooKeeperCatalogContract
+from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import RecordsContract, Stores
 
 Both = tuple[RecordStore, Catalog]
@@ -61,3 +63,11 @@ class TestMemory(CatalogContract, RecordsContract):
             return store()
 
         return opened
+
+
+class TestZooKeeper(ZooKeeperCatalogContract):
+    """On the ZooKeeper in memory."""
+
+    @pytest.fixture
+    def backend(self) -> MemoryBackend:
+        return MemoryBackend()

@@ -48,6 +48,7 @@ PANELS = {
         "shutdown",
     },
     Panel.GIVE_BACK: {"handback"},
+    Panel.REGIONS: {"regions", "tables", "namespaces", "servers"},
     Panel.PIPELINE: {"pipeline"},
     Panel.COMMAND: {"completion", "version"},
 }

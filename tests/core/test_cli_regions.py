@@ -224,20 +224,53 @@ def test_a_region_that_no_server_can_open_is_in_transition_and_explained(world: 
 
 
 def test_a_procedure_is_bypassed(world: Blocking) -> None:
+    """The region is let go: it is assigned once its server, which may have it, is certain not to."""
     [region] = created("stuck")
     for service in world.world.services.values():
         service.broken.add(region["id"])
-    items("regions", "reopen", region["id"])
+    [move] = items("regions", "reopen", region["id"])
     ends_s = time.monotonic() + 20
-    while not (
-        found := [p for p in items("regions", "transitions") if p["id"] == region["id"] and p["kind"] == "assign"]
-    ):
-        assert time.monotonic() < ends_s
+    while "attempts failed" not in (told := regent("regions", "explain", region["id"]).stdout):
+        assert time.monotonic() < ends_s, told
         time.sleep(0.1)
+    [pid] = [one["pid"] for one in items("regions", "transitions") if one["id"] == region["id"]]
+    [ended] = items("regions", "procedures", "bypass", pid, "--yes", "--reason", "known")
+    assert (ended["bypassed"], ended["endReason"]) == (True, "known")
+    assert items("regions", "procedures", "wait", move["pid"], "--timeout", 30)[0]["ended"]
     for service in world.world.services.values():
         service.broken.clear()
-    [ended] = items("regions", "procedures", "bypass", found[0]["pid"], "--yes", "--reason", "known")
-    assert (ended["bypassed"], ended["endReason"]) == (True, "known")
+    [left] = [one for one in items("regions", "transitions") if one["id"] == region["id"]]
+    assert "pid" not in left
+    if "server" in left:
+        refused = regent("regions", "assign", region["id"], code=Exit.REFUSED).stderr
+        assert f"regent servers expire {left['server']}" in unwrapped(refused)
+    else:
+        items("regions", "assign", region["id"], "--wait")
+
+
+def test_marks_of_servers_and_regions() -> None:
+    [region] = created("marked")
+    there = "s2" if region["server"] == "s1" else "s1"
+    items("servers", "cordon", there, "--reason", "slow disk")
+    assert items("servers", "describe", there)[0]["cordoned"] is True
+    items("servers", "hold", there, "--for", "10m")
+    items("regions", "pin", region["id"], there)
+    assert items("regions", "describe", region["id"])[0]["pinned"] == there
+    assert f"pinned to {there}" in regent("regions", "explain", region["id"]).stdout
+    marks = items("regions", "marks")
+    assert [(one["kind"], one["subject"], one.get("server")) for one in marks] == [
+        ("cordon", there, None), ("hold", there, None), ("pin", str(region["id"]), there),
+    ]  # fmt: skip
+    assert (marks[0]["reason"], marks[0]["principal"][:4]) == ("slow disk", "uid ")
+    items("servers", "uncordon", there)
+    items("servers", "release", there)
+    items("regions", "reopen", region["id"], "--wait")
+    items("regions", "unpin", region["id"], "--dry-run")
+    items("regions", "unpin", region["id"])
+    assert items("regions", "marks") == []
+    assert "has no pin" in regent("regions", "unpin", region["id"], code=Exit.FAILED).stderr
+    assert "no time" in regent("servers", "hold", there, "--for", "long", code=Exit.USAGE).stderr
+    assert "not known" in regent("servers", "cordon", "nobody", code=Exit.FAILED).stderr
 
 
 def test_drain_and_expiry_of_servers(world: Blocking) -> None:

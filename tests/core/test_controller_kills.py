@@ -127,6 +127,14 @@ async def broker_stops(w: World) -> None:
     await w.settle()
 
 
+async def follower_is_kept_out(w: World) -> None:
+    """The broker follows on where it led, until its leader is refused to have it in the ISR."""
+    await w.controlled_shutdown(1)
+    held = w.states["t", 0]
+    await w.alter_partition(held.leader, w.proposal("t", 0, (*held.isr, 1)))
+    await w.settle()
+
+
 async def topics_are_deleted(w: World) -> None:
     """Two that exist, and one that never did."""
     await w.mark("t", "single", "never-was")
@@ -184,6 +192,7 @@ SCENARIOS = [
     Scenario("ISR notifications", three_topics, leader_notifies, ibp="2.7-IV1"),
     Scenario("AlterPartition", three_topics, leaders_ask, leaders_ask),
     Scenario("controlled shutdown", three_topics, broker_stops, broker_stops),
+    Scenario("a follower is kept out of its ISR", three_topics, follower_is_kept_out, follower_is_kept_out),
     Scenario("topic deletion", three_topics, topics_are_deleted),
     Scenario("deletion with a broker down", without_broker_1, deleted_while_a_broker_is_down, broker_is_there),
     Scenario("DeleteTopics", three_topics, administrator_asks, administrator_asks),

@@ -10,12 +10,20 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
+from state_machines.decisions.alter_partition import IsrRequest
 from state_machines.decisions.broker_change import BrokerDelta, broker_death, compare
-from state_machines.decisions.controlled_shutdown import controlled_shutdown, move_leaders, remaining, stop_followers
+from state_machines.decisions.controlled_shutdown import (
+    controlled_shutdown,
+    keep_out,
+    move_leaders,
+    proposed,
+    remaining,
+    stop_followers,
+)
 from state_machines.decisions.failover import TAKEN_UP, take_up
 from state_machines.model.cluster import Cluster
-from state_machines.model.decision import Decision
-from state_machines.model.types import NO_LEADER, Assignment, PartitionState, TopicAssignment
+from state_machines.model.decision import Decision, ReplicaMove
+from state_machines.model.types import NO_LEADER, Assignment, PartitionState, ReplicaState, TopicAssignment
 from tests.core.model import P, broker, carried_out, decided, die, make_cluster, registered, topic, writes_of
 
 
@@ -128,6 +136,42 @@ def test_a_shutdown_that_may_be_undone_stops_only_followers_whose_leader_epoch_i
         found = decided(cluster, stops)
         assert [move.entity for move in found.replica_moves] == expected
         assert writes_of(found)[0] == (2, (2,), 1, 1)
+
+
+@pytest.mark.seed("S4-73", "S4-80")
+def test_followers_that_leaders_want_in_the_isr_stop_under_the_next_leader_epoch() -> None:
+    cluster = make_cluster(P((2, 1), 2, (2,), epoch=4), P((2, 1), 2, (2,), epoch=4))
+    cluster.observe_shutting_down(1)
+    found = carried_out(cluster, partial(keep_out, broker=1, fetching={0: 4}))
+    assert writes_of(found) == {0: (2, (2,), 5, 1)}
+    assert [(m.entity, m.broker, m.state, m.stop) for m in found.replica_moves] == [(0, 1, ReplicaState.OFFLINE, True)]
+    assert decided(cluster, partial(keep_out, broker=1, fetching={0: 4})).empty, "the request is outdated by now"
+
+
+@pytest.mark.seed("S4-73", "S4-80")
+def test_followers_are_not_kept_out_where_something_else_came_first() -> None:
+    """Their partition has another leader epoch or ISR, they are being removed, or its state or leader is gone."""
+    cluster = make_cluster(
+        P((2, 1), 2, (2,), epoch=5), P((2, 1), 2), P((2, 3, 1), 2, (2, 3)), P((2, 1)), P((2, 1), NO_LEADER, (2,))
+    )
+    cluster.observe_shutting_down(1)
+    for state in (ReplicaState.OFFLINE, ReplicaState.DELETION_STARTED):
+        cluster.apply_replicas([ReplicaMove(2, 1, state, "")])
+    found = decided(
+        cluster, partial(keep_out, broker=1, fetching={0: 4, 1: 0, 2: 0, 3: cluster.rows[3].leader_epoch, 4: 0})
+    )
+    assert (found.empty, found.refusals) == (True, [])
+
+
+@pytest.mark.seed("S4-80")
+def test_requests_that_were_refused_name_the_followers_whose_brokers_shut_down() -> None:
+    """Not brokers that are gone, nor a leader that shuts down itself."""
+    cluster = make_cluster(P((2, 1, 3), 2, (2,)), P((1, 2, 3), 1, (1,)))
+    cluster.observe_shutting_down(1)
+    die(cluster, 3)
+    wanted = (None, (2, 1)), (0, (2, 1)), (0, (2, 3)), (1, (1, 2))
+    refused = [IsrRequest(row, 7, 0, isr, recovering=False, by_id=True) for row, isr in wanted]
+    assert proposed(cluster, refused) == {1: {0: 7}}
 
 
 @pytest.mark.seed("S4-45", "S4-72")

@@ -9,9 +9,12 @@ from unittest import mock
 import pytest
 
 from brokers.listener.controller_listener import NotController
+from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
+from controller.requests.calls import Calls
 from metadata_store import paths
+from metadata_store.acl import ALL
 from metadata_store.codecs.cluster import ProducerIdBlock, encode_producer_ids
 from tests.core.controller_parts import LEADER_AND_ISR
 from tests.core.controller_world import World, in_world
@@ -133,6 +136,77 @@ async def test_a_controlled_shutdown_is_refused_if_the_term_ends_before_the_new_
         w.term.gate.end("a test")
         with pytest.raises(NotController):
             await asked
+
+
+async def shut_by_operator(w: World, broker: int) -> None:
+    """Shuts a broker down in its place; every broker has the change."""
+    call = ControlledShutdownCall(3, broker, w.broker_epoch(broker))
+    assert (await Calls(w.term.queue).controlled_shutdown(call, by_operator=True)).error == Error.NONE
+    await w.propagated()
+    w.forget()
+
+
+@pytest.mark.seed("S4-73", "S4-80")
+@in_world(before=running)
+async def test_a_follower_that_its_leader_wants_back_during_a_shutdown_is_stopped_and_follows_after_the_undo(
+    w: World,
+) -> None:
+    await shut_by_operator(w, 1)
+    asked = w.proposal("t", 0, (2, 3, 1))
+    assert only(await w.alter_partition(2, asked)).error == Error.INELIGIBLE_REPLICA
+    await w.propagated()
+    assert (w.leaders()["t", 0], w.states["t", 0].leader_epoch) == ((2, (2, 3)), 5)
+    assert [w.wires.last_sent(b, LEADER_AND_ISR) for b in (2, 3)] == [{("t", 0): (2, 5)}] * 2
+    assert not w.wires.requests(1, LEADER_AND_ISR), "the follower is not sent the epoch in which it stops"
+    assert w.wires.stopped(1) == {("t", 0)}
+    zxid = w.server.tree.zxid
+    assert only(await w.alter_partition(2, asked)).error == Error.FENCED_LEADER_EPOCH
+    assert w.server.tree.zxid == zxid
+    assert await Calls(w.term.queue).undo_shutdown(1)
+    await w.propagated()
+    assert w.wires.last_sent(1, LEADER_AND_ISR)["t", 0] == (2, 5), "it is higher than the one that the broker knows"
+    assert only(await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))).error == Error.NONE
+
+
+@pytest.mark.seed("S4-73", "S4-80")
+@in_world(before=running)
+async def test_a_new_term_lets_followers_follow_that_were_kept_out(w: World) -> None:
+    await shut_by_operator(w, 1)
+    await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))
+    await w.propagated()
+    await w.seats[-1].crash()
+    w.forget()
+    seat = await w.seat()
+    await seat.begin("3.9")
+    await w.propagated()
+    assert w.wires.last_sent(1, LEADER_AND_ISR)["t", 0] == (2, 5)
+
+
+@pytest.mark.seed("S4-73", "S4-80")
+@in_world(before=running)
+async def test_a_follower_that_is_kept_out_stays_out_of_the_isr_that_another_wrote_first(w: World) -> None:
+    await shut_by_operator(w, 1)
+    w.active.script.at("t/partitions/0/state", lambda: w.leader_writes("t", 0, (2,)))
+    await w.alter_partition(2, w.proposal("t", 0, (2, 3, 1)))
+    await w.propagated()
+    assert (w.leaders()["t", 0], w.states["t", 0].leader_epoch) == ((2, (2,)), 5)
+    assert w.wires.stopped(1) == {("t", 0)}
+
+
+@pytest.mark.seed("S4-73", "S4-80")
+@in_world(before=running)
+async def test_a_follower_whose_state_cannot_be_written_goes_on_until_the_next_request(w: World) -> None:
+    """StopReplica in an epoch that the broker knows would stop it for good."""
+    await shut_by_operator(w, 1)
+    asked, path = w.proposal("t", 0, (2, 3, 1)), paths.state("t", 0)
+    w.restrict(path)
+    assert only(await w.alter_partition(2, asked)).error == Error.INELIGIBLE_REPLICA
+    await w.propagated()
+    assert (w.wires.stopped(1), w.states["t", 0].leader_epoch) == (set(), 4)
+    w.restrict(path, ALL)
+    await w.alter_partition(2, asked)
+    await w.propagated()
+    assert (w.wires.stopped(1), w.states["t", 0].leader_epoch) == ({("t", 0)}, 5)
 
 
 @pytest.mark.seed("S4-87")

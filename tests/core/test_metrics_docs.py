@@ -15,6 +15,9 @@ from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector
 from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.metrics.kafka_metrics import KafkaState
+from controller.metrics.region_counters import RegionCounters
+from controller.metrics.region_gauges import RegionGauges
+from controller.metrics.region_metrics import RegionsCollector
 from controller.term.dispatch import KAFKA_STATES
 from tests.core.cli_kit import regent
 
@@ -27,9 +30,13 @@ class View:
     def gauges(self) -> Gauges:
         return Gauges(brokers={1: BrokerGauges()})
 
+    def region_gauges(self) -> RegionGauges:
+        return RegionGauges()
+
 
 def families() -> list[Metric]:
-    return list(DaemonCollector(About("1", 1), Counters(), View(), KAFKA_STATES).collect())
+    kafka = DaemonCollector(About("1", 1), Counters(), View(), KAFKA_STATES)
+    return [*kafka.collect(), *RegionsCollector(RegionCounters(), View()).collect()]
 
 
 def test_every_metric_is_documented() -> None:

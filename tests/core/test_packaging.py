@@ -202,7 +202,10 @@ def test_every_installed_file_is_in_the_package() -> None:
     assert "configs" in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert {"example.toml", UNIT.name, ENDPOINT_UNIT.name} <= {path.name for path in (ROOT / "configs").iterdir()}
     watching = {path.name for folder in ("prometheus", "grafana") for path in (ROOT / "configs" / folder).iterdir()}
-    assert watching == {"regent-alerts.yml", "regent-cluster.json", "regent-performance.json"}
+    assert watching == {
+        "regent-alerts.yml", "regent-regions-alerts.yml", "regent-cluster.json", "regent-performance.json",
+        "regent-regions.json",
+    }  # fmt: skip
 
 
 def test_the_documented_ways_to_install_use_the_lock() -> None:

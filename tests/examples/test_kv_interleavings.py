@@ -19,24 +19,20 @@ DEPTH_MAX = 3
 """Actions that may be frozen within each other."""
 KEYS = (b"a", b"b", b"c")
 Action = tuple[str, int]
+WEIGHTS = {
+    "put": 2,
+    "write": 1,
+    "put_and_write": 3,
+    "flush": 2,
+    "trim": 2,
+    "move": 1,
+    "move_late": 1,
+    "wake": 1,
+    "take_over": 1,
+    "split_again": 1,
+}
 ACTIONS = st.tuples(
-    st.sampled_from(
-        [
-            "put",
-            "put",
-            "put",
-            "write",
-            "write",
-            "flush",
-            "trim",
-            "move",
-            "move_late",
-            "wake",
-            "take_over",
-            "split_again",
-        ]
-    ),
-    st.integers(0, 11),
+    st.sampled_from([what for what, weight in WEIGHTS.items() for _ in range(weight)]), st.integers(0, 11)
 )
 
 
@@ -58,6 +54,9 @@ class Run:
         match what:
             case "put":
                 owners.put(owner, KEYS[number % 3])
+            case "put_and_write":
+                owners.put(owner, KEYS[number % 3])
+                owners.write(owner)
             case "write":
                 owners.write(owner)
             case "flush":
@@ -101,7 +100,8 @@ def watched() -> Iterator[tuple[Owners, Disk]]:
             disk.close()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.timeout(600)  # to find the smallest failure takes long
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     actions=st.lists(ACTIONS, min_size=3, max_size=25),
     between=st.lists(st.tuples(st.integers(1, 60), ACTIONS), max_size=10),
@@ -117,3 +117,14 @@ def test_no_acknowledged_edit_is_lost_or_overwritten(
         owners.judge_crash()
         owners.take_over()
         owners.judge_crash()
+
+
+def test_a_crash_may_come_at_each_step() -> None:
+    """Also in the middle of a record; of all processes, or of the machine, which loses what was not synced."""
+    with watched() as (owners, disk):
+        run = Run(owners, disk, [], set(range(1, 10_000)))
+        write = [("put_and_write", key) for key in (0, 3, 6)]
+        for action in [*write, ("flush", 0), *write, ("trim", 0), ("move", 1), *write, ("take_over", 0), *write]:
+            run.act(action)
+        owners.take_over()
+        assert disk.steps > 300

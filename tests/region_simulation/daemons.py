@@ -105,6 +105,14 @@ class SimOpened:
         self.epoch = store.epoch
         self._node = node
 
+    def leads(self) -> bool:
+        """Returns True: another daemon claims only once this process is over."""
+        return True
+
+    async def lost(self) -> None:
+        """Waits for ever."""
+        await asyncio.get_running_loop().create_future()
+
     async def close(self) -> None:
         """Gives the claim up."""
         if self._node.world.claimant is self._node.process:

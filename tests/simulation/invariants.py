@@ -26,6 +26,7 @@ heartbeats with a reply, not from the daemon's own lease.
 | I19 | a term ends for a higher epoch that brokers saw only where most of them report it |
 | I20 | a broker that obeys a higher epoch is elected last, or not at all (:mod:`tests.simulation.electing`) |
 | I21 | a drained broker is elected last; marks of drains are what drains and operators made of them |
+| I21 | no leader goes on requesting a follower whose broker shuts down |
 | I22 | at quiescence no live broker has the log of a replica that a daemon removed |
 | I23 | a daemon leaves a frozen ZooKeeper server; a daemon that may not claim keeps no other out (I5) |
 | I16 | equal seeds have equal digests (``test_simulation.py``) |

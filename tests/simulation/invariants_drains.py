@@ -1,13 +1,15 @@
-"""Judges drains by their records and by the marks in ZooKeeper.
+"""Judges drains by their records and by the marks in ZooKeeper, and shutdowns by what leaders request.
 
 | I21 | a drain that ends well leaves its brokers marked; one that is taken back leaves no mark of its own |
+| I21 | a leader does not request a follower for the ISR again and again while its broker shuts down |
 | I21 | at the end the daemon knows the marks that ZooKeeper has |
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from controller.kinds.drain import drain_of
 from metadata_store.codecs.base import Malformed
@@ -16,7 +18,11 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 
 if TYPE_CHECKING:
+    from testing.simulated.calls import IsrChange
     from tests.simulation.world import World
+
+REFUSED_MAX: Final = 4
+"""Requests of one ISR, a second apart, until its partition has another leader epoch: writes of it may fail."""
 
 
 class DrainInvariants:
@@ -25,6 +31,22 @@ class DrainInvariants:
     def __init__(self, world: World, fail: Callable[[str, str], None]) -> None:
         self.w = world
         self._fail = fail
+        self._refused: Counter[object] = Counter()
+
+    def requested(self, changes: Sequence[IsrChange]) -> None:
+        """Checks I21 when leaders request ISRs; one whose own broker shuts down is refused for another reason."""
+        term = self.w.serving_term()
+        if term is None or not self.w.ibp.alter_partition or not (leaving := term.cluster.shutting_down):
+            return
+        for change in changes:
+            row = term.cluster.find(*change.key)
+            if row is None or term.cluster.rows[row].leader in leaving:
+                continue
+            if leaving.intersection(change.isr).difference(term.cluster.rows[row].isr):
+                request = term.claim.epoch, change.key, change.leader_epoch, change.partition_epoch, change.isr
+                self._refused[request] += 1
+                if self._refused[request] > REFUSED_MAX:
+                    self._fail("I21", f"{change.isr} of {change.key} is requested on, and {set(leaving)} shut down")
 
     def ended(self, record: Record) -> None:
         """Checks I21 when the last write of a drain is applied."""

@@ -349,6 +349,7 @@ class WriteInvariants(Checking):
         """Notes the ISRs that a leader requests."""
         for change in changes:
             self._requested.add((change.key, change.leader_epoch, change.partition_epoch, change.isr))
+        self.plans.drains.requested(changes)
 
 
 def _is_given_up(path: str) -> bool:

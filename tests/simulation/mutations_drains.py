@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
-from controller.handlers import controlled_shutdown, failover
+from controller.handlers import alter_partition, controlled_shutdown, failover
 from controller.kinds import drain, reassign
+from state_machines.decisions.alter_partition import IsrRequest
 from state_machines.machines import selectors
 from state_machines.machines.draft import Draft
 from state_machines.machines.partition import PartitionStateMachine, Unclean
+from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.machines.selectors import Selector
 from state_machines.procedures.outcome import Done
 from state_machines.procedures.record import Record
@@ -59,3 +61,23 @@ def leave_followers_stopped(stack: ExitStack) -> None:
         PartitionStateMachine(draft).elect_leaderless(sorted(draft.cluster.leaderless), unclean)
 
     put(stack, controlled_shutdown, "shutdown_undone", elects)
+
+
+@mutation
+def want_followers_for_ever(stack: ExitStack) -> None:
+    """Only refuses the followers on a broker in its shutdown that leaders want in the ISR."""
+
+    async def nothing(_: Any, _refused: Iterable[IsrRequest]) -> None:
+        """Leaves the leader epoch as it is."""
+
+    put(stack, alter_partition, "keep_out_of_isrs", nothing)
+
+
+@mutation
+def stop_followers_in_a_known_epoch(stack: ExitStack) -> None:
+    """Keeps followers out without another leader epoch, so that nothing begins them again."""
+
+    def stops(draft: Draft, broker: int, fetching: Mapping[int, int]) -> None:
+        ReplicaStateMachine(draft).take_offline(broker, fetching, "a planted bug")
+
+    put(stack, controlled_shutdown, "keep_out", stops)

@@ -21,6 +21,7 @@
 ``unclean t``                                the topic allows unclean elections
 ``outranked 1``                              the broker obeys a higher controller epoch
 ``drain 1,2`` / ``undrain 1``                brokers are marked as drained, and their leaders move; the mark goes
+``shutdown-by-command 1``                    an operator shuts a broker down in its place
 ``undo-shutdown 1``                          an operator undoes the shutdown of a broker
 ============================================ =================================================================
 """
@@ -30,17 +31,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from state_machines.decisions.alter_partition import IsrRequest, alter_partitions, judge
-from state_machines.decisions.controlled_shutdown import controlled_shutdown, remaining, shutdown_undone
+from state_machines.decisions.alter_partition import INELIGIBLE, IsrRequest, alter_partitions, judge
+from state_machines.decisions.controlled_shutdown import (
+    controlled_shutdown,
+    keep_out,
+    proposed,
+    remaining,
+    shutdown_undone,
+    stop_followers,
+)
+from state_machines.decisions.controlled_shutdown import move_leaders as leave_leaders
 from state_machines.decisions.deletion import restored
 from state_machines.decisions.drain import Drain, advanced, led, move_leaders, sentence, staying, wave
 from state_machines.decisions.failover import failover
 from state_machines.decisions.leader_election import FAILED, ElectionType, elect, to_balance
 from state_machines.decisions.leader_election import judge as judge_election
+from state_machines.machines.draft import Draft
 from state_machines.model.types import NO_LEADER, Leadership, TopicAssignment
 from tests.core.model import broker, check_model
 from tests.stories.brokers import NaiveBroker, ids, parsed
 from tests.stories.world import StoryWorld, split
+
+
+def shut_by_command(draft: Draft, broker: int) -> None:
+    """Draws the shutdown of a broker that may be undone."""
+    leave_leaders(draft, broker)
+    stop_followers(draft, broker, may_be_undone=True)
 
 
 class Stage(StoryWorld):
@@ -78,6 +94,7 @@ class Stage(StoryWorld):
             "outranked": self.outranked,
             "drain": self.drain,
             "undrain": self.undrain,
+            "shutdown-by-command": partial(self.shutdown, by_command=True),
             "undo-shutdown": self.undo_shutdown,
         }
         commands[verb](*words)
@@ -139,11 +156,12 @@ class Stage(StoryWorld):
         """A topic znode appears, or names more partitions than before."""
         self.expand(topic, *map(parsed, replicas))
 
-    def shutdown(self, broker_id: str) -> None:
+    def shutdown(self, broker_id: str, *, by_command: bool = False) -> None:
         """Requests a controlled shutdown; the response has the partitions that the broker still leads."""
-        self.cluster.observe_shutting_down(int(broker_id))
-        self.carry_out(partial(controlled_shutdown, broker=int(broker_id)))
-        left = [self.name(i) for i in remaining(self.cluster, int(broker_id))]
+        broker = int(broker_id)
+        self.cluster.observe_shutting_down(broker)
+        self.carry_out(partial(shut_by_command if by_command else controlled_shutdown, broker=broker))
+        left = [self.name(i) for i in remaining(self.cluster, broker)]
         self.out.append(f"response: remaining {' '.join(left) or 'nothing'}")
 
     def outranked(self, broker_id: str) -> None:
@@ -193,6 +211,8 @@ class Stage(StoryWorld):
         assert response is not None, "what was to be written is written by now"
         self.out.append(f"response: {response.name}")
         self.go_on_where_due([self.row(name)])
+        for leaving, fetching in proposed(self.cluster, [request] if response in INELIGIBLE else []).items():
+            self.carry_out(partial(keep_out, broker=leaving, fetching=fetching))
 
     def notify(self, *names: str) -> None:
         """ISR change notifications name these partitions."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import locks
+from controller.regions.kinds import about, locks
 from controller.regions.kinds.answers import answer_of
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
@@ -49,8 +49,8 @@ def begun(env: RegionsEnv, region: Region, pid: int, server: Server, token: int)
     if transit.begun_at(region.state) is not region.state:
         env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
         env.routes.changed(region)
-    env.model.move(region, S.OPENING, server, env.now_ms())
     region.opening = token
+    env.model.move(region, S.OPENING, server, env.now_ms())
 
 
 async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -211,4 +211,5 @@ ASSIGN: Final[Kind[RegionsEnv]] = Kind(
     lambda record: locks.region((task := TRANSIT.decode(record.data)).table, task.region),
     no_return=QUEUE,
     holds_locks=True,
+    members=about.transit,
 )

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import locks
+from controller.regions.kinds import about, locks
 from controller.regions.kinds.answers import answer_of
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
@@ -113,4 +113,5 @@ CLOSE: Final[Kind[RegionsEnv]] = Kind(
     lambda record: locks.region((task := TRANSIT.decode(record.data)).table, task.region),
     no_return=QUEUE,
     holds_locks=True,
+    members=about.transit,
 )

@@ -12,7 +12,8 @@ from typing import Final
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import locks, log_task, many
+from controller.regions.journal import CRASHED, FENCED, GONE, RELEASED
+from controller.regions.kinds import about, locks, log_task, many
 from controller.regions.kinds.messages import CRASH, Crash
 from metadata_store.catalog.rows import Bury, Owner
 from state_machines.procedures.kernel import Change
@@ -35,7 +36,7 @@ LOG: Final = "log"
 S = RegionState
 
 
-async def fence(env: RegionsEnv, record: Record) -> Outcome:
+async def fence(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Waits until the process cannot write any more."""
     task: Crash = CRASH.decode(record.data)
     server = env.model.servers.get((task.server, task.incarnation))
@@ -49,7 +50,11 @@ async def fence(env: RegionsEnv, record: Record) -> Outcome:
     left_ms = int((server.deadline_s - env.clock()) * 1000)
     if left_ms > 0:
         return Wait(env.wall_ms() + left_ms + 1, record.data, durable=False)
-    return Next(SPLIT, record.data)
+
+    def entered(_: Change) -> None:
+        env.journal.server(server, (CRASHED, FENCED), "its lease ran out, so that it serves nothing", record.pid)
+
+    return Along(Next(SPLIT, record.data), (), entered)
 
 
 async def split(env: RegionsEnv, record: Record) -> Outcome:
@@ -69,6 +74,7 @@ async def release(env: RegionsEnv, record: Record) -> Outcome | Along:
         server = env.model.servers.get((task.server, task.incarnation))
         if server is not None:
             released(env, server)
+            env.journal.server(server, (FENCED, RELEASED), "as its log is split, they may go elsewhere", record.pid)
 
     return Along(Next(ASSIGN, record.data), (), entered)
 
@@ -99,6 +105,7 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
         return Wait(env.wall_ms() + POLL_MS, record.data, durable=False)
 
     def entered(_: Change) -> None:
+        env.journal.server(server, (RELEASED, GONE), "its crash is dealt with", record.pid, troubles=False)
         env.model.bury(server.key)
         env.crashing.discard(server.key)
         env.log_parts.pop(server.key, None)
@@ -119,7 +126,8 @@ def _batches(tables: list[list[Region]], why: str) -> list[Record]:
 
 def _closed(env: RegionsEnv, record: Record, regions: list[Region]) -> Along:
     """Enters that regions of tables that are not to be open have no owner."""
-    some = [one for one in regions[: many.TOGETHER] if env.model.take(one, record.pid)]
+    count = min(env.fit((one.start, one.end) for one in regions), many.TOGETHER)
+    some = [one for one in regions[:count] if env.model.take(one, record.pid)]
 
     def entered(_: Change) -> None:
         for region in some:
@@ -138,4 +146,5 @@ CRASH_OF_SERVER: Final[Kind[RegionsEnv]] = Kind(
     lambda record: locks.server(((task := CRASH.decode(record.data)).server, task.incarnation)),
     no_return=FENCE,
     holds_locks=True,
+    members=about.process,
 )

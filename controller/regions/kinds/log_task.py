@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
+from controller.regions.journal import CRASHED, FENCED
+from controller.regions.kinds import about
 from controller.regions.kinds.messages import LOG_TASK, Crash, LogTask
 from regent_agent import protocol
 from state_machines.procedures.demand import Demand, Resource, Scope
@@ -68,6 +70,7 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
             used(change)
             if what == FENCE:
                 env.log_parts[task.server, task.incarnation] = parts
+                _fenced(env, task, record.parent)
 
         return Along(Done(), (), done)
     if result is not None or worker is None or worker.state is not S.ONLINE:
@@ -78,6 +81,12 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
     return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
 
 
+def _fenced(env: RegionsEnv, task: LogTask, crash: int) -> None:
+    server = env.model.servers.get((task.server, task.incarnation))
+    if server is not None:
+        env.journal.server(server, (CRASHED, FENCED), f"{task.worker} has fenced its log", crash)
+
+
 def _demand(record: Record) -> Demand:
     """Demands nothing that others demand: its parent holds the lock of the crashed process."""
     task: LogTask = LOG_TASK.decode(record.data)
@@ -85,7 +94,7 @@ def _demand(record: Record) -> Demand:
 
 
 def _kind(name: str) -> Kind[RegionsEnv]:
-    return Kind(name, (Step("choose", choose), Step("work", work)), _demand, no_return=0)
+    return Kind(name, (Step("choose", choose), Step("work", work)), _demand, no_return=0, members=about.log)
 
 
 FENCE_LOG: Final = _kind("fence_log")

@@ -11,30 +11,35 @@ from typing import Final
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, locks
+from controller.regions.kinds import about, assign, close, locks
 from controller.regions.kinds.messages import MANY, Many
+from regent_agent import protocol
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions.model import Region, Table
 from state_machines.regions.placement import planned
-from state_machines.regions.states import RegionState
+from state_machines.regions.states import RegionState, ServerState
 
 ASSIGN_MANY: Final = "assign_many"
 CLOSE_MANY: Final = "close_many"
 TOGETHER: Final = 400
 """Regions of one batch: their records fit into one transaction."""
+BATCHES_MAX: Final = 400
+"""Batches that one step of a table's change begins: their records fit into one transaction, too."""
 PAUSE_MS: Final = 20
 S = RegionState
 CLOSED_FROM: Final = frozenset({S.OPEN, S.ABNORMALLY_CLOSED})
 
 
-def batches(kind: str, table: Table, why: str) -> tuple[Record, ...]:
-    """Returns the procedures for all regions of a table, whose list does not change meanwhile."""
-    return tuple(
-        child(kind, MANY.encode(Many(table.name, why, first, TOGETHER)))
-        for first in range(0, len(table.regions), TOGETHER)
-    )
+def batches(kind: str, table: Table, why: str, begun: int) -> tuple[tuple[Record, ...], int]:
+    """Returns procedures for regions of a table from position ``begun`` on, and the position behind them.
+
+    The table's list does not change meanwhile.
+    """
+    last = min(len(table.regions), begun + BATCHES_MAX * TOGETHER)
+    firsts = range(begun, last, TOGETHER)
+    return tuple(child(kind, MANY.encode(Many(table.name, why, first, TOGETHER))) for first in firsts), last
 
 
 def of_regions(kind: str, regions: Sequence[Region], why: str) -> Iterator[Record]:
@@ -61,8 +66,12 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
         pids = [put.pid for put in change.puts if put.pid != record.pid]
         for pid, region, server in zip(pids, regions, plan, strict=True):
             assign.begun(env, region, pid, server, pid)
+            if server.state is ServerState.ONLINE:
+                env.dispatcher.send(server, assign.opening(pid, region, pid))
+            else:
+                env.wake_soon(pid)
 
-    return Along(Children(children, record.step + 1, record.data), (), entered)
+    return Along(Children(children, record.step + 1, record.data, asleep=True), (), entered)
 
 
 def _takes(env: RegionsEnv, region: Region, record: Record) -> bool:
@@ -92,10 +101,16 @@ async def close_all(env: RegionsEnv, record: Record) -> Outcome | Along:
         pids = [put.pid for put in change.puts if put.pid != record.pid]
         for pid, region in zip(pids, regions, strict=True):
             env.model.attach(region, pid)
-            if region.server is not None:
-                close.begun(env, region, pid, region.server)
+            server = region.server
+            if server is None:
+                continue
+            close.begun(env, region, pid, server)
+            if server.state is ServerState.ONLINE:
+                env.dispatcher.send(server, protocol.Close(pid, region.id, region.token))
+            else:
+                env.wake_soon(pid)
 
-    return Along(Children(children, record.step + 1, record.data), (), entered)
+    return Along(Children(children, record.step + 1, record.data, asleep=True), (), entered)
 
 
 async def counted(env: RegionsEnv, record: Record) -> Outcome:
@@ -119,6 +134,7 @@ def _kind(name: str, step: Step[RegionsEnv]) -> Kind[RegionsEnv]:
         lambda record: locks.shared(MANY.decode(record.data).table),
         no_return=0,
         holds_locks=True,
+        members=about.many,
     )
 
 

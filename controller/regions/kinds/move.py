@@ -6,7 +6,7 @@ from typing import Final
 
 from controller.procedures.kinds import Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, locks
+from controller.regions.kinds import about, assign, close, locks
 from controller.regions.kinds.messages import MOVE, Move
 from state_machines.procedures.outcome import Children, Done, Outcome
 from state_machines.procedures.record import Record
@@ -52,4 +52,5 @@ MOVE_REGION: Final[Kind[RegionsEnv]] = Kind(
     lambda record: locks.region((task := MOVE.decode(record.data)).table, task.region),
     no_return=0,
     holds_locks=True,
+    members=about.move,
 )

@@ -6,6 +6,7 @@ from typing import Final
 
 from controller.procedures.kinds import Kind, Step
 from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import about
 from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from controller.regions.kinds.move import NAME as MOVE_NAME
 from regent_agent import protocol
@@ -68,7 +69,7 @@ def _of_server(record: Record, what: str) -> Demand:
 
 
 DRAIN_SERVER: Final[Kind[RegionsEnv]] = Kind(
-    DRAIN, (Step("drain", drain),), lambda record: _of_server(record, "drain"), holds_locks=True
+    DRAIN, (Step("drain", drain),), lambda record: _of_server(record, "drain"), holds_locks=True, members=about.process
 )
 CLOSE_STRAY: Final[Kind[RegionsEnv]] = Kind(
     STRAY,
@@ -77,4 +78,5 @@ CLOSE_STRAY: Final[Kind[RegionsEnv]] = Kind(
         Resource(Scope.SERVER, f"stray {(task := TRANSIT.decode(record.data)).region} of {task.server}"), exclusive=True
     ),
     no_return=0,
+    members=about.transit,
 )

@@ -18,6 +18,7 @@ from controller.regions.operator import checks
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
 from controller.regions.operator.items import procedure_item
 from controller.regions.operator.procedures import requested
+from controller.regions.operator.starting import caller_of, known, planned, start
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Caller
 from state_machines.regions.key_text import NotAKey, key_of
@@ -25,7 +26,6 @@ from state_machines.regions.layout import count_of, layout_problem, name_problem
 from state_machines.regions.model import Region, Server
 from state_machines.regions.states import ServerState, TableKind
 
-CLIENT: Final = "regent"
 TABLE_KINDS: Final[Mapping[TableAct, str]] = {
     "enable": "enable_table",
     "disable": "disable_table",
@@ -44,20 +44,20 @@ class Changes:
     async def change_region(self, act: RegionAct, region: int, request: RegionChange, principal: str) -> Procedure:
         """Assigns, unassigns, moves or reopens a region."""
         term, caller = self._term(), caller_of(request, principal)
-        if (known := _known(term, caller, request)) is not None:
-            return known
+        if (again := known(term, caller, request)) is not None:
+            return again
         found = region_of(term.env.model, region)
         _refuse(checks.region_problem(term.env, found, act, request.server), f"regent regions explain {region}")
         kind, data = _of_region(act, found, request)
-        return await self._start(term, kind, data, caller, request, f"region {found}: {act}")
+        return await start(term, kind, data, caller, request, f"region {found}: {act}")
 
     # -- tables and namespaces
 
     async def create_table(self, request: TableCreation, principal: str) -> Procedure:
         """Creates a table."""
         term, caller = self._term(), caller_of(request, principal)
-        if (known := _known(term, caller, request)) is not None:
-            return known
+        if (again := known(term, caller, request)) is not None:
+            return again
         try:
             splits = tuple(map(key_of, request.splits))
         except NotAKey as error:
@@ -70,63 +70,63 @@ class Changes:
         task = TableTask(request.name, kind, request.options, splits, request.uniform, why=request.reason)
         count = count_of(splits, request.uniform)
         about = f"table {request.name} with {count} regions"
-        return await self._start(term, "create_table", TABLE_TASK.encode(task), caller, request, about)
+        return await start(term, "create_table", TABLE_TASK.encode(task), caller, request, about)
 
     async def change_table(self, act: TableAct, table: str, request: Change, principal: str) -> Procedure:
         """Enables, disables or deletes a table."""
         term, caller = self._term(), caller_of(request, principal)
-        if (known := _known(term, caller, request)) is not None:
-            return known
+        if (again := known(term, caller, request)) is not None:
+            return again
         found = table_of(term.env.model, table)
         _refuse(checks.table_problem(found, act), checks.table_remedy(found, act))
         data = TABLE_TASK.encode(TableTask(table, why=request.reason))
         about = f"table {table} with {len(found.regions)} regions: {act}"
-        return await self._start(term, TABLE_KINDS[act], data, caller, request, about)
+        return await start(term, TABLE_KINDS[act], data, caller, request, about)
 
     async def create_namespace(self, request: NamespaceCreation, principal: str) -> Procedure:
         """Creates a namespace."""
         term, caller = self._term(), caller_of(request, principal)
-        if (known := _known(term, caller, request)) is not None:
-            return known
+        if (again := known(term, caller, request)) is not None:
+            return again
         if ":" in request.name or name_problem(request.name) is not None:
             raise Invalid(f"name {request.name[:80]!r} is no name of a namespace", "use letters, digits, '_', '-', '.'")
         if request.name in term.env.model.namespaces:
             raise Refused(f"namespace {request.name!r} exists already", "see 'regent namespaces list'")
         data = NAMESPACE_TASK.encode(NamespaceTask(request.name, request.reason))
         about = f"namespace {request.name}"
-        return await self._start(term, namespaces.CREATE_NAMESPACE, data, caller, request, about)
+        return await start(term, namespaces.CREATE_NAMESPACE, data, caller, request, about)
 
     async def delete_namespace(self, name: str, request: Change, principal: str) -> Procedure:
         """Deletes a namespace."""
         term, caller = self._term(), caller_of(request, principal)
-        if (known := _known(term, caller, request)) is not None:
-            return known
+        if (again := known(term, caller, request)) is not None:
+            return again
         if name not in term.env.model.namespaces:
             raise NotFound(f"namespace {name!r} does not exist", "see 'regent namespaces list'")
         _refuse(namespaces.undeletable(term.env.model, name), "see 'regent tables list'")
         data = NAMESPACE_TASK.encode(NamespaceTask(name, request.reason))
-        return await self._start(term, namespaces.DELETE_NAMESPACE, data, caller, request, f"namespace {name}")
+        return await start(term, namespaces.DELETE_NAMESPACE, data, caller, request, f"namespace {name}")
 
     # -- servers
 
     async def change_server(self, act: ServerAct, server: str, request: Change, principal: str) -> Procedure:
         """Drains a server, or has its process dealt with as crashed."""
         term, caller = self._term(), caller_of(request, principal)
-        if act == "drain" and (known := _known(term, caller, request)) is not None:
-            return known
+        if act == "drain" and (again := known(term, caller, request)) is not None:
+            return again
         found = server_of(term.env.model, server)
         if act == "drain":
             _refuse(checks.drain_problem(term.env.model, found), "see 'regent servers list'")
             data = CRASH.encode(Crash(*found.key, why=request.reason))
             about = f"server {found} with {len(found.regions)} regions: drain"
-            return await self._start(term, servers.DRAIN, data, caller, request, about)
+            return await start(term, servers.DRAIN, data, caller, request, about)
         return await self._expire(term, found, request, principal)
 
     async def _expire(self, term: RegionsTerm, server: Server, request: Change, principal: str) -> Procedure:
         """Begins the crash of a process as the manager does; again, it describes the procedure that was begun."""
         why = f"expired by {principal}" + (f": {request.reason}" if request.reason else "")
         if request.dry_run:
-            return _planned(crash.NAME, f"server {server} with {len(server.regions)} regions: {why}")
+            return planned(crash.NAME, f"server {server} with {len(server.regions)} regions: {why}")
         if server.state is ServerState.ONLINE:
             term.manager.expire(server, why)
         task = Crash(*server.key, term.options.fence, why)
@@ -139,33 +139,10 @@ class Changes:
     def _term(self) -> RegionsTerm:
         return active_term(self._domain)
 
-    async def _start(
-        self, term: RegionsTerm, kind: str, data: bytes, caller: Caller, request: Change, about: str
-    ) -> Procedure:
-        if request.dry_run:
-            return _planned(kind, about)
-        pid = await requested(term.engine.submit(kind, data, caller))
-        return procedure_item(term.engine.records[pid])
-
-
-def caller_of(request: Change, principal: str) -> Caller:
-    """Returns the caller of a request, with its reason on one line."""
-    return Caller(principal, CLIENT, " ".join(request.reason.split()), request.nonce)
-
-
-def _known(term: RegionsTerm, caller: Caller, request: Change) -> Procedure | None:
-    """Returns the procedure that the caller's nonce has started: a repeated request is not judged anew."""
-    pid = None if request.dry_run else term.engine.pid_of(caller)
-    return None if pid is None else procedure_item(term.engine.records[pid])
-
 
 def _refuse(problem: str | None, remedy: str) -> None:
     if problem is not None:
         raise Refused(problem, remedy)
-
-
-def _planned(kind: str, about: str) -> Procedure:
-    return Procedure(pid=0, kind=kind, state="planned", detail=about)
 
 
 def _of_region(act: RegionAct, region: Region, request: RegionChange) -> tuple[str, bytes]:

@@ -20,8 +20,8 @@ def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str)
         return "a move needs the name of a server"
     if region.pid:
         return f"region {region} is in transition: procedure {region.pid} moves it"
-    if region.state not in FINAL:
-        return f"region {region} is {region.state.name}: its server's crash is being dealt with"
+    if region.state not in FINAL and (why := _left_problem(region, act)) is not None:
+        return why
     if act != "unassign" and region.table.state not in WANTED:
         return f"table {region.table.name} is {region.table.state.name.lower()}: its regions are not to be open"
     if act == "assign" and region.state is S.OPEN:
@@ -29,6 +29,19 @@ def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str)
     if act != "assign" and region.state is not S.OPEN:
         return f"region {region} is {region.state.name}, and must be OPEN to {act}"
     return _target_problem(env.model, region, server) if server else None
+
+
+def _left_problem(region: Region, act: RegionAct) -> str | None:
+    """Returns why a region that no procedure moves, and that is in transition, cannot be changed."""
+    server = region.server
+    if server is not None and server.state is not ServerState.ONLINE:
+        return f"region {region} is {region.state.name}: the crash of {server} is being dealt with"
+    if server is not None:
+        return (
+            f"region {region} is {region.state.name} at {server}, which may have it, and no procedure moves it: "
+            f"'regent servers expire {server}' makes sure that it does not"
+        )
+    return None if act == "assign" else f"region {region} is {region.state.name}: assign it first"
 
 
 def _target_problem(model: Regions, region: Region, server: str) -> str | None:

@@ -32,7 +32,7 @@ def explained(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Re
     """Explains a region."""
     record = engine.records.get(region.pid)
     return RegionExplanation(
-        region=region_item(region, env.now_ms()),
+        region=region_item(region, env),
         state_because=_state(region, env),
         server_because=_server(region, env),
         procedure_because=_procedure(region, record, env, engine),
@@ -110,6 +110,8 @@ def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
         yield from _when_open(region, server)
     if region.state in (S.OPENING, S.CLOSING) and server is not None and server.state is ServerState.ONLINE:
         yield f"{server} reports the result, or counts as crashed {env.options.lease_ms} ms after its last poll"
+    if pinned := env.model.marks.pinned(region.id):
+        yield f"it is pinned to {pinned}, and opened there wherever that server is online"
     if region.pid in env.unplaced:
         yield "a server registers"
 

@@ -8,13 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from controller.http.procedure_models import Procedure
-from controller.http.record_items import record_item
+from controller.http.record_items import record_item, time_of
 from controller.http.region_models import Region as RegionItem
 from controller.http.region_models import RegionServer
 from controller.http.region_models import RegionTransition as TransitionItem
 from controller.http.region_models import Table as TableItem
 from controller.procedures.kinds import Kind
 from controller.regions.environment import RegionsEnv
+from controller.regions.kinds.marks import MARK_TASK, MarkTask
 from controller.regions.kinds.messages import (
     CRASH,
     LOG_TASK,
@@ -31,6 +32,7 @@ from controller.regions.kinds.messages import (
 )
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator.counts import owned_by_state
+from controller.regions.overdue import wait_of
 from controller.regions.term import KINDS
 from state_machines.procedures.record import Record
 from state_machines.regions.key_text import key_text
@@ -54,18 +56,20 @@ CODECS: Final[Mapping[str, Any]] = {
     "enable_table": TABLE_TASK,
     "disable_table": TABLE_TASK,
     "delete_table": TABLE_TASK,
+    "mark": MARK_TASK,
+    "unmark": MARK_TASK,
     "create_namespace": NAMESPACE_TASK,
     "delete_namespace": NAMESPACE_TASK,
 }
 S = RegionState
 
 
-def region_item(region: Region, now_ms: int) -> RegionItem:
+def region_item(region: Region, env: RegionsEnv) -> RegionItem:
     """Describes a region."""
-    return RegionItem(**_fields(region, now_ms))
+    return RegionItem(**_fields(region, env))
 
 
-def _fields(region: Region, now_ms: int) -> dict[str, Any]:
+def _fields(region: Region, env: RegionsEnv) -> dict[str, Any]:
     server = region.server
     return {
         "id": region.id,
@@ -79,38 +83,24 @@ def _fields(region: Region, now_ms: int) -> dict[str, Any]:
         "token": region.token,
         "sequence": region.sequence,
         "pid": region.pid or None,
-        "state_age_s": max(0, now_ms - region.changed_ms) / 1000,
+        "state_age_s": max(0, env.now_ms() - region.changed_ms) / 1000,
+        "pinned": env.model.marks.pinned(region.id) or None,
     }
 
 
 def transition_item(region: Region, record: Record | None, env: RegionsEnv, overdue_ms: int) -> TransitionItem:
     """Describes a region in transition with its procedure."""
-    now_ms = env.now_ms()
-    age_ms = max(0, now_ms - region.changed_ms)
+    age_ms = max(0, env.now_ms() - region.changed_ms)
     return TransitionItem(
-        **_fields(region, now_ms),
+        **_fields(region, env),
         age_s=age_ms / 1000,
         overdue=age_ms > overdue_ms,
         kind=record.kind if record is not None else "",
         step=step_of(record) if record is not None else "",
         attempts=record.attempts if record is not None else 0,
         reason=why_of(record) if record is not None else "",
-        waits_for=waits_for(region, env),
+        waits_for=wait_of(region, env).what,
     )
-
-
-def waits_for(region: Region, env: RegionsEnv) -> str:
-    """Returns what a region in transition waits for."""
-    server = region.server
-    if region.pid in env.unplaced:
-        return "a server comes that may get regions"
-    if server is not None and server.state is ServerState.CRASHED:
-        return f"{server} is fenced and its log split"
-    if server is not None and region.state is S.OPENING:
-        return f"{server} has opened it"
-    if server is not None and region.state is S.CLOSING:
-        return f"{server} has closed it"
-    return "its procedure goes on" if region.pid else "a procedure begins"
 
 
 def table_item(table: Table, in_transition: int) -> TableItem:
@@ -142,6 +132,8 @@ def server_item(server: Server, env: RegionsEnv) -> RegionServer:
         regions=len(server.regions),
         opening=states[S.OPENING],
         closing=states[S.CLOSING],
+        cordoned=env.model.marks.is_cordoned(server.name),
+        held_until=time_of(env.model.marks.held_until_ms(server.name, env.wall_ms())),
         load=server.load,
     )
 
@@ -196,6 +188,8 @@ def detail_of(record: Record) -> str:
         case TableTask() as task:
             made = f", {task.made} of {count_of(task.splits, task.uniform)} regions stored" if task.made else ""
             return f"table {task.table}{made}"
+        case MarkTask() as task:
+            return f"{task.kind.value} of {task.subject}" + (f" to {task.value}" if task.value else "")
         case NamespaceTask() as task:
             return f"namespace {task.namespace}"
         case _:

@@ -10,6 +10,7 @@ from controller.http.ports import Invalid
 from controller.http.region_models import Region as RegionItem
 from controller.http.region_models import Table as TableItem
 from controller.http.region_ports import RegionPage, RegionQuery, TablePage
+from controller.regions.environment import RegionsEnv
 from controller.regions.operator.access import server_of, table_of
 from controller.regions.operator.items import region_item, table_item
 from state_machines.regions.model import Region, Regions, start_of
@@ -22,17 +23,17 @@ Place = tuple[str, bytes]
 """Table and start key, by which regions are listed."""
 
 
-def region_page(model: Regions, query: RegionQuery, now_ms: int) -> RegionPage:
+def region_page(env: RegionsEnv, query: RegionQuery) -> RegionPage:
     """Returns a page of regions by table and start key. ``next`` names the last region that was scanned."""
     state = _state_of(query.state)
     items: list[RegionItem] = []
     last: Region | None = None
-    for scanned, region in enumerate(_after(model, query)):
+    for scanned, region in enumerate(_after(env.model, query)):
         if len(items) >= query.limit or scanned >= SCANNED_ROWS_MAX:
             return RegionPage(items, f"{last.id}:{last.table.name}" if last is not None else None)
         last = region
         if state is None or region.state is state:
-            items.append(region_item(region, now_ms))
+            items.append(region_item(region, env))
     return RegionPage(items, None)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import Crash, Move, TableTask, Transit
-from controller.regions.operator.items import message_of, waits_for
+from controller.regions.operator.items import message_of
+from controller.regions.overdue import wait_of
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState
@@ -25,7 +26,7 @@ def progress_of(record: Record, env: RegionsEnv) -> str:
             return "" if found is None else f"{counted(len(found.regions), 'region')} left, {found.state.name.lower()}"
         case Transit(region) | Move(region):
             one = env.model.regions.get(region)
-            return "" if one is None else f"{one.state.name}, waits until {waits_for(one, env)}"
+            return "" if one is None else f"{one.state.name}, waits until {wait_of(one, env).what}"
         case _:
             return ""
 

@@ -36,6 +36,8 @@ from state_machines.regions.states import RegionState
 
 WELL: Final = frozenset({RegionsMode.ACTIVE, RegionsMode.STANDBY})
 """Modes of a daemon that does its work, or stands by for it."""
+UNBOUND: Final = frozenset({RegionsMode.STARTING, RegionsMode.STOPPED})
+"""Modes in which the listener has no port."""
 
 
 class Reading:
@@ -58,7 +60,7 @@ class Reading:
             mode=domain.mode.value,
             why=domain.why,
             version=product_version(),
-            listener=f"{wanted.host}:{domain.listener.port}" if domain.mode is not RegionsMode.STOPPED else "",
+            listener=f"{wanted.host}:{domain.listener.port}" if domain.mode not in UNBOUND else "",
             connections=domain.listener.connections,
             store=wanted.store,
             file=str(self._settings.regions_file),
@@ -90,13 +92,12 @@ class Reading:
 
     def list_regions(self, query: RegionQuery) -> RegionPage:
         """Lists regions by table and start key."""
-        env = active_term(self._domain).env
-        return region_page(env.model, query, env.now_ms())
+        return region_page(active_term(self._domain).env, query)
 
     def describe_region(self, region: int) -> RegionItem:
         """Describes one region."""
         env = active_term(self._domain).env
-        return region_item(region_of(env.model, region), env.now_ms())
+        return region_item(region_of(env.model, region), env)
 
     def explain(self, region: int) -> RegionExplanation:
         """Explains the state and the owner of a region."""

@@ -9,6 +9,7 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.counts import RegionCounts
 from controller.regions.operator.gauges import gauges_of
+from controller.regions.operator.marks import Marks
 from controller.regions.operator.procedures import Procedures
 from controller.regions.operator.reading import Reading
 
@@ -23,6 +24,7 @@ class View:
         self.reading = Reading(domain, settings, self._counts)
         self.procedures = Procedures(domain)
         self.changes = Changes(domain)
+        self.marks = Marks(domain)
 
     def liveness(self) -> Health:
         """Reports that the loop turns."""

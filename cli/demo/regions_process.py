@@ -1,0 +1,83 @@
+"""Runs a daemon for regions alone, and servers of the example service, as child processes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from cli.demo.process import DaemonProcess
+from testing.embedded.process import START_S_MAX, ChildProcess
+
+LEASE_MS: Final = 3_000
+PAGE: Final = 5_000
+
+
+class RegionsProcess(DaemonProcess):
+    """A daemon without Kafka that fences logs; ``settings`` override ``section.key``."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, object] | None = None) -> None:
+        super().__init__(folder, "regent")
+        self.configure(settings or {})
+
+    def _settings(self) -> dict[str, object]:
+        return {
+            **super()._settings(),
+            "regions.host": "127.0.0.1",
+            "regions.port": self.port,
+            "regions.fence": "log",
+            "regions.lease_ms": LEASE_MS,
+        }
+
+    async def boot(self, within_s: float = START_S_MAX) -> float:
+        """Starts the daemon and waits until it assigns regions; returns the seconds."""
+
+        async def ready() -> bool:
+            status = await self.status()
+            return status is not None and status["mode"] == "active"
+
+        return await self.start(ready, within_s)
+
+    async def status(self) -> dict[str, Any] | None:
+        """Returns ``regent regions status``, or None where the daemon does not respond."""
+        try:
+            [item] = (await self.get("/v1/regions"))["items"]
+        except httpx.HTTPError:
+            return None
+        return dict(item)
+
+    async def regions(self, table: str) -> list[dict[str, Any]]:
+        """Returns all regions of a table; raises ``httpx.HTTPError``."""
+        return list((await self.get("/v1/regions/list", table=table, limit=PAGE))["items"])
+
+    async def are_open(self, table: str) -> bool:
+        """Returns whether the daemon responds, and all regions of a table are open at servers that it hears from."""
+        try:
+            found = await self.regions(table)
+            servers = (await self.get("/v1/regions/servers"))["items"]
+        except httpx.HTTPError:
+            return False
+        online = {(one["name"], one["incarnation"]) for one in servers if one["state"] in {"online", "leaving"}}
+        return bool(found) and all(
+            region["state"] == "OPEN" and (region["server"], region["incarnation"]) in online for region in found
+        )
+
+
+class KvServer(ChildProcess):
+    """One server of the example service; it has its log beside those of the others, in ``folder``."""
+
+    def __init__(self, name: str, folder: Path, daemon: RegionsProcess) -> None:
+        command = [sys.executable, "-m", "examples.kv.server", "--name", name, "--data", str(folder / "data")]
+        command += ["--daemons", f"127.0.0.1:{daemon.port}"]
+        super().__init__(name, command, folder / f"{name}.log")
+
+    async def boot(self, within_s: float = START_S_MAX) -> float:
+        """Starts the server and waits until the daemon knows it; returns the seconds."""
+
+        async def serves() -> bool:
+            return self.log_has(f"kv server {self.name} serves clients")
+
+        return await self.start(serves, within_s)

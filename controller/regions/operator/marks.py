@@ -1,0 +1,79 @@
+"""Shows, sets and removes the marks of operators: cordons, holds and pins."""
+
+from __future__ import annotations
+
+from controller.http.ports import Invalid, NotFound
+from controller.http.procedure_models import Procedure
+from controller.http.record_items import time_of
+from controller.http.region_marks import MarkRemoval, MarkRequest, RegionMark
+from controller.regions.domain import RegionsDomain
+from controller.regions.kinds.marks import MARK, MARK_TASK, UNMARK, MarkTask
+from controller.regions.operator.access import active_term, region_of, server_of
+from controller.regions.operator.starting import caller_of, known, start
+from controller.regions.term import RegionsTerm
+from state_machines.regions.marks import MarkKind
+from state_machines.regions.model import Regions
+
+
+class Marks:
+    """Implements :class:`controller.http.region_marks.RegionMarks`."""
+
+    def __init__(self, domain: RegionsDomain) -> None:
+        self._domain = domain
+
+    def listed(self) -> list[RegionMark]:
+        """Lists marks by kind and subject; a hold that is over is left out."""
+        env = active_term(self._domain).env
+        return [
+            RegionMark(
+                kind=one.kind.value,
+                subject=one.subject,
+                server=one.value or None,
+                until=time_of(one.until_ms),
+                principal=one.by,
+                reason=one.reason,
+            )
+            for one in env.model.marks
+            if not one.until_ms or one.until_ms > env.wall_ms()
+        ]
+
+    async def mark(self, request: MarkRequest, principal: str) -> Procedure:
+        """Sets a mark."""
+        term, caller = active_term(self._domain), caller_of(request, principal)
+        if (found := known(term, caller, request)) is not None:
+            return found
+        kind, subject = MarkKind(request.kind), _subject(term.env.model, request)
+        until_ms = _until_ms(term, request)
+        data = MARK_TASK.encode(MarkTask(kind, subject, request.server, until_ms, caller.reason))
+        return await start(term, MARK, data, caller, request, f"{kind.value} of {subject}")
+
+    async def unmark(self, request: MarkRemoval, principal: str) -> Procedure:
+        """Removes a mark."""
+        term, caller = active_term(self._domain), caller_of(request, principal)
+        if (found := known(term, caller, request)) is not None:
+            return found
+        kind = MarkKind(request.kind)
+        if term.env.model.marks.get(kind, request.subject) is None:
+            raise NotFound(f"{request.subject!r} has no {kind.value}", "see 'regent regions marks'")
+        data = MARK_TASK.encode(MarkTask(kind, request.subject, why=caller.reason))
+        return await start(term, UNMARK, data, caller, request, f"{kind.value} of {request.subject}, removed")
+
+
+def _subject(model: Regions, request: MarkRequest) -> str:
+    """Returns the subject of a mark, which must exist: a misspelt one would have no effect."""
+    if request.kind == "pin":
+        if not request.server:
+            raise Invalid("a pin needs the name of a server", "give server")
+        if not request.subject.isdecimal():
+            raise Invalid(f"subject {request.subject!r} is no id of a region", "see 'regent regions list'")
+        server_of(model, request.server)
+        return str(region_of(model, int(request.subject)).id)
+    if request.server:
+        raise Invalid(f"a {request.kind} takes no server beside its subject", "leave server out")
+    return server_of(model, request.subject).name
+
+
+def _until_ms(term: RegionsTerm, request: MarkRequest) -> int:
+    if (request.kind == "hold") is not bool(request.for_s):
+        raise Invalid("a hold needs its time, and no other mark has one", "give forS, at most 3600, for a hold alone")
+    return term.env.wall_ms() + request.for_s * 1000 if request.for_s else 0

@@ -1,0 +1,88 @@
+"""Finds regions that are in transition for too long, and logs what each waits for (HBase ``RIT`` chore).
+
+It only tells: no region is assigned anew for it, because time says nothing about what a server did.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from controller.regions.environment import RegionsEnv
+from state_machines.procedures.record import Record
+from state_machines.regions.model import Region
+from state_machines.regions.states import RegionState, ServerState
+
+log = logging.getLogger("regent.regions")
+
+SHOWN_MAX: Final = 20
+"""Regions that have a line of their own in one look; the others are counted."""
+S = RegionState
+
+
+class Late(NamedTuple):
+    """A region that is in transition for too long. ``record``: of its procedure, if it has one."""
+
+    region: Region
+    age_ms: int
+    record: Record | None
+
+
+class Wait(NamedTuple):
+    """What a region in transition waits for, and what an operator can do about it."""
+
+    what: str
+    remedy: str
+
+
+def age_ms(region: Region, record: Record | None, env: RegionsEnv) -> int:
+    """Returns how long a region waits: since its last change, and no longer than since its procedure began."""
+    age = env.now_ms() - region.changed_ms
+    return max(0, age if record is None else min(age, env.wall_ms() - record.submitted_ms))
+
+
+def late(env: RegionsEnv, records: Mapping[int, Record], threshold_ms: int) -> list[Late]:
+    """Returns the regions that are in transition for longer than ``threshold_ms``, the oldest first."""
+    since_ms = env.now_ms() - threshold_ms
+    some = [(one, records.get(one.pid)) for one in env.model.transit.values() if one.changed_ms < since_ms]
+    found = [Late(one, age_ms(one, record, env), record) for one, record in some]
+    return sorted((one for one in found if one.age_ms > threshold_ms), key=lambda one: (-one.age_ms, one.region.id))
+
+
+def wait_of(region: Region, env: RegionsEnv) -> Wait:
+    """Returns what a region in transition waits for."""
+    server = region.server
+    if region.pid in env.unplaced:
+        return Wait("a server comes that may get regions", "start one: 'regent servers list' has those that are there")
+    if server is not None and server.state is ServerState.CRASHED:
+        return Wait(f"{server} is fenced and its log split", "see the procedure 'crash' of that server")
+    if server is not None and region.state in (S.OPENING, S.CLOSING):
+        done = "opened" if region.state is S.OPENING else "closed"
+        remedy = f"see its log, and where it hangs end it, or 'regent servers expire {server.name}'"
+        return Wait(f"{server} has {done} it", remedy)
+    if region.pid:
+        return Wait("its procedure goes on", f"see 'regent regions explain {region.id}'")
+    return Wait("a procedure begins", f"have it assigned: 'regent regions assign {region.id}'")
+
+
+def tell(env: RegionsEnv, records: Mapping[int, Record], threshold_ms: int) -> int:
+    """Logs the regions that are late, at most ``SHOWN_MAX`` of them by name; returns how many there are."""
+    found = late(env, records, threshold_ms)
+    for region, age, record in found[:SHOWN_MAX]:
+        ppid = f" ppid={record.parent}" if record is not None and record.parent else ""
+        kind = f" {record.kind}" if record is not None else ""
+        why = f" after {record.attempts} attempts in vain ({record.error})" if record and record.attempts else ""
+        wait = wait_of(region, env)
+        log.warning(
+            "pid=%d%s%s: region=%s is %s for %.0f s, server=%s; it waits until %s%s: %s",
+            *(region.pid, ppid, kind, region, region.state.name, age / 1000, region.server or "none"),
+            *(wait.what, why, wait.remedy),
+        )
+    if len(found) > SHOWN_MAX:
+        more = len(found) - SHOWN_MAX
+        log.warning(
+            "%d more regions are in transition for over %.0f s: see 'regent regions transitions'",
+            *(more, threshold_ms / 1000),
+        )
+    return len(found)

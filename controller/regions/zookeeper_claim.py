@@ -1,0 +1,145 @@
+"""Claims the regions' domain in ZooKeeper: one daemon has it at a time, and the others wait for the end of its session.
+
+A claim is one multi: it creates the ephemeral ``daemon`` and raises ``epoch``, whose version every write of the term
+checks. So a term that begins fences the one before it. The claim of a session that lives is never taken, and one of
+unknown outcome is made again with the next epoch, never adopted: no epoch is shared.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+from typing import Final, NamedTuple
+
+import msgspec
+
+from metadata_store.acl import Acl
+from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, SessionLost, ZkError
+from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
+from metadata_store.records.port import StoreFailed
+
+log = logging.getLogger("regent.regions")
+
+ROOT: Final = "/regent/regions"
+REMEDY: Final = "check the ACLs below it, and zookeeper.digest"
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The daemon that has the domain, as it names itself to operators."""
+
+    host: str = ""
+    pid: int = 0
+
+
+class Claim(NamedTuple):
+    """A won claim. ``version``: that of the epoch's znode, which fences writes."""
+
+    epoch: int
+    version: int
+
+
+class Claims:
+    """Waits for the domain on one session. ``changed``: set whenever ZooKeeper reports something."""
+
+    def __init__(self, zk: ZooKeeper, root: str, acl: tuple[Acl, ...] | None, changed: asyncio.Event) -> None:
+        self._zk = zk
+        self._root = root
+        self._acl = acl
+        self._changed = changed
+        self._waits_for: Holder | None = None
+
+    @property
+    def epoch_path(self) -> str:
+        """Returns the znode of the epoch."""
+        return f"{self._root}/epoch"
+
+    @property
+    def daemon_path(self) -> str:
+        """Returns the ephemeral znode of the daemon that has the domain."""
+        return f"{self._root}/daemon"
+
+    async def win(self) -> Claim:
+        """Waits until no other daemon has the domain, and claims it; raises ``StoreFailed`` and ``SessionLost``."""
+        while True:
+            self._changed.clear()
+            try:
+                if (claim := await self._try()) is not None:
+                    return claim
+            except SessionLost:
+                raise
+            except NotConnected:
+                await self._changed.wait()
+            except ZkError as error:
+                raise StoreFailed(f"{self._root}: {error}: {REMEDY}") from error
+
+    async def _try(self) -> Claim | None:
+        since_zxid = self._zk.last_zxid
+        await self._zk.sync(self._root)
+        holder = await self._zk.get(self.daemon_path)
+        if holder is None or holder.stat.ephemeral_owner == self._zk.session_id:
+            return await self._claim(holder)
+        await self._wait(holder, since_zxid)
+        return None
+
+    async def _wait(self, holder: Node, since_zxid: int) -> None:
+        """Waits until the znode of another daemon is gone, or the connection changes."""
+        if not holder.stat.ephemeral_owner:
+            raise StoreFailed(f"{self.daemon_path} belongs to no session, so it would never end: delete it")
+        found = _holder(holder.data)
+        if found != self._waits_for:
+            log.info("regions: the daemon on %s (pid %d) has %s: this one stands by", *_named(found), self._root)
+        self._waits_for = found
+        await self._zk.watch(data=[self.daemon_path], since_zxid=since_zxid)
+        await self._changed.wait()
+
+    async def _claim(self, mine: Node | None) -> Claim | None:
+        """Claims once; None where something changed meanwhile, or the outcome is not known."""
+        node = await self._zk.get(self.epoch_path)
+        if node is None:
+            await self._make()
+            return None
+        text = (node.data or b"").decode("ascii", "replace")
+        if not text.isdecimal():
+            raise StoreFailed(f"{self.epoch_path} holds {text!r} and no number: write the highest epoch that ever was")
+        epoch = int(text) + 1
+        me = msgspec.json.encode(Holder(socket.gethostname(), os.getpid()))
+        gone: list[Op] = [] if mine is None else [Delete(self.daemon_path, mine.stat.version)]
+        created = Create(self.daemon_path, me, ephemeral=True, acl=self._acl)
+        try:
+            results = await self._zk.multi([*gone, created, SetData(self.epoch_path, b"%d" % epoch, node.stat.version)])
+        except OutcomeUnknown:
+            return None
+        except MultiFailed as failed:
+            if failed.code in (Code.NODE_EXISTS, Code.BAD_VERSION, Code.NO_NODE):
+                return None
+            raise
+        written = results[-1]
+        assert isinstance(written, Stat)
+        return Claim(epoch, written.version)
+
+    async def _make(self) -> None:
+        """Creates the root and the epoch of a new domain, and what is above them."""
+        names = self._root.split("/")
+        parts = ["/".join(names[:end]) for end in range(2, len(names) + 1)]
+        for path, data in (*((part, None) for part in parts), (self.epoch_path, b"0")):
+            acl = self._acl if path in (self._root, self.epoch_path) else None
+            try:
+                await self._zk.create(path, data, acl=acl)
+            except ZkError as error:
+                if error.code is not Code.NODE_EXISTS:
+                    raise
+            except OutcomeUnknown:
+                return
+
+
+def _holder(data: bytes | None) -> Holder:
+    try:
+        return msgspec.json.decode(data or b"", type=Holder)
+    except msgspec.DecodeError:
+        return Holder()
+
+
+def _named(holder: Holder) -> tuple[str, int]:
+    return holder.host or "a host that it does not name", holder.pid

@@ -1,0 +1,134 @@
+"""Encodes rows of the catalog as znodes: their paths, and their JSON with its checksum as the last line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, get_type_hints
+from urllib.parse import quote
+
+import msgspec
+
+from metadata_store.catalog.rows import MarkRow, RegionRow, ServerRow, TableRow
+from metadata_store.records import codec
+
+VERSION: Final = 1
+"""Version of the format. A daemon that finds a newer one does not begin."""
+BUCKET_IDS: Final = 1_000
+"""Ids of one bucket: a list of a million names would be larger than ZooKeeper's ``jute.maxbuffer``."""
+REGIONS: Final = "regions"
+
+
+class Malformed(Exception):
+    """A znode that holds no row; the text says why."""
+
+
+class NamespaceRow(NamedTuple):
+    """A namespace."""
+
+    name: str
+
+
+class BuriedRow(NamedTuple):
+    """The highest incarnation of a server that was fenced."""
+
+    name: str
+    incarnation: int
+
+
+Row = TableRow | RegionRow | ServerRow | MarkRow | NamespaceRow | BuriedRow
+
+
+class _Head(msgspec.Struct):
+    version: int = VERSION
+
+
+_head = msgspec.json.Decoder(_Head)
+
+
+class Form(NamedTuple):
+    """How a kind of row is stored. ``folder``: below the root; ``names``: how many of its first fields name it."""
+
+    folder: str
+    make: Callable[..., Row]
+    names: int
+    decoder: msgspec.json.Decoder[Any]
+
+    def decode(self, data: bytes | None) -> Row:
+        """Decodes the data of a znode; raises :class:`Malformed`."""
+        body = _unsealed(data)
+        try:
+            if (version := _head.decode(body).version) > VERSION:
+                raise Malformed(f"format {version} is newer than this daemon's ({VERSION}): upgrade the daemon")
+            return self.make(*msgspec.structs.astuple(self.decoder.decode(body))[:-1])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Malformed(str(error)) from error
+
+
+def _form(folder: str, make: Any, names: int) -> Form:
+    hints = get_type_hints(make)
+    fields = [
+        (name, hint, make._field_defaults[name]) if name in make._field_defaults else (name, hint)
+        for name, hint in hints.items()
+    ]
+    struct = msgspec.defstruct(make.__name__, [*fields, ("version", int, VERSION)], frozen=True, gc=False)
+    return Form(folder, make, names, msgspec.json.Decoder(struct))
+
+
+FORMS: Final = {
+    TableRow: _form("tables", TableRow, 1),
+    NamespaceRow: _form("namespaces", NamespaceRow, 1),
+    ServerRow: _form("servers", ServerRow, 2),
+    BuriedRow: _form("buried", BuriedRow, 1),
+    MarkRow: _form("marks", MarkRow, 2),
+    RegionRow: _form(REGIONS, RegionRow, 1),
+}
+_encoder = msgspec.json.Encoder()
+
+
+def encode(row: Row) -> bytes:
+    """Encodes a row."""
+    body = _encoder.encode({"version": VERSION, **row._asdict()})
+    return b"%b\n%08x" % (body, codec.checksum(body))
+
+
+def path_of(row: Row) -> str:
+    """Returns the path of a row below the root."""
+    if isinstance(row, RegionRow):
+        return region_path(row.id)
+    form = FORMS[type(row)]
+    return path_in(form.folder, *map(str, row[: form.names]))
+
+
+def path_in(folder: str, *names: str | int) -> str:
+    """Returns a path below the root; names are quoted where a path could not hold them."""
+    return f"{folder}/{','.join(map(_quoted, names))}"
+
+
+def bucket_of(id_: int) -> int:
+    """Returns the bucket of a region."""
+    return id_ // BUCKET_IDS
+
+
+def bucket_path(bucket: int) -> str:
+    """Returns the path of a bucket below the root."""
+    return f"{REGIONS}/{bucket:07}"
+
+
+def region_path(id_: int) -> str:
+    """Returns the path of a region below the root."""
+    return f"{REGIONS}/{id_ // BUCKET_IDS:07}/{id_:010}"
+
+
+def _quoted(name: str | int) -> str:
+    text = quote(str(name), safe=":")
+    return text if text.strip(".") else text.replace(".", "%2E")
+
+
+def _unsealed(data: bytes | None) -> bytes:
+    """Returns the JSON of a znode whose checksum is right; raises :class:`Malformed`."""
+    body, _, seal = (data or b"").rpartition(b"\n")
+    if len(seal) != codec.SEAL_DIGITS:
+        raise Malformed("it has no checksum as its last line")
+    if seal != b"%08x" % codec.checksum(body):
+        raise Malformed(codec.DIFFERS)
+    return body

@@ -1,0 +1,257 @@
+"""The catalog in ZooKeeper: a znode for each row, written in the fenced multis of the domain's procedures.
+
+The catalog knows which znodes there are, and the table and keys of each region: a znode is replaced as a whole, while
+a write names only the new owner. It learns them from a read, and from what was written since.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from metadata_store.acl import Acl
+from metadata_store.catalog import znodes
+from metadata_store.catalog.rows import (
+    Bury,
+    Content,
+    DropMark,
+    DropNamespace,
+    DropRegions,
+    DropServer,
+    DropTable,
+    NewRegions,
+    Owner,
+    PutMark,
+    PutNamespace,
+    PutServer,
+    PutTable,
+    RegionRow,
+)
+from metadata_store.catalog.znodes import BuriedRow, NamespaceRow, path_in, region_path
+from metadata_store.catalog.zookeeper_reading import read_all
+from metadata_store.errors import Code
+from metadata_store.fencing.sizes import OP_OVERHEAD
+from metadata_store.port import ANY_VERSION, Create, Delete, Node, Op, SetData, ZooKeeper
+from metadata_store.records.zookeeper import ZooKeeperRecords
+
+ROWS_MAX: Final = 400
+"""Regions that one step writes: with the records of a turn they fit into one multi."""
+ROW_BYTES: Final = 320
+"""Bytes of a region in a multi besides its keys and names, rounded up."""
+
+Keys = tuple[str, bytes, bytes]
+"""Table, start and end of a region."""
+
+
+class _Draft:
+    """What writes leave behind, before they are sent. None: the znode is gone."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, znodes.Row | None] = {}
+        self.regions: dict[int, RegionRow | None] = {}
+
+
+class ZooKeeperCatalog:
+    """Implements :class:`metadata_store.catalog.rows.Catalog`, and the rows of a :class:`ZooKeeperRecords`."""
+
+    rows_max = ROWS_MAX
+
+    def __init__(self, zk: ZooKeeper, root: str, acl: tuple[Acl, ...] | None = None) -> None:
+        self._zk = zk
+        self._root = root
+        self._acl = acl
+        self._records: ZooKeeperRecords | None = None
+        self._known = False
+        self._there: set[str] = set()
+        self._regions: dict[int, Keys] = {}
+        self._sizes: Counter[int] = Counter()
+        self._buried: dict[str, int] = {}
+
+    def of(self, records: ZooKeeperRecords) -> ZooKeeperCatalog:
+        """Binds the catalog to the store whose rows it is."""
+        self._records = records
+        return self
+
+    async def read(self) -> Content:
+        """Reads everything; raises ``StoreFailed`` naming the znodes that hold no row."""
+        found: list[Content] = []
+
+        async def once() -> None:
+            found.append(await self._read())
+
+        assert self._records is not None
+        await self._records.until_sent(once)
+        return found[-1]
+
+    async def _read(self) -> Content:
+        self._known = False
+        content, self._there, others = await read_all(self._zk, self._root)
+        self._regions = {one.id: one[1:4] for one in content.regions}
+        self._sizes = Counter(others)
+        self._sizes.update(znodes.bucket_of(one) for one in self._regions)
+        self._buried = dict(content.buried)
+        self._known = True
+        return content
+
+    def weigh(self, rows: Sequence[object]) -> int:
+        """Returns about how many bytes writes add to a multi."""
+        return sum(map(self._weight, rows))
+
+    def _weight(self, write: object) -> int:
+        match write:
+            case NewRegions(rows):
+                return sum(ROW_BYTES + len(one.table) + (len(one.start) + len(one.end)) * 4 // 3 for one in rows)
+            case Owner(id_):
+                table, start, end = self._regions.get(id_, ("", b"", b""))
+                return ROW_BYTES + len(table) + (len(start) + len(end)) * 4 // 3
+            case DropRegions(ids):
+                return len(ids) * (len(self._root) + 2 * OP_OVERHEAD)
+            case DropTable(name):
+                return ROW_BYTES + len(self._of_table(name)) * (len(self._root) + 2 * OP_OVERHEAD)
+            case PutTable(row):
+                return ROW_BYTES + sum(len(key) + len(value) + 8 for key, value in row.options) * 2
+            case _:
+                return 2 * ROW_BYTES
+
+    # -- for the store
+
+    async def prepare(self) -> None:
+        """Learns what there is before the first write; raises ``NotConnected``."""
+        if not self._known:
+            await self._read()
+
+    def ops(self, rows: Iterable[object]) -> list[Op]:
+        """Returns the operations of writes, in an order in which ZooKeeper takes them."""
+        draft = self._drafted(rows)
+        if not (draft.values or draft.regions):
+            return []
+        sizes = self._sizes_after(draft)
+        folders = [form.folder for form in znodes.FORMS.values() if form.folder not in self._there]
+        buckets = {bucket: znodes.bucket_path(bucket) for bucket in sorted(sizes)}
+        folders += [path for bucket, path in buckets.items() if sizes[bucket] and path not in self._there]
+        ops: list[Op] = [Create(self._path(path), None, acl=self._acl) for path in folders]
+        for path, row in draft.values.items():
+            self._add(ops, path, row)
+        for id_, region in draft.regions.items():
+            self._add(ops, region_path(id_), region, there=id_ in self._regions)
+        empty = [path for bucket, path in buckets.items() if not sizes[bucket] and path in self._there]
+        return [*ops, *(Delete(self._path(path), ANY_VERSION) for path in empty)]
+
+    def written(self, rows: Iterable[object]) -> None:
+        """Notes that :meth:`ops` were applied."""
+        draft = self._drafted(rows)
+        if not (draft.values or draft.regions):
+            return
+        sizes = self._sizes_after(draft)
+        self._there.update(form.folder for form in znodes.FORMS.values())
+        for path, row in draft.values.items():
+            self._note(path, row)
+        for id_, region in draft.regions.items():
+            if region is not None:
+                self._regions[id_] = region[1:4]
+            else:
+                self._regions.pop(id_, None)
+        for bucket, size in sizes.items():
+            self._sizes[bucket] = size
+            path = znodes.bucket_path(bucket)
+            (self._there.add if size else self._there.discard)(path)
+
+    async def find_out(self, rows: Iterable[object]) -> None:
+        """Finds out whether writes whose outcome is unknown were applied: all of them were, or none."""
+        draft = self._drafted(rows)
+        paths = {path: row for path, row in draft.values.items() if (row is None) == (path in self._there)}
+        paths |= {
+            region_path(id_): row for id_, row in draft.regions.items() if (row is None) == (id_ in self._regions)
+        }
+        if not paths:  # all of it replaces what is there: it is repeated
+            return
+        await self._zk.sync(self._root)
+        path, row = next(iter(paths.items()))
+        [found] = await self._zk.read_many([self._path(path)])
+        if (row is not None and isinstance(found, Node)) or (row is None and found is Code.NO_NODE):
+            self.written(rows)
+
+    # -- how it works
+
+    def _path(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def _add(self, ops: list[Op], path: str, row: znodes.Row | None, *, there: bool | None = None) -> None:
+        there = path in self._there if there is None else there
+        if row is None:
+            if there:
+                ops.append(Delete(self._path(path), ANY_VERSION))
+            return
+        data = znodes.encode(row)
+        ops.append(
+            SetData(self._path(path), data, ANY_VERSION) if there else Create(self._path(path), data, acl=self._acl)
+        )
+
+    def _note(self, path: str, row: znodes.Row | None) -> None:
+        if row is None:
+            self._there.discard(path)
+            return
+        self._there.add(path)
+        if isinstance(row, BuriedRow):
+            self._buried[row.name] = row.incarnation
+
+    def _sizes_after(self, draft: _Draft) -> dict[int, int]:
+        """Returns how many children the buckets of a draft will have."""
+        sizes: dict[int, int] = {}
+        for id_, region in draft.regions.items():
+            bucket = znodes.bucket_of(id_)
+            change = (region is not None) - (id_ in self._regions)
+            sizes[bucket] = sizes.get(bucket, self._sizes[bucket]) + change
+        return sizes
+
+    def _of_table(self, name: str) -> list[int]:
+        return [id_ for id_, keys in self._regions.items() if keys[0] == name]
+
+    def _drafted(self, rows: Iterable[object]) -> _Draft:
+        draft = _Draft()
+        for row in rows:
+            self._draft(draft, row)
+        return draft
+
+    def _draft(self, draft: _Draft, write: object) -> None:
+        values = draft.values
+        match write:
+            case Owner(id_):
+                keys = self._keys(draft, id_)
+                if keys is not None:
+                    _, state, server, incarnation, token, sequence = write
+                    draft.regions[id_] = RegionRow(id_, *keys, state, server, incarnation, token, sequence)
+            case NewRegions(rows):
+                draft.regions.update((one.id, one) for one in rows if self._keys(draft, one.id) is None)
+            case DropRegions(ids):
+                draft.regions.update(dict.fromkeys(ids))
+            case DropTable(name):
+                values[path_in("tables", name)] = None
+                mine = [id_ for id_, one in draft.regions.items() if one is not None and one.table == name]
+                draft.regions.update(dict.fromkeys([*self._of_table(name), *mine]))
+            case PutTable(row) | PutServer(row) | PutMark(row):
+                values[znodes.path_of(row)] = row
+            case DropServer(name, incarnation):
+                values[path_in("servers", name, incarnation)] = None
+            case Bury(name, incarnation):
+                values[path_in("servers", name, incarnation)] = None
+                values[path_in("buried", name)] = BuriedRow(name, max(incarnation, self._last_buried(draft, name)))
+            case PutNamespace(name):
+                values[path_in("namespaces", name)] = NamespaceRow(name)
+            case DropNamespace(name):
+                values[path_in("namespaces", name)] = None
+            case DropMark(kind, subject):
+                values[path_in("marks", kind, subject)] = None
+            case _:
+                raise TypeError(f"the catalog has no write {write!r}")
+
+    def _keys(self, draft: _Draft, id_: int) -> Keys | None:
+        if id_ in draft.regions:
+            region = draft.regions[id_]
+            return None if region is None else region[1:4]
+        return self._regions.get(id_)
+
+    def _last_buried(self, draft: _Draft, name: str) -> int:
+        drafted = draft.values.get(path_in("buried", name))
+        return drafted.incarnation if isinstance(drafted, BuriedRow) else self._buried.get(name, 0)

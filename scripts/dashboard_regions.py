@@ -1,0 +1,106 @@
+"""Panels of the dashboard about regions. It stands by itself: a daemon may assign regions without a Kafka cluster."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scripts.dashboard_panels import QUANTILES_OVER, Dashboard, Panel, largest, none_of, of, quantiles, rate, stat
+
+
+def most(metric: str, state: str) -> str:
+    """Returns the number in one state, which only the active daemon has."""
+    labels = f'state="{state}"'
+    return f"max({of(metric, labels)})"
+
+
+STATE: Final = [
+    stat("Active daemons", "One for each store.", f"sum({of('regent_regions_active')})"),
+    stat("Epoch", "Of the current term.", largest("regent_regions_epoch")),
+    stat("Online servers", "They poll.", most("regent_region_servers", "online")),
+    stat("Tables", "Enabled or not.", largest("regent_regions_tables")),
+    stat("Open regions", "Their server serves them.", most("regent_regions", "open")),
+    stat("In transition", "On their way to a server, or away.", largest("regent_regions_in_transition")),
+    stat("Overdue", "Longer than regions.transit_warning_ms.", largest("regent_regions_overdue")),
+    stat("Failed to open", "They wait for an operator.", most("regent_regions", "failed_open")),
+]
+REGIONS: Final = [
+    Panel(
+        "Regions by state",
+        "As the active daemon has them.",
+        {"{{state}}": f"max by (state) ({of('regent_regions')})"},
+    ),
+    Panel(
+        "Regions in transition",
+        "All, those that take too long, and those that wait for a server.",
+        {
+            "in transition": largest("regent_regions_in_transition"),
+            "overdue": largest("regent_regions_overdue"),
+            "unplaced": largest("regent_regions_unplaced"),
+        },
+    ),
+    Panel("Oldest transition", "Its age.", {"age": largest("regent_regions_transition_age_seconds")}, "s"),
+    Panel(
+        "Servers by state",
+        "A crashed one may still write; of a fenced one the regions go elsewhere.",
+        {"{{state}}": f"max by (state) ({of('regent_region_servers')})"},
+    ),
+    Panel(
+        "Handling of crashes",
+        "From a crash's begin to its regions' owners.",
+        quantiles("regent_region_crash_seconds"),
+        "s",
+    ),
+    Panel("Connections", "Of servers and clients.", {"{{instance}}": of("regent_regions_connections")}),
+]
+WORK: Final = [
+    Panel(
+        "Procedures that began",
+        "A second, by kind.",
+        {"{{kind}}": f"{rate('regent_region_procedures_submitted_total', 'kind')} or {none_of('kind')}"},
+        "ops",
+    ),
+    Panel(
+        "Procedures that were rolled back",
+        "In the last 10 minutes, by kind.",
+        {
+            "{{kind}}": f"sum by (kind) (increase({of('regent_region_procedures_failed_total')}[10m])) "
+            f"or {none_of('kind')}"
+        },
+    ),
+    Panel(
+        "Slowest procedures by kind",
+        "99 % of them end sooner.",
+        {
+            "{{kind}}": "histogram_quantile(0.99, sum by (le, kind) (rate("
+            + of("regent_region_procedure_seconds_bucket")
+            + f"[{QUANTILES_OVER}])))"
+        },
+        "s",
+    ),
+    Panel(
+        "Sent to servers",
+        "Batches, and operations in them, a second.",
+        {
+            "batches": rate("regent_region_batches_total", "job"),
+            "operations": rate("regent_region_operations_total", "job"),
+        },
+        "ops",
+    ),
+    Panel(
+        "Reported by servers",
+        "Reports, and results in them, a second.",
+        {"reports": rate("regent_region_reports_total", "job"), "results": rate("regent_region_results_total", "job")},
+        "ops",
+    ),
+    Panel(
+        "Refused requests",
+        "Of servers and clients, in the last 10 minutes.",
+        {"{{code}}": f"sum by (code) (increase({of('regent_region_refusals_total')}[10m])) or {none_of('code')}"},
+    ),
+]
+DASHBOARD: Final = Dashboard(
+    "regent-regions",
+    "regent: regions",
+    "Which regions are open, which are on their way, and how long that takes.",
+    {"State": STATE, "Regions and servers": REGIONS, "Work": WORK},
+)

@@ -1,0 +1,205 @@
+"""The contract of a catalog in ZooKeeper: that of all catalogs, and what ZooKeeper adds."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import pytest
+
+from metadata_store.acl import READ, Acl, digest_acl
+from metadata_store.catalog.rows import (
+    Catalog,
+    DropRegions,
+    DropTable,
+    MarkRow,
+    NewRegions,
+    Owner,
+    PutMark,
+    PutNamespace,
+    PutServer,
+    PutTable,
+    RegionRow,
+    ServerRow,
+    TableRow,
+)
+from metadata_store.catalog.zookeeper import ZooKeeperCatalog
+from metadata_store.errors import Code, ZkError
+from metadata_store.fencing.outcome import Fence
+from metadata_store.port import ANY_VERSION, ConnectionState
+from metadata_store.records import codec
+from metadata_store.records.port import RecordStore, StoreFailed
+from metadata_store.records.zookeeper import ZooKeeperRecords
+from tests.contracts.catalog import CatalogContract, Catalogs
+from tests.contracts.records import record
+from tests.contracts.support import Backend, Session, session
+from tests.polling import eventually
+
+ROOT = "/regent/regions"
+EPOCH = f"{ROOT}/epoch"
+LOCK = (digest_acl("regent", "secret"), Acl(READ, "world", "anyone"))
+Both = tuple[ZooKeeperRecords, ZooKeeperCatalog]
+
+
+async def both(s: Session, acl: tuple[Acl, ...] | None = None) -> Both:
+    """Opens store and catalog as a new daemon, which fences the one before."""
+    for path, data in (("/regent", None), (ROOT, None), (EPOCH, b"0")):
+        if await s.zk.exists(path) is None:
+            await s.zk.create(path, data, acl=acl if path == ROOT else None)
+    version = (await s.zk.set(EPOCH, b"1", ANY_VERSION)).version
+
+    async def connected() -> None:
+        await eventually(lambda: s.zk.state is ConnectionState.CONNECTED)
+
+    rows = ZooKeeperCatalog(s.zk, ROOT, acl)
+    store = ZooKeeperRecords(s.zk, Fence(version, path=EPOCH), f"{ROOT}/procedures", connected, acl, rows)
+    return store, rows.of(store)
+
+
+def regions(count: int, table: str = "t", first: int = 1) -> tuple[RegionRow, ...]:
+    """Returns regions of a table."""
+    return tuple(RegionRow(id_, table, b"%08d" % id_, b"%08d" % (id_ + 1), 0) for id_ in range(first, first + count))
+
+
+class ZooKeeperCatalogContract(CatalogContract):
+    """Runs on a ``backend``."""
+
+    @pytest.fixture
+    def catalogs(self, backend: Backend) -> Catalogs:
+        @asynccontextmanager
+        async def opened() -> AsyncIterator[tuple[RecordStore, Catalog]]:
+            async with session(backend) as s:
+                store, catalog = await both(s)
+                yield store, catalog
+                await store.close()
+
+        def one() -> AbstractAsyncContextManager[tuple[RecordStore, Catalog]]:
+            return opened()
+
+        return one
+
+    async def test_names_that_no_path_can_hold_are_quoted(self, backend: Backend) -> None:
+        server = ServerRow("zürich/host 7 %2F", 9, "h:1", "ü")
+        async with session(backend) as s:
+            store, catalog = await both(s)
+            rows = [
+                PutServer(server),
+                PutNamespace(".."),
+                PutMark(MarkRow("hold", "a/b", "", 5)),
+                PutTable(TableRow("n:.", 2, 0)),
+            ]
+            await store.write((), (), rows)
+            assert await s.names(f"{ROOT}/namespaces") == ["%2E%2E"]
+            found = await catalog.read()
+        assert (found.servers, found.namespaces, found.marks) == ([server], [".."], [MarkRow("hold", "a/b", "", 5)])
+
+    async def test_regions_are_in_buckets_that_come_and_go_with_them(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store, catalog = await both(s)
+            await store.write((), (), [PutTable(TableRow("t", 2, 4)), NewRegions(regions(4, first=998))])
+            assert await s.names(f"{ROOT}/regions") == ["0000000", "0000001"]
+            assert await s.names(f"{ROOT}/regions/0000001") == ["0000001000", "0000001001"]
+            await store.write((), (), [DropRegions((998, 999))])
+            assert await s.names(f"{ROOT}/regions") == ["0000001"]
+            await store.write((), (), [DropTable("t"), NewRegions(regions(1, "u", first=7))])
+            assert await s.names(f"{ROOT}/regions") == ["0000000"]
+            assert list((await catalog.read()).regions) == list(regions(1, "u", first=7))
+
+    async def test_many_rows_that_wait_go_in_several_multis(self, backend: Backend) -> None:
+        made = regions(3_000)
+        async with session(backend) as s:
+            store, catalog = await both(s)
+            chunks = [NewRegions(made[first : first + 400]) for first in range(0, len(made), 400)]
+            await asyncio.gather(*(store.write([record(n)], (), [one]) for n, one in enumerate(chunks, 1)))
+            await asyncio.gather(*(store.write((), (), [Owner(one.id, 2, "s1", 5, 9, 3)]) for one in made))
+        async with session(backend) as s:
+            _, catalog = await both(s)
+            owned = [one._replace(state=2, server="s1", incarnation=5, token=9, sequence=3) for one in made]
+            assert list((await catalog.read()).regions) == owned
+
+    async def test_a_write_whose_reply_is_lost_is_repeated(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store, catalog = await both(s)
+            await store.write((), (), [PutTable(TableRow("t", 2, 4))])
+            for rows in (
+                [NewRegions(regions(3)), PutServer(ServerRow("s1", 5, "h:1"))],
+                [Owner(1, 2, "s1", 5, 9, 3)],
+                [DropRegions((3,))],
+            ):
+                backend.lose_reply(s.zk)
+                await store.write([record(1)], (), rows)
+            backend.lose_reply(s.zk)
+            await store.write((), [1], [DropTable("t")])
+            found = await catalog.read()
+            assert (found.tables, found.regions, len(found.servers)) == ([], [], 1)
+            assert not (await store.load()).records
+
+    async def test_records_and_rows_are_written_together_or_not_at_all(self, backend: Backend) -> None:
+        async with session(backend) as s, session(backend) as stranger:
+            store, _ = await both(s)
+            await store.load()
+            await store.write((), (), [PutNamespace("a")])
+            await stranger.zk.create(f"{ROOT}/namespaces/b", b"")
+            with pytest.raises(StoreFailed, match="another client writes below"):
+                await store.write([record(1)], (), [PutNamespace("b")])
+            assert not (await store.load()).records
+
+    @pytest.mark.parametrize(
+        ("path", "data", "why"),
+        [
+            ("regions/0000000/0000000001", b"", "it has no checksum as its last line"),
+            ("regions/0000000/0000000001", None, "it has no checksum as its last line"),
+            ("regions/0000000/0000000002", b"OTHER", "it holds what belongs to regions/0000000/0000000001"),
+            ("tables/t", b"FLIP", "its checksum differs"),
+            ("tables/t", b'{"version":2}\n', "format 2 is newer than this daemon's (1): upgrade the daemon"),
+            ("servers/s1,5", b"null\n", "Expected `object`, got `null`"),
+        ],
+    )
+    async def test_a_znode_without_a_row_is_named_and_nothing_begins(
+        self, backend: Backend, path: str, data: bytes | None, why: str
+    ) -> None:
+        async with session(backend) as s:
+            store, catalog = await both(s)
+            rows = [PutTable(TableRow("t", 2, 4)), NewRegions(regions(2)), PutServer(ServerRow("s1", 5, "h:1"))]
+            await store.write((), (), rows)
+            if data == b"OTHER":
+                data = await s.data(f"{ROOT}/regions/0000000/0000000001")
+            elif data == b"FLIP":
+                data = (await s.data(f"{ROOT}/{path}") or b"").replace(b'"t"', b'"u"')
+            elif data is not None and b"\n" in data:
+                body = data.partition(b"\n")[0]
+                data = b"%b\n%08x" % (body, codec.checksum(body))
+            await s.zk.set(f"{ROOT}/{path}", data, ANY_VERSION)
+            named = re.escape(f"1 znodes of the catalog hold no row: {ROOT}/{path} ({why}")
+            with pytest.raises(StoreFailed, match=named):
+                await catalog.read()
+
+    async def test_what_another_client_put_beside_regions_is_left_alone(
+        self, backend: Backend, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with session(backend) as s:
+            store, catalog = await both(s)
+            await store.write((), (), [NewRegions(regions(1))])
+            for path in ("regions/notes", "regions/0000000/notes"):
+                await s.zk.create(f"{ROOT}/{path}", b"by hand")
+            assert list((await catalog.read()).regions) == list(regions(1))
+            assert caplog.text.count("is not regent's: it is left alone") == 2
+            await store.write((), (), [DropRegions((1,))])
+            assert await s.names(f"{ROOT}/regions/0000000") == ["notes"]
+
+    async def test_no_stranger_changes_closed_rows(self, backend: Backend) -> None:
+        async with session(backend, credentials="regent:secret") as s, session(backend) as stranger:
+            store, _ = await both(s, LOCK)
+            await store.write([record(1)], (), [NewRegions(regions(1)), PutNamespace("a")])
+            await stranger.zk.sync()
+            for attempt in (
+                stranger.zk.set(f"{ROOT}/regions/0000000/0000000001", b"", ANY_VERSION),
+                stranger.zk.create(f"{ROOT}/regions/0000000/0000000002", b""),
+                stranger.zk.delete(f"{ROOT}/namespaces/a", ANY_VERSION),
+                stranger.zk.create(f"{ROOT}/tables/t", b""),
+            ):
+                with pytest.raises(ZkError) as failed:
+                    await attempt
+                assert failed.value.code is Code.NO_AUTH

@@ -1,0 +1,147 @@
+"""The routes about regions over HTTP: shapes of documents and errors, who may change, a standby, and beside Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from controller.http.app import create_app, create_regions_app
+from controller.metrics.counters import Counters
+from controller.metrics.exposition import About, AloneCollector, DaemonCollector, registry
+from controller.metrics.region_metrics import RegionsCollector
+from controller.regions.domain import RegionsMode
+from controller.regions.operator.view import View
+from controller.regions.process import domain_of, running
+from controller.term.dispatch import KAFKA_STATES
+from tests.core.http_world import DaemonDouble
+from tests.core.regions_world import World, regions_world, settings_of
+from tests.polling import eventually
+
+
+async def with_world(
+    folder: Path, work: Callable[[World, httpx.AsyncClient], Awaitable[None]], **regions: object
+) -> None:
+    """Runs a world, and ``work`` with a client of its socket."""
+    async with regions_world(settings_of(folder, **regions)) as world:
+        transport = httpx.AsyncHTTPTransport(uds=str(world.settings.http.socket))
+        async with httpx.AsyncClient(transport=transport, base_url="http://regent", timeout=30) as client:
+            await work(world, client)
+
+
+async def items(client: httpx.AsyncClient, path: str, **params: Any) -> list[dict[str, Any]]:
+    body = (await client.get(path, params=params)).raise_for_status().json()
+    assert body["apiVersion"] == "regent/v1"
+    found: list[dict[str, Any]] = body["items"]
+    return found
+
+
+async def ended(client: httpx.AsyncClient, path: str, **body: Any) -> dict[str, Any]:
+    """Posts a change, and waits for the end of its procedure."""
+    [begun] = (await client.post(path, json=body)).raise_for_status().json()["items"]
+    [found] = await items(client, f"/v1/regions/procedures/{begun['pid']}", waitS=30)
+    return found
+
+
+async def test_documents_errors_and_probes(tmp_path: Path) -> None:
+    async def work(world: World, client: httpx.AsyncClient) -> None:
+        assert (await client.get("/readiness")).json() == {"ok": True, "mode": "active", "why": "epoch 1"}
+        assert (await ended(client, "/v1/regions/tables", name="t", uniform=5))["state"] == "success"
+        page = (await client.get("/v1/regions/list", params={"limit": 2})).json()
+        assert (page["kind"], len(page["items"])) == ("Region", 2)
+        rest = (await client.get("/v1/regions/list", params={"after": page["next"]})).json()
+        assert len(rest["items"]) == 3
+        assert "next" not in rest
+        refused = await client.get("/v1/regions/list", params={"state": "lost"})
+        assert (refused.status_code, "FAILED_OPEN" in refused.json()["remedy"]) == (400, True)
+        missing = await client.get("/v1/regions/999")
+        assert (missing.status_code, set(missing.json())) == (404, {"message", "remedy"})
+        wrong = await client.post("/v1/regions/tables", json={"name": "t2", "splits": ["a"], "uniform": 3})
+        assert (wrong.status_code, "give one of them" in wrong.json()["message"]) == (400, True)
+        unknown = await client.post("/v1/regions/tables", json={"name": "t2", "shape": "round"})
+        assert "shape" in unknown.json()["message"]
+        kafka = await client.get("/v1/topics")
+        assert "has no Kafka cluster" in kafka.json()["remedy"]
+
+    await with_world(tmp_path, work)
+
+
+async def test_a_page_goes_on_where_its_last_region_was_deleted(tmp_path: Path) -> None:
+    async def work(world: World, client: httpx.AsyncClient) -> None:
+        for name in ("a", "b"):
+            await ended(client, "/v1/regions/tables", name=name, uniform=3)
+        page = (await client.get("/v1/regions/list", params={"limit": 2})).json()
+        await ended(client, "/v1/regions/tables/a/disable")
+        await ended(client, "/v1/regions/tables/a/delete")
+        assert [one["table"] for one in await items(client, "/v1/regions/list", after=page["next"])] == ["b"] * 3
+
+    await with_world(tmp_path, work)
+
+
+async def test_a_daemon_that_waits_for_servers_says_so(tmp_path: Path) -> None:
+    async def work(world: World, client: httpx.AsyncClient) -> None:
+        [begun] = (await client.post("/v1/regions/tables", json={"name": "t"})).json()["items"]
+        transition = await eventually(lambda: items(client, "/v1/regions/transitions"))
+        assert transition[0]["waitsFor"] == "a server comes that may get regions"
+        [status] = await items(client, "/v1/regions")
+        assert status["warnings"] == ["2 of 3 servers have come: no region is placed yet"]
+        [found] = await items(client, f"/v1/regions/{transition[0]['id']}/explanation")
+        assert "3 are awaited (regions.servers_min)" in found["procedureBecause"]
+        [held] = [one for one in await items(client, "/v1/regions/locks") if one["pid"] == begun["pid"]]
+        assert (held["resource"], held["exclusive"]) == ("topic default t", True)
+        await world.start("s3")
+        [made] = await items(client, f"/v1/regions/procedures/{begun['pid']}", waitS=30)
+        assert made["state"] == "success"
+
+    await with_world(tmp_path, work, servers_min=3)
+
+
+async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
+    async def work(world: World, client: httpx.AsyncClient) -> None:
+        domain = domain_of(world.settings, None)
+        async with running(domain):
+            await eventually(lambda: domain.mode is RegionsMode.STANDBY)
+            view = View(domain, world.settings)
+            assert view.readiness().ok
+            metrics = registry(RegionsCollector(domain.counters, view))
+            transport = httpx.ASGITransport(create_regions_app(view, view, metrics))
+            async with httpx.AsyncClient(transport=transport, base_url="http://regent") as standby:
+                refused = await standby.get("/v1/regions/servers")
+                assert refused.status_code == 503
+                assert "standby: another daemon has the store" in refused.json()["message"]
+                assert (await items(standby, "/v1/regions"))[0]["mode"] == "standby"
+                assert "regent_regions_active 0.0" in (await standby.get("/metrics")).text
+        assert domain.mode is RegionsMode.STOPPED
+
+    await with_world(tmp_path, work)
+
+
+async def test_only_the_daemons_user_may_change_and_a_daemon_that_starts_has_a_status(tmp_path: Path) -> None:
+    settings = settings_of(tmp_path)
+    domain = domain_of(settings, None)
+    view = View(domain, settings)
+    app = create_regions_app(view, view, registry(AloneCollector(About("1", 1), lambda: 0)))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://regent") as stranger:
+        found = await stranger.post("/v1/regions/tables", json={"name": "t"})
+        assert (found.status_code, "may read, but not change" in found.json()["message"]) == (403, True)
+        [status] = await items(stranger, "/v1/regions")
+        assert (status["mode"], status["listener"]) == ("starting", "")
+        assert (await stranger.get("/readiness")).status_code == 503
+
+
+async def test_beside_kafka_both_have_their_routes(tmp_path: Path) -> None:
+    async def work(world: World, client: httpx.AsyncClient) -> None:
+        double = DaemonDouble()
+        kafka = DaemonCollector(About("1", 1), Counters(), double, KAFKA_STATES)
+        metrics = registry(kafka, RegionsCollector(world.domain.counters, world.view))
+        transport = httpx.ASGITransport(create_app(double, metrics, regions=world.view))
+        async with httpx.AsyncClient(transport=transport, base_url="http://regent") as both:
+            assert (await items(both, "/v1/regions"))[0]["mode"] == "active"
+            assert len(await items(both, "/v1/brokers")) == 3
+            text = (await both.get("/metrics")).text
+            assert "regent_regions_active 1.0" in text
+            assert 'regent_role{mode="active"}' in text
+
+    await with_world(tmp_path, work)

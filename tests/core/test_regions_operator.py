@@ -1,0 +1,100 @@
+"""Parts of the operators' surface by themselves: keys as text, counts, cursors of pages, counters, gauges."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.metrics.region_counters import RegionCounters
+from controller.regions.operator.counts import RegionCounts, owned_by_state, servers_of, transit_of
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
+from state_machines.procedures.transition import Transition
+from state_machines.regions.key_text import NotAKey, key_of, key_text
+from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.states import VALID_PREVIOUS, RegionState, ServerState, TableKind, TableState
+
+S = RegionState
+
+
+@given(st.binary(max_size=40))
+def test_each_key_has_one_text(key: bytes) -> None:
+    text = key_text(key)
+    assert key_of(text) == key
+    assert text.isascii()
+    assert text.isprintable()
+
+
+@pytest.mark.parametrize(("text", "key"), [("a b", b"a b"), ("\\x5C", b"\\"), ("\\xfF", b"\xff"), ("é", "é".encode())])
+def test_keys_that_people_type(text: str, key: bytes) -> None:
+    assert key_of(text) == key
+
+
+@pytest.mark.parametrize("text", ["\\", "\\x", "\\x1", "a\\n", "\\xGG"])
+def test_a_backslash_that_begins_nothing_is_refused(text: str) -> None:
+    with pytest.raises(NotAKey, match="two hexadecimal digits"):
+        key_of(text)
+
+
+def model_of(count: int) -> tuple[Regions, Server]:
+    """Returns a model with regions of one table, and one server."""
+    model = Regions()
+    table = Table("t", TableKind.USER, TableState.ENABLED, {}, [])
+    model.add_table(table)
+    model.add_regions(
+        table, [Region(n, table, b"%03d" % n if n > 1 else b"", b"", S.OFFLINE) for n in range(1, count + 1)]
+    )
+    server = Server("s1", 1, "s1:1", "", ServerState.ONLINE, {})
+    model.servers[server.key] = server
+    return model, server
+
+
+@given(st.lists(st.tuples(st.integers(1, 8), st.sampled_from(list(S)), st.booleans()), max_size=60))
+def test_counts_are_those_of_a_look_at_each_region(moves: list[tuple[int, RegionState, bool]]) -> None:
+    """Whatever a model went through, with and without procedures attached."""
+    model, server = model_of(8)
+    for number, state, attaches in moves:
+        region = model.regions[number]
+        if region.state in VALID_PREVIOUS[state]:
+            if attaches:
+                model.attach(region, 100 + number)
+            model.move(region, state, server if state in (S.OPENING, S.OPEN, S.CLOSING) else None, 0)
+            if not attaches:
+                model.detach(region, 100 + number)
+    found = RegionCounts().by_state(model)
+    assert +found == Counter(one.state for one in model.regions.values())
+
+
+def test_regions_at_rest_are_looked_at_rarely() -> None:
+    model, _ = model_of(3)
+    now_s = 100.0
+    counts = RegionCounts(lambda: now_s)
+    assert counts.by_state(model)[S.OFFLINE] == 3
+    model.regions[1].state = S.FAILED_OPEN
+    assert counts.by_state(model)[S.FAILED_OPEN] == 0
+    now_s += 1.1
+    assert counts.by_state(model)[S.FAILED_OPEN] == 1
+
+
+def test_transitions_by_age() -> None:
+    model, server = model_of(3)
+    for number, at_ms in ((1, 1_000), (2, 5_000)):
+        model.move(model.regions[number], S.OPENING, server, at_ms)
+    assert transit_of(model, 8_000, 3_000) == (2, 1, 7_000)
+    assert owned_by_state(model, server.key) == {S.OPENING: 2}
+    server.leaving = True
+    assert servers_of(model) == {"leaving": 1}
+
+
+def test_counters_follow_durable_changes() -> None:
+    counters = RegionCounters()
+    begun = Record(1, "crash", State.RUNNABLE, 0, 1_000, 1_000)
+    ended = Record(1, "crash", State.SUCCESS, 3, 1_000, 4_500)
+    undone = Record(2, "create_table", State.ROLLEDBACK, 0, 0, 10)
+    counters.moved([Transition(None, begun), Transition(begun, ended), Transition(None, undone)])
+    assert counters.submitted == {"crash": 1, "create_table": 1}
+    assert counters.failed == {"create_table": 1}
+    assert (counters.crashes.count, counters.crashes.total_s) == (1, 3.5)

@@ -1,0 +1,109 @@
+"""The service with a real daemon: a table is created, and survives a kill, a freeze and an ordinary end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from examples.kv.client import Client
+from examples.kv.server import FENCED, LEFT
+from tests.examples.process_kit import ROOT, Servers, Started
+from tests.polling import eventually
+
+KEYS = (b"alice", b"mary", b"zoe")
+SETTINGS = """
+[state]
+directory = "{folder}/state"
+[http]
+socket = "{short}/regent.sock"
+[regions]
+host = "127.0.0.1"
+port = {port}
+fence = "log"
+lease_ms = 1500
+servers_min = 2
+"""
+
+
+@asynccontextmanager
+async def regent(folder: Path, port: int) -> AsyncIterator[httpx.AsyncClient]:
+    """Runs a daemon, and returns a client of its socket."""
+    with tempfile.TemporaryDirectory() as short:  # the path of a socket has at most 96 bytes
+        (folder / "state").mkdir()
+        settings = folder / "regent.toml"
+        settings.write_text(SETTINGS.format(folder=folder, short=short, port=port))
+        with (folder / "regent.txt").open("w") as log:
+            daemon = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "cli.main", "run", "--config", str(settings)), cwd=ROOT, stdout=log, stderr=log
+            )
+        transport = httpx.AsyncHTTPTransport(uds=f"{short}/regent.sock")
+        try:
+            async with httpx.AsyncClient(transport=transport, base_url="http://regent") as http:
+                yield http
+        finally:
+            daemon.terminate()
+            await daemon.wait()
+
+
+async def created(http: httpx.AsyncClient) -> None:
+    """Creates the table "t" with three regions, and waits until all are open."""
+    made = await http.post("/v1/regions/tables", json={"name": "t", "splits": ["g", "n"]})
+    assert made.is_success, made.text
+
+    async def are_open() -> bool:
+        return [region["state"] for region in await regions(http)] == ["OPEN"] * 3
+
+    await eventually(are_open, within_s=20)
+
+
+async def regions(http: httpx.AsyncClient) -> list[dict[str, Any]]:
+    listed = await http.get("/v1/regions/list")
+    items: list[dict[str, Any]] = listed.json()["items"]
+    return items
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.mark.timeout(180)
+async def test_a_table_survives_its_servers(tmp_path: Path) -> None:
+    port = free_port()
+    async with regent(tmp_path, port) as http, Servers(("127.0.0.1", port), tmp_path).running() as servers:
+        client = Client([("127.0.0.1", port)], timeout_s=30)
+        await servers.start("kv-1", "kv-2", "kv-3")
+        await created(http)
+        await survives(http, client, servers, signal.SIGKILL)
+        frozen = await survives(http, client, servers, signal.SIGSTOP)
+        frozen.signal(signal.SIGCONT)
+        assert await frozen.ended() == FENCED
+        await servers.start("kv-4")
+        left = await survives(http, client, servers, signal.SIGTERM)
+        assert await left.ended() == LEFT
+        await client.close()
+
+
+async def survives(http: httpx.AsyncClient, client: Client, servers: Servers, number: signal.Signals) -> Started:
+    """Sends a signal to the owner of the first region, and reads and writes all regions after that."""
+    for key in KEYS:
+        await client.put("t", key, b"before " + number.name.encode())
+    server = servers.all[(await regions(http))[0]["server"]]
+    server.signal(number)
+    found = [(key, entry.value) async for key, entry in client.scan("t")]
+    assert found == [(key, b"before " + number.name.encode()) for key in KEYS]
+    for key in KEYS:
+        await client.put("t", key, b"after")
+    return server

@@ -1,0 +1,129 @@
+"""Servers for the kill tests of regions: they speak the protocol, answer at once, and outlive daemons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from regent_agent import protocol
+from regent_agent.protocol import Close, Open, Operation, Owned, Result, Task
+
+PARTS: Final = ["part-0", "part-1"]
+"""Parts of the log of each server."""
+
+
+class Service:
+    """What the servers of a service share: who has which region, tokens, logs.
+
+    ``failing``: answers that opens get before they succeed, by region. ``strays``: servers with a region that is not
+    theirs. ``faults``: what must never happen.
+    """
+
+    def __init__(self) -> None:
+        self.servers: dict[tuple[str, int], QuickServer] = {}
+        self.tokens: dict[int, int] = {}
+        self.failing: dict[int, list[str]] = {}
+        self.fenced: set[tuple[str, int]] = set()
+        self.split: set[tuple[str, int, str]] = set()
+        self.strays: list[QuickServer] = []
+        self.faults: list[str] = []
+
+    def start(self, name: str, incarnation: int = 1) -> QuickServer:
+        """Starts a process."""
+        server = self.servers[name, incarnation] = QuickServer(self, name, incarnation)
+        return server
+
+    @property
+    def alive(self) -> list[QuickServer]:
+        """Returns the processes that live."""
+        return [one for one in self.servers.values() if one.alive]
+
+    @property
+    def owners(self) -> Mapping[int, QuickServer]:
+        """Returns the process that has each region."""
+        return {region: one for one in self.alive for region in one.owned}
+
+    def opens(self, server: QuickServer, operation: Open) -> str:
+        """Judges an open before it is done; returns its outcome."""
+        region = operation.region
+        if failing := self.failing.get(region):
+            return failing.pop(0)
+        owner = self.owners.get(region)
+        if owner is not None and owner is not server:
+            self.faults.append(f"region {region} is open at {owner.key}, and opens at {server.key}")
+        if self.tokens.get(region, 0) > operation.token:
+            self.faults.append(f"region {region} opens with token {operation.token}, after {self.tokens[region]}")
+        self.tokens[region] = operation.token
+        return protocol.OPENED
+
+
+class QuickServer:
+    """One process. ``owned``: its regions and their tokens; ``results``: those that no daemon has accepted yet.
+
+    ``lists``: a daemon wants a list of its regions.
+    """
+
+    def __init__(self, service: Service, name: str, incarnation: int) -> None:
+        self.service = service
+        self.key = name, incarnation
+        self.alive = True
+        self.epoch = self.taken = 0
+        self.owned: dict[int, int] = {}
+        self.results: dict[int, Result] = {}
+        self.lists = False
+
+    def dies(self) -> None:
+        """Ends the process, and all that it had."""
+        self.alive = False
+        self.owned.clear()
+
+    def register(self) -> protocol.Register:
+        """Returns the registration with all that it has."""
+        owned = [Owned(region, token) for region, token in sorted(self.owned.items())]
+        return protocol.Register(*self.key, f"{self.key[0]}:1", "1", owned)
+
+    def registered(self, epoch: int) -> None:
+        """Notes a daemon."""
+        self.epoch, self.taken = epoch, 0
+
+    def take(self, operations: protocol.Operations) -> None:
+        """Does operations whose result it does not have, and has a result of each."""
+        self.taken = max(self.taken, operations.number)
+        self.lists |= operations.list_regions
+        for one in operations.operations:
+            if one.pid not in self.results:
+                self.results[one.pid] = self._do(one)
+
+    def accepted(self, sent: list[Result], again: list[int]) -> None:
+        """Forgets results that a daemon has."""
+        for one in sent:
+            if one.pid not in again and self.results.get(one.pid) is one:
+                del self.results[one.pid]
+
+    def _do(self, operation: Operation) -> Result:
+        match operation:
+            case Open():
+                outcome = self.service.opens(self, operation)
+                if outcome == protocol.OPENED:
+                    self.owned[operation.region] = operation.token
+                return Result(
+                    operation.pid, outcome, operation.sequence + 1, "" if outcome == protocol.OPENED else "no"
+                )
+            case Close():
+                if self.owned.get(operation.region, operation.token + 1) <= operation.token:
+                    del self.owned[operation.region]
+                return Result(operation.pid, protocol.CLOSED)
+            case Task():
+                return self._task(operation)
+
+    def _task(self, task: Task) -> Result:
+        dead = task.server, task.incarnation
+        if self.service.servers[dead].alive:
+            self.service.faults.append(f"the log of {dead} is fenced while it lives")
+        if task.what == "fence":
+            self.service.fenced.add(dead)
+            return Result(task.pid, protocol.DONE, parts=PARTS)
+        if dead not in self.service.fenced:
+            self.service.faults.append(f"the log of {dead} is split before it is fenced")
+        self.service.split.add((*dead, task.part))
+        return Result(task.pid, protocol.DONE)

@@ -1,0 +1,162 @@
+"""Has processes die and freeze at random moments, and moves regions meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from cli.demo.regions_process import KvServer
+from examples.kv.server import FENCED, LEFT, NOT_LEFT
+from tests.verify.region_lists.nodes import TABLE
+from tests.verify.region_lists.stage import LEASE_MS, OPEN_S_MAX, SIDE, STALL_MS_MAX, START_S_MAX, Stage
+
+LEASE_S: Final = LEASE_MS / 1_000
+LEAVE_S_MAX: Final = 120.0
+PAUSE_S_MAX: Final = 4.0
+"""Longest pause between two rounds of faults."""
+REVIVE_S: Final = 0.2
+MOVE_S_MAX: Final = 2.0
+TABLE_S_MAX: Final = 12.0
+WEIGHTS: Final = {
+    "kill of a server": 4,
+    "freeze of a server beyond its lease": 4,
+    "freeze of a server within its lease": 2,
+    "planned restart of a server": 2,
+    "kill of the daemon": 3,
+    "freeze of the daemon": 3,
+}
+"""Faults, and how often each of them is drawn."""
+
+
+class Chaos:
+    """Plays rounds of faults until cancelled. ``counts``: what happened; ``log``: takes a line about each event."""
+
+    def __init__(self, stage: Stage, seed: int, log: Callable[[str], None]) -> None:
+        self.counts: Counter[str] = Counter()
+        self._stage = stage
+        self._seed = seed
+        self._chance = random.Random(seed)
+        self._log = log
+        self._began = time.monotonic()
+        self._faults: dict[str, Callable[[KvServer], Awaitable[None]]] = {
+            "kill of a server": self._kill,
+            "freeze of a server beyond its lease": self._freeze,
+            "freeze of a server within its lease": self._freeze_briefly,
+            "planned restart of a server": self._restart,
+            "kill of the daemon": self._kill_daemon,
+            "freeze of the daemon": self._freeze_daemon,
+        }
+
+    async def run(self) -> None:
+        """Plays faults, moves, and changes of a table side by side."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._rounds())
+            group.create_task(self._moves())
+            group.create_task(self._tables())
+
+    async def _rounds(self) -> None:
+        deck: list[str] = []
+        while True:
+            if len(deck) < 2:
+                deck = [name for name, weight in WEIGHTS.items() for _ in range(weight)]
+                self._chance.shuffle(deck)
+            drawn = dict.fromkeys(deck.pop() for _ in range(self._chance.choice([1, 1, 2])))
+            victims = self._chance.sample(list(self._stage.servers.values()), len(drawn))
+            await asyncio.gather(*(self._fault(name, one) for name, one in zip(drawn, victims, strict=True)))
+            await self._revive()
+            await asyncio.sleep(self._chance.uniform(0.5, PAUSE_S_MAX))
+            if self._chance.random() < 0.5:
+                await self._settle()
+
+    async def _fault(self, name: str, server: KvServer) -> None:
+        await asyncio.sleep(self._chance.uniform(0.0, 1.5))
+        self.counts[name] += 1
+        self._tell(f"{name}: {server.name}" if "server" in name else name)
+        await self._faults[name](server)
+
+    async def _revive(self) -> None:
+        """Starts all processes that do not run; one that ended by itself counts as a death of its own kind."""
+        if not self._stage.daemon.running:
+            await self._stage.daemon.boot(START_S_MAX)
+        for server in self._stage.servers.values():
+            if not server.running and server.exit_code != -9:
+                assert server.exit_code in (LEFT, NOT_LEFT, FENCED), server.log_tail()
+                self.counts[f"server ended with {server.exit_code}"] += 1
+                self._tell(f"{server.name} ended with {server.exit_code}")
+        starts = asyncio.create_task(self._stage.start_servers())
+        while not starts.done():
+            if not self._stage.daemon.running:
+                await self._stage.daemon.boot(START_S_MAX)
+            await asyncio.wait([starts], timeout=REVIVE_S)
+        starts.result()
+
+    async def _settle(self) -> None:
+        """Waits until all regions are open, and keeps all processes up meanwhile."""
+        ends_s = time.monotonic() + OPEN_S_MAX
+        while not await self._stage.daemon.are_open(TABLE):
+            assert time.monotonic() < ends_s, f"not open within {OPEN_S_MAX:g} s: {await self._stage.not_open()}"
+            await self._revive()
+            await asyncio.sleep(REVIVE_S)
+
+    async def _kill(self, server: KvServer) -> None:
+        await server.kill()
+        await asyncio.sleep(self._chance.choice([0.0, self._chance.uniform(0.0, LEASE_S * 1.5)]))
+
+    async def _freeze(self, server: KvServer) -> None:
+        await self._freeze_for(server, self._chance.uniform(1.3, 2.5) * LEASE_S)
+        await server.ended(self._chance.uniform(1.0, 3.0))
+
+    async def _freeze_briefly(self, server: KvServer) -> None:
+        await self._freeze_for(server, self._chance.uniform(0.1, 0.6) * LEASE_S)
+
+    async def _freeze_for(self, process: KvServer, seconds: float) -> None:
+        process.pause()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            process.resume()
+
+    async def _restart(self, server: KvServer) -> None:
+        if server.running:
+            await server.stop(LEAVE_S_MAX)
+
+    async def _kill_daemon(self, _: KvServer) -> None:
+        await self._stage.daemon.kill()
+        await asyncio.sleep(self._chance.choice([0.0, self._chance.uniform(0.0, LEASE_S * 1.5)]))
+
+    async def _freeze_daemon(self, _: KvServer) -> None:
+        daemon = self._stage.daemon
+        daemon.pause()
+        try:
+            await asyncio.sleep(self._chance.choice([0.3, 1.0, STALL_MS_MAX / 1_000 + self._chance.uniform(0.5, 5.0)]))
+        finally:
+            daemon.resume()
+        if await daemon.ended(1.0):
+            self.counts["daemon ended after a freeze"] += 1
+
+    async def _moves(self) -> None:
+        """Moves regions one after the other; the daemon may refuse, or be down."""
+        chance = random.Random(f"{self._seed} moves")
+        regions = [one["id"] for one in await self._stage.daemon.regions(TABLE)]
+        while True:
+            await asyncio.sleep(chance.uniform(0.1, MOVE_S_MAX))
+            region, to = chance.choice(regions), chance.choice(list(self._stage.servers))
+            moved = await self._stage.act(f"/v1/regions/{region}/move", {"server": to})
+            self.counts["moves" if moved else "moves refused"] += 1
+
+    async def _tables(self) -> None:
+        """Disables and enables the second table in turn."""
+        chance = random.Random(f"{self._seed} tables")
+        act = "disable"
+        while True:
+            await asyncio.sleep(chance.uniform(1.0, TABLE_S_MAX))
+            if await self._stage.act(f"/v1/regions/tables/{SIDE}/{act}", {}):
+                self.counts[f"{act}s of a table"] += 1
+                act = "enable" if act == "disable" else "disable"
+
+    def _tell(self, text: str) -> None:
+        self._log(f"{time.monotonic() - self._began:7.1f} s  {text}")

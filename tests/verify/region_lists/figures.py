@@ -1,0 +1,31 @@
+"""Tells what happened in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.verify.region_lists.chaos import Chaos
+from tests.verify.region_lists.stage import Stage
+from tests.verify.region_lists.verification import Verification
+
+
+def figures(stage: Stage, chaos: Chaos, verification: Verification, wrote_s: float) -> Iterator[str]:
+    """Yields lines with counts of nodes, faults and recoveries, and the longest wait for a region."""
+    yield (
+        f"{verification.nodes} nodes acknowledged in {wrote_s:.0f} s, {verification.nodes / wrote_s:.0f} a second; "
+        f"{verification.repeated} batches were repeated; faults: {dict(verification.faults) or 'none'}"
+    )
+    for name, count in sorted(chaos.counts.items()):
+        yield f"{count:6} {name}"
+    text = "".join(server.log.read_text(errors="replace") for server in stage.servers.values())
+    fences = len(list(stage.data.glob("logs/*/FENCED")))
+    for name, count in (
+        ("fences of logs", fences),
+        ("splits of parts of logs", text.count("log split: ")),
+        ("opens of regions", text.count("region opened: ")),
+        ("closes of regions", text.count("region closed: ")),
+    ):
+        yield f"{count:6} {name}"
+    waits = sorted((seconds, region) for region, seconds in verification.longest_s.items())
+    [seconds, region], [median_s, _] = waits[-1], waits[len(waits) // 2]
+    yield f"longest wait for a region: {seconds:.1f} s (region {region}); median of regions {median_s:.1f} s"

@@ -1,0 +1,126 @@
+"""Runs a daemon, servers of the example service, and writers, each a process of its own with a log."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+
+from cli.demo.regions_process import KvServer, RegionsProcess
+from examples.kv.client import Client
+from testing.embedded.process import ChildProcess, poll
+from tests.verify.region_lists.nodes import TABLE, Plan, splits
+
+SERVERS: Final = 4
+LEASE_MS: Final = 4_000
+STALL_MS_MAX: Final = 3_000
+"""A daemon that was frozen for longer ends its process."""
+START_S_MAX: Final = 180.0
+OPEN_S_MAX: Final = 300.0
+SIDE: Final = "side"
+"""A table that is disabled and enabled again and again."""
+SIDE_ROWS: Final = 200
+SETTINGS: Final = {
+    "regions.lease_ms": LEASE_MS,
+    "regions.servers_min": 2,
+    "regions.startup_wait_ms": 5_000,
+    "controller.loop_stall_ms_max": STALL_MS_MAX,
+}
+
+
+class Stage:
+    """Holds the processes. ``folder``: of logs and notes; data is elsewhere, and is removed at a good end."""
+
+    def __init__(self, folder: Path, short: Path) -> None:
+        self.folder = folder
+        self.daemon = RegionsProcess(short, SETTINGS)
+        self.data = short / "data"
+        self.servers = {f"kv-{n}": KvServer(f"kv-{n}", short, self.daemon) for n in range(1, SERVERS + 1)}
+        self.writers: list[ChildProcess] = []
+        self.client = Client([("127.0.0.1", self.daemon.port)], timeout_s=OPEN_S_MAX)
+
+    async def start(self) -> None:
+        """Starts the daemon and all servers, and creates both tables."""
+        await self.daemon.boot(START_S_MAX)
+        await self.start_servers()
+        await self.daemon.post("/v1/regions/tables", {"name": TABLE, "splits": splits()})
+        await self.daemon.post("/v1/regions/tables", {"name": SIDE, "splits": list("12345678")})
+        await self.all_open(TABLE, SIDE)
+        await self.client.put_many(SIDE, {b"%08d" % (n * 1_234_567 % 10**8): b"%d" % n for n in range(SIDE_ROWS)})
+
+    async def start_servers(self) -> None:
+        """Starts all servers that do not run."""
+        await asyncio.gather(*(server.boot(START_S_MAX) for server in self.servers.values() if not server.running))
+
+    async def all_open(self, *tables: str, within_s: float = OPEN_S_MAX) -> None:
+        """Waits until all regions of tables are open."""
+
+        async def are_open() -> bool:
+            return all([await self.daemon.are_open(table) for table in tables])
+
+        assert await poll(are_open, within_s), f"not open within {within_s:g} s: {await self.not_open()}"
+
+    async def not_open(self) -> list[dict[str, Any]]:
+        """Returns the regions in transition."""
+        return list((await self.daemon.get("/v1/regions/transitions"))["items"])
+
+    async def start_writers(self, plan: Plan, seed: int) -> None:
+        """Starts all writers."""
+        for number in range(plan.writers):
+            command = [sys.executable, "-m", "tests.verify.region_lists.writer", "--number", str(number)]
+            command += ["--daemons", f"127.0.0.1:{self.daemon.port}", "--seed", str(seed), "--nodes", str(plan.nodes)]
+            command += ["--rate", str(plan.rate), "--writers", str(plan.writers)]
+            command += ["--notes", str(self.notes(number))]
+            writer = ChildProcess(f"writer {number}", command, self.folder / f"writer-{number}.log")
+            self.writers.append(writer)
+            await writer.start(_at_once)
+
+    def notes(self, number: int) -> Path:
+        """Returns the file with the notes of a writer."""
+        return self.folder / f"writer-{number}.notes"
+
+    async def kill_all(self) -> None:
+        """Kills every process."""
+        processes = [self.daemon, *self.servers.values(), *self.writers]
+        await asyncio.gather(*(process.kill() for process in processes))
+
+    async def act(self, path: str, body: dict[str, object]) -> dict[str, Any] | None:
+        """Requests a change; returns its procedure, None where the daemon refuses or does not respond."""
+        try:
+            [found] = (await self.daemon.post(path, body))["items"]
+        except httpx.HTTPError:
+            return None
+        return dict(found)
+
+
+async def _at_once() -> bool:
+    return True
+
+
+def _keep_logs(short: Path, folder: Path) -> None:
+    for log in short.glob("*.log"):
+        shutil.copy(log, folder)
+    shutil.copytree(short / "state", folder / "state")
+    shutil.rmtree(short)
+
+
+@asynccontextmanager
+async def staged(folder: Path) -> AsyncIterator[Stage]:
+    """Runs a stage inside the block. Where the block fails, logs of all processes stay in ``folder``."""
+    short = Path(tempfile.mkdtemp(prefix="regent-lists-"))  # the path of a socket has at most 96 bytes
+    stage = Stage(folder, short)
+    (short / "state").mkdir()
+    try:
+        await stage.start()
+        yield stage
+    finally:
+        await stage.client.close()
+        await stage.kill_all()
+        _keep_logs(short, folder)
