@@ -26,7 +26,7 @@ from controller.http.app import create_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
 from controller.journal.journal import Journal, folder_in
-from controller.life import failed, log_start, need_http, need_regions
+from controller.life import SWITCH_S, failed, log_start, need_http, need_regions
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.region_metrics import RegionsCollector
@@ -44,8 +44,6 @@ from controller.term.dispatch import KAFKA_STATES
 log = logging.getLogger("regent.daemon")
 
 STATUS_S = 1.0
-SWITCH_S = 0.000_2
-"""Longest hold of the interpreter against kazoo's thread: Python's default, 5 ms, makes a failover a fifth slower."""
 
 
 async def run(
