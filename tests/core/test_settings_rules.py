@@ -60,12 +60,6 @@ ROWS: Final = (
     at_most("admin.frame_timeout_ms", "admin.idle_timeout_ms", 5_000, "ms"),
     at_most("admin.frame_bytes_max", "admin.buffered_bytes_max", 2_000_000, "bytes"),
     at_most("brokers.retry_backoff_ms", "brokers.retry_backoff_ms_max", 500, "ms"),
-    Row(
-        ("regions.store", "zookeeper.connect"),
-        {"regions.store": "zookeeper", "zookeeper.connect": ""},
-        ("needs a ZooKeeper", 'store = "sqlite"'),
-        ({"regions.store": "sqlite"}, {"zookeeper.connect": "zk1:2181"}),
-    ),
     at_most("regions.frame_timeout_ms", "regions.idle_timeout_ms", 20_000, "ms"),
     Row(
         ("regions.lease_ms", "regions.idle_timeout_ms"),
