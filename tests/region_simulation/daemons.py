@@ -22,7 +22,6 @@ from tests.simulation.loop import Life, Process
 if TYPE_CHECKING:
     from tests.region_simulation.world import World
 
-WRITE_S_MAX: Final = 0.02
 RESTART_S: Final = 0.7
 """Time from the end of a process at a write to the begin of the next one."""
 
@@ -173,7 +172,7 @@ class DaemonNode:
 
     async def pause(self) -> None:
         """Lets a write take its time."""
-        await asyncio.sleep(self._chance.random() * WRITE_S_MAX)
+        await asyncio.sleep(self._chance.random() * self.world.plan.write_ms / 1000)
 
     async def may_die(self, *, after: bool) -> None:
         """Counts a side of a write; never returns where the daemon dies there."""
