@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controller.journal.query import entity, sentence
 from controller.journal.reader import read
 from controller.journal.region_lines import TOGETHER_MAX
 from controller.regions.environment import Options
@@ -222,6 +223,23 @@ async def test_the_rows_of_an_open_have_the_region_the_process_the_token_and_the
         Kind.REGION_DISPATCH: 1,
         Kind.REGION_REPORT: 1,
     }
+
+
+async def test_each_row_has_a_sentence_for_operators(tmp_path: Path) -> None:
+    book = Book()
+    await played(tmp_path, book)
+    sentences = [f"{entity(row)}: {sentence(row)}" for row in book.read()]
+    first, second = 1001, 1002
+    for wanted in (
+        "server kv-1,1795: ONLINE: registered at kv-1:7000 (1.0)",
+        "pid 1: table kv, CREATING -> ENABLED",
+        f"pid 3 assign of pid 2: kv#{first} at kv-1,1795, OFFLINE -> OPENING: create_table",
+        "server kv-1,1795: batch 1 of 2 operations",
+        f"pid 4 assign of pid 2: kv#{second} at kv-1,1795, OPENING -> OPEN: create_table",
+        "pid 3 assign of pid 2: kv-1,1795 reported opened",
+        "server kv-1,1795: ONLINE -> CRASHED: no poll for 500 ms; it gets nothing any more until it is fenced",
+    ):
+        assert wanted in sentences
 
 
 async def test_regions_in_bulk_have_rows_and_one_line_counts_them(tmp_path: Path, log: Log) -> None:
