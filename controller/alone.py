@@ -45,7 +45,7 @@ async def run_alone(settings: Settings, *, guarded: bool = True) -> int:
             return failed(error)
         about = AloneCollector(About.of(settings), lambda: lines.dropped)
         domain = domain_of(settings, tls, secret)
-        guard.on_lag = about.counters.loop_lag.record
+        guard.on_lag = about.loop_lag.record
         guard.last_words = partial(lines.log_last, log)
         if guarded:
             guard.start()

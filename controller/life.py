@@ -9,8 +9,6 @@ import os
 from configs.advice import advice
 from configs.settings import Settings
 from controller.http.unix_socket import SocketTaken
-from controller.journal.journal import Journal, folder_in
-from controller.metrics.counters import Counters
 
 log = logging.getLogger("regent.daemon")
 
@@ -26,15 +24,6 @@ def log_start(settings: Settings) -> None:
     log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
     for sentence in advice(settings):
         log.warning("%s", sentence)
-
-
-def journal_of(settings: Settings, counters: Counters) -> Journal | None:
-    """Starts the daemon's journal; returns None where it is switched off."""
-    if not settings.journal.enabled:
-        return None
-    journal = Journal(folder_in(settings.state.directory), settings.journal, counters)
-    journal.start()
-    return journal
 
 
 async def need_http(http_ended: asyncio.Event) -> None:

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
         examples=("regent run", "regent run --shadow", "regent run --config /etc/regent/regent.toml"),
     )(run)
     command(app, panel=Panel.RUN, examples=("regent admin-endpoint --config /etc/regent/regent.toml",))(admin_endpoint)
-    command(app, panel=Panel.RUN, examples=("regent demo", "regent demo reassign", "regent demo --keep"))(demo)
+    command(app, panel=Panel.RUN, examples=("regent demo", "regent demo regions", "regent demo --keep"))(demo)
 
 
 def run(
@@ -57,12 +57,15 @@ def admin_endpoint(session: Session) -> None:
 def demo(
     session: Session,
     story: Annotated[
-        Literal["failures", "reassign"],
-        typer.Argument(help="failures: brokers and regent are killed; reassign: regent is killed in a plan of moves."),
+        Literal["failures", "reassign", "regions"],
+        typer.Argument(
+            help="failures: brokers and regent are killed; reassign: regent is killed in a plan of moves; regions: "
+            "servers of a key-value service and regent are killed, without Kafka and Java."
+        ),
     ] = "failures",
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the cluster up and print how to reach it.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave all of it up and print how to reach it.")] = False,
 ) -> None:
-    """Play failures, or a plan of moves, on a real ZooKeeper and real brokers on this machine."""
+    """Play failures, a plan of moves, or regions of a key-value service, with real processes on this machine."""
     from rich.console import Console
 
     from cli.demo.run import Play

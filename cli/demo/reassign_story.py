@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import httpx
 
-from cli.demo.story import POLL_S, DemoFailed, Story, flows
+from cli.demo.story import Story, flows
+from cli.demo.telling import POLL_S, DemoFailed
 from cli.offline import role_at
 from cli.progress import ProgressLine
 from configs.loading import load as load_settings

@@ -1,4 +1,4 @@
-"""Sets up the demo's cluster, plays the story, and removes the cluster (with ``--keep``: at Ctrl-C)."""
+"""Sets up the processes of a story, plays it, and removes them (with ``--keep``: at Ctrl-C)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Final
 
@@ -15,7 +17,9 @@ from rich.console import Console
 from cli.demo.process import RegentProcess
 from cli.demo.reassign_story import BROKER_COUNT, ReassignStory
 from cli.demo.reassign_story import PARTITIONS as PLAN_PARTITIONS
-from cli.demo.story import PARTITIONS, DemoFailed, Story
+from cli.demo.regions_run import on_regions
+from cli.demo.story import PARTITIONS, Story
+from cli.demo.telling import DemoFailed, Stage
 from cli.exit_codes import Exit
 from configs.credentials import HANDED_OVER
 from testing.embedded.cluster import EmbeddedCluster
@@ -29,13 +33,14 @@ class Play(StrEnum):
 
     FAILURES = "failures"
     REASSIGN = "reassign"
+    REGIONS = "regions"
 
 
-STORIES: Final[dict[Play, tuple[type[Story], int, int]]] = {
+ON_KAFKA: Final[Mapping[Play, tuple[type[Story], int, int]]] = {
     Play.FAILURES: (Story, 3, PARTITIONS),
     Play.REASSIGN: (ReassignStory, BROKER_COUNT, PLAN_PARTITIONS),
 }
-"""By name: the story, its brokers, and the partitions of its topic."""
+"""Those on a Kafka cluster, by name: the story, its brokers, and the partitions of its topic."""
 
 
 async def run(console: Console, *, keep: bool = False, play: Play = Play.FAILURES) -> int:
@@ -45,27 +50,32 @@ async def run(console: Console, *, keep: bool = False, play: Play = Play.FAILURE
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it logs every attempt to reach a broker that is down
     began = time.monotonic()
-    story, brokers, partitions = STORIES[play]
-    cluster = EmbeddedCluster(brokers, broker_options={"auto_create_partitions": partitions})
     try:
-        async with cluster:
-            port = free_port()
-            settings = {"admin.host": "127.0.0.1", "admin.port": port, "admin.advertised_host": "127.0.0.1"}
-            regent = RegentProcess(cluster.folder / "regent", cluster.connect, flags=["--takeover"], settings=settings)
-            try:
-                well = await story(console, cluster, regent).play()
-                console.print(
-                    f"[bold]{'The demo succeeded in' if well else 'The demo FAILED after'}[/] "
-                    f"{time.monotonic() - began:.0f} s, including the start of the cluster."
-                )
-                if keep:
-                    await _stay(console, cluster, regent, port)
-            finally:
-                await regent.kill()
+        async with on_regions(console) if play is Play.REGIONS else _on_cluster(console, play) as stage:
+            well = await stage.story.play()
+            console.print(
+                f"[bold]{'The demo succeeded in' if well else 'The demo FAILED after'}[/] "
+                f"{time.monotonic() - began:.0f} s, including the start of {stage.includes}."
+            )
+            if keep:
+                await stage.stay()
     except (DemoFailed, ProcessFailed, JarsUnavailable, JavaMissing) as failed:
         console.print(f"[red]the demo stopped:[/] {failed}")
         return Exit.FAILED
     return Exit.DONE if well else Exit.FAILED
+
+
+@asynccontextmanager
+async def _on_cluster(console: Console, play: Play) -> AsyncIterator[Stage]:
+    story, brokers, partitions = ON_KAFKA[play]
+    async with EmbeddedCluster(brokers, broker_options={"auto_create_partitions": partitions}) as cluster:
+        port = free_port()
+        settings = {"admin.host": "127.0.0.1", "admin.port": port, "admin.advertised_host": "127.0.0.1"}
+        regent = RegentProcess(cluster.folder / "regent", cluster.connect, flags=["--takeover"], settings=settings)
+        try:
+            yield Stage(story(console, cluster, regent), "the cluster", lambda: _stay(console, cluster, regent, port))
+        finally:
+            await regent.kill()
 
 
 async def _stay(console: Console, cluster: EmbeddedCluster, regent: RegentProcess, port: int) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from rich.console import Console
 from rich.markup import escape
 
 from cli.demo.process import RegentProcess
+from cli.demo.telling import Telling
 from controller.journal.reader import CUT_SHORT, Gap, read
 from controller.process.wording import counted
 from state_machines.journal.audit import judge
@@ -21,12 +20,8 @@ from testing.embedded.load import Load, Reader
 TOPIC = "orders"
 PARTITIONS = 60
 RATE_PER_S = 500
-STEP_S_MAX = 60.0
 VIOLATIONS_SHOWN = 10
 GAPS_SHOWN = 5
-POLL_S = 0.1
-
-
 FLOWING_S = 0.5
 """Longest wait of a record for its acknowledgement once records flow again."""
 
@@ -36,22 +31,13 @@ async def flows(load: Load) -> bool:
     return load.oldest().seconds < FLOWING_S
 
 
-class DemoFailed(Exception):
-    """Failure of a step that did not happen in time; the text names it."""
-
-
-class Story:
+class Story(Telling):
     """Plays the steps on a running cluster and prints them."""
 
     def __init__(self, console: Console, cluster: EmbeddedCluster, regent: RegentProcess) -> None:
-        self.console = console
+        super().__init__(console, regent)
         self.cluster = cluster
         self.regent = regent
-        self._began = time.monotonic()
-
-    def line(self, text: str) -> None:
-        """Prints one line, with the seconds since the start."""
-        self.console.print(f"[dim]{time.monotonic() - self._began:6.1f} s[/]  {text}", soft_wrap=True)
 
     async def play(self) -> bool:
         """Plays the whole story; returns whether it ended well."""
@@ -134,15 +120,6 @@ class Story:
 
     async def _leads_nothing(self, broker: int) -> bool:
         return all(p.get("leader") not in {broker, None} for p in await self.regent.partitions())
-
-    async def until(self, done: Callable[[], Awaitable[bool]], step: str) -> float:
-        """Polls until ``done``; returns the seconds, raises :class:`DemoFailed`."""
-        began = time.monotonic()
-        while not await done():
-            if time.monotonic() - began > STEP_S_MAX:
-                raise DemoFailed(f"not within {STEP_S_MAX:.0f} s: {step}\n{self.regent.log_tail()}")
-            await asyncio.sleep(POLL_S)
-        return time.monotonic() - began
 
     async def verified(self) -> bool:
         """Returns whether ``regent verify`` is clean."""

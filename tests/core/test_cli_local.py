@@ -242,7 +242,8 @@ def test_the_demo_ends_with_its_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cli.demo.run.run", run)
     regent("demo")
     regent("demo", "reassign")
-    assert played == ["failures", "reassign"]
+    regent("demo", "regions")
+    assert played == ["failures", "reassign", "regions"]
     assert "'nothing' is not one of" in regent("demo", "nothing", code=Exit.USAGE).stderr
     regent("demo", "--keep", code=Exit.FAILED)
 

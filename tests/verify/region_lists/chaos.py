@@ -146,7 +146,7 @@ class Chaos:
             await asyncio.sleep(chance.uniform(0.1, MOVE_S_MAX))
             region, to = chance.choice(regions), chance.choice(list(self._stage.servers))
             moved = await self._stage.act(f"/v1/regions/{region}/move", {"server": to})
-            self.counts["moves" if moved else "moves refused"] += 1
+            self.counts["moves" if moved else "moves refused, or without a response"] += 1
 
     async def _tables(self) -> None:
         """Disables and enables the second table in turn."""

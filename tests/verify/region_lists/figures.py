@@ -21,6 +21,8 @@ def figures(stage: Stage, chaos: Chaos, verification: Verification, wrote_s: flo
     fences = len(list(stage.data.glob("logs/*/FENCED")))
     for name, count in (
         ("fences of logs", fences),
+        ("servers that wrote after their fence, and ended", text.count("FENCED exists")),
+        ("servers that ended because the daemon counts them as dead", text.count("the daemon says so")),
         ("splits of parts of logs", text.count("log split: ")),
         ("opens of regions", text.count("region opened: ")),
         ("closes of regions", text.count("region closed: ")),

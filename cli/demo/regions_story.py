@@ -1,0 +1,131 @@
+"""Plays ``regent demo regions``: servers of the example service and their daemon die, and no row is lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+
+import httpx
+from rich.console import Console
+from rich.markup import escape
+
+from cli.demo.region_load import PERIOD_S, RegionLoad
+from cli.demo.regions_process import KvServer, RegionsProcess
+from cli.demo.telling import DemoFailed, Telling
+from examples.kv.server import LEFT
+
+TABLE: Final = "orders"
+REGIONS: Final = 60
+FLOWING_S: Final = 1.0
+"""Longest wait of a call once regions are served again."""
+SHOWN: Final = 10
+
+
+class RegionsStory(Telling):
+    """Plays the steps on running servers and prints them."""
+
+    def __init__(self, console: Console, regent: RegionsProcess, servers: Mapping[str, KvServer]) -> None:
+        super().__init__(console, regent)
+        self._regent = regent
+        self._servers = servers
+
+    async def play(self) -> bool:
+        """Plays the whole story; returns whether it ended well."""
+        took_s = await self._regent.boot()
+        self.line(f"regent assigns regions, {took_s:.1f} s after the daemon's start; its store is a file")
+        for server in self._servers.values():
+            await server.boot()
+        self.line(f"{len(self._servers)} servers of the example service (examples/kv) have registered")
+        await self._created()
+        load = RegionLoad(("127.0.0.1", self._regent.port), TABLE, REGIONS)
+        try:
+            async with load.running():
+                self.line(f"{REGIONS / PERIOD_S:.0f} rows a second are written and read from now on, in all regions")
+                await self._steps(load)
+            lost = await load.lost()
+        finally:
+            await load.client.close()
+        self.line(
+            f"{len(load.acknowledged)} rows acknowledged, [bold]{len(lost)} lost[/]; "
+            f"{load.reads} reads, [bold]{len(load.wrong)} wrong[/]"
+        )
+        for text in [*map(repr, lost[:SHOWN]), *load.wrong[:SHOWN]]:
+            self.line(f"[red]{escape(text)}[/]")
+        return not lost and not load.wrong
+
+    async def _created(self) -> None:
+        try:
+            await self._regent.post("/v1/regions/tables", {"name": TABLE, "uniform": REGIONS})
+        except httpx.HTTPError as error:
+            raise DemoFailed(f"table '{TABLE}' is not created: {error}\n{self._regent.log_tail()}") from error
+        took_s = await self._all_open()
+        self.line(
+            f"table '{TABLE}' has {REGIONS} regions, open {took_s:.1f} s after the request: {await self._spread()}"
+        )
+
+    async def _steps(self, load: RegionLoad) -> None:
+        """Plays deaths and a planned restart, each printed when all regions are served again."""
+        _, victim, leaver = self._servers.values()
+        async with self._step(load) as report:
+            had = await self._count(victim)
+            await victim.kill()
+            took_s = await self.until(lambda: self._taken_over(victim), f"the regions of {victim.name} are elsewhere")
+            report(
+                f"{victim.name} was killed (kill -9): another server fenced and split its log, and its {had} regions "
+                f"are open elsewhere {took_s:.1f} s after the kill"
+            )
+        async with self._step(load) as report:
+            took_s = await victim.boot()
+            report(
+                f"{victim.name} is back as a new incarnation, {took_s:.1f} s after its start: {await self._spread()}"
+            )
+        async with self._step(load) as report:
+            await self._regent.kill()
+            down_s = await self._regent.boot()
+            epoch = (await self._regent.status() or {}).get("epoch")
+            report(
+                f"regent itself was killed (kill -9) and restarted: it assigns regions again after {down_s:.1f} s, at "
+                f"epoch {epoch}; servers and clients went on"
+            )
+        async with self._step(load) as report:
+            had = await self._count(leaver)
+            took_s = await leaver.stop()
+            how = "it ended" if leaver.exit_code == LEFT else f"it ended with {leaver.exit_code}"
+            await self._all_open()
+            report(
+                f"{leaver.name} was stopped (SIGTERM): its {had} regions moved beforehand, {how} after {took_s:.1f} s"
+            )
+        async with self._step(load) as report:
+            took_s = await leaver.boot()
+            report(f"{leaver.name} is back, {took_s:.1f} s after its start: {await self._spread()}")
+
+    @asynccontextmanager
+    async def _step(self, load: RegionLoad) -> AsyncIterator[Callable[[str], None]]:
+        lines: list[str] = []
+        load.take(FLOWING_S)
+        yield lines.append
+
+        async def flows() -> bool:
+            return load.flows(FLOWING_S)
+
+        await self.until(flows, "rows are written and read at once again")
+        wait = load.take(FLOWING_S)
+        for text in lines:
+            self.line(
+                f"{text} [dim](longest wait {wait.longest_s:.2f} s; {wait.regions} of {REGIONS} regions waited for "
+                f"longer than {FLOWING_S:g} s)[/]"
+            )
+
+    async def _all_open(self) -> float:
+        return await self.until(lambda: self._regent.are_open(TABLE), f"all regions of table '{TABLE}' are open")
+
+    async def _taken_over(self, server: KvServer) -> bool:
+        return await self._regent.are_open(TABLE) and not await self._count(server)
+
+    async def _count(self, server: KvServer) -> int:
+        return sum(region["server"] == server.name for region in await self._regent.regions(TABLE))
+
+    async def _spread(self) -> str:
+        """Says how many regions each server has."""
+        return ", ".join([f"{name} has {await self._count(server)}" for name, server in self._servers.items()])
