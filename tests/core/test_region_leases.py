@@ -69,8 +69,10 @@ async def test_a_server_that_is_silent_while_the_daemon_runs_counts_as_crashed()
         assert not daemon.is_online()
 
 
-async def test_a_daemon_that_was_frozen_gives_each_server_a_full_lease() -> None:
+@pytest.mark.parametrize("before_s", [0.0, LEASE_S / 2], ids=["before its first check", "later"])
+async def test_a_daemon_that_was_frozen_gives_each_server_a_full_lease(before_s: float) -> None:
     async with running() as daemon:
+        await daemon.passes(before_s)
         daemon.now_s += 10 * LEASE_S
         await eventually(daemon.has_full_lease)
         await daemon.passes(2 * LEASE_S)
