@@ -41,6 +41,7 @@ async def test_no_node_of_a_list_is_lost(tmp_path: Path) -> None:
             await stage.start_writers(plan, seed)
             await written(stage, chaos, SECONDS * LATE + START_S)
             wrote_s = time.monotonic() - began
+            await chaos.expect_ends()
         await recovered(stage)
         verification = Verification(stage.notes(number) for number in range(WRITERS))
         await verification.run(stage.client)
