@@ -43,7 +43,7 @@ class AllSections(BaseModel):
     @property
     def has_kafka(self) -> bool:
         """Returns whether the daemon is the controller of a Kafka cluster; otherwise it assigns regions alone."""
-        return bool(self.zookeeper.connect)
+        return bool(self.listener.advertised_host)
 
     @property
     def regions_file(self) -> Path:

@@ -131,20 +131,21 @@ class _Sources:
         unknown = [name for name in self.raw if name not in Settings.model_fields]
         problems += [unknown_section(name, self.raw[name], self.origins) for name in unknown]
         sections = {}
-        regions_alone = kafka_optional and self._regions_alone()
+        absent = self._without_kafka() if kafka_optional else frozenset()
         for name in Settings.model_fields:
-            if regions_alone and name in KAFKA:
+            if name in absent:
                 sections[name] = section_type(name).model_construct(None, **KAFKA[name])
                 continue
             sections[name], found = section_problems(name, section_type(name), self._given(name), self.origins)
             problems += found
         return sections, problems
 
-    def _regions_alone(self) -> bool:
-        """Checks whether regions are to be assigned, and no section is of a Kafka cluster."""
+    def _without_kafka(self) -> frozenset[str]:
+        """Returns the absent sections where regions are to be assigned, and there is no Kafka cluster."""
         regions, _ = section_problems("regions", RegionsSettings, self._given("regions"), self.origins)
         assert isinstance(regions, RegionsSettings)
-        return regions.enabled and KAFKA.keys().isdisjoint(self.raw)
+        absent = KAFKA.keys() - {"zookeeper"} if regions.store == "zookeeper" else KAFKA.keys()
+        return frozenset(absent) if regions.enabled and absent.isdisjoint(self.raw) else frozenset()
 
     def _given(self, name: str) -> dict[str, Any]:
         """Returns the raw values of a section; the one of regions is off where it is absent."""

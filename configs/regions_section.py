@@ -30,11 +30,11 @@ class RegionsSettings(Section):
         sample="/etc/regent/regions-secret",
         remedy="name a file with one line of 16 to 1000 characters that the daemon may read and others may not",
     )
-    store: Literal["sqlite"] = key(
+    store: Literal["sqlite", "zookeeper"] = key(
         "sqlite",
-        "Where regions and procedures are kept. sqlite: in regions.file. Of several daemons with the same file one is "
-        "active, and the others stand by.",
-        remedy="give sqlite: another store cannot hold regions yet",
+        "Where regions and procedures are kept. sqlite: in regions.file, for daemons on one machine. zookeeper: below "
+        "/regent/regions of zookeeper.connect, for daemons on several. One daemon is active, the others stand by. "
+        "Without the section [listener], a section [zookeeper] is then no cluster of Kafka.",
     )
     file: AbsolutePath | None = key(
         None,

@@ -24,6 +24,7 @@ MEMBERS_MAX: Final = 1_000
 CHILDREN_SHOWN: Final = 10
 _NONE: Final = Members()
 _STATES: Final = {state: state.name for state in State}
+_PROC_STATE: Final = Kind.PROC_STATE.value
 
 
 class Procedural(Struct, frozen=True):
@@ -45,10 +46,10 @@ class Procedural(Struct, frozen=True):
 
     def rows(self) -> Iterator[Row]:
         """Yields a row for each change."""
-        head, moment = self.head, self.moment
+        head, moment, names = self.head, self.moment, self.names
         for seq, (before, after) in enumerate(self.moved, self.seq):
-            ends = after.state.is_final
-            members = self.names.members(after) if self.each or ends or before is None else _NONE
+            ends, caller = after.state.is_final, after.caller
+            members = names.members(after) if self.each or ends or before is None else _NONE
             yield Row(
                 SCHEMA_VERSION,
                 head.cluster,
@@ -57,25 +58,25 @@ class Procedural(Struct, frozen=True):
                 seq,
                 moment.ts_us,
                 moment.mono_us,
-                Kind.PROC_STATE.value,
+                _PROC_STATE,
                 from_state=_STATES[before.state] if before is not None else None,
                 to_state=_STATES[after.state],
-                reason=bounded(after.caller.reason),
+                reason=bounded(caller.reason) if caller.reason else None,
                 why=self._told(before, after),
-                err=bounded(after.error),
+                err=bounded(after.error) if after.error else None,
                 pid=after.pid,
                 ppid=after.parent or None,
                 root=after.root,
                 procedure=after.kind,
-                step=self.names.step_name(after, after.step) or None,
+                step=names.step_name(after, after.step) or None,
                 attempts=after.attempts or None,
-                locks=self.names.lock_names(after)[:LOCKS_MAX] or None,
+                locks=names.lock_names(after)[:LOCKS_MAX] or None,
                 locked=after.locked or None,
                 topics=members.topics[:MEMBERS_MAX] or None,
                 brokers=members.brokers[:MEMBERS_MAX] or None,
-                principal=bounded(after.caller.principal),
-                client=bounded(after.caller.client),
-                result=bounded(after.result.decode("utf-8", "replace")),
+                principal=bounded(caller.principal) if caller.principal else None,
+                client=bounded(caller.client) if caller.client else None,
+                result=bounded(after.result.decode("utf-8", "replace")) if after.result else None,
                 took_ms=max(0, after.updated_ms - after.submitted_ms) if ends else None,
                 table=members.table or None,
                 region=members.region or None,
@@ -128,8 +129,6 @@ class Procedural(Struct, frozen=True):
 
 def bounded(text: str) -> str | None:
     """Returns text of others on one line and of limited length, None where there is none."""
-    if not text:
-        return None
     line = " ".join(text[: 2 * TEXT_MAX].split())
     return (line if len(line) <= TEXT_MAX else f"{line[: TEXT_MAX - 3]}...") or None
 

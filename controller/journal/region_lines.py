@@ -62,9 +62,6 @@ def _is_quiet(item: Item, hidden: Counter[str]) -> bool:
             hidden[_STATES[item.state]] += 1
         return item.quiet
     if isinstance(item, Changed):
-        for before, after in item.moved if item.quiet else ():
-            if after.pid in item.quiet and (before is None or after.state.is_final):
-                hidden[f"{after.kind} begun" if before is None else f"{after.kind} ended"] += 1
         return len(item.quiet) == len(item.moved)
     return isinstance(item, Made) or (isinstance(item, Reported) and item.quiet)
 

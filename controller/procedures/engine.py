@@ -255,6 +255,8 @@ class Engine(Generic[Env]):
         """Runs a step, and adds what follows to the group; a step with an effect is written by itself."""
         found = await self._stepping.run(entry)
         if isinstance(found, Decided):
+            if not group.has_room(found):
+                await self._write(group)
             self._stage(group, found)
             return
         await self._write(group)

@@ -78,6 +78,14 @@ class Group:
         records = len(self._puts) + len(self._deletes) + self._weighed
         return max(len(self._decided), records) >= RECORDS_MAX or self._bytes >= BYTES_MAX
 
+    def has_room(self, decided: Decided) -> bool:
+        """Checks whether a change with rows goes into the same transaction as those before it."""
+        if self._weigh is None or not decided.rows or not self._decided:
+            return True
+        size = self._weigh(decided.rows)
+        size += sum(len(put.data) + len(put.result) for put in decided.change.puts) if size else 0
+        return not size or self._bytes + size <= CHANGE_BYTES_MAX
+
     def add(self, decided: Decided) -> None:
         """Adds a change."""
         self._decided.append(decided)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
+from typing import Final
 
 import msgspec
 
@@ -32,6 +34,10 @@ class Options(msgspec.Struct, frozen=True):
     transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100
+
+
+KEY_BYTES_MAX: Final = 192 * 1024
+"""Bytes of the keys of regions that one step writes: a request to ZooKeeper has a bound."""
 
 
 class _Batch:
@@ -122,6 +128,16 @@ class RegionsEnv:
         self.log_parts: dict[Key, tuple[str, ...]] = {}
         self.places = False
         self.wake: Callable[[int], None] = lambda _: None
+
+    def fit(self, keys: Iterable[tuple[bytes, bytes]]) -> int:
+        """Returns how many regions with these keys one step may write, at least one where there are any."""
+        count = size = 0
+        for start, end in islice(keys, self.rows_max):
+            size += len(start) + len(end)
+            if count and size > KEY_BYTES_MAX:
+                break
+            count += 1
+        return count
 
     def now_ms(self) -> int:
         """Returns the loop's time in milliseconds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -17,9 +17,13 @@ from brokers.regions.secret import regions_secret
 from configs.settings import Settings
 from controller.journal.journal import Journal, regions_folder_in
 from controller.metrics.region_counters import RegionCounters
+from controller.process.sessions import connections
 from controller.regions.dispatcher import HOLD_FRACTION, Limits
-from controller.regions.domain import RegionsDomain, SqliteOpened
+from controller.regions.domain import Opened, RegionsDomain, SqliteOpened
 from controller.regions.environment import Options
+from controller.regions.zookeeper_store import ZooKeeperOpened
+from controller.role.epoch_acls import lock_out_acls
+from controller.role.own_acls import digest_pair
 
 CALL_EXTRA_MS = 25_000
 """Time for a request beyond the longest wait for operations; after it the connection is closed."""
@@ -39,7 +43,7 @@ def domain_of(settings: Settings, tls: ServerTls | None, secret: str = "") -> Re
     )
     counters = RegionCounters()
     return RegionsDomain(
-        partial(SqliteOpened.open, settings.regions_file),
+        _opening(settings),
         listener,
         Options(
             lease_ms=wanted.lease_ms,
@@ -57,6 +61,15 @@ def domain_of(settings: Settings, tls: ServerTls | None, secret: str = "") -> Re
         journal=_journal(settings, counters),
         daemon=settings.controller.id,
     )
+
+
+def _opening(settings: Settings) -> Callable[[], Awaitable[Opened]]:
+    """Returns what claims and opens the store; in ZooKeeper it is closed to others where the brokers are locked out."""
+    if settings.regions.store == "sqlite":
+        return partial(SqliteOpened.open, settings.regions_file)
+    lock = lock_out_acls(digest_pair(settings)) if settings.controller.on_absence == "hold" else None
+    acl = None if lock is None else tuple(lock)
+    return partial(ZooKeeperOpened.open, connections(settings), acl=acl, fraction=settings.controller.lease_fraction)
 
 
 def _journal(settings: Settings, counters: RegionCounters) -> Journal | None:

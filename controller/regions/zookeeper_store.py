@@ -94,8 +94,9 @@ class ZooKeeperOpened:
         """Ends the session, and the claim with it."""
         self._over = True
         self._ended.set()
-        self._heartbeats.cancel()
-        await asyncio.wait({self._heartbeats})
+        while not self._heartbeats.done():  # wait_for may pass over one cancellation (bpo-37658)
+            self._heartbeats.cancel()
+            await asyncio.wait({self._heartbeats}, timeout=LOOK_S)
         await self._zk.close()
         self._zk.on_watch = self._zk.on_state = self._zk.on_state_thread = None
 

@@ -66,12 +66,15 @@ def transitions(records: Mapping[int, Record], change: Change, *, commanded: boo
     """
     found = [Transition(records.get(put.pid), put) for put in change.puts]
     found += (Transition(records.get(end.pid), end) for end in change.ends)
-    return [one for one in found if commanded or one.before is None or _told(one.before) != _told(one.after)]
+    return [one for one in found if commanded or one.before is None or _is_told(one.before, one.after)]
+
+
+def _is_told(before: Record, after: Record) -> bool:
+    return before.state is not after.state or _told(before) != _told(after)
 
 
 def _told(record: Record) -> tuple[object, ...]:
     return (
-        record.state,
         record.step,
         record.done,
         record.attempts,

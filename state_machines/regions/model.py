@@ -136,11 +136,16 @@ class Regions:
         """Removes a table and its regions."""
         table = self.tables.pop(name, None)
         if table is not None:
-            for region in table.regions:
-                del self.regions[region.id]
-                self.transit.pop(region.id, None)
-                self._leave(region)
-            table.regions.clear()
+            self.drop_last(table, len(table.regions))
+
+    def drop_last(self, table: Table, count: int) -> None:
+        """Removes the last regions of a table that is being deleted."""
+        first = len(table.regions) - count
+        for region in table.regions[first:]:
+            del self.regions[region.id]
+            self.transit.pop(region.id, None)
+            self._leave(region)
+        del table.regions[first:]
 
     def located(self, table: Table, key: bytes) -> Region | None:
         """Returns the region that has a key; None where the table has no regions."""

@@ -118,6 +118,13 @@ class CatalogContract:
             found = await catalog.read()
         assert (list(found.servers), found.buried) == ([older], {"s1": SERVER.incarnation, "s2": 9})
 
+    async def test_marks_are_replaced_and_dropped_by_kind_and_subject(self, catalogs: Catalogs) -> None:
+        mark, other = MarkRow("cordon", "s1", "", 0, "ops", "rack 3"), MarkRow("pin", "7", "s1", 5)
+        await written(catalogs, PutMark(other), PutMark(mark), PutMark(mark._replace(until_ms=9)))
+        await written(catalogs, PutMark(mark._replace(subject="s2")), DropMark("cordon", "s2"), DropMark("pin", "s1"))
+        async with catalogs() as (_, catalog):
+            assert list((await catalog.read()).marks) == [mark._replace(until_ms=9), other]
+
     async def test_a_transaction_applies_its_rows_in_their_order(self, catalogs: Catalogs) -> None:
         rows: list[Write] = [NewRegions(REGIONS), Owner(7, 2, "s1", 5, 90, 3), Owner(7, 4, "", 0, 90, 3)]
         async with catalogs() as (store, catalog):

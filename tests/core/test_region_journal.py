@@ -241,7 +241,7 @@ async def test_regions_in_bulk_have_rows_and_one_line_counts_them(tmp_path: Path
     told = log.whole("regions in bulk")
     assert len(told) == 1
     assert f"{many} x OPENING" in told[0]
-    assert f"{many} x assign ended" in told[0]
+    assert f"{many} x OPEN" in told[0]
     assert log.whole("pid=1 create_table: SUCCESS"), "the parts that are few have lines"
 
 

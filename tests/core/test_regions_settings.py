@@ -89,11 +89,6 @@ def test_defaults_of_the_start() -> None:
     assert (found.servers_min, found.startup_wait_ms, found.lease_ms) == (1, 60_000, 10_000)
 
 
-def test_a_store_that_cannot_be_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    found = problems(tmp_path, MINIMAL + '[regions]\nstore = "zookeeper"\n')["regions.store"]
-    assert "another store cannot hold regions yet" in found.remedy
-
-
 def test_an_open_port_without_a_secret_is_advised_against(tmp_path: Path) -> None:
     assert any("regions.secret_file" in one for one in advice(loaded(tmp_path, "[regions]\n")))
     assert not advice(loaded(tmp_path, ALONE))
@@ -115,3 +110,13 @@ def test_config_check_reads_the_secret(tmp_path: Path) -> None:
     path.write_text("short\n")
     file = written(tmp_path, ALONE + f'secret_file = "{path}"\n')
     assert "16 to 1000 characters" in regent("config", "check", "--config", file, code=Exit.USAGE).stderr
+
+
+def test_regions_may_be_kept_in_zookeeper_without_kafka(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, '[regions]\nstore = "zookeeper"\n[zookeeper]\nconnect = "zk:2181"\n')
+    assert (settings.has_kafka, settings.zookeeper.connect) == (False, "zk:2181")
+
+
+def test_a_store_in_zookeeper_needs_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper\.connect is not set"):
+        loaded(tmp_path, '[regions]\nstore = "zookeeper"\n')

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from contextlib import AbstractAsyncContextManager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
+from unittest import mock
 
+from controller.procedures import engine
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
 from controller.regions.manager import ServerDead
@@ -25,6 +27,8 @@ IDLE_MS: Final = 500
 """Time that passes where nothing is to be done."""
 TURNS_MAX: Final = 400
 LEASE_MS: Final = 4_000
+
+R = TypeVar("R")
 
 
 class Opened(NamedTuple):
@@ -105,7 +109,8 @@ class Life:
                 self._clock.ms += IDLE_MS
             self.term._wanted.clear()
             self.term.manager.check_leases()
-            await self.term.engine.turn()
+            with mock.patch.object(engine, "TURN_S_MAX", 60):  # a turn has the same steps on a slow machine
+                await self.term.engine.turn()
             self._turns += 1
             assert self._turns < TURNS_MAX, f"it does not end: {list(self.term.engine.records.values())}"
 
@@ -114,14 +119,22 @@ class Life:
         last = self._turns + count
         await self.until(lambda: self._turns >= last)
 
-    async def run(self, kind: str, data: bytes) -> Record:
-        """Submits what an operator wants, with the same nonce each time, and waits for its end."""
-        engine, caller = self.term.engine, Caller("User:ops", nonce=f"{kind} {data!r}")
+    async def run(self, kind: str, data: bytes, aborts: Callable[[Record], bool] | None = None) -> Record:
+        """Submits what an operator wants, with the same nonce each time, and waits for its end.
 
-        async def work() -> Record:
-            return await engine.result(await engine.submit(kind, data, caller))
+        ``aborts``: returns whether it is aborted by now.
+        """
+        procedures, caller = self.term.engine, Caller("User:ops", nonce=f"{kind} {data!r}")
 
-        task = asyncio.ensure_future(work())
+        pid = await self._driven(procedures.submit(kind, data, caller))
+        if aborts is not None:
+            await self.until(lambda: aborts(procedures.records[pid]))
+            await self._driven(procedures.abort(pid))
+        return await self._driven(procedures.result(pid))
+
+    async def _driven(self, work: Coroutine[Any, Any, R]) -> R:
+        """Runs turns until ``work``, which waits for the engine, has ended."""
+        task = asyncio.ensure_future(work)
         try:
             await self.until(task.done)
             return task.result()
@@ -133,11 +146,11 @@ class Life:
         await self.until(self._is_calm)
 
     def _is_calm(self) -> bool:
-        engine = self.term.engine
+        procedures = self.term.engine
         here = all(one.key in self._here and not one.results for one in self.service.alive)
         known = {key for key, one in self.service.servers.items() if one.alive} >= self.term.env.model.servers.keys()
         reports = any(not one.done() for one in self._reports.values())
-        return here and known and not list(engine.live()) and not len(engine._intake) and not reports
+        return here and known and not list(procedures.live()) and not len(procedures._intake) and not reports
 
     async def _serve(self, server: QuickServer) -> None:
         """Registers a server, or has it poll and report."""
@@ -196,11 +209,22 @@ class End(NamedTuple):
     servers: list[tuple[str, int]]
 
 
-async def play(domains: Domains, service: Service, clock: Clock, options: Options, story: Story, deaths: Deaths) -> End:
-    """Plays a story to its end, with a new daemon after each death."""
+async def play(
+    domains: Domains,
+    service: Service,
+    clock: Clock,
+    options: Options,
+    story: Story,
+    deaths: Deaths,
+    *,
+    pieces: bool = False,
+) -> End:
+    """Plays a story to its end, with a new daemon after each death. ``pieces``: a step writes one region."""
     while True:
         async with domains() as opened:
             life = Life(opened, deaths, service, clock, options)
+            if pieces:
+                life.term.env.rows_max = 1
             try:
                 await life.term.load()
                 assert not life.term.engine.unusable, life.term.engine.unusable

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from unittest import mock
 
 import pytest
 
 from controller.regions.environment import Options
-from controller.regions.kinds import assign, close, move, servers
+from controller.regions.kinds import assign, close, many, move, servers
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from metadata_store.catalog.sqlite import SqliteCatalog
@@ -33,6 +34,16 @@ TABLE: Final = "t"
 async def create(life: Life) -> Record:
     task = TableTask(TABLE, splits=(b"g", b"n", b"t"))
     return await life.run("create_table", TABLE_TASK.encode(task))
+
+
+async def create_and_abort(life: Life) -> Record:
+    """Creates a table; the operator aborts once some of its rows are stored."""
+    task = TableTask(TABLE, uniform=12)
+
+    def is_half_made(record: Record) -> bool:
+        return TABLE in life.term.env.model.tables or record.state.is_final
+
+    return await life.run("create_table", TABLE_TASK.encode(task), aborts=is_half_made)
 
 
 def changes(kind: str) -> Story:
@@ -124,13 +135,16 @@ async def nothing(life: Life) -> None:
 
 
 class Case(NamedTuple):
-    """Stories before the one whose daemon is killed, servers, settings, and answers of the first open of a region."""
+    """A story whose daemon is killed, the stories before it, settings, and answers of the first open of a region.
+
+    ``pieces``: one region for each step and batch, and two batches at a time.
+    """
 
     story: Story
     before: tuple[Story, ...] = ()
     options: Mapping[str, Any] = {}
     failing: tuple[str, ...] = ()
-    dead: tuple[str, ...] = ()
+    pieces: bool = False
 
 
 CREATED: Final = (nothing, create)
@@ -139,6 +153,11 @@ FAILED: Final = (protocol.FAILED_OPEN,)
 
 CASES: dict[str, Case] = {
     "create": Case(create, (nothing,)),
+    "create in pieces": Case(create, (nothing,), pieces=True),
+    "create in pieces and abort": Case(create_and_abort, (nothing,), pieces=True),
+    "disable in pieces": Case(changes("disable_table"), CREATED, pieces=True),
+    "enable in pieces": Case(changes("enable_table"), DISABLED, pieces=True),
+    "delete in pieces": Case(changes("delete_table"), DISABLED, pieces=True),
     "create a table that exists": Case(
         lambda life: life.run("create_table", TABLE_TASK.encode(TableTask(TABLE, uniform=2))), CREATED
     ),
@@ -226,14 +245,18 @@ STORES: dict[str, Callable[[Path], Domains]] = {"memory": in_memory, "sqlite": o
 async def end_of(case: Case, domains: Domains, deaths: Deaths) -> End:
     """Plays a case; only the daemons of its last story die."""
     service, clock = Service(), Clock()
+    with mock.patch.multiple(many, TOGETHER=1, BATCHES_MAX=2) if case.pieces else nullcontext():
+        return await _end_of(case, domains, deaths, service, clock)
+
+
+async def _end_of(case: Case, domains: Domains, deaths: Deaths, service: Service, clock: Clock) -> End:
     for name in ("s1", "s2", "s3"):
-        if name not in case.dead:
-            service.start(name)
+        service.start(name)
     options = Options(lease_ms=LEASE_MS, **case.options)
     for story in case.before:
-        await play(domains, service, clock, options, story, Deaths())
+        await play(domains, service, clock, options, story, Deaths(), pieces=case.pieces)
     service.failing = {min(service.tokens, default=0): list(case.failing)} if case.failing else {}
-    return await play(domains, service, clock, options, case.story, deaths)
+    return await play(domains, service, clock, options, case.story, deaths, pieces=case.pieces)
 
 
 @pytest.mark.parametrize("store", STORES)

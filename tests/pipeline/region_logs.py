@@ -6,6 +6,8 @@ from tests.pipeline.logs import Line, Log, rows
 
 A, B = {"server": "kv-1", "incarnation": 1795}, {"server": "kv-2", "incarnation": 1796}
 FIRST, SECOND = 101, 102
+OF_REGIONS = frozenset({"A16", "A17", "A18", "A19", "A20", "A21"})
+"""Invariants of regions alone."""
 
 
 def region(id_: int, pid: int, before: str | None, after: str, **fields: object) -> Line:

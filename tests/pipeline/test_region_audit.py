@@ -13,7 +13,7 @@ from state_machines.journal.events import Row
 from tests.core.journal_kit import Desk
 from tests.core.regions_kit import Stage, stage
 from tests.pipeline.logs import Log, Mutation, both, change, text, without, write
-from tests.pipeline.region_logs import A, B, sound_regions
+from tests.pipeline.region_logs import OF_REGIONS, A, B, sound_regions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +102,10 @@ def test_each_break_is_found(judged: dict[str, set[str]], name: str) -> None:
 @pytest.mark.parametrize("name", EXCUSED)
 def test_a_gap_excuses_what_it_explains(judged: dict[str, set[str]], name: str) -> None:
     assert name not in judged
+
+
+def test_every_invariant_of_regions_is_broken_here() -> None:
+    assert set().union(*(invariants for invariants, _ in BROKEN.values())) == OF_REGIONS | {"A6"}
 
 
 def test_the_log_is_as_the_journal_writes_it() -> None:

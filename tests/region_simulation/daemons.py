@@ -12,7 +12,8 @@ from brokers.regions.listener import RegionListener
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import CLAIM_S, RegionsDomain
 from controller.regions.term import RegionsTerm
-from metadata_store.records.port import Stored
+from metadata_store.catalog.rows import Catalog
+from metadata_store.records.port import RecordStore, Stored
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
@@ -99,8 +100,8 @@ class SimOpened:
     """An open store with its claim."""
 
     def __init__(self, node: DaemonNode, store: SimStore) -> None:
-        self.store = store
-        self.catalog = store
+        self.store: RecordStore = store
+        self.catalog: Catalog = store
         self.epoch = store.epoch
         self._node = node
 
@@ -162,7 +163,7 @@ class DaemonNode:
 
     async def _open(self) -> SimOpened:
         world = self.world
-        while world.claimant is not None and world.claimant.alive:
+        while world.claimant is not None and world.claimant.alive:  # noqa: ASYNC110  # as the product does
             await asyncio.sleep(CLAIM_S)
         assert self.process is not None
         world.claimant = self.process

@@ -86,7 +86,7 @@ class Judge:
             if body is None or result.pid in response.again or result.outcome not in LASTING:
                 continue
             record = codec.unsealed(result.pid, body)
-            if record.kind in (assign.NAME, close.NAME) and record.step == assign.DISPATCH:
+            if _is_dispatched(record):
                 task: Transit = TRANSIT.decode(record.data)
                 if (task.server, task.incarnation) == (report.server, report.incarnation):
                     self._fail("AcceptedIsDurable", f"{result} of {report.server}, pid {record.pid} waits for it still")
@@ -100,7 +100,7 @@ class Judge:
             record = codec.unsealed(pid, body)
             if record.state.is_final:
                 continue
-            if record.kind in (assign.NAME, close.NAME) and record.step == assign.DISPATCH:
+            if _is_dispatched(record):
                 task: Transit = TRANSIT.decode(record.data)
                 if (other := dispatched.setdefault(task.region, pid)) != pid:
                     self._fail("OneProcedure", f"pids {other} and {pid} are dispatched for region {task.region}")
@@ -221,9 +221,16 @@ class Judge:
         world.note(f"{region} {region.state.name} at {owner} -> {state.name} at {where}, pid {region.pid}")
         if state is S.OPENING and region.state is S.OPEN and owner is not None:
             self._fail("TransitionValid", f"{region} is open at {owner} and is opened at {where}")
-        if state is S.ABNORMALLY_CLOSED and owner is not None and owner.state is not ServerState.FENCED:
-            if owner.key in world.disk.servers:
-                self._fail("ZombieFencingOrder", f"{region} leaves {owner}, which is {owner.state.name}")
-        if state is S.ABNORMALLY_CLOSED and owner is not None and world.storage.logged:
-            if not world.storage.is_fenced(owner.key) or not world.storage.is_split(owner.key):
-                self._fail("ZombieFencingOrder", f"{region} leaves {owner}, whose log is not fenced and split")
+        if state is not S.ABNORMALLY_CLOSED or owner is None:
+            return
+        if owner.state is not ServerState.FENCED and owner.key in world.disk.servers:
+            self._fail("ZombieFencingOrder", f"{region} leaves {owner}, which is {owner.state.name}")
+        storage = world.storage
+        if storage.logged and not (storage.is_fenced(owner.key) and storage.is_split(owner.key)):
+            self._fail("ZombieFencingOrder", f"{region} leaves {owner}, whose log is not fenced and split")
+
+
+def _is_dispatched(record: Record) -> bool:
+    """Checks whether a procedure waits for the answer of a server that has, or may have, a region."""
+    kinds = (assign.NAME, close.NAME)
+    return record.kind in kinds and record.step == assign.DISPATCH and not record.state.is_final

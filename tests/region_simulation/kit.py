@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, TypeVar
@@ -198,7 +197,3 @@ def regions_of(term: RegionsTerm, name: str = "t") -> list[Region]:
 
 def lists(regions: Iterable[Region]) -> list[Owned]:
     return [Owned(one.id, one.token) for one in regions]
-
-
-def chance() -> random.Random:
-    return random.Random(1)

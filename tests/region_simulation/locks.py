@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
+from controller.regions.kinds import assign, close
 from controller.regions.term import RegionsTerm
+
+BORN_LOCKED: Final = frozenset({assign.NAME, close.NAME})
+"""Kinds that may get their locks with their first step, although their records have them."""
 
 
 def lock_faults(term: RegionsTerm) -> Iterator[str]:
@@ -16,6 +21,7 @@ def lock_faults(term: RegionsTerm) -> Iterator[str]:
             if queue.owner and record is not None and queue.owner not in (pid, *record.ancestors):
                 yield f"{queue.resource} is locked by {queue.owner}, and shared by {pid}"
     for record in records.values():
-        if record.locked and not record.state.is_final and not scheduler.holds(record.pid):
-            if record.kind not in ("assign", "close"):  # children that are born locked get theirs with their first step
-                yield f"pid {record.pid} {record.kind} is to have its lock, and has none"
+        if record.kind in BORN_LOCKED or not record.locked or record.state.is_final:
+            continue
+        if not scheduler.holds(record.pid):
+            yield f"pid {record.pid} {record.kind} is to have its lock, and has none"

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
+from controller.procedures.kinds import Along
 from controller.regions import loading
-from controller.regions.kinds import close, crash
+from controller.regions.kinds import crash
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
 from metadata_store.catalog.rows import Bury
-from controller.procedures.kinds import Along
 from state_machines.procedures.outcome import Done, Next
 from state_machines.procedures.record import Record
 from state_machines.regions import transit
@@ -120,7 +120,7 @@ def wait_for_a_fenced_server_to_close(stack: ExitStack) -> None:
     def waiting(_: bool, answer: transit.Answer) -> transit.Act:
         return closing(fenced=False, answer=answer)
 
-    put(stack, close.transit, "closing", waiting)
+    put(stack, transit, "closing", waiting)
 
 
 @mutation

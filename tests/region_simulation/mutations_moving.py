@@ -6,17 +6,17 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from typing import Any
 
-from controller.regions import loading
+from controller.procedures.kinds import Along
+from controller.regions import loading, term
 from controller.regions.kinds import assign, locks, tables
 from controller.regions.kinds.messages import TRANSIT, Transit
-from controller.procedures.kinds import Along
 from metadata_store.catalog.rows import Content
 from state_machines.procedures.demand import Demand
-from state_machines.procedures.outcome import Next
+from state_machines.procedures.outcome import Done, Next
 from state_machines.procedures.record import Record
 from state_machines.procedures.scheduler import Scheduler
 from state_machines.regions.model import Region, Regions
-from state_machines.regions.states import RegionState
+from state_machines.regions.states import RegionState, TableState
 from tests.region_simulation.planting import Step, mutation, put, put_step
 
 
@@ -115,15 +115,8 @@ def disable_a_table_with_regions_open(stack: ExitStack) -> None:
         return close_regions
 
     async def disabled(env: Any, record: Record) -> Any:
-        return tables._stated(env, record, tables.TableState.DISABLED, tables.Done())
+        return tables._stated(env, record, TableState.DISABLED, Done())
 
     put_step(stack, tables.DISABLE, "close", changed)
-    kind = next(one for one in tables_kinds() if one.name == "disable_table")
+    [kind] = [one for one in term.KINDS if one.name == tables.DISABLE.name]
     put_step(stack, kind, "end", lambda _: disabled)
-
-
-def tables_kinds() -> tuple[Any, ...]:
-    """Returns the kinds as they are planted now."""
-    from controller.regions import term
-
-    return term.KINDS

@@ -10,6 +10,8 @@ from controller.procedures.kinds import Kind
 from controller.regions import term
 from tests.simulation.planting import Plant, put
 
+__all__ = ["MUTATIONS", "mutation", "put", "put_step"]
+
 MUTATIONS: dict[str, Plant] = {}
 Step = Callable[[Any, Any], Awaitable[Any]]
 
@@ -22,8 +24,6 @@ def mutation(plant: Plant) -> Plant:
 
 def put_step(stack: ExitStack, kind: Kind[Any], name: str, changed: Callable[[Step], Step]) -> None:
     """Replaces a step of a kind, by a function of the present one."""
-    steps = tuple(
-        step._replace(execute=changed(step.execute)) if step.name == name else step for step in kind.steps
-    )
+    steps = tuple(step._replace(execute=changed(step.execute)) if step.name == name else step for step in kind.steps)
     kinds = tuple(one._replace(steps=steps) if one.name == kind.name else one for one in term.KINDS)
     put(stack, term, "KINDS", kinds)

@@ -25,17 +25,21 @@ ASSIGN_MANY: Final = "assign_many"
 CLOSE_MANY: Final = "close_many"
 TOGETHER: Final = 400
 """Regions of one batch: their records fit into one transaction."""
+BATCHES_MAX: Final = 400
+"""Batches that one step of a table's change begins: their records fit into one transaction, too."""
 PAUSE_MS: Final = 20
 S = RegionState
 CLOSED_FROM: Final = frozenset({S.OPEN, S.ABNORMALLY_CLOSED})
 
 
-def batches(kind: str, table: Table, why: str) -> tuple[Record, ...]:
-    """Returns the procedures for all regions of a table, whose list does not change meanwhile."""
-    return tuple(
-        child(kind, MANY.encode(Many(table.name, why, first, TOGETHER)))
-        for first in range(0, len(table.regions), TOGETHER)
-    )
+def batches(kind: str, table: Table, why: str, begun: int) -> tuple[tuple[Record, ...], int]:
+    """Returns procedures for regions of a table from position ``begun`` on, and the position behind them.
+
+    The table's list does not change meanwhile.
+    """
+    last = min(len(table.regions), begun + BATCHES_MAX * TOGETHER)
+    firsts = range(begun, last, TOGETHER)
+    return tuple(child(kind, MANY.encode(Many(table.name, why, first, TOGETHER))) for first in firsts), last
 
 
 def of_regions(kind: str, regions: Sequence[Region], why: str) -> Iterator[Record]:

@@ -75,7 +75,8 @@ class LogTask(Message, frozen=True):
 class TableTask(Message, frozen=True):
     """A change of a table. ``splits``: its split keys; or ``uniform`` regions, evenly over keys of eight hex digits.
 
-    ``first_id``: of its regions, once reserved; ``made``: regions that are stored.
+    ``first_id``: of its regions, once reserved; ``made``: regions that are stored. ``begun``: position of the first
+    region whose batch was not begun yet.
     """
 
     table: str
@@ -86,6 +87,7 @@ class TableTask(Message, frozen=True):
     first_id: int = 0
     made: int = 0
     why: str = ""
+    begun: int = 0
 
 
 M = TypeVar("M", bound=Message)

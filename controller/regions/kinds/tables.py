@@ -14,7 +14,7 @@ from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about, locks, many
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
-from metadata_store.catalog.rows import DropTable, NewRegions, PutTable, RegionRow, TableRow, Write
+from metadata_store.catalog.rows import DropRegions, DropTable, NewRegions, PutTable, RegionRow, TableRow, Write
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome
 from state_machines.procedures.record import Record
@@ -23,8 +23,8 @@ from state_machines.regions.layout import bounds, count_of
 from state_machines.regions.model import Region, Table, namespace_of
 from state_machines.regions.states import RegionState, TableKind, TableState
 
-ROWS_MAX: Final = 5_000
-"""Regions that one step stores."""
+METADATA: Final = 1
+"""The step of a creation that stores rows."""
 
 
 async def layout(env: RegionsEnv, record: Record) -> Outcome:
@@ -42,7 +42,8 @@ async def metadata(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Stores some rows of its regions."""
     task: TableTask = TABLE_TASK.decode(record.data)
     count = count_of(task.splits, task.uniform)
-    last = min(task.made + ROWS_MAX, count)
+    numbers = range(task.made, count)
+    last = task.made + env.fit(bounds(task.splits, task.uniform, number) for number in numbers)
     some = [(task.first_id + number, *bounds(task.splits, task.uniform, number)) for number in range(task.made, last)]
     rows: tuple[Write, ...] = (
         NewRegions(tuple(RegionRow(id_, task.table, start, end, RegionState.OFFLINE) for id_, start, end in some)),
@@ -66,11 +67,22 @@ async def metadata(env: RegionsEnv, record: Record) -> Outcome | Along:
 
 
 async def unmade(env: RegionsEnv, record: Record) -> Outcome | Along:
-    """Removes the rows of a table that was not created."""
+    """Removes the rows of a table that was not created: as many as a step may, once for each step that stored some."""
     task: TableTask = TABLE_TASK.decode(record.data)
-    if task.made == 0:
+    table = env.model.tables.get(task.table)
+    if task.made == 0 or table is None:
         return Done()
+    if record.done.count(METADATA) > 1:
+        return _some_dropped(env, table, Done())
     return _dropped(env, record, task.table)
+
+
+def _some_dropped(env: RegionsEnv, table: Table, outcome: Outcome) -> Along:
+    """Removes the last regions of a table that nobody sees, as many as a step may."""
+    some = table.regions[-env.rows_max :]
+    return Along(
+        outcome, (DropRegions(tuple(one.id for one in some)),), lambda _: env.model.drop_last(table, len(some))
+    )
 
 
 def _dropped(env: RegionsEnv, record: Record, name: str) -> Along:
@@ -89,14 +101,22 @@ def _row(task: TableTask, state: TableState) -> TableRow:
 
 async def assign_regions(env: RegionsEnv, record: Record) -> Outcome:
     """Has all its regions assigned."""
-    table = env.model.tables[TABLE_TASK.decode(record.data).table]
-    return Children(many.batches(many.ASSIGN_MANY, table, record.kind), record.step + 1, record.data)
+    return _in_batches(env, record, many.ASSIGN_MANY)
 
 
 async def close_regions(env: RegionsEnv, record: Record) -> Outcome:
     """Has all its regions closed."""
-    table = env.model.tables[TABLE_TASK.decode(record.data).table]
-    return Children(many.batches(many.CLOSE_MANY, table, record.kind), record.step + 1, record.data)
+    return _in_batches(env, record, many.CLOSE_MANY)
+
+
+def _in_batches(env: RegionsEnv, record: Record, kind: str) -> Outcome:
+    """Begins some batches; the step is repeated until all have ended."""
+    task: TableTask = TABLE_TASK.decode(record.data)
+    table = env.model.tables[task.table]
+    batches, begun = many.batches(kind, table, record.kind, task.begun)
+    over = begun >= len(table.regions)
+    data = TABLE_TASK.encode(replace(task, begun=0 if over else begun))
+    return Children(batches, record.step + 1 if over else record.step, data)
 
 
 def _stated(env: RegionsEnv, record: Record, state: TableState, outcome: Outcome) -> Along:
@@ -149,8 +169,12 @@ def _begun(env: RegionsEnv, record: Record, state: TableState) -> Outcome | Alon
 
 
 async def delete(env: RegionsEnv, record: Record) -> Outcome | Along:
-    """Removes the table and its regions from catalog and memory."""
-    return _dropped(env, record, TABLE_TASK.decode(record.data).table)
+    """Removes the table and its regions from catalog and memory; many of them in several steps."""
+    name = TABLE_TASK.decode(record.data).table
+    table = env.model.tables.get(name)
+    if table is not None and len(table.regions) > env.rows_max:
+        return _some_dropped(env, table, Next(record.step, record.data))
+    return _dropped(env, record, name)
 
 
 def _kind(name: str, steps: tuple[Step[RegionsEnv], ...], no_return: int) -> Kind[RegionsEnv]:

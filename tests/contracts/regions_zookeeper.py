@@ -1,0 +1,259 @@
+"""The contract of the regions' domain on ZooKeeper: the claim, the lease behind it, and daemons that stand by."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+
+import pytest
+
+from brokers.regions.listener import RegionListener
+from controller.regions.dispatcher import Limits
+from controller.regions.domain import RegionsDomain, RegionsMode
+from controller.regions.environment import Options
+from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.term import RegionsTerm
+from controller.regions.zookeeper_store import ZooKeeperOpened
+from controller.role.lease import Lease
+from metadata_store.catalog.rows import PutNamespace
+from metadata_store.port import ANY_VERSION, ZooKeeper
+from metadata_store.records.port import StoreFailed
+from regent_agent import protocol
+from regent_agent.agent import Agent
+from regent_agent.options import AgentOptions
+from regent_agent.service import OpenedRegion, RegionService
+from state_machines.procedures.record import Caller
+from state_machines.procedures.states import State
+from tests.contracts.support import Backend, session
+from tests.polling import eventually
+
+ROOT = "/regent/regions"
+WITHIN_S = 30.0
+
+
+@asynccontextmanager
+async def opened(backend: Backend) -> AsyncIterator[ZooKeeperOpened]:
+    """Opens the domain's store for the time of a block."""
+    found = await ZooKeeperOpened.open(backend.client)
+    try:
+        yield found
+    finally:
+        await found.close()
+
+
+class Opens(RegionService):
+    """A service whose regions open and close at once, and that counts opens."""
+
+    def __init__(self, opens: Counter[int]) -> None:
+        self._opens = opens
+
+    async def open(self, region: OpenedRegion) -> int:
+        self._opens[region.region] += 1
+        return region.sequence + 1
+
+    async def close(self, region: OpenedRegion) -> None:
+        """Closes it."""
+
+
+class Daemon:
+    """A daemon with a listener of its own. ``zks``: its sessions, the latest last."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self.zks: list[ZooKeeper] = []
+        self.domain = RegionsDomain(
+            partial(ZooKeeperOpened.open, self._connect),
+            RegionListener("127.0.0.1", 0),
+            Options(lease_ms=6_000),
+            wall_ms=lambda: int(time.time() * 1000),
+            limits=Limits(delay_ms=5),
+            placement="retain",
+        )
+        self._task = asyncio.ensure_future(self.domain.run())
+
+    def _connect(self) -> ZooKeeper:
+        self.zks.append(self._backend.client())
+        return self.zks[-1]
+
+    @property
+    def is_active(self) -> bool:
+        return self.domain.mode is RegionsMode.ACTIVE
+
+    @property
+    def term(self) -> RegionsTerm:
+        assert self.domain.term is not None
+        return self.domain.term
+
+    async def stop(self) -> None:
+        """Ends the process cleanly."""
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def create(self, table: str, regions: int) -> None:
+        """Creates a table as an operator does."""
+        data = TABLE_TASK.encode(TableTask(table, uniform=regions))
+        pid = await self.term.engine.submit("create_table", data, Caller("User:ops", nonce=table))
+        record = await self.term.engine.result(pid)
+        assert (record.state, record.result) == (State.SUCCESS, b"0")
+
+
+class ZooKeeperRegionsContract:
+    """Runs on a ``backend``."""
+
+    async def test_one_daemon_has_the_domain_and_the_next_one_fences_it(self, backend: Backend) -> None:
+        async with opened(backend) as first:
+            assert (first.epoch, first.leads()) == (1, True)
+            waiting = asyncio.ensure_future(ZooKeeperOpened.open(backend.client))
+            await first.store.write((), (), [PutNamespace("a")])
+            assert not waiting.done()
+            await first.close()
+        second = await waiting
+        assert (second.epoch, second.leads(), first.leads()) == (2, True, False)
+        assert (await second.catalog.read()).namespaces == ["a"]
+        with pytest.raises(StoreFailed):
+            await first.store.write((), (), [PutNamespace("b")])
+        await second.close()
+
+    async def test_a_session_that_ends_ends_the_term(self, backend: Backend) -> None:
+        zks: list[ZooKeeper] = []
+
+        def connect() -> ZooKeeper:
+            zks.append(backend.client())
+            return zks[-1]
+
+        found = await ZooKeeperOpened.open(connect)
+        lost = asyncio.ensure_future(found.lost())
+        await backend.expire(zks[0])
+        with pytest.raises(StoreFailed, match="is over: another daemon may have it"):
+            await asyncio.wait_for(lost, WITHIN_S)
+        assert not found.leads()
+        with pytest.raises(StoreFailed):
+            await found.store.write((), (), [PutNamespace("b")])
+        await found.close()
+
+    async def test_a_claim_whose_reply_is_lost_is_made_again_with_the_next_epoch(self, backend: Backend) -> None:
+        async with opened(backend):
+            pass
+        zk = backend.client()
+        lost: list[bool] = []
+
+        class Loses:
+            async def before(self, ops: object) -> None:
+                if not lost:
+                    lost.append(True)
+                    backend.lose_reply(zk)
+
+            async def after(self, ops: object) -> None:
+                """Does nothing."""
+
+        zk.hooks = Loses()
+        found = await ZooKeeperOpened.open(lambda: zk)
+        assert (found.epoch, found.leads()) == (3, True)
+        await found.store.write((), (), [PutNamespace("a")])
+        await found.close()
+
+    @pytest.mark.parametrize(
+        ("path", "data", "why"),
+        [
+            (f"{ROOT}/daemon", b"", f"{ROOT}/daemon belongs to no session, so it would never end: delete it"),
+            (f"{ROOT}/epoch", b"many", f"{ROOT}/epoch holds 'many' and no number: write the highest epoch"),
+        ],
+    )
+    async def test_what_another_client_wrote_is_named(self, backend: Backend, path: str, data: bytes, why: str) -> None:
+        async with opened(backend):
+            pass
+        async with session(backend) as s:
+            if await s.zk.exists(path) is None:
+                await s.zk.create(path, data)
+            else:
+                await s.zk.set(path, data, ANY_VERSION)
+            with pytest.raises(StoreFailed, match=why):
+                await ZooKeeperOpened.open(backend.client)
+
+    async def test_a_daemon_that_was_frozen_answers_no_server_after_its_session(self, backend: Backend) -> None:
+        """Its poll, held over the freeze, would renew a lease that the next daemon does not know of."""
+        now_s = [100.0]
+        zk = backend.client()
+        frozen = await ZooKeeperOpened.open(
+            lambda: zk, new_lease=lambda timeout_s, fraction: Lease(timeout_s, lambda: now_s[0], fraction)
+        )
+        service = (await term_of(frozen)).service
+        registered = await service.handle(protocol.Register("s1", 1, "s1:1"))
+        assert registered == protocol.Registered(1, 2_000, 500, suspends=True)
+        assert await service.handle(protocol.Poll("s1", 1, 1, 0)) == protocol.Operations(1, 0)
+        held = asyncio.ensure_future(service.handle(protocol.Poll("s1", 1, 1, 0)))
+        await asyncio.sleep(0)
+        freeze(frozen, zk)
+        now_s[0] += zk.session_timeout_ms / 1000
+        await backend.expire(zk)
+        async with opened(backend) as second:
+            assert second.epoch == 2
+            term = await term_of(second)
+            left_s = term.env.model.servers["s1", 1].deadline_s - term.env.clock()
+            assert 1.5 < left_s <= 2.0, "a full lease from the load"
+            for response in (
+                await held,
+                await service.handle(protocol.Poll("s1", 1, 1, 0)),
+                await service.handle(protocol.Register("s1", 1, "s1:1")),
+                await service.handle(protocol.Report("s1", 1, 1, [])),
+                await service.handle(protocol.Leave("s1", 1, 1)),
+            ):
+                assert isinstance(response, protocol.Refused)
+                assert response.code in (protocol.NOT_ACTIVE, protocol.REGISTER)
+            assert len((await second.catalog.read()).servers) == 1
+        await frozen.close()
+
+    async def test_the_standby_takes_over_and_regions_stay_where_they_are(self, backend: Backend) -> None:
+        opens: Counter[int] = Counter()
+        daemons = [Daemon(backend), Daemon(backend)]
+        await eventually(lambda: sum(one.is_active for one in daemons) == 1, WITHIN_S)
+        addresses = tuple(("127.0.0.1", one.domain.listener.port) for one in daemons)
+        agents = [Agent(Opens(opens), AgentOptions(addresses, f"s{n}", f"s{n}:1", incarnation=1)) for n in range(1, 4)]
+        await asyncio.gather(*(one.start() for one in agents))
+        active = next(one for one in daemons if one.is_active)
+        await active.create("t", 9)
+        owners = [set(one.owned) for one in agents]
+        assert sorted(map(len, owners)) == [3, 3, 3]
+        epoch = active.term.manager.epoch
+
+        await backend.expire(active.zks[-1])
+        standby = next(one for one in daemons if one is not active)
+        await eventually(lambda: standby.is_active, WITHIN_S)
+        await eventually(lambda: here(standby) == 3, WITHIN_S)
+        assert standby.term.manager.epoch > epoch
+        await standby.create("u", 3)
+        assert [set(one.owned) & set().union(*owners) for one in agents] == owners
+
+        await eventually(lambda: active.domain.mode is RegionsMode.STANDBY, WITHIN_S)
+        await standby.stop()
+        await eventually(lambda: active.is_active, WITHIN_S)
+        await eventually(lambda: here(active) == 3, WITHIN_S)
+        await active.create("v", 3)
+        assert set(opens.values()) == {1}, "no region was opened twice"
+        assert len(opens) == 15
+        await asyncio.gather(*(one.stop() for one in agents))
+        await active.stop()
+
+
+async def term_of(found: ZooKeeperOpened) -> RegionsTerm:
+    """Loads a term, which nothing runs."""
+    options = Options(lease_ms=2_000)
+    term = RegionsTerm(found.store, found.catalog, found.epoch, options, wall_ms=lambda: 1_000_000, leads=found.leads)
+    await term.load()
+    return term
+
+
+def freeze(found: ZooKeeperOpened, zk: ZooKeeper) -> None:
+    """Has a daemon notice nothing any more, as a process does that is stopped, and then goes on."""
+    found._heartbeats.cancel()
+    zk.on_watch = zk.on_state = zk.on_state_thread = None
+
+
+def here(daemon: Daemon) -> int:
+    """Returns how many servers have registered."""
+    return sum(one.here for one in daemon.term.env.model.servers.values()) if daemon.domain.term else 0
