@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.verify.region_lists.chaos import Chaos
-from tests.verify.region_lists.figures import figures
+from tests.verify.region_lists.figures import figures, judged
 from tests.verify.region_lists.nodes import TABLE, WAVES, Plan
 from tests.verify.region_lists.stage import SIDE, SIDE_ROWS, Stage, staged
 from tests.verify.region_lists.verification import Verification
@@ -46,10 +46,13 @@ async def test_no_node_of_a_list_is_lost(tmp_path: Path) -> None:
         verification = Verification(stage.notes(number) for number in range(WRITERS))
         await verification.run(stage.client)
         side = [key async for key, _ in stage.client.scan(SIDE)]
-        print("\n".join(figures(stage, chaos, verification, wrote_s)))
+        journal = judged(stage)
+        print("\n".join(figures(stage, chaos, verification, journal, wrote_s)))
         assert not verification.faults, "\n".join([str(dict(verification.faults)), *verification.shown])
         assert verification.nodes == plan.writers * plan.lists * WAVES * plan.width
         assert len(side) == SIDE_ROWS
+        assert journal.rows
+        assert not journal.violations, "\n".join(journal.violations[:20])
 
 
 async def written(stage: Stage, chaos: Chaos, within_s: float) -> None:
