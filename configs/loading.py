@@ -144,9 +144,8 @@ class _Sources:
         """Returns the absent sections where regions are to be assigned, and there is no Kafka cluster."""
         regions, _ = section_problems("regions", RegionsSettings, self._given("regions"), self.origins)
         assert isinstance(regions, RegionsSettings)
-        own = {"zookeeper"} if regions.store == "zookeeper" else set()
-        given = KAFKA.keys() & self.raw.keys()
-        return frozenset(KAFKA.keys() - given) if regions.enabled and given <= own else frozenset()
+        absent = KAFKA.keys() - {"zookeeper"} if regions.store == "zookeeper" else KAFKA.keys()
+        return frozenset(absent) if regions.enabled and absent.isdisjoint(self.raw) else frozenset()
 
     def _given(self, name: str) -> dict[str, Any]:
         """Returns the raw values of a section; the one of regions is off where it is absent."""

@@ -239,12 +239,6 @@ def _regions_address_connections(s: AllSections) -> Broken | None:
     )
 
 
-def _regions_store_is_there(s: AllSections) -> Broken | None:
-    if s.regions.store != "zookeeper" or s.zookeeper.connect:
-        return None
-    return Broken("needs a ZooKeeper", 'give a section [zookeeper] with connect, or store = "sqlite"')
-
-
 RULES: Final = (
     Rule(("controller.loop_stall_ms_max", "zookeeper.session_timeout_ms"), _loop_stall),
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
@@ -265,7 +259,6 @@ RULES: Final = (
     Rule(("journal.bytes_max", "journal.segment_bytes"), _journal_files),
     Rule(("http.address", "http.certificate_file", "http.token_file", "http.client_ca_file"), _http_needs_credentials),
     Rule(("http.client_ca_file", "http.certificate_file"), _http_clients_need_tls),
-    Rule(("regions.store", "zookeeper.connect"), _regions_store_is_there),
     Rule(("regions.frame_timeout_ms", "regions.idle_timeout_ms"), _regions_frame_within_idle),
     Rule(("regions.lease_ms", "regions.idle_timeout_ms"), _regions_lease_within_idle),
     Rule(("regions.connections_per_address_max", "regions.connections_max"), _regions_address_connections),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from functools import partial
 from typing import Final
 
@@ -16,7 +17,7 @@ from configs.settings import Settings
 from controller.http.app import create_regions_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
-from controller.life import failed, log_start, need_http, need_regions
+from controller.life import SWITCH_S, failed, log_start, need_http, need_regions
 from controller.metrics.exposition import About, AloneCollector, registry
 from controller.metrics.region_metrics import RegionsCollector
 from controller.process.logs import logging_to
@@ -33,6 +34,7 @@ STATUS_S: Final = 1.0
 
 async def run_alone(settings: Settings, *, guarded: bool = True) -> int:
     """Runs the domain until SIGTERM or SIGINT; returns the exit code. ``guarded`` is for tests."""
+    sys.setswitchinterval(SWITCH_S)
     guard = StallGuard(settings.controller.loop_stall_ms_max / 1000)
     with logging_to(settings.log) as lines:
         log_start(settings)
@@ -43,7 +45,7 @@ async def run_alone(settings: Settings, *, guarded: bool = True) -> int:
             return failed(error)
         about = AloneCollector(About.of(settings), lambda: lines.dropped)
         domain = domain_of(settings, tls, secret)
-        guard.on_lag = about.counters.loop_lag.record
+        guard.on_lag = about.loop_lag.record
         guard.last_words = partial(lines.log_last, log)
         if guarded:
             guard.start()

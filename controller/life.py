@@ -9,10 +9,14 @@ import os
 from configs.advice import advice
 from configs.settings import Settings
 from controller.http.unix_socket import SocketTaken
-from controller.journal.journal import Journal, folder_in
-from controller.metrics.counters import Counters
 
 log = logging.getLogger("regent.daemon")
+
+SWITCH_S = 0.000_2
+"""Longest hold of the interpreter against other threads: Python's default is 5 ms.
+
+With it kazoo's thread makes a failover a fifth slower, and the journal's doubles the longest lag of many assignments.
+"""
 
 
 def log_start(settings: Settings) -> None:
@@ -20,15 +24,6 @@ def log_start(settings: Settings) -> None:
     log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
     for sentence in advice(settings):
         log.warning("%s", sentence)
-
-
-def journal_of(settings: Settings, counters: Counters) -> Journal | None:
-    """Starts the daemon's journal; returns None where it is switched off."""
-    if not settings.journal.enabled:
-        return None
-    journal = Journal(folder_in(settings.state.directory), settings.journal, counters)
-    journal.start()
-    return journal
 
 
 async def need_http(http_ended: asyncio.Event) -> None:

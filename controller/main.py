@@ -25,7 +25,8 @@ from controller.engine.event_queue import Event
 from controller.http.app import create_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
-from controller.life import failed, journal_of, log_start, need_http, need_regions
+from controller.journal.journal import Journal, folder_in
+from controller.life import SWITCH_S, failed, log_start, need_http, need_regions
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.region_metrics import RegionsCollector
@@ -43,8 +44,6 @@ from controller.term.dispatch import KAFKA_STATES
 log = logging.getLogger("regent.daemon")
 
 STATUS_S = 1.0
-SWITCH_S = 0.000_2
-"""Longest hold of the interpreter against kazoo's thread: Python's default, 5 ms, makes a failover a fifth slower."""
 
 
 async def run(
@@ -130,6 +129,15 @@ async def _serve(daemon: Daemon, view: View, regions: RegionsDomain | None) -> N
         await daemon.run()
         manager.stopping("stopping")
         tasks.cancel_scope.cancel()
+
+
+def journal_of(settings: Settings, counters: Counters) -> Journal | None:
+    """Starts the daemon's journal; returns None where it is switched off."""
+    if not settings.journal.enabled:
+        return None
+    journal = Journal(folder_in(settings.state.directory), settings.journal, counters)
+    journal.start()
+    return journal
 
 
 def secret_of(settings: Settings) -> bytes | None:

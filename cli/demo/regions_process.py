@@ -10,6 +10,7 @@ from typing import Any, Final
 import httpx
 
 from cli.demo.process import DaemonProcess
+from controller.journal.journal import regions_folder_in
 from testing.embedded.process import START_S_MAX, ChildProcess
 
 LEASE_MS: Final = 3_000
@@ -31,6 +32,11 @@ class RegionsProcess(DaemonProcess):
             "regions.fence": "log",
             "regions.lease_ms": LEASE_MS,
         }
+
+    @property
+    def journal(self) -> Path:
+        """Returns the folder of the journal of regions."""
+        return regions_folder_in(self.folder / "state")
 
     async def boot(self, within_s: float = START_S_MAX) -> float:
         """Starts the daemon and waits until it assigns regions; returns the seconds."""

@@ -52,7 +52,7 @@ class RegionsStory(Telling):
         )
         for text in [*map(repr, lost[:SHOWN]), *load.wrong[:SHOWN]]:
             self.line(f"[red]{escape(text)}[/]")
-        return not lost and not load.wrong
+        return self.judged() and not lost and not load.wrong
 
     async def _created(self) -> None:
         try:

@@ -6,22 +6,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from rich.console import Console
-from rich.markup import escape
 
 from cli.demo.process import RegentProcess
 from cli.demo.telling import Telling
-from controller.journal.reader import CUT_SHORT, Gap, read
-from controller.process.wording import counted
-from state_machines.journal.audit import judge
-from state_machines.journal.events import Row
 from testing.embedded.cluster import EmbeddedCluster
 from testing.embedded.load import Load, Reader
 
 TOPIC = "orders"
 PARTITIONS = 60
 RATE_PER_S = 500
-VIOLATIONS_SHOWN = 10
-GAPS_SHOWN = 5
 FLOWING_S = 0.5
 """Longest wait of a record for its acknowledgement once records flow again."""
 
@@ -125,20 +118,3 @@ class Story(Telling):
         """Returns whether ``regent verify`` is clean."""
         [found] = (await self.regent.get("/v1/verification"))["items"]
         return not found["differencesTotal"] and not found.get("unreachable")
-
-    def judged(self) -> bool:
-        """Judges every row of the daemon's journal by itself; prints and returns the verdict."""
-        found = list(read(self.regent.journal))
-        rows = [row for row in found if isinstance(row, Row)]
-        gaps = [gap for gap in found if isinstance(gap, Gap)]
-        violations = list(judge(rows))
-        self.line(
-            f"regent's journal holds {len(rows)} events of {len({row.ctl_epoch for row in rows})} terms; judged one "
-            f"by one: [bold]{counted(len(violations), 'violation')}[/], {counted(len(gaps), 'gap')}"
-        )
-        for gap in gaps[:GAPS_SHOWN]:
-            expected = ": the kill -9 of regent above" if gap.why == CUT_SHORT else ""
-            self.line(f"gap: {escape(str(gap))}{expected}")
-        for violation in violations[:VIOLATIONS_SHOWN]:
-            self.line(f"[red]{escape(str(violation))}[/]")
-        return bool(rows) and not violations

@@ -8,11 +8,18 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple, Protocol
 
 from rich.console import Console
+from rich.markup import escape
 
 from cli.demo.process import DaemonProcess
+from controller.journal.reader import CUT_SHORT, Gap, read
+from controller.process.wording import counted
+from state_machines.journal.audit import judge
+from state_machines.journal.events import Row
 
 STEP_S_MAX: Final = 60.0
 POLL_S: Final = 0.1
+VIOLATIONS_SHOWN: Final = 10
+GAPS_SHOWN: Final = 5
 
 
 class DemoFailed(Exception):
@@ -39,6 +46,23 @@ class Telling:
                 raise DemoFailed(f"not within {STEP_S_MAX:.0f} s: {step}\n{self._daemon.log_tail()}")
             await asyncio.sleep(POLL_S)
         return time.monotonic() - began
+
+    def judged(self) -> bool:
+        """Judges every row of the daemon's journal by itself; prints and returns the verdict."""
+        found = list(read(self._daemon.journal))
+        rows = [row for row in found if isinstance(row, Row)]
+        gaps = [gap for gap in found if isinstance(gap, Gap)]
+        violations = list(judge(rows))
+        self.line(
+            f"regent's journal holds {len(rows)} events of {len({row.ctl_epoch for row in rows})} terms; judged one "
+            f"by one: [bold]{counted(len(violations), 'violation')}[/], {counted(len(gaps), 'gap')}"
+        )
+        for gap in gaps[:GAPS_SHOWN]:
+            expected = ": the kill -9 of regent above" if gap.why == CUT_SHORT else ""
+            self.line(f"gap: {escape(str(gap))}{expected}")
+        for violation in violations[:VIOLATIONS_SHOWN]:
+            self.line(f"[red]{escape(str(violation))}[/]")
+        return bool(rows) and not violations
 
 
 class Playable(Protocol):

@@ -80,12 +80,12 @@ class DaemonCollector(Collector):
 
 
 class AloneCollector(Collector):
-    """What every daemon has, for one without a Kafka cluster: its version, its log, its journal, its loop."""
+    """What every daemon has, for one without a Kafka cluster: its version, its log, its loop."""
 
     def __init__(self, about: About, lines_dropped: Callable[[], int]) -> None:
         self._about = about
         self._lines_dropped = lines_dropped
-        self.counters = Counters()
+        self.loop_lag = Timer()
 
     def describe(self) -> Iterable[Metric]:
         """Yields nothing, because the registration of the collector must not scrape."""
@@ -95,8 +95,7 @@ class AloneCollector(Collector):
         """Yields all metrics of one scrape."""
         yield _build(self._about)
         yield counter(*DROPPED, self._lines_dropped())
-        yield from _journal(self.counters)
-        yield from _loop_lag(self.counters.loop_lag)
+        yield from _loop_lag(self.loop_lag)
 
 
 def registry(*collectors: Collector) -> CollectorRegistry:

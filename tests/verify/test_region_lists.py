@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from tests.verify.region_lists.chaos import Chaos
-from tests.verify.region_lists.figures import figures
+from tests.verify.region_lists.figures import figures, judged
 from tests.verify.region_lists.nodes import TABLE, WAVES, Plan
 from tests.verify.region_lists.stage import SIDE, SIDE_ROWS, Stage, staged
 from tests.verify.region_lists.verification import Verification
@@ -41,14 +41,18 @@ async def test_no_node_of_a_list_is_lost(tmp_path: Path) -> None:
             await stage.start_writers(plan, seed)
             await written(stage, chaos, SECONDS * LATE + START_S)
             wrote_s = time.monotonic() - began
+            await chaos.expect_ends()
         await recovered(stage)
         verification = Verification(stage.notes(number) for number in range(WRITERS))
         await verification.run(stage.client)
         side = [key async for key, _ in stage.client.scan(SIDE)]
-        print("\n".join(figures(stage, chaos, verification, wrote_s)))
+        journal = judged(stage)
+        print("\n".join(figures(stage, chaos, verification, journal, wrote_s)))
         assert not verification.faults, "\n".join([str(dict(verification.faults)), *verification.shown])
         assert verification.nodes == plan.writers * plan.lists * WAVES * plan.width
         assert len(side) == SIDE_ROWS
+        assert journal.rows
+        assert not journal.violations, "\n".join(journal.violations[:20])
 
 
 async def written(stage: Stage, chaos: Chaos, within_s: float) -> None:

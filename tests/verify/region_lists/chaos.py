@@ -16,6 +16,7 @@ from tests.verify.region_lists.stage import LEASE_MS, OPEN_S_MAX, SIDE, STALL_MS
 
 LEASE_S: Final = LEASE_MS / 1_000
 LEAVE_S_MAX: Final = 120.0
+END_S_MAX: Final = 120.0
 PAUSE_S_MAX: Final = 4.0
 """Longest pause between two rounds of faults."""
 REVIVE_S: Final = 0.2
@@ -25,6 +26,7 @@ WEIGHTS: Final = {
     "kill of a server": 4,
     "freeze of a server beyond its lease": 4,
     "freeze of a server within its lease": 2,
+    "new process of a frozen server": 2,
     "planned restart of a server": 2,
     "kill of the daemon": 3,
     "freeze of the daemon": 3,
@@ -42,14 +44,24 @@ class Chaos:
         self._chance = random.Random(seed)
         self._log = log
         self._began = time.monotonic()
+        self._frozen: list[KvServer] = []
+        """Processes that woke up after a new one had their name."""
         self._faults: dict[str, Callable[[KvServer], Awaitable[None]]] = {
             "kill of a server": self._kill,
             "freeze of a server beyond its lease": self._freeze,
             "freeze of a server within its lease": self._freeze_briefly,
+            "new process of a frozen server": self._replace,
             "planned restart of a server": self._restart,
             "kill of the daemon": self._kill_daemon,
             "freeze of the daemon": self._freeze_daemon,
         }
+
+    async def expect_ends(self) -> None:
+        """Starts what does not run, and waits until all processes have ended whose name a new one has."""
+        await self._revive()
+        for server in self._frozen:
+            assert await server.ended(END_S_MAX), f"{server.name} goes on beside its new process\n{server.log_tail()}"
+            assert server.exit_code == FENCED, server.log_tail()
 
     async def run(self) -> None:
         """Plays faults, moves, and changes of a table side by side."""
@@ -113,6 +125,16 @@ class Chaos:
     async def _freeze_briefly(self, server: KvServer) -> None:
         await self._freeze_for(server, self._chance.uniform(0.1, 0.6) * LEASE_S)
 
+    async def _replace(self, server: KvServer) -> None:
+        """Starts a process with the name of one that is frozen, which then must end by itself."""
+        server.pause()
+        try:
+            await self._stage.replace(server).boot(START_S_MAX)
+            await asyncio.sleep(self._chance.uniform(0.0, 2.0) * LEASE_S)
+        finally:
+            server.resume()
+        self._frozen.append(server)
+
     async def _freeze_for(self, process: KvServer, seconds: float) -> None:
         process.pause()
         try:
@@ -146,7 +168,7 @@ class Chaos:
             await asyncio.sleep(chance.uniform(0.1, MOVE_S_MAX))
             region, to = chance.choice(regions), chance.choice(list(self._stage.servers))
             moved = await self._stage.act(f"/v1/regions/{region}/move", {"server": to})
-            self.counts["moves" if moved else "moves refused"] += 1
+            self.counts["moves" if moved else "moves refused, or without a response"] += 1
 
     async def _tables(self) -> None:
         """Disables and enables the second table in turn."""

@@ -42,7 +42,9 @@ class Stage:
         self.folder = folder
         self.daemon = RegionsProcess(short, SETTINGS)
         self.data = short / "data"
+        self._short = short
         self.servers = {f"kv-{n}": KvServer(f"kv-{n}", short, self.daemon) for n in range(1, SERVERS + 1)}
+        self._replaced: list[KvServer] = []
         self.writers: list[ChildProcess] = []
         self.client = Client([("127.0.0.1", self.daemon.port)], timeout_s=OPEN_S_MAX)
 
@@ -58,6 +60,12 @@ class Stage:
     async def start_servers(self) -> None:
         """Starts all servers that do not run."""
         await asyncio.gather(*(server.boot(START_S_MAX) for server in self.servers.values() if not server.running))
+
+    def replace(self, server: KvServer) -> KvServer:
+        """Returns a new process of a server, which is not started yet; the old one may live."""
+        self._replaced.append(server)
+        new = self.servers[server.name] = KvServer(server.name, self._short, self.daemon)
+        return new
 
     async def all_open(self, *tables: str, within_s: float = OPEN_S_MAX) -> None:
         """Waits until all regions of tables are open."""
@@ -88,7 +96,7 @@ class Stage:
 
     async def kill_all(self) -> None:
         """Kills every process."""
-        processes = [self.daemon, *self.servers.values(), *self.writers]
+        processes = [self.daemon, *self.servers.values(), *self._replaced, *self.writers]
         await asyncio.gather(*(process.kill() for process in processes))
 
     async def act(self, path: str, body: dict[str, object]) -> dict[str, Any] | None:
