@@ -26,7 +26,7 @@ from controller.regions.kinds.messages import TRANSIT, Transit
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
 from metadata_store.catalog.rows import Catalog
-from metadata_store.records.port import RecordStore
+from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
 from state_machines.regions.placement import PLACEMENTS
@@ -109,6 +109,7 @@ class RegionsTerm:
             wanted=self._wanted.set,
             now_ms=wall_ms,
             age_ms=loop_ms,
+            ends=(StoreFailed,),
             entered=self._changed,
             weigh=catalog.weigh,
         )

@@ -177,3 +177,40 @@ async def test_a_daemon_whose_store_was_taken_over_refuses_servers_and_ends_its_
     assert refused.code == protocol.NOT_ACTIVE
     with pytest.raises(StoreFailed, match="another daemon"):
         await run
+
+
+@virtual
+async def test_a_process_that_is_expired_while_it_leaves_does_not_come_back() -> None:
+    async with running(RegionDisk(), store=Slow) as term:
+        server = Server(term, "s1")
+        async with serving(server):
+            leave = protocol.Leave("s1", 1, server.epoch)
+            assert await server.ask(leave) == Left(1)
+            await until(lambda: not list(term.engine.live()))
+            await asyncio.sleep(2 * WRITE_S)
+            last = asyncio.ensure_future(server.ask(leave))
+            await asyncio.sleep(WRITE_S / 2)
+            term.manager.expire(term.env.model.servers["s1", 1], "operator")
+            assert await last == Left(0)
+        await until(lambda: not list(term.engine.live()))
+        await asyncio.sleep(4 * WRITE_S)
+        refused = await server.register()
+        assert isinstance(refused, Refused)
+        assert refused.code == protocol.DEAD
+        assert not term.env.crashing
+
+
+@virtual
+async def test_a_step_that_meets_a_store_that_failed_ends_the_term() -> None:
+    disk = RegionDisk()
+    opened = MemoryRegionStore(disk)
+    term = RegionsTerm(opened, opened, opened.epoch, OPTIONS, wall_ms=Wall())
+    await term.load()
+    await term.engine._pids.reserve(1)
+    run = asyncio.ensure_future(term.run())
+    made = asyncio.ensure_future(creates(term))
+    MemoryRegionStore(disk)
+    with pytest.raises(StoreFailed, match="another daemon"):
+        await run
+    term.close(StoreFailed("over"))
+    await asyncio.gather(made, return_exceptions=True)

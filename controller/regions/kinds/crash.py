@@ -41,8 +41,7 @@ async def fence(env: RegionsEnv, record: Record) -> Outcome | Along:
     task: Crash = CRASH.decode(record.data)
     server = env.model.servers.get((task.server, task.incarnation))
     if server is None:
-        env.crashing.discard((task.server, task.incarnation))
-        return Done(b"it is gone already")
+        return _gone(env, task)
     server.state = ServerState.CRASHED
     env.dispatcher.drop(server)
     if task.method == LOG:
@@ -111,6 +110,17 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.log_parts.pop(server.key, None)
 
     return Along(Done(), (Bury(*server.key),), entered)
+
+
+def _gone(env: RegionsEnv, task: Crash) -> Along:
+    """Ends the crash of a process that left meanwhile, or was buried: it does not come back either."""
+    key = task.server, task.incarnation
+
+    def entered(_: Change) -> None:
+        env.model.bury(key)
+        env.crashing.discard(key)
+
+    return Along(Done(b"it is gone already"), (Bury(*key),), entered)
 
 
 def _held_until_ms(env: RegionsEnv, server: str) -> int:
