@@ -23,7 +23,8 @@ LEASE_MS: Final = 4_000
 STALL_MS_MAX: Final = 3_000
 """A daemon that was frozen for longer ends its process."""
 START_S_MAX: Final = 180.0
-OPEN_S_MAX: Final = 300.0
+OPEN_S_MAX: Final = 900.0
+"""Longest wait for open regions; a slow machine reads and writes 5 million nodes in it."""
 SIDE: Final = "side"
 """A table that is disabled and enabled again and again."""
 SIDE_ROWS: Final = 200
