@@ -155,7 +155,7 @@ class RegionsTerm:
         works = [self._turns(), self._leases(), self._looks(), *(() if lost is None else (lost,))]
         self._tasks = [asyncio.ensure_future(one) for one in (*works, self._startup())]
         try:
-            await asyncio.gather(*self._tasks[: len(works)])
+            await asyncio.gather(*self._tasks[: len(works)], self.manager.broken)
         finally:
             for task in self._tasks:
                 task.cancel()

@@ -99,6 +99,7 @@ WEIGHTS: Final[dict[str, tuple[float, Words]]] = {
     "expire": (1, lambda c, p: (_server(c, p),)),
     "list-regions": (1, lambda c, p: (_server(c, p),)),
     "kill-daemon": (1.5, lambda c, p: (_daemon(c, p), _for_s(c, 5))),
+    "lose-claim": (1, lambda _c, _p: ()),
     "kill-at-write": (3, lambda c, p: (_daemon(c, p), str(c.randint(1, 8)), c.choice(("before", "after")))),
     "freeze-daemon": (1, lambda c, p: (_daemon(c, p), _for_s(c, 6))),
     "break-link": (1.5, _link),

@@ -46,16 +46,6 @@ def fail_a_report_by_one_result(stack: ExitStack) -> None:
 
 
 @mutation
-def accept_failures_of_operations_on_their_way(stack: ExitStack) -> None:
-    """Goes to another server while the first one is about to get the open."""
-
-    def arrived(_: Dispatcher, _pid: int, _taken: int) -> bool:
-        return True
-
-    put(stack, Dispatcher, "has_arrived", arrived)
-
-
-@mutation
 def lose_a_batch_whose_response_was_lost(stack: ExitStack) -> None:
     """Counts a batch as taken with the next poll."""
     poll = Dispatcher.poll

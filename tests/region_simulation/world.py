@@ -86,6 +86,7 @@ class World(logging.Handler):
         network = random.Random(f"{plan.seed} network")
         self.network = Network(self.loop, network, self.counts, plan.network_ms / 1000)
         self.claimant: Process | None = None
+        self.claimed = 0
         self.wall_offset_ms = 0
         self.options = Options(
             lease_ms=LEASE_MS,
