@@ -119,7 +119,9 @@ class Chaos:
         await asyncio.sleep(self._chance.choice([0.0, self._chance.uniform(0.0, LEASE_S * 1.5)]))
 
     async def _freeze(self, server: KvServer) -> None:
-        await self._freeze_for(server, self._chance.uniform(1.3, 2.5) * LEASE_S)
+        """Freezes a server; often it wakes up in the moments in which others fence it and open its regions."""
+        leases = self._chance.choice([self._chance.uniform(1.0, 1.3), self._chance.uniform(1.3, 2.5)])
+        await self._freeze_for(server, leases * LEASE_S)
         await server.ended(self._chance.uniform(1.0, 3.0))
 
     async def _freeze_briefly(self, server: KvServer) -> None:

@@ -112,23 +112,29 @@ async def _at_once() -> bool:
     return True
 
 
-def _keep_logs(short: Path, folder: Path) -> None:
+def _keep(short: Path, folder: Path, *, well: bool) -> None:
+    """Keeps logs and the daemon's files; where the run failed, all data and the writers' notes, too."""
     for log in short.glob("*.log"):
         shutil.copy(log, folder)
-    shutil.copytree(short / "state", folder / "state")
+    for name in ("state",) if well else ("state", "data"):
+        if (short / name).exists():
+            shutil.move(short / name, folder)
+    for notes in folder.glob("*.notes") if well else ():
+        notes.unlink()
     shutil.rmtree(short)
 
 
 @asynccontextmanager
 async def staged(folder: Path) -> AsyncIterator[Stage]:
-    """Runs a stage inside the block. Where the block fails, logs of all processes stay in ``folder``."""
+    """Runs a stage inside the block; logs of all processes stay in ``folder``."""
     short = Path(tempfile.mkdtemp(prefix="regent-lists-"))  # the path of a socket has at most 96 bytes
     stage = Stage(folder, short)
-    (short / "state").mkdir()
+    well = False
     try:
         await stage.start()
         yield stage
+        well = True
     finally:
         await stage.client.close()
         await stage.kill_all()
-        _keep_logs(short, folder)
+        _keep(short, folder, well=well)
