@@ -10,8 +10,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.journal.lines import process
 from controller.journal.reader import CHUNK_BYTES, Damage, Gap, begin_of, joined, lines, parsed, read_each
 from controller.journal.segments import segments_in
+from controller.process.wording import counted
 from state_machines.journal.events import PARTITION_KINDS, Kind, Row
 
 HISTORY_ROWS: Final = 20
@@ -144,16 +146,17 @@ def at(row: Row) -> str:
 
 
 def entity(row: Row) -> str:
-    """Returns the entity of a row: a procedure, a partition, a replica, a topic, a broker, or the daemon."""
+    """Returns the entity of a row: a procedure, a partition, a replica, a topic, a broker, a server, or the daemon."""
     if row.pid is not None:
-        return f"pid {row.pid} {row.procedure}" + (f" of pid {row.ppid}" if row.ppid is not None else "")
+        name = f"pid {row.pid} {row.procedure}" if row.procedure is not None else f"pid {row.pid}"
+        return name + (f" of pid {row.ppid}" if row.ppid is not None else "")
     if row.partition is not None:
         return f"{row.topic}-{row.partition}" + (f" on broker {row.broker}" if row.broker is not None else "")
     if row.topic is not None:
         return row.topic
     if row.broker is not None and row.kind != Kind.CTL_ELECTED:
         return f"broker {row.broker}"
-    return f"daemon {row.ctl_id}"
+    return f"server {process(row.server, row.incarnation)}" if row.server is not None else f"daemon {row.ctl_id}"
 
 
 def sentence(row: Row) -> str:
@@ -208,7 +211,23 @@ def _epoch(row: Row) -> str:
     return "" if row.leader_epoch1 is None else f"leader epoch {row.leader_epoch1}"
 
 
-_DESCRIPTIONS: tuple[Callable[[Row], str], ...] = (_leader, _isr, _states, _epoch)
+def _of_regions(row: Row) -> str:
+    """Describes what a row of the domain of regions is about."""
+    server = process(row.server, row.incarnation)
+    match row.kind:
+        case Kind.REGION_DISPATCH:
+            return f"batch {row.batch} of {counted(len(row.pids or ()), 'operation')}"
+        case Kind.REGION_REPORT:
+            return f"{server} reported {row.outcome}"
+        case Kind.REGION_STATE:
+            return f"{row.table}#{row.region}" + (f" at {server}" if server else "")
+        case Kind.TABLE_STATE:
+            return f"table {row.table}"
+        case _:
+            return f"server {server}" if row.kind == Kind.SERVER_STATE and row.pid is not None else ""
+
+
+_DESCRIPTIONS: tuple[Callable[[Row], str], ...] = (_leader, _isr, _of_regions, _states, _epoch)
 
 
 def _leader_id(leader: int) -> str:

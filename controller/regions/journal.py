@@ -54,6 +54,7 @@ class RegionsJournal:
         self._items: list[Item] = []
         self._rows = 0
         self._begun = 0
+        self._over = False
         self._live: dict[int, Record] = {}
         self._quiet: set[int] = set()
 
@@ -66,8 +67,9 @@ class RegionsJournal:
             self._quiet.update(of_regions)
 
     def end(self, why: str) -> None:
-        """Ends the term."""
+        """Ends the term: what comes after it belongs to nobody."""
         self.flush()
+        self._over = True
         self._journal.event(Kind.CTL_RESIGNED, why=why)
 
     def flush(self) -> None:
@@ -144,6 +146,8 @@ class RegionsJournal:
         self._add(TableMoved(name, before, after, regions, pid))
 
     def _add(self, item: Item) -> None:
+        if self._over:
+            return
         if not self._items:
             asyncio.get_running_loop().call_soon(self.flush)
         self._items.append(item)

@@ -5,6 +5,7 @@ All of it runs on the loop between turns of the engine, and never waits for a se
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -17,7 +18,7 @@ from controller.regions.journal import CRASHED, LEFT, ONLINE
 from controller.regions.kinds import crash, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from metadata_store.catalog.rows import DropServer, PutServer, ServerRow, Write
-from metadata_store.records.port import RecordStore
+from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol
 from regent_agent.protocol import Owned, Result
 from state_machines.procedures.record import Caller
@@ -49,6 +50,8 @@ class Manager:
         self.engine = engine
         self.epoch = epoch
         self._store = store
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Raises once the store has failed a write that is no procedure's: the term is over."""
 
     # -- servers
 
@@ -250,7 +253,12 @@ class Manager:
         return True
 
     async def _write(self, rows: Sequence[Write]) -> None:
-        await self._store.write((), (), rows)
+        try:
+            await self._store.write((), (), rows)
+        except StoreFailed as failed:
+            if not self.broken.done():
+                self.broken.set_exception(failed)
+            raise
 
 
 def _has(region: Region, server: Server, token: int) -> bool:

@@ -10,6 +10,7 @@ from controller.metrics.region_counters import RegionCounters
 from controller.regions.dispatcher import HOLD_FRACTION
 from controller.regions.manager import Manager, ServerDead, ServerUnknown
 from controller.regions.routes import route_of
+from metadata_store.records.port import StoreFailed
 from regent_agent import protocol
 from regent_agent.protocol import Accepted, Left, Operations, Refused, Registered, Request, Response, Routes
 from state_machines.regions.model import Table, start_of
@@ -72,6 +73,8 @@ class RegionService:
             return Refused(protocol.REGISTER, str(unknown))
         except Invalid as invalid:
             return Refused(protocol.INVALID, str(invalid))
+        except StoreFailed as failed:
+            return Refused(protocol.NOT_ACTIVE, f"nothing can be stored by this daemon: {failed}")
 
     async def _handle(self, request: Request) -> Response:
         manager = self._manager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
@@ -154,7 +155,7 @@ class RegionsTerm:
         works = [self._turns(), self._leases(), self._looks(), *(() if lost is None else (lost,))]
         self._tasks = [asyncio.ensure_future(one) for one in (*works, self._startup())]
         try:
-            await asyncio.gather(*self._tasks[: len(works)])
+            await asyncio.gather(*self._tasks[: len(works)], self.manager.broken)
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -182,7 +183,7 @@ class RegionsTerm:
     async def _leases(self) -> None:
         """Checks leases again and again. A daemon that could not respond for a while gives each server a full one."""
         pause_s = self.options.lease_ms / 1000 / CHECKS_PER_LEASE
-        seen_s = self.env.clock()
+        seen_s = -math.inf  # nor did it respond before it began
         while True:
             if self._leads() and self.env.clock() - seen_s < CHECKS_MISSED_MAX * pause_s:
                 self.manager.check_leases()

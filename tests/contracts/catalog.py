@@ -131,6 +131,12 @@ class CatalogContract:
             await store.write([record(1)], (), [*rows, DropTable("sales:t"), NewRegions(REGIONS[1:])])
             assert list((await catalog.read()).regions) == [REGIONS[1]]
 
+    async def test_no_row_brings_back_a_region_that_went_before_it(self, catalogs: Catalogs) -> None:
+        await written(catalogs, PutTable(TABLE), NewRegions(REGIONS))
+        async with catalogs() as (store, catalog):
+            await store.write((), (), [DropRegions((7,)), Owner(7, 2, "s1", 5, 90, 3), DropTable("u")])
+            assert list((await catalog.read()).regions) == [REGIONS[1]]
+
     async def test_a_daemon_that_was_fenced_writes_neither_records_nor_rows(self, catalogs: Catalogs) -> None:
         async with catalogs() as (first, _), catalogs() as (second, catalog):
             await second.load()

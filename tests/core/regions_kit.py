@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from controller.journal.term_journal import TermJournal
 from controller.process.wall_clock import wall_ms
@@ -118,6 +121,25 @@ class Stage:
         async with asyncio.timeout(WAIT_S):
             while not holds():  # noqa: ASYNC110  # it may be about lines and rows, which wake nobody
                 await asyncio.sleep(0.01)
+
+
+class Log:
+    """Lines of a term."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "regent")
+        self._caplog = caplog
+
+    def grep(self, text: str) -> list[str]:
+        """Returns the lines with a word, without what the procedure is about."""
+        found = [line.getMessage() for line in self._caplog.records if text in line.getMessage().split()]
+        return [line.partition("; table=")[0].partition("; server=")[0] for line in found]
+
+    def whole(self, text: str) -> list[str]:
+        return [line.getMessage() for line in self._caplog.records if text in line.getMessage()]
+
+    def workers(self) -> set[object]:
+        return {getattr(line, "worker", None) for line in self._caplog.records if "pid=" in line.getMessage()}
 
 
 @asynccontextmanager

@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from controller.journal.query import entity, sentence
 from controller.journal.reader import read
 from controller.journal.region_lines import TOGETHER_MAX
 from controller.regions.environment import Options
-from controller.regions.overdue import SHOWN_MAX, late, tell
 from regent_agent import protocol
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind, Row
-from state_machines.regions.states import RegionState
 from tests.core.journal_kit import Book, Desk
-from tests.core.regions_kit import Stage, stage
+from tests.core.regions_kit import Log, Stage, stage
 
 WORKER = "regions-1"
-
-
-class Log:
-    """Lines of a term."""
-
-    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.INFO, "regent")
-        self._caplog = caplog
-
-    def grep(self, text: str) -> list[str]:
-        """Returns the lines with a word, without what the procedure is about."""
-        found = [line.getMessage() for line in self._caplog.records if text in line.getMessage().split()]
-        return [line.partition("; table=")[0].partition("; server=")[0] for line in found]
-
-    def whole(self, text: str) -> list[str]:
-        return [line.getMessage() for line in self._caplog.records if text in line.getMessage()]
-
-    def workers(self) -> set[object]:
-        return {getattr(line, "worker", None) for line in self._caplog.records if "pid=" in line.getMessage()}
 
 
 @pytest.fixture
@@ -224,6 +203,23 @@ async def test_the_rows_of_an_open_have_the_region_the_process_the_token_and_the
     }
 
 
+async def test_each_row_has_a_sentence_for_operators(tmp_path: Path) -> None:
+    book = Book()
+    await played(tmp_path, book)
+    sentences = [f"{entity(row)}: {sentence(row)}" for row in book.read()]
+    first, second = 1001, 1002
+    for wanted in (
+        "server kv-1,1795: ONLINE: registered at kv-1:7000 (1.0)",
+        "pid 1: table kv, CREATING -> ENABLED",
+        f"pid 3 assign of pid 2: kv#{first} at kv-1,1795, OFFLINE -> OPENING: create_table",
+        "server kv-1,1795: batch 1 of 2 operations",
+        f"pid 4 assign of pid 2: kv#{second} at kv-1,1795, OPENING -> OPEN: create_table",
+        "pid 3 assign of pid 2: kv-1,1795 reported opened",
+        "server kv-1,1795: ONLINE -> CRASHED: no poll for 500 ms; it gets nothing any more until it is fenced",
+    ):
+        assert wanted in sentences
+
+
 async def test_regions_in_bulk_have_rows_and_one_line_counts_them(tmp_path: Path, log: Log) -> None:
     book, many = Book(), TOGETHER_MAX + 20
     async with stage(tmp_path, lambda epoch: book.term(1, epoch)) as s:
@@ -256,37 +252,3 @@ async def test_another_term_goes_on_with_the_journal(tmp_path: Path) -> None:
     rows = book.read()
     assert [(row.ctl_id, row.ctl_epoch) for row in rows if row.kind == Kind.CTL_ELECTED] == [(1, 1), (2, 2)]
     assert list(judge(rows)) == []
-
-
-# -- regions that are late
-
-
-@pytest.mark.seed("S1-13")
-async def test_a_region_in_transition_for_long_is_named_with_its_wait_and_the_remedy(tmp_path: Path, log: Log) -> None:
-    options = Options(lease_ms=20_000, startup_wait_ms=0, transit_warning_ms=50, transit_check_ms=100)
-    async with stage(tmp_path, options=options) as s:
-        silent = await s.join("kv-1", 1795)
-        silent.answers = False
-        s.submit_table("kv", 1)
-        await s.until(lambda: bool(log.whole("it waits until")))
-        [region] = s.term.env.model.regions.values()
-        assert region.state is RegionState.OPENING, "nothing is assigned anew for it"
-        line = log.whole("it waits until")[0]
-    assert line.startswith(f"pid=3 ppid=2 assign: region=kv#{region.id} is OPENING for ")
-    assert ", server=kv-1,1795; it waits until kv-1,1795 has opened it: see its log" in line
-
-
-@pytest.mark.seed("S1-13")
-async def test_of_many_regions_in_transition_some_are_named_and_the_others_counted(tmp_path: Path, log: Log) -> None:
-    async with stage(tmp_path, options=Options(lease_ms=20_000, startup_wait_ms=0)) as s:
-        silent = await s.join("kv-1", 1795)
-        silent.answers = False
-        s.submit_table("kv", 50)
-        await s.until(lambda: len(s.term.env.model.transit) == 50)
-        records = s.term.engine.records
-        assert late(s.term.env, records, 60_000) == []
-        await s.until(lambda: len(late(s.term.env, records, 5)) == 50)
-        assert tell(s.term.env, records, 5) == 50
-    assert len(log.whole("it waits until")) == SHOWN_MAX
-    [rest] = log.whole("more regions are in transition")
-    assert rest.startswith("30 more regions are in transition for over 0 s")

@@ -189,6 +189,12 @@ def kill_daemon(world: World, name: str, down_s: str) -> None:
 
 
 @verb
+def lose_claim(world: World) -> None:
+    """Ends the claim of the active daemon, which lives on: another one may take the store over."""
+    world.claimant = None
+
+
+@verb
 def kill_at_write(world: World, name: str, count: str, side: str) -> None:
     """Kills a daemon before or after one of its next writes."""
     world.daemons[name].deadly = int(count), side == "after"

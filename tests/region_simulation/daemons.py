@@ -13,7 +13,7 @@ from controller.regions.dispatcher import Limits
 from controller.regions.domain import CLAIM_S, RegionsDomain
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog
-from metadata_store.records.port import RecordStore, Stored
+from metadata_store.records.port import RecordStore, Stored, StoreFailed
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
@@ -22,7 +22,8 @@ from tests.simulation.loop import Life, Process
 if TYPE_CHECKING:
     from tests.region_simulation.world import World
 
-WRITE_S_MAX: Final = 0.02
+NOTICED_S: Final = 1.0
+"""Pause between looks at the claim."""
 RESTART_S: Final = 0.7
 """Time from the end of a process at a write to the begin of the next one."""
 
@@ -104,18 +105,22 @@ class SimOpened:
         self.catalog: Catalog = store
         self.epoch = store.epoch
         self._node = node
+        self._process = node.process
 
     def leads(self) -> bool:
-        """Returns True: another daemon claims only once this process is over."""
-        return True
+        """Checks whether the claim is this daemon's still."""
+        world = self._node.world
+        return world.claimant is self._process and world.claimed == self.epoch
 
     async def lost(self) -> None:
-        """Waits for ever."""
-        await asyncio.get_running_loop().create_future()
+        """Waits for the end of the claim; the daemon notices it late."""
+        while self.leads():  # noqa: ASYNC110  # as a session that is looked at from time to time
+            await asyncio.sleep(NOTICED_S)
+        raise StoreFailed("the claim is lost")
 
     async def close(self) -> None:
         """Gives the claim up."""
-        if self._node.world.claimant is self._node.process:
+        if self.leads():
             self._node.world.claimant = None
 
 
@@ -168,12 +173,13 @@ class DaemonNode:
         assert self.process is not None
         world.claimant = self.process
         self.store = SimStore(world.disk, self)
+        world.claimed = self.store.epoch
         world.counts["terms"] += 1
         return SimOpened(self, self.store)
 
     async def pause(self) -> None:
         """Lets a write take its time."""
-        await asyncio.sleep(self._chance.random() * WRITE_S_MAX)
+        await asyncio.sleep(self._chance.random() * self.world.plan.write_ms / 1000)
 
     async def may_die(self, *, after: bool) -> None:
         """Counts a side of a write; never returns where the daemon dies there."""

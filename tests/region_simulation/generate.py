@@ -33,6 +33,8 @@ def generate(seed: int) -> RegionPlan:
         servers_min=chance.randint(1, 2),
         open_attempts_max=chance.choice((0, 0, 0, 3)),
         delay_ms=chance.choice((5, 50, 150)),
+        network_ms=chance.choice((10, 20, 300)),
+        write_ms=chance.choice((10, 20, 150)),
     )
     times = sorted(_times(chance))
     drawn = [Action(at_s, *_drawn(chance, plan)) for at_s in times]
@@ -97,10 +99,11 @@ WEIGHTS: Final[dict[str, tuple[float, Words]]] = {
     "expire": (1, lambda c, p: (_server(c, p),)),
     "list-regions": (1, lambda c, p: (_server(c, p),)),
     "kill-daemon": (1.5, lambda c, p: (_daemon(c, p), _for_s(c, 5))),
+    "lose-claim": (1, lambda _c, _p: ()),
     "kill-at-write": (3, lambda c, p: (_daemon(c, p), str(c.randint(1, 8)), c.choice(("before", "after")))),
     "freeze-daemon": (1, lambda c, p: (_daemon(c, p), _for_s(c, 6))),
     "break-link": (1.5, _link),
-    "slow": (0.7, lambda c, _: (c.choice(("0", "0.05", "0.2")),)),
+    "slow": (0.9, lambda c, _: (c.choice(("0", "0.1", "0.4")),)),
     "lossy": (0.7, lambda c, _: (c.choice(("0", "0.05", "0.2")),)),
     "wall": (0.5, lambda c, _: (c.choice(("-3600", "-1.5", "1.5", "3600")),)),
     "create": (0.5, _created),

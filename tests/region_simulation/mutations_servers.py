@@ -15,7 +15,7 @@ from regent_agent import lease, protocol
 from regent_agent.agent import Agent
 from regent_agent.protocol import Registered, Result
 from regent_agent.work import Work
-from state_machines.regions.model import Region, Server
+from state_machines.regions.model import Server
 from tests.region_simulation.planting import mutation, put
 
 
@@ -43,26 +43,6 @@ def fail_a_report_by_one_result(stack: ExitStack) -> None:
         return await report(manager, server, results, taken)
 
     put(stack, Manager, "report", failing)
-
-
-@mutation
-def compare_fresh_states(stack: ExitStack) -> None:
-    """Lets a list of regions contradict a state that is newer than it (HBASE-21421)."""
-
-    def old(_: Manager, _region: Region) -> bool:
-        return True
-
-    put(stack, Manager, "_is_old", old)
-
-
-@mutation
-def accept_failures_of_operations_on_their_way(stack: ExitStack) -> None:
-    """Goes to another server while the first one is about to get the open."""
-
-    def arrived(_: Dispatcher, _pid: int, _taken: int) -> bool:
-        return True
-
-    put(stack, Dispatcher, "has_arrived", arrived)
 
 
 @mutation

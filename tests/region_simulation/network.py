@@ -18,7 +18,6 @@ from tests.simulation.loop import PROCESS, Process, SimLoop
 if TYPE_CHECKING:
     from tests.region_simulation.daemons import DaemonNode
 
-DELAY_S_MAX: Final = 0.02
 SLOW_S_MAX: Final = 3.0
 RETRY_S: Final = 0.2
 """Pause after which bytes that a broken link kept are sent again."""
@@ -145,12 +144,13 @@ class Connection:
 class Network:
     """Makes connections. ``broken``: links that let nothing pass, as (from, to); ``slow``: part of slow chunks."""
 
-    def __init__(self, loop: SimLoop, chance: random.Random, counts: Counter[str]) -> None:
+    def __init__(self, loop: SimLoop, chance: random.Random, counts: Counter[str], delay_s_max: float) -> None:
         self.loop = loop
         self.counts = counts
         self.broken: set[tuple[str, str]] = set()
         self.connections: dict[Connection, None] = {}
         self.daemons: dict[str, DaemonNode] = {}
+        self.delay_s_max = delay_s_max
         self.slow = 0.0
         self.lossy = 0.0
         self._chance = chance
@@ -159,7 +159,7 @@ class Network:
         """Returns the time that bytes take."""
         if self.slow and self._chance.random() < self.slow:
             return self._chance.random() * SLOW_S_MAX
-        return self._chance.random() * DELAY_S_MAX
+        return self._chance.random() * self.delay_s_max
 
     def drops(self) -> bool:
         """Returns whether a connection ends now."""

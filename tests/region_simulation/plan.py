@@ -12,7 +12,11 @@ __all__ = ["Action", "RegionPlan"]
 
 @dataclass(frozen=True)
 class RegionPlan:
-    """A whole run. ``servers``: the behaviour of each; ``fence``: how a dead server is kept from writing."""
+    """A whole run. ``servers``: the behaviour of each; ``fence``: how a dead server is kept from writing.
+
+    ``delay_ms``: how long the first operation of a batch waits; ``network_ms``, ``write_ms``: longest times of bytes on
+    their way, and of each half of a write.
+    """
 
     seed: int
     servers: tuple[str, ...] = ("good", "good", "good")
@@ -22,6 +26,8 @@ class RegionPlan:
     servers_min: int = 1
     open_attempts_max: int = 0
     delay_ms: int = 50
+    network_ms: int = 20
+    write_ms: int = 20
     actions: tuple[Action, ...] = field(default=())
 
     def with_actions(self, actions: Iterable[Action]) -> RegionPlan:
@@ -38,6 +44,8 @@ class RegionPlan:
             f"servers_min {self.servers_min}",
             f"open_attempts_max {self.open_attempts_max}",
             f"delay_ms {self.delay_ms}",
+            f"network_ms {self.network_ms}",
+            f"write_ms {self.write_ms}",
             *map(str, self.actions),
         ]
         return "\n".join(lines) + "\n"
@@ -55,7 +63,7 @@ def parse(text: str) -> RegionPlan:
     first = {name: words[0] for name, words in settings.items() if words}
     if "seed" not in first:
         raise ValueError("it does not set seed")
-    numbers = ("seed", "daemons", "servers_min", "open_attempts_max", "delay_ms")
+    numbers = ("seed", "daemons", "servers_min", "open_attempts_max", "delay_ms", "network_ms", "write_ms")
     known: dict[str, object] = {name: int(first[name]) for name in numbers if name in first}
     known |= {name: first[name] for name in ("fence", "placement") if name in first}
     if "servers" in settings:

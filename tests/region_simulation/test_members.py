@@ -7,13 +7,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from metadata_store.records.port import Stored
+from controller.regions.term import RegionsTerm
+from metadata_store.records.port import Stored, StoreFailed
 from regent_agent import protocol
 from regent_agent.protocol import Left, Refused, Registered
 from state_machines.procedures.record import Record
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.region_simulation.kit import (
+    OPTIONS,
     Server,
     Wall,
     creates,
@@ -160,3 +162,18 @@ async def test_leases_begin_after_the_load() -> None:
     async with running(disk, store=SlowToLoad) as term:
         await asyncio.sleep(1.0)
         assert term.env.model.servers["s1", 1].state is ServerState.ONLINE
+
+
+@virtual
+async def test_a_daemon_whose_store_was_taken_over_refuses_servers_and_ends_its_term() -> None:
+    disk = RegionDisk()
+    opened = MemoryRegionStore(disk)
+    term = RegionsTerm(opened, opened, opened.epoch, OPTIONS, wall_ms=Wall())
+    await term.load()
+    run = asyncio.ensure_future(term.run())
+    MemoryRegionStore(disk)
+    refused = await Server(term, "s1").register()
+    assert isinstance(refused, Refused)
+    assert refused.code == protocol.NOT_ACTIVE
+    with pytest.raises(StoreFailed, match="another daemon"):
+        await run

@@ -83,8 +83,10 @@ class World(logging.Handler):
         self.chance = random.Random(f"{plan.seed} world")
         self.disk = RegionDisk()
         self.storage = Storage(logged=plan.fence == "log")
-        self.network = Network(self.loop, random.Random(f"{plan.seed} network"), self.counts)
+        network = random.Random(f"{plan.seed} network")
+        self.network = Network(self.loop, network, self.counts, plan.network_ms / 1000)
         self.claimant: Process | None = None
+        self.claimed = 0
         self.wall_offset_ms = 0
         self.options = Options(
             lease_ms=LEASE_MS,

@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from controller.regions.zookeeper_store import ZooKeeperOpened
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from tests.contracts.records_zookeeper import opened
 from tests.contracts.support import session
 from tests.kills.harness import Death, Deaths
+from tests.kills.region_cases import CASES
+from tests.kills.region_daemons import Opened
 from tests.kills.tally import RecordProperty, tally
 from tests.kills.test_kills import end_of, in_memory
+from tests.kills.test_regions import end_of as end_of_case
+from tests.kills.test_regions import in_memory as regions_in_memory
 from tests.zookeeper.real import RealBackend
 
 EVERY = 3
@@ -38,3 +43,25 @@ async def test_a_procedure_whose_daemon_is_killed_ends_as_the_clean_run(
         assert await end_of(name, store, one) == expected
         assert one.killed
     tally(record_property, name, "real zookeeper", len(deaths), doubled=1)
+
+
+@pytest.mark.parametrize("name", ["create in pieces", "move", "crash, fence log"])
+async def test_a_region_procedure_whose_daemon_is_killed_ends_as_the_clean_run(
+    name: str, backend: RealBackend, tmp_path: Path, record_property: RecordProperty
+) -> None:
+    clean, case = Deaths(), CASES[name]
+    expected = await end_of_case(case, regions_in_memory(tmp_path), clean)
+    deaths = [Deaths([Death(number, number % 2 == 0)]) for number in range(1, clean.writes + 1, EVERY)]
+    for number, one in enumerate([*deaths, Deaths(always=True)]):
+
+        @asynccontextmanager
+        async def domain(root: str = f"/regent/run-{number}") -> AsyncIterator[Opened]:
+            found = await ZooKeeperOpened.open(backend.client, root=root)
+            try:
+                yield Opened(found.store, found.catalog, found.epoch)
+            finally:
+                await found.close()
+
+        assert await end_of_case(case, domain, one) == expected
+        assert one.killed
+    tally(record_property, f"regions: {name}", "real zookeeper", len(deaths), doubled=1)

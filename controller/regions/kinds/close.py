@@ -60,10 +60,11 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     if region is None:
         return Done(b"the region is gone")
     server = region.server
-    if (why := transit.uncloseable(region.state, server is not None)) is not None:
-        return Done(why.encode())
     if not env.model.take(region, record.pid, record.ancestors):
         return Done(b"pid %d has the region" % region.pid)
+    if (why := transit.uncloseable(region.state, server is not None)) is not None:
+        env.model.detach(region, record.pid)
+        return Done(why.encode())
     if server is None:
         return _ended(env, record, region, S.CLOSED)
     data = TRANSIT.encode(_chosen(task, region, server))

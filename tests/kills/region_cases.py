@@ -1,0 +1,209 @@
+"""What operators and servers do in the kill tests of regions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from controller.regions.kinds import assign, close, move, servers
+from controller.regions.kinds.marks import MARK_TASK, MarkTask
+from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
+from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
+from regent_agent import protocol
+from state_machines.procedures.record import Record
+from state_machines.regions.marks import MarkKind
+from tests.kills.region_daemons import Life, Story
+
+TABLE: Final = "t"
+
+
+# -- what operators do
+
+
+async def create(life: Life) -> Record:
+    task = TableTask(TABLE, splits=(b"g", b"n", b"t"))
+    return await life.run("create_table", TABLE_TASK.encode(task))
+
+
+async def create_and_abort(life: Life) -> Record:
+    """Creates a table; the operator aborts once some of its rows are stored."""
+    task = TableTask(TABLE, uniform=12)
+
+    def is_half_made(record: Record) -> bool:
+        return TABLE in life.term.env.model.tables or record.state.is_final
+
+    return await life.run("create_table", TABLE_TASK.encode(task), aborts=is_half_made)
+
+
+def changes(kind: str) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, TABLE_TASK.encode(TableTask(TABLE)))
+
+    return story
+
+
+def namespace(kind: str) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, NAMESPACE_TASK.encode(NamespaceTask("n")))
+
+    return story
+
+
+def marked(kind: str) -> Story:
+    async def story(life: Life) -> Record:
+        return await life.run(kind, MARK_TASK.encode(MarkTask(MarkKind.CORDON, "s1")))
+
+    return story
+
+
+async def assigns(life: Life) -> Record:
+    region = first(life)
+    return await life.run(assign.NAME, TRANSIT.encode(Transit(region, TABLE)))
+
+
+async def fails_once(life: Life) -> Record:
+    life.service.failing = {first(life): [protocol.FAILED_OPEN]}
+    return await life.run(assign.NAME, TRANSIT.encode(Transit(first(life), TABLE, "fails")))
+
+
+async def closes(life: Life) -> Record:
+    return await life.run(close.NAME, TRANSIT.encode(Transit(first(life), TABLE)))
+
+
+def moves(*, reopens: bool = False) -> Story:
+    async def story(life: Life) -> Record:
+        to = "" if reopens else "s3"
+        return await life.run(move.NAME, MOVE.encode(Move(first(life), TABLE, to, "", reopens)))
+
+    return story
+
+
+async def drains(life: Life) -> Record:
+    return await life.run(servers.DRAIN, CRASH.encode(Crash("s1", 1)))
+
+
+async def leaves(life: Life) -> None:
+    """A server stops: it repeats its request until it has nothing left."""
+    server = life.service.servers["s1", 1]
+    while server.alive:
+        await life.until(lambda: server.key in life._here)
+        response = await life.term.service.handle(protocol.Leave(*server.key, server.epoch))
+        if isinstance(response, protocol.Left) and response.regions:
+            await life.turns(3)
+        else:
+            server.dies()
+
+
+async def crashes(life: Life) -> None:
+    life.service.servers["s1", 1].dies()
+
+
+async def restarts(life: Life) -> None:
+    """A process ends, and the next one of the same server comes at once."""
+    life.service.servers["s1", 1].dies()
+    if ("s1", 2) not in life.service.servers:
+        life.service.start("s1", 2)
+
+
+def crashes_while(story: Story) -> Story:
+    """A server crashes while an operator's procedure is under way."""
+
+    async def both(life: Life) -> Record | None:
+        life.service.servers["s1", 1].dies()
+        return await story(life)
+
+    return both
+
+
+async def has_a_stray(life: Life) -> None:
+    """A server has a region that is another one's, since before this daemon began."""
+    owner = life.service.owners[first(life)]
+    other = next(one for one in life.service.alive if one is not owner)
+    if not life.service.strays:
+        other.owned[first(life)] = 1
+        life.service.strays.append(other)
+    await life.until(lambda: first(life) not in life.service.strays[0].owned)
+
+
+def first(life: Life) -> int:
+    """Returns the id of the table's first region."""
+    return life.term.env.model.tables[TABLE].regions[0].id
+
+
+# -- stories
+
+
+async def nothing(life: Life) -> None:
+    await life.until(lambda: len(life._here) == len(life.service.alive))
+
+
+class Case(NamedTuple):
+    """A story whose daemon is killed, the stories before it, settings, and answers of the first open of a region.
+
+    ``pieces``: one region for each step and batch, and two batches at a time. ``takes``: a step takes an answer from
+    memory, so that a second run in the same memory waits for another one.
+    """
+
+    story: Story
+    before: tuple[Story, ...] = ()
+    options: Mapping[str, Any] = {}
+    failing: tuple[str, ...] = ()
+    pieces: bool = False
+    takes: bool = False
+
+
+CREATED: Final = (nothing, create)
+DISABLED: Final = (*CREATED, changes("disable_table"))
+FAILED: Final = (protocol.FAILED_OPEN,)
+
+CASES: dict[str, Case] = {
+    "create": Case(create, (nothing,)),
+    "create in pieces": Case(create, (nothing,), pieces=True),
+    "create in pieces and abort": Case(create_and_abort, (nothing,), pieces=True),
+    "disable in pieces": Case(changes("disable_table"), CREATED, pieces=True),
+    "enable in pieces": Case(changes("enable_table"), DISABLED, pieces=True),
+    "delete in pieces": Case(changes("delete_table"), DISABLED, pieces=True),
+    "create a table that exists": Case(
+        lambda life: life.run("create_table", TABLE_TASK.encode(TableTask(TABLE, uniform=2))), CREATED
+    ),
+    "create and no server comes at first": Case(create),
+    "disable": Case(changes("disable_table"), CREATED),
+    "enable": Case(changes("enable_table"), DISABLED),
+    "delete": Case(changes("delete_table"), DISABLED),
+    "delete an enabled table": Case(changes("delete_table"), CREATED),
+    "assign": Case(assigns, (*CREATED, closes)),
+    "assign after three failures": Case(assigns, (*CREATED, closes), failing=3 * FAILED),
+    "assign that nobody can": Case(assigns, (*CREATED, closes), {"open_attempts_max": 2}, failing=2 * FAILED),
+    "assign what failed before": Case(assigns, (*CREATED, closes, fails_once), {"open_attempts_max": 1}),
+    "assign to busy servers": Case(
+        assigns, (*CREATED, closes), failing=(protocol.BUSY, protocol.NOT_RUNNING), takes=True
+    ),
+    "assign what is open": Case(assigns, CREATED),
+    "close": Case(closes, CREATED),
+    "close what is closed": Case(closes, (*CREATED, closes)),
+    "move": Case(moves(), CREATED),
+    "move what is closed": Case(moves(), (*CREATED, closes)),
+    "reopen": Case(moves(reopens=True), CREATED),
+    "drain": Case(drains, CREATED),
+    "leave": Case(leaves, CREATED),
+    "mark": Case(marked("mark"), CREATED),
+    "unmark": Case(marked("unmark"), (*CREATED, marked("mark"))),
+    "create a namespace": Case(namespace("create_namespace"), CREATED),
+    "delete a namespace": Case(namespace("delete_namespace"), (*CREATED, namespace("create_namespace"))),
+    "stray": Case(has_a_stray, CREATED, takes=True),
+    **{f"crash, fence {fence}": Case(crashes, CREATED, {"fence": fence}) for fence in ("lease", "log")},
+    **{f"restart, fence {fence}": Case(restarts, CREATED, {"fence": fence}) for fence in ("lease", "log")},
+    **{
+        f"crash while {name}": Case(crashes_while(story), before, {"fence": fence})
+        for name, story, before, fence in (
+            ("moving", moves(), CREATED, "lease"),
+            ("reopening", moves(reopens=True), CREATED, "log"),
+            ("closing", closes, CREATED, "lease"),
+            ("assigning", assigns, CREATED, "lease"),
+            ("draining", drains, CREATED, "log"),
+            ("disabling", changes("disable_table"), CREATED, "lease"),
+            ("enabling", changes("enable_table"), DISABLED, "log"),
+            ("creating", create, (nothing,), "lease"),
+        )
+    },
+}

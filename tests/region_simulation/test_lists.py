@@ -1,0 +1,68 @@
+"""Lists of regions against the daemon's model: only a state older than a second is contradicted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from regent_agent import protocol
+from regent_agent.protocol import Accepted, Owned
+from state_machines.regions.states import ServerState
+from testing.memory.region_store import RegionDisk
+from tests.region_simulation.kit import Server, creates, ended, lists, regions_of, running, serving, until, virtual
+
+
+@pytest.mark.seed("S3-36", "S3-37")
+@virtual
+async def test_a_list_without_a_region_counts_only_once_the_region_was_open_for_a_second() -> None:
+    async with running(RegionDisk()) as term:
+        server = Server(term, "s1")
+        async with serving(server):
+            await ended(term, creates(term))
+            await asyncio.sleep(0.9)
+            empty = protocol.Regions("s1", 1, server.epoch, [])
+            assert await server.ask(empty) == Accepted()
+            assert term.env.model.servers["s1", 1].state is ServerState.ONLINE
+            await asyncio.sleep(0.3)
+            full = protocol.Regions("s1", 1, server.epoch, lists(regions_of(term)))
+            assert await server.ask(full) == Accepted()
+            assert term.env.model.servers["s1", 1].state is ServerState.ONLINE
+            assert await server.ask(empty) == Accepted()
+            assert term.env.model.servers["s1", 1].state is ServerState.CRASHED
+
+
+@pytest.mark.seed("S3-36")
+@virtual
+async def test_a_region_that_is_elsewhere_is_closed_at_the_server_that_lists_it() -> None:
+    async with running(RegionDisk()) as term:
+        first, second = Server(term, "s1"), Server(term, "s2")
+        async with serving(first):
+            await ended(term, creates(term))
+            async with serving(second):
+                await asyncio.sleep(1.5)
+                [region] = regions_of(term)
+                second.has[region.id] = region.token - 1
+                listed = protocol.Regions("s2", 1, second.epoch, [Owned(region.id, region.token - 1)])
+                await second.ask(listed)
+                await until(lambda: region.id not in second.has)
+                assert first.has == {region.id: region.token}
+                assert str(region.server) == "s1,1"
+
+
+@virtual
+async def test_a_list_that_comes_together_with_polls_and_reports_surprises_nobody() -> None:
+    async with running(RegionDisk()) as term:
+        server = Server(term, "s1")
+        async with serving(server):
+            made = asyncio.ensure_future(ended(term, creates(term, regions=20)))
+            while not made.done():
+                owned = [Owned(id_, token) for id_, token in server.has.items()]
+                await server.ask(protocol.Regions("s1", 1, server.epoch, owned))
+                await asyncio.sleep(0.003)
+            await asyncio.sleep(2.0)
+            owned = [Owned(id_, token) for id_, token in server.has.items()]
+            await server.ask(protocol.Regions("s1", 1, server.epoch, owned))
+            assert term.env.model.servers["s1", 1].state is ServerState.ONLINE
+            assert len(owned) == 20
+            assert not list(term.engine.live())
