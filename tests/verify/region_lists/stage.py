@@ -53,8 +53,8 @@ class Stage:
         """Starts the daemon and all servers, and creates both tables."""
         await self.daemon.boot(START_S_MAX)
         await self.start_servers()
-        await self.daemon.post("/v1/regions/tables", {"name": TABLE, "splits": splits()})
-        await self.daemon.post("/v1/regions/tables", {"name": SIDE, "splits": list("12345678")})
+        await self.daemon.create(TABLE, splits=splits())
+        await self.daemon.create(SIDE, splits=list("12345678"))
         await self.all_open(TABLE, SIDE)
         await self.client.put_many(SIDE, {b"%08d" % (n * 1_234_567 % 10**8): b"%d" % n for n in range(SIDE_ROWS)})
 
