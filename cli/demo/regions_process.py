@@ -14,6 +14,8 @@ from controller.journal.journal import regions_folder_in
 from testing.embedded.process import START_S_MAX, ChildProcess
 
 LEASE_MS: Final = 3_000
+WAIT_S: Final = 10.0
+"""Longest wait of one request for the end of a procedure."""
 PAGE: Final = 5_000
 
 
@@ -54,6 +56,13 @@ class RegionsProcess(DaemonProcess):
         except httpx.HTTPError:
             return None
         return dict(item)
+
+    async def create(self, table: str, **layout: object) -> None:
+        """Creates a table and waits until clients see it; raises ``httpx.HTTPError``."""
+        [begun] = (await self.post("/v1/regions/tables", {"name": table, **layout}))["items"]
+        while not begun["ended"]:
+            path = f"/v1/regions/procedures/{begun['pid']}"
+            [begun] = (await self.get(path, waitS=WAIT_S))["items"]
 
     async def regions(self, table: str) -> list[dict[str, Any]]:
         """Returns all regions of a table; raises ``httpx.HTTPError``."""

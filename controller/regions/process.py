@@ -69,7 +69,13 @@ def _opening(settings: Settings) -> Callable[[], Awaitable[Opened]]:
         return partial(SqliteOpened.open, settings.regions_file)
     lock = lock_out_acls(digest_pair(settings)) if settings.controller.on_absence == "hold" else None
     acl = None if lock is None else tuple(lock)
-    return partial(ZooKeeperOpened.open, connections(settings), acl=acl, fraction=settings.controller.lease_fraction)
+    return partial(
+        ZooKeeperOpened.open,
+        connections(settings),
+        acl=acl,
+        connect_s=settings.zookeeper.connect_timeout_ms / 1000,
+        fraction=settings.controller.lease_fraction,
+    )
 
 
 def _journal(settings: Settings, counters: RegionCounters) -> Journal | None:

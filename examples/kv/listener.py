@@ -64,8 +64,8 @@ class Listener:
         self._connections.add(connection)
         try:
             await self._serve(reader, writer)
-        except (EOFError, OSError):
-            pass  # the client is gone
+        except (EOFError, OSError, asyncio.CancelledError):
+            pass  # the client is gone, or this server ends; asyncio would log a task that ends as cancelled
         except Malformed as error:
             logger.warning("connection closed: %s sent %s; use a client of this version",
                            writer.get_extra_info("peername"), error)  # fmt: skip

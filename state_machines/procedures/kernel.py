@@ -25,6 +25,8 @@ from state_machines.procedures.states import VALID_PREVIOUS, State
 RETRY_MS_MIN: Final = 1_000
 RETRY_MS_MAX: Final = 600_000
 """Pauses between attempts of a step: they double (HBase ``hbase.procedure.retry``)."""
+DONE_MAX: Final = 32
+"""Executed steps that a record keeps where none of them is ever undone."""
 STUCK_ATTEMPTS: Final = 10
 """Attempts of one step after which a procedure is shown as stuck."""
 
@@ -125,12 +127,12 @@ class Procedures:
         old = replace(self.latest(pid), state=State.RUNNABLE, updated_ms=now_ms, deadline_ms=0)
         match outcome:
             case Next(step, data) | Children((), step, data):
-                return self.submitted(_stepped(old, step, data))
+                return self.submitted(self._stepped(old, step, data))
             case Children(children, step, data, asleep):
                 ancestors = (pid, *old.ancestors)
                 family = tuple(replace(one, parent=pid, ancestors=ancestors) for one in children)
                 born = tuple(one.pid for one in children)
-                waiting = replace(_stepped(old, step, data), state=State.WAITING, born=born)
+                waiting = replace(self._stepped(old, step, data), state=State.WAITING, born=born)
                 later = tuple(one.pid for one in family if one.locked) if asleep else ()
                 ready = tuple(one.pid for one in family if not one.locked) if asleep else born
                 return Change(puts=(waiting, *family), ready=ready, later=later)
@@ -229,6 +231,13 @@ class Procedures:
         again = replace(record, state=state, error=error, attempts=record.attempts + 1, deadline_ms=deadline_ms)
         return Change(puts=(again,), later=(record.pid,))
 
+    def _stepped(self, record: Record, step: int, data: bytes) -> Record:
+        """Goes on to a step. What is never undone keeps its latest steps alone: it may go round for ever."""
+        done = (*record.done, record.step)
+        if self._no_return(record.kind) == 0:
+            done = done[-DONE_MAX:]
+        return replace(record, step=step, data=data, done=done, born=(), attempts=0, error="")
+
     def _ended(self, record: Record) -> Change:
         """Keeps a root for its caller, and removes a child; :meth:`apply` wakes its parent."""
         return Change(deletes=(record.pid,), ends=(record,)) if record.parent else Change(puts=(record,))
@@ -244,10 +253,6 @@ def _requested(record: Record, ending: Ending, now_ms: int, **changed: Any) -> R
 def _onwards(record: Record, data: bytes) -> Record:
     """Returns the record with a message; another message than before means that the attempts were not in vain."""
     return record if data == record.data else replace(record, data=data, attempts=0, error="")
-
-
-def _stepped(record: Record, step: int, data: bytes) -> Record:
-    return replace(record, step=step, data=data, done=(*record.done, record.step), born=(), attempts=0, error="")
 
 
 def _undoing(record: Record) -> Change:

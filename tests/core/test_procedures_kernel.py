@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from state_machines.procedures.kernel import RETRY_MS_MAX, STUCK_ATTEMPTS, Act, Change, Procedures, is_stuck
+from state_machines.procedures.kernel import DONE_MAX, RETRY_MS_MAX, STUCK_ATTEMPTS, Act, Change, Procedures, is_stuck
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait, Yield
 from state_machines.procedures.record import Ending, Record
 from state_machines.procedures.recovery import load
@@ -373,3 +373,12 @@ def test_every_family_ends_as_a_whole_or_leaves_nothing(seed: int) -> None:
         else:
             assert world.stored[pid].state is State.ROLLEDBACK
             assert not any(root == pid for root, _, _ in world.effects), "something was not undone"
+
+
+def test_a_procedure_that_goes_round_keeps_its_latest_steps_alone() -> None:
+    p = Procedures(lambda _: 0)
+    p.apply(p.submitted(record(1)))
+    for number in range(3 * DONE_MAX):
+        p.apply(p.executed(1, Next(1 - number % 2, b""), 10))
+    assert p.records[1].done == (0, 1) * (DONE_MAX // 2)
+    assert p.aborted(1, 10) is None, "it stays behind its point of no return"

@@ -34,8 +34,16 @@ from tests.polling import eventually
 class Served:
     """Services in this process with their listeners, and a client that finds them by the daemon's routes."""
 
-    def __init__(self, daemon: Daemon, client: Client, services: list[KeyValueService], addresses: list[str]) -> None:
-        self.daemon, self.client, self.services, self.addresses = daemon, client, services, addresses
+    def __init__(
+        self,
+        daemon: Daemon,
+        client: Client,
+        services: list[KeyValueService],
+        listeners: list[Listener],
+        addresses: list[str],
+    ) -> None:
+        self.daemon, self.client, self.services = daemon, client, services
+        self.listeners, self.addresses = listeners, addresses
 
     async def open(self, number: int, token: int, at: int) -> None:
         """Opens a region, and has the daemon know that."""
@@ -53,7 +61,7 @@ async def served(data: Path, timeout_s: float = 20) -> AsyncIterator[Served]:
         daemon.create(1, end=b"m")
         daemon.create(2, start=b"m")
         try:
-            yield Served(daemon, client, [first, second], addresses)
+            yield Served(daemon, client, [first, second], listeners, addresses)
         finally:
             await client.close()
             for listener in listeners:
@@ -176,6 +184,18 @@ async def test_refusals_name_their_code(tmp_path: Path) -> None:
         assert isinstance(stale, Refused)
         assert isinstance(suspended, Refused)
         assert (stale.code, suspended.code) == (NOT_OWNER, SUSPENDED)
+
+
+async def test_a_server_that_ends_with_open_connections_logs_no_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served(tmp_path) as kv:
+        await kv.open(1, 5, at=0)
+        await kv.client.put("t", b"a", b"v")
+        [(reader, _)] = kv.client._connections._idle[kv.addresses[0]]
+        await kv.listeners[0].stop()
+        assert await reader.read() == b""
+    assert not [line for line in caplog.records if line.name == "asyncio"]
 
 
 @pytest.mark.parametrize("sent", [LENGTH.pack(FRAME_BYTES_MAX + 1), LENGTH.pack(3) + b"abc", LENGTH.pack(1) + b"\x90"])

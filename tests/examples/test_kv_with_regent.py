@@ -56,12 +56,14 @@ async def regent(folder: Path, port: int) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def created(http: httpx.AsyncClient) -> None:
-    """Creates the table "t" with three regions, and waits until all are open."""
+    """Creates the table "t" with three regions, and waits until all are open, and clients see the table."""
     made = await http.post("/v1/regions/tables", json={"name": "t", "splits": ["g", "n"]})
     assert made.is_success, made.text
 
     async def are_open() -> bool:
-        return [region["state"] for region in await regions(http)] == ["OPEN"] * 3
+        tables = (await http.get("/v1/regions/tables")).json()["items"]
+        states = [region["state"] for region in await regions(http)]
+        return states == ["OPEN"] * 3 and tables[0]["state"] == "enabled"
 
     await eventually(are_open, within_s=20)
 

@@ -6,8 +6,8 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
 
 from cli.demo.regions_process import KvServer
 from examples.kv.server import FENCED, LEFT, NOT_LEFT
@@ -99,12 +99,20 @@ class Chaos:
                 assert server.exit_code in (LEFT, NOT_LEFT, FENCED), server.log_tail()
                 self.counts[f"server ended with {server.exit_code}"] += 1
                 self._tell(f"{server.name} ended with {server.exit_code}")
-        starts = asyncio.create_task(self._stage.start_servers())
-        while not starts.done():
-            if not self._stage.daemon.running:
-                await self._stage.daemon.boot(START_S_MAX)
-            await asyncio.wait([starts], timeout=REVIVE_S)
-        starts.result()
+        await self._with_daemon(self._stage.start_servers())
+
+    async def _with_daemon(self, starting: Coroutine[Any, Any, object]) -> None:
+        """Waits for servers that start, and keeps the daemon up meanwhile: they register with it."""
+        starts = asyncio.create_task(starting)
+        try:
+            while not starts.done():
+                if not self._stage.daemon.running:
+                    await self._stage.daemon.boot(START_S_MAX)
+                await asyncio.wait([starts], timeout=REVIVE_S)
+            starts.result()
+        finally:
+            starts.cancel()
+            await asyncio.wait([starts])
 
     async def _settle(self) -> None:
         """Waits until all regions are open, and keeps all processes up meanwhile."""
@@ -119,7 +127,9 @@ class Chaos:
         await asyncio.sleep(self._chance.choice([0.0, self._chance.uniform(0.0, LEASE_S * 1.5)]))
 
     async def _freeze(self, server: KvServer) -> None:
-        await self._freeze_for(server, self._chance.uniform(1.3, 2.5) * LEASE_S)
+        """Freezes a server; often it wakes up in the moments in which others fence it and open its regions."""
+        leases = self._chance.choice([self._chance.uniform(1.0, 1.3), self._chance.uniform(1.3, 2.5)])
+        await self._freeze_for(server, leases * LEASE_S)
         await server.ended(self._chance.uniform(1.0, 3.0))
 
     async def _freeze_briefly(self, server: KvServer) -> None:
@@ -129,7 +139,7 @@ class Chaos:
         """Starts a process with the name of one that is frozen, which then must end by itself."""
         server.pause()
         try:
-            await self._stage.replace(server).boot(START_S_MAX)
+            await self._with_daemon(self._stage.replace(server).boot(START_S_MAX))
             await asyncio.sleep(self._chance.uniform(0.0, 2.0) * LEASE_S)
         finally:
             server.resume()

@@ -23,7 +23,8 @@ LEASE_MS: Final = 4_000
 STALL_MS_MAX: Final = 3_000
 """A daemon that was frozen for longer ends its process."""
 START_S_MAX: Final = 180.0
-OPEN_S_MAX: Final = 300.0
+OPEN_S_MAX: Final = 900.0
+"""Longest wait for open regions; a slow machine reads and writes 5 million nodes in it."""
 SIDE: Final = "side"
 """A table that is disabled and enabled again and again."""
 SIDE_ROWS: Final = 200
@@ -52,8 +53,8 @@ class Stage:
         """Starts the daemon and all servers, and creates both tables."""
         await self.daemon.boot(START_S_MAX)
         await self.start_servers()
-        await self.daemon.post("/v1/regions/tables", {"name": TABLE, "splits": splits()})
-        await self.daemon.post("/v1/regions/tables", {"name": SIDE, "splits": list("12345678")})
+        await self.daemon.create(TABLE, splits=splits())
+        await self.daemon.create(SIDE, splits=list("12345678"))
         await self.all_open(TABLE, SIDE)
         await self.client.put_many(SIDE, {b"%08d" % (n * 1_234_567 % 10**8): b"%d" % n for n in range(SIDE_ROWS)})
 
@@ -112,23 +113,29 @@ async def _at_once() -> bool:
     return True
 
 
-def _keep_logs(short: Path, folder: Path) -> None:
+def _keep(short: Path, folder: Path, *, well: bool) -> None:
+    """Keeps logs and the daemon's files; where the run failed, all data and the writers' notes, too."""
     for log in short.glob("*.log"):
         shutil.copy(log, folder)
-    shutil.copytree(short / "state", folder / "state")
+    for name in ("state",) if well else ("state", "data"):
+        if (short / name).exists():
+            shutil.move(short / name, folder)
+    for notes in folder.glob("*.notes") if well else ():
+        notes.unlink()
     shutil.rmtree(short)
 
 
 @asynccontextmanager
 async def staged(folder: Path) -> AsyncIterator[Stage]:
-    """Runs a stage inside the block. Where the block fails, logs of all processes stay in ``folder``."""
+    """Runs a stage inside the block; logs of all processes stay in ``folder``."""
     short = Path(tempfile.mkdtemp(prefix="regent-lists-"))  # the path of a socket has at most 96 bytes
     stage = Stage(folder, short)
-    (short / "state").mkdir()
+    well = False
     try:
         await stage.start()
         yield stage
+        well = True
     finally:
         await stage.client.close()
         await stage.kill_all()
-        _keep_logs(short, folder)
+        _keep(short, folder, well=well)
