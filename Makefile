@@ -5,7 +5,7 @@ PYTEST := $(BIN)/python -m pytest
 PACKAGES := cli testing controller admin pipeline brokers metadata_store state_machines configs regent_agent
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PARALLEL := -n $(shell expr $(CORES) + 1) --dist=worksteal
-LATER := tests/simulation tests/pipeline tests/zookeeper tests/cluster tests/verify
+LATER := tests/simulation tests/region_simulation tests/pipeline tests/zookeeper tests/cluster tests/verify
 
 # Tests start some hundred processes of Python: each would compile the sources anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,8 +26,8 @@ test: test-core test-simulation test-zookeeper test-cluster test-pipeline ## all
 test-core: venv ## tests without Java
 	$(PYTEST) tests $(addprefix --ignore=,$(LATER)) $(PARALLEL)
 
-test-simulation: venv ## whole clusters in virtual time, 60 seeds
-	$(PYTEST) tests/simulation --timeout=600 -n 2 --dist=worksteal
+test-simulation: venv ## whole clusters in virtual time, 60 seeds, and the regions of a service, 30 seeds
+	$(PYTEST) tests/simulation tests/region_simulation --timeout=600 -n 2 --dist=worksteal
 
 simulate: venv ## SEEDS=n seeds of the simulation, figures in build/simulation.json
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),300)
@@ -43,9 +43,11 @@ test-pipeline: venv-pipeline ## jobs on two local Sparks, also over the journals
 
 verify: verify-simulation verify-tests ## the long tests, hours on two cores; the two parts may run side by side in two terminals
 
-verify-simulation: venv ## planted bugs, and 10,000 seeds
+verify-simulation: venv ## planted bugs, 10,000 seeds, and 5,000 of regions
 	$(BIN)/python -m tests.simulation --mutations
 	$(BIN)/python -m tests.simulation --seeds 10000
+	$(BIN)/python -m tests.region_simulation --mutations
+	$(BIN)/python -m tests.region_simulation --seeds 5000
 
 verify-tests: venv jars prometheus ## the long tests on real parts
 	$(PYTEST) tests/verify --timeout=1200

@@ -31,6 +31,8 @@ OLD_MS: Final = 1_000
 """Age of a region's state from which a server's report may contradict it (row S3-37)."""
 SUCCESSES: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 """Outcomes of operations that change nothing when they are done again."""
+LIST_EVERY_S: Final = 60.0
+"""Time after which a server lists its regions again."""
 ITSELF: Final = "regent"
 
 
@@ -116,8 +118,11 @@ class Manager:
                 raise ServerDead(f"{other} has registered since: this process must end")
 
     async def poll(self, server: Server, taken: int, hold_s: float) -> protocol.Operations:
-        """Renews the lease; returns operations."""
+        """Renews the lease; returns operations, and from time to time the request for a list of its regions."""
         self._renew(server)
+        if self.env.clock() - server.listed_s > LIST_EVERY_S:
+            server.listed_s = self.env.clock()
+            self.env.dispatcher.list_regions(server)
         return await self.env.dispatcher.poll(server, taken, hold_s)
 
     def _renew(self, server: Server) -> None:
@@ -214,6 +219,7 @@ class Manager:
 
         What disagrees and has changed only now is no fault yet: the server lists its regions once more.
         """
+        server.listed_s = self.env.clock()
         listed = {one.region: one.token for one in owned}
         for id_, token in listed.items():
             region = self.env.model.regions.get(id_)

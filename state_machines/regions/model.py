@@ -37,8 +37,8 @@ class Table(msgspec.Struct, gc=False, eq=False):
 class Server(msgspec.Struct, gc=False, eq=False):
     """One process of a server. ``regions``: those that it has or may have, by id.
 
-    ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``leaving``: its
-    regions are moved away. ``load``: figures of its latest poll.
+    ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``listed_s``: time
+    at which its regions were compared. ``leaving``: its regions are moved away. ``load``: figures that it sent last.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     regions: dict[int, Region]
     deadline_s: float = 0.0
     here: bool = False
+    listed_s: float = 0.0
     leaving: bool = False
     load: dict[str, int] = msgspec.field(default_factory=dict)
 

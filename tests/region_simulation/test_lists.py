@@ -71,3 +71,16 @@ async def test_a_list_that_comes_together_with_polls_and_reports_surprises_nobod
             assert is_online(term)
             assert len(owned) == 20
             assert not list(term.engine.live())
+
+
+@virtual
+async def test_a_server_lists_its_regions_from_time_to_time() -> None:
+    async with running(RegionDisk()) as term:
+        server = Server(term, "a")
+        await server.register()
+        asked, ends_s = 0, asyncio.get_running_loop().time() + 200
+        while asyncio.get_running_loop().time() < ends_s:
+            found = await server.ask(protocol.Poll("a", 1, server.epoch, server.taken))
+            assert isinstance(found, protocol.Operations)
+            asked += found.list_regions
+        assert asked == 3
