@@ -37,8 +37,8 @@ class Table(msgspec.Struct, gc=False, eq=False):
 class Server(msgspec.Struct, gc=False, eq=False):
     """One process of a server. ``regions``: those that it has or may have, by id.
 
-    ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``listed_s``: time
-    at which its regions were compared. ``leaving``: its regions are moved away. ``load``: figures that it sent last.
+    ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``listed_s``:
+    its regions were compared then. ``leaving``: its regions are moved away. ``load``: figures that it sent.
     """
 
     name: str
