@@ -25,7 +25,7 @@ WRONG = {
     "shadow": ("poll_s", "0", "a number from 0.1 to 3600"),
     "state": ("directory", '"relative"', "an absolute path that the daemon may write to"),
     "journal": ("fsync", '"always"', "group, never"),
-    "regions": ("store", '"zookeeper"', "give sqlite: another store cannot hold regions yet"),
+    "regions": ("file", '"regions.db"', "give an absolute path on a local disk that only the daemon's user may write to"),
 }
 
 
