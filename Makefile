@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help venv venv-pipeline jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests mutants bench bench-full bench-procedures demo docs dashboards screenshots prometheus package clean
+.PHONY: help venv venv-pipeline jars check format test test-core test-simulation simulate test-pipeline test-zookeeper test-cluster verify verify-simulation verify-tests mutants bench bench-full bench-procedures bench-regions demo docs dashboards screenshots prometheus package clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-15s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ mutants: venv ## plants bugs one at a time, counts those that tests miss: those 
 
 bench: venv jars ## beside Kafka's own controller, and procedures without HBase's tools, small sizes, in seven minutes
 	@$(BIN)/python -m benchmarks; status=$$?; $(BIN)/python -m benchmarks.procedures --short --without-peer && exit $$status
+
+bench-regions: venv ## assignment of regions, no peer; docs/reference/performance-regions.md from it
+	@$(BIN)/python -m benchmarks.regions; status=$$?; $(BIN)/python -m benchmarks.regions.report && exit $$status
 
 bench-full: venv jars ## all sizes up to a million partitions, an hour; docs/reference/performance.md from it
 	@$(BIN)/python -m benchmarks --full; status=$$?; $(BIN)/python -m benchmarks.report && exit $$status

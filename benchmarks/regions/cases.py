@@ -74,9 +74,7 @@ async def assigned(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
                     lags.append(found.lag.take_ms())
                     say(f"A1 {shape}: {rates[-1]:,.0f} regions/s, lag {lags[-1]:.0f} ms")
     size = str(shape)
-    rate = _row(
-        "A1", size, "regions assigned, each step durable, per second", "per second", rates, GOALS["A1"], higher=True
-    )
+    rate = _row("A1", size, "regions assigned, each step durable", "per second", rates, GOALS["A1"], higher=True)
     rate.phases["regent"] = {"us of CPU for a region": sorted(cpus)[len(cpus) // 2]}
     return [
         rate,

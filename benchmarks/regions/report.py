@@ -1,0 +1,58 @@
+"""Writes docs/reference/performance-regions.md from build/regions.json: ``python -m benchmarks.regions.report``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.regions.__main__ import RESULTS
+from benchmarks.results import Sample, digits
+
+PAGE: Final = Path("docs/reference/performance-regions.md")
+METHOD: Final = Path(__file__).with_name("method.md")
+
+
+def page(machine: dict[str, Any], rows: list[dict[str, Any]], method: str) -> str:
+    """Returns the page."""
+    lines = [
+        "# Performance of regions",
+        "",
+        _measured_on(machine),
+        "",
+        "| case | size | what | regent | goal | met |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        met = {True: "yes", False: "**no**", None: "-"}[row["met"]]
+        shown = Sample(**row["ours"]).shown(digits(row["unit"]))
+        lines.append(f"| {row['case']} | {row['size']} | {row['what']} | {shown} | {row['goal']} | {met} |")
+    spent = [
+        f"- {row['case']} {row['size']}: {phase} {value:.0f}"
+        for row in rows
+        for phases in row["phases"].values()
+        for phase, value in phases.items()
+    ]
+    return "\n".join([*lines, "", "CPU of the daemon besides:", "", *spent, "", method])
+
+
+def _measured_on(machine: dict[str, Any]) -> str:
+    return (
+        f"`make bench-regions`, regent {machine['regent']} on {machine['cores']} cores ({machine['processor']}), "
+        f"Python {machine['python']}: median (range)."
+    )
+
+
+def main() -> int:
+    """Writes the page; exits with 1 without figures."""
+    if not RESULTS.exists():
+        print(f"{RESULTS} does not exist: run 'python -m benchmarks.regions' first", file=sys.stderr)
+        return 1
+    found = json.loads(RESULTS.read_text(encoding="utf-8"))
+    PAGE.write_text(page(found["machine"], found["rows"], METHOD.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
