@@ -36,6 +36,7 @@ def refusing(code: str) -> Response:
 
 
 class TestRegistration:
+    @pytest.mark.seed("S3-19")
     async def test_a_server_registers_with_its_name_address_and_incarnation(self) -> None:
         async with StandIn().running() as daemon, started(Recorded(), daemon, software="1.2") as agent:
             assert daemon.seen(Register) == [Register("s1", 5, "s1:7000", "1.2")]
@@ -55,6 +56,7 @@ class TestRegistration:
             agent.load = lambda: {"rate": 2.5}  # type: ignore[dict-item]  # a service without type checks
             await eventually(lambda: daemon.seen(Poll)[-1].load == {"rate": 2})
 
+    @pytest.mark.seed("S1-75")
     async def test_after_a_failover_it_registers_anew_with_all_it_has_and_repeats_its_results(self) -> None:
         service = Recorded()
         async with (
@@ -115,6 +117,7 @@ class TestRegistration:
             assert isinstance(poll, Poll)
             assert poll.taken == 0
 
+    @pytest.mark.seed("S3-35")
     async def test_a_refused_report_registers_anew_while_a_poll_is_held(self) -> None:
         async with StandIn(hold_ms=30_000).running() as daemon, started(Recorded(), daemon):
             await daemon.arrived(Poll)

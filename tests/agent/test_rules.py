@@ -27,6 +27,7 @@ from tests.agent.stand_in import StandIn
 from tests.polling import eventually
 
 
+@pytest.mark.seed("S1-72", "S1-80")
 async def test_a_region_is_opened_and_closed() -> None:
     service = Recorded()
     async with StandIn().running() as daemon, started(service, daemon) as agent:
@@ -54,6 +55,7 @@ async def test_a_poll_names_the_operations_that_arrived() -> None:
 
 
 class TestRule1:
+    @pytest.mark.seed("S1-75", "S1-76", "S1-79")
     async def test_an_operation_in_progress_is_not_done_again(self) -> None:
         service = Recorded()
         service.hold[1] = asyncio.Event()
@@ -67,6 +69,7 @@ class TestRule1:
         assert service.calls[:-1] == [("open", 1, 7), ("open", 2, 8)]
         assert [result.pid for result in daemon.results()] == [8, 7]
 
+    @pytest.mark.seed("S1-75")
     async def test_the_result_of_a_known_operation_is_sent_again(self) -> None:
         service = Recorded()
         async with StandIn().running() as daemon, started(service, daemon):
@@ -121,6 +124,7 @@ class TestRule3:
             assert await daemon.result(10) == Result(10, CLOSED)
             assert agent.owns(1, 9)
 
+    @pytest.mark.seed("S1-76", "S1-79")
     async def test_a_close_waits_for_the_open_of_its_region(self) -> None:
         service = Recorded()
         service.hold[1] = asyncio.Event()
@@ -193,6 +197,7 @@ class TestRule4:
 
 
 class TestRule8:
+    @pytest.mark.seed("S1-45")
     async def test_operations_run_side_by_side_up_to_the_bound(self) -> None:
         service = Recorded()
         service.hold = {region: asyncio.Event() for region in range(10)}

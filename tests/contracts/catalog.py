@@ -56,6 +56,7 @@ class CatalogContract:
         async with catalogs() as (_, catalog):
             assert not any(await catalog.read())
 
+    @pytest.mark.seed("S1-5")
     async def test_rows_are_found_again_as_they_were_written(self, catalogs: Catalogs) -> None:
         await written(catalogs, PutNamespace("sales"), PutTable(TABLE), NewRegions(REGIONS[::-1]), PutServer(SERVER))
         async with catalogs() as (_, catalog):
@@ -137,6 +138,7 @@ class CatalogContract:
             await store.write((), (), [DropRegions((7,)), Owner(7, 2, "s1", 5, 90, 3), DropTable("u")])
             assert list((await catalog.read()).regions) == [REGIONS[1]]
 
+    @pytest.mark.seed("S1-2", "S3-2", "S3-8")
     async def test_a_daemon_that_was_fenced_writes_neither_records_nor_rows(self, catalogs: Catalogs) -> None:
         async with catalogs() as (first, _), catalogs() as (second, catalog):
             await second.load()

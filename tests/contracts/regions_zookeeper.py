@@ -105,6 +105,7 @@ class Daemon:
 class ZooKeeperRegionsContract:
     """Runs on a ``backend``."""
 
+    @pytest.mark.seed("S1-2", "S3-2")
     async def test_one_daemon_has_the_domain_and_the_next_one_fences_it(self, backend: Backend) -> None:
         async with opened(backend) as first:
             assert (first.epoch, first.leads()) == (1, True)
@@ -208,6 +209,7 @@ class ZooKeeperRegionsContract:
             assert len((await second.catalog.read()).servers) == 1
         await frozen.close()
 
+    @pytest.mark.seed("S1-4", "S1-42", "S2-3")
     async def test_the_standby_takes_over_and_regions_stay_where_they_are(self, backend: Backend) -> None:
         opens: Counter[int] = Counter()
         daemons = [Daemon(backend), Daemon(backend)]

@@ -107,6 +107,7 @@ def test_an_error_says_what_to_do(words: tuple[object, ...], code: Exit, says: s
     assert says in unwrapped(regent(*words, code=code).stderr)
 
 
+@pytest.mark.seed("S1-10", "S1-52")
 def test_a_region_is_moved_reopened_closed_and_assigned() -> None:
     [region] = created("one")
     there = "s2" if region["server"] == "s1" else "s1"
@@ -141,6 +142,7 @@ def test_a_region_is_explained() -> None:
     assert found["procedureBecause"] == "no procedure moves it"
 
 
+@pytest.mark.seed("S1-9", "S2-47")
 def test_tables_are_disabled_enabled_and_deleted() -> None:
     created("cycle", "--regions", 4)
     assert "regent tables disable cycle" in regent("tables", "delete", "cycle", "--yes", code=Exit.REFUSED).stderr

@@ -43,7 +43,7 @@ def opened(pid: int, ppid: int, at: str, before: str, location: str) -> list[str
     ]
 
 
-@pytest.mark.seed("S3-22", "S3-23", "S3-24", "S3-25", "S3-27", "S3-28", "S3-29", "S3-34", "S1-25")
+@pytest.mark.seed("S1-25", "S1-53", "S3-11", "S3-22", "S3-23", "S3-24", "S3-25", "S3-27", "S3-28", "S3-29", "S3-34")
 async def test_the_pid_of_an_assignment_finds_its_whole_history_in_order(tmp_path: Path, log: Log) -> None:
     async with stage(tmp_path) as s:
         await s.join("kv-1", 1795)
@@ -61,7 +61,7 @@ async def test_the_pid_of_an_assignment_finds_its_whole_history_in_order(tmp_pat
     assert log.workers() == {WORKER}
 
 
-@pytest.mark.seed("S3-22", "S3-30", "S3-34")
+@pytest.mark.seed("S1-32", "S1-52", "S2-53", "S3-11", "S3-12", "S3-21", "S3-22", "S3-30", "S3-34")
 async def test_a_move_is_a_close_whose_lines_mirror_those_of_the_open_and_then_an_open(
     tmp_path: Path, log: Log
 ) -> None:
@@ -100,7 +100,7 @@ async def test_a_move_is_a_close_whose_lines_mirror_those_of_the_open_and_then_a
     assert len(log.whole("ppid=4 ")) == 15, "the search for the move finds its children, too"
 
 
-@pytest.mark.seed("S3-22", "S3-34", "S3-13")
+@pytest.mark.seed("S1-12", "S1-90", "S3-6", "S3-13", "S3-22", "S3-34")
 @pytest.mark.parametrize("fence", ["lease", "log"])
 async def test_a_crash_is_frozen_fenced_split_released_and_reassigned_in_this_order(
     tmp_path: Path, log: Log, fence: str
@@ -203,6 +203,7 @@ async def test_the_rows_of_an_open_have_the_region_the_process_the_token_and_the
     }
 
 
+@pytest.mark.seed("S3-19")
 async def test_each_row_has_a_sentence_for_operators(tmp_path: Path) -> None:
     book = Book()
     await played(tmp_path, book)

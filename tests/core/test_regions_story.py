@@ -95,6 +95,7 @@ async def registered(name: str, *daemons: Process) -> Agent:
     return agent
 
 
+@pytest.mark.seed("S3-7")
 async def test_a_second_daemon_on_the_same_file_takes_over(tmp_path: Path) -> None:
     first = Process(tmp_path / "first", tmp_path / "regions.db")
     with processes(first):
@@ -139,6 +140,7 @@ async def _failover(first: Process, second: Process) -> None:
         await agent.stop()
 
 
+@pytest.mark.seed("S1-27")
 async def test_regions_are_assigned_beside_kafka_without_its_role(tmp_path: Path) -> None:
     """ZooKeeper does not respond: the Kafka part of the daemon connects, and the regions have their owners."""
     daemon = Process(tmp_path / "daemon", tmp_path / "regions.db", KAFKA)

@@ -88,6 +88,7 @@ async def _end_of(case: Case, domains: Domains, deaths: Deaths, service: Service
     return await play(domains, service, clock, options, case.story, deaths, pieces=case.pieces)
 
 
+@pytest.mark.seed("S1-3", "S1-75", "S2-3", "S2-47", "S3-5")
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("name", CASES)
 async def test_a_region_procedure_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(

@@ -18,7 +18,7 @@ def is_online(term: RegionsTerm) -> bool:
     return term.env.model.servers["s1", 1].state is ServerState.ONLINE
 
 
-@pytest.mark.seed("S3-36", "S3-37")
+@pytest.mark.seed("S3-17", "S3-36", "S3-37", "S3-38")
 @virtual
 async def test_a_list_without_a_region_counts_only_once_the_region_was_open_for_a_second() -> None:
     async with running(RegionDisk()) as term:
@@ -37,7 +37,7 @@ async def test_a_list_without_a_region_counts_only_once_the_region_was_open_for_
             assert not is_online(term)
 
 
-@pytest.mark.seed("S3-36")
+@pytest.mark.seed("S3-9", "S3-16", "S3-17", "S3-36", "S3-38")
 @virtual
 async def test_a_region_that_is_elsewhere_is_closed_at_the_server_that_lists_it() -> None:
     async with running(RegionDisk()) as term:

@@ -12,7 +12,7 @@ from testing.memory.region_store import RegionDisk
 from tests.region_simulation.kit import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
 
 
-@pytest.mark.seed("S1-87")
+@pytest.mark.seed("S1-48", "S1-74", "S1-87")
 @virtual
 async def test_the_server_after_one_that_failed_or_crashed_has_a_higher_token() -> None:
     async with running(RegionDisk()) as term:
@@ -50,6 +50,7 @@ async def test_a_procedure_that_waited_while_a_later_one_opened_the_region_has_n
         assert region.token > assigned
 
 
+@pytest.mark.seed("S1-75")
 @virtual
 async def test_a_daemon_that_fails_over_knows_the_token_of_an_open_under_way() -> None:
     disk = RegionDisk()
