@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from regent_agent.attempts import Attempts
 from regent_agent.connection import Channel, Daemons, RequestRefused
-from regent_agent.lease import Lease
+from regent_agent.lease import Lease, machine_s
 from regent_agent.options import AgentOptions
 from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
@@ -58,7 +58,7 @@ class Agent:
         service: Service,
         options: AgentOptions,
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = machine_s,
         load: Callable[[], dict[str, int]] | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -13,6 +14,12 @@ USED_PART: Final = 0.8
 CHECKS: Final = 10
 """Checks during one lease, for a clock that jumps ahead, as after the sleep of a machine."""
 CHECK_S_MIN: Final = 0.001
+_CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def machine_s() -> float:
+    """Returns a clock in seconds that goes on while the machine sleeps, where the system has one."""
+    return time.clock_gettime(_CLOCK)
 
 
 class Lease:

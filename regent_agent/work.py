@@ -127,6 +127,12 @@ class Work:
                     return Result(pid, DONE, parts=await self._task(operation))
         except NotRunning as error:
             return Result(pid, NOT_RUNNING, text=str(error))
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            outcome = FAILED_OPEN if isinstance(operation, Open) else FAILED  # something that it waited for was
+            return Result(pid, outcome, text=f"a part of it was cancelled: {error}")
         except Exception as error:
             log.exception(
                 "%s failed; the daemon sends it again, or gives the region to another server", _name(operation)

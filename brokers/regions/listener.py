@@ -151,7 +151,7 @@ class RegionListener:
         handlers = self._handlers
         if handlers is None:
             return protocol.encode(Refused(protocol.NOT_ACTIVE, "this daemon is not the active one, or not ready yet"))
-        return protocol.encode(await _handled(handlers.handle, request))
+        return await _handled(handlers.handle, request)
 
     def _greeted(self, hello: Hello, greeting: object) -> Response:
         """Accepts a connection, or refuses it, which ends it."""
@@ -179,11 +179,11 @@ class RegionListener:
         )
 
 
-async def _handled(handle: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+async def _handled(handle: Callable[[Request], Awaitable[Response]], request: Request) -> bytes:
     try:
-        return await handle(request)
+        return protocol.encode(await handle(request))
     except asyncio.CancelledError:
         raise
     except Exception:
         log.exception("a %s failed; its peer tries it again", type(request).__name__)
-        return Refused(protocol.NOT_ACTIVE, "the daemon failed to handle it: try again")
+        return protocol.encode(Refused(protocol.NOT_ACTIVE, "the daemon failed to handle it: try again"))

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from regent_agent.protocol import Operation, Operations
+from regent_agent.protocol import Open, Operation, Operations
 from state_machines.regions.model import Server
 
 Key = tuple[str, int]
@@ -160,7 +160,7 @@ class Dispatcher:
                 queue.waker = None
 
     def _batch(self, server: Server, queue: _Queue) -> Operations:
-        pids = list(queue.waiting)[: self._limits.batch_max]
+        pids = self._fitting(queue)
         if self._in_flight >= self._limits.in_flight_max:
             pids = []
         listed = server.key in self._lists
@@ -177,6 +177,17 @@ class Dispatcher:
         self.sent += len(operations)
         return queue.sent
 
+    def _fitting(self, queue: _Queue) -> list[int]:
+        """Returns the operations of the next batch, which fit into a frame together; the first one always does."""
+        pids: list[int] = []
+        size = 0
+        for pid, one in queue.waiting.items():
+            size += _size(one)
+            if len(pids) == self._limits.batch_max or (pids and size > BATCH_BYTES_MAX):
+                break
+            pids.append(pid)
+        return pids
+
     def _confirm(self, queue: _Queue) -> None:
         if queue.sent is not None:
             queue.sent = None
@@ -186,5 +197,15 @@ class Dispatcher:
                 one.wake()
 
 
+def _size(operation: Operation) -> int:
+    """Returns about the bytes of an operation."""
+    if not isinstance(operation, Open):
+        return HEAD_BYTES
+    options = sum(len(key) + len(value) for key, value in operation.options.items()) if operation.options else 0
+    return HEAD_BYTES + len(operation.start) + len(operation.end) + 4 * options
+
+
+BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
+HEAD_BYTES: Final = 1_000
 HOLD_FRACTION: Final = 4
 """A poll is held for this part of the lease."""

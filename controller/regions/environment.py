@@ -11,6 +11,7 @@ import msgspec
 
 from controller.regions.dispatcher import Dispatcher, Key
 from controller.regions.journal import RegionsJournal
+from controller.regions.regime import Regime
 from controller.regions.routes import RouteLog
 from regent_agent.protocol import Result
 from state_machines.regions.model import Regions, Server
@@ -127,6 +128,8 @@ class RegionsEnv:
         self.crashing: set[Key] = set()
         self.log_parts: dict[Key, tuple[str, ...]] = {}
         self.places = False
+        self.former = Regime(options.lease_ms, options.fence)
+        """The regime of servers that have not registered yet."""
         self.wake: Callable[[int], None] = lambda _: None
 
     def fit(self, keys: Iterable[tuple[bytes, bytes]]) -> int:

@@ -33,6 +33,9 @@ SUCCESSES: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 """Outcomes of operations that change nothing when they are done again."""
 LIST_EVERY_S: Final = 60.0
 """Time after which a server lists its regions again."""
+STRAYS_TOGETHER: Final = 100
+"""Regions that a server should not have, and that are closed after one comparison."""
+STRAYS_AGAIN_S: Final = 5.0
 ITSELF: Final = "regent"
 
 
@@ -126,13 +129,14 @@ class Manager:
         return await self.env.dispatcher.poll(server, taken, hold_s)
 
     def _renew(self, server: Server) -> None:
-        server.deadline_s = self.env.clock() + self.env.options.lease_ms / 1000
+        lease_ms = self.env.options.lease_ms if server.here else self.env.former.lease_ms
+        server.deadline_s = self.env.clock() + lease_ms / 1000
 
     def expire(self, server: Server, why: str) -> None:
         """Begins the crash of a process, once."""
         if server.key in self.env.crashing or server.state is not ServerState.ONLINE:
             return
-        task = Crash(*server.key, self.env.options.fence, why)
+        task = Crash(*server.key, self.env.options.fence if server.here else self.env.former.fence, why)
         if not self.start(crash.NAME, CRASH.encode(task), ""):
             return  # the next check of leases begins it
         server.state = ServerState.CRASHED
@@ -221,10 +225,17 @@ class Manager:
         """
         server.listed_s = self.env.clock()
         listed = {one.region: one.token for one in owned}
-        for id_, token in listed.items():
-            region = self.env.model.regions.get(id_)
-            if region is None or not _has(region, server, token):
-                self._close_stray(server, id_, token, region)
+        model = self.env.model.regions
+        strays = [
+            (id_, token, region)
+            for id_, token in listed.items()
+            if (region := model.get(id_)) is None or not _has(region, server, token)
+        ]
+        for id_, token, region in strays[:STRAYS_TOGETHER]:
+            self._close_stray(server, id_, token, region)
+        if len(strays) > STRAYS_TOGETHER:
+            log.warning("server %s has %d such regions in all; it lists them again later", server, len(strays))
+            server.listed_s = self.env.clock() - LIST_EVERY_S + STRAYS_AGAIN_S
         for region in [one for one in server.regions.values() if one.id not in listed]:
             if region.state is not RegionState.OPEN or region.pid:
                 continue

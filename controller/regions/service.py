@@ -12,7 +12,17 @@ from controller.regions.manager import Manager, ServerDead, ServerUnknown
 from controller.regions.routes import route_of
 from metadata_store.records.port import StoreFailed
 from regent_agent import protocol
-from regent_agent.protocol import Accepted, Left, Operations, Refused, Registered, Request, Response, Routes
+from regent_agent.protocol import (
+    Accepted,
+    Left,
+    Operations,
+    Refused,
+    Registered,
+    Request,
+    Response,
+    Result,
+    Routes,
+)
 from state_machines.regions.model import Table, start_of
 from state_machines.regions.states import TableState
 
@@ -20,7 +30,8 @@ NAME_CHARS_MAX: Final = 200
 FIGURES_MAX: Final = 50
 """Figures of a server's load."""
 RESULTS_MAX: Final = 10_000
-ROUTES_MAX: Final = 10_000
+SEQUENCE_END: Final = 1 << 63
+ROUTES_MAX: Final = 5_000
 FOLLOW_S: Final = 10.0
 OF_SERVERS: Final = (protocol.Register, protocol.Poll, protocol.Report, protocol.Regions, protocol.Leave)
 """Requests whose response renews a lease, or lets a server forget something."""
@@ -93,7 +104,8 @@ class RegionService:
                     raise Invalid(f"results: {len(results)}, at most {RESULTS_MAX} are taken")
                 self._counters.reports += 1
                 self._counters.results += len(results)
-                return Accepted(await manager.report(manager.server(server, incarnation, epoch), results, taken))
+                known = [one if 0 <= one.sequence < SEQUENCE_END else _unusable(one) for one in results]
+                return Accepted(await manager.report(manager.server(server, incarnation, epoch), known, taken))
             case protocol.Regions(server, incarnation, epoch, owned):
                 manager.compare(manager.server(server, incarnation, epoch), owned)
                 return Accepted()
@@ -133,6 +145,12 @@ class RegionService:
         return None if table is None or table.state in HIDDEN else table
 
 
+def _unusable(result: Result) -> Result:
+    """Returns the failure that a result counts as whose sequence number cannot be stored."""
+    outcome = protocol.FAILED_OPEN if result.outcome == protocol.OPENED else result.outcome
+    return Result(result.pid, outcome, 0, f"its sequence {result.sequence} is not between 0 and {SEQUENCE_END - 1}")
+
+
 def _position(table: Table, start: bytes) -> int:
     return bisect_left(table.regions, start, key=start_of)
 
@@ -146,6 +164,8 @@ def _check(request: protocol.Register) -> None:
     for field, value in (("server", request.server), ("address", request.address)):
         if not value or len(value) > NAME_CHARS_MAX or not value.isprintable():
             raise Invalid(f"{field}: {value[:80]!r}, expected 1 to {NAME_CHARS_MAX} printable characters")
+    if len(request.software) > NAME_CHARS_MAX or not (request.software.isprintable() or not request.software):
+        raise Invalid(f"software: {request.software[:80]!r}, expected at most {NAME_CHARS_MAX} printable characters")
     if "," in request.server:
         raise Invalid(f"server: {request.server!r} has a comma, which separates it from the incarnation")
     if not 0 < request.incarnation < 1 << 63:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import random
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -16,7 +17,7 @@ from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind, Kinds
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
-from controller.regions import loading, overdue
+from controller.regions import loading, overdue, regime
 from controller.regions.bypassed import let_go
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
@@ -28,7 +29,7 @@ from controller.regions.service import RegionService
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.procedures.transition import Transition
-from state_machines.regions.model import Regions
+from state_machines.regions.model import Region, Regions
 from state_machines.regions.placement import PLACEMENTS
 
 log = logging.getLogger("regent.regions")
@@ -55,6 +56,8 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
 )
 NAMES: Final = Kinds(KINDS)
 """Names of steps, locks and subjects of procedures, for the journal."""
+LOST_TOGETHER: Final = 500
+"""Regions that nobody had, and whose assignment begins with one check of leases."""
 CHECKS_PER_LEASE: Final = 20
 CHECKS_MISSED_MAX: Final = 5
 """Checks of leases that are missed where the process was frozen: polls may wait that it did not take."""
@@ -117,12 +120,19 @@ class RegionsTerm:
         self.manager = Manager(self.env, self.engine, store, epoch)
         self.service = RegionService(self.manager, counters or RegionCounters(), leads)
         self._catalog = catalog
+        self._store = store
+        self._regime = regime.Regime(options.lease_ms, options.fence)
+        self._lost: deque[Region] = deque()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def load(self) -> None:
         """Builds the model, and enters the procedures that go on; raises ``StoreFailed``."""
         lease_s = self.options.lease_ms / 1000
         content = await self._catalog.read()
+        before = regime.stored(content.marks)
+        self.env.former = self._regime.united(before or self._regime)
+        if self.env.former != before:
+            await self._store.write((), (), (self.env.former.row,))
         await loading.enter(self.env.model, content, self.env.now_ms(), self.env.clock() + lease_s)
         await self.engine.load()
         loading.resume(self.env, self.engine.live())
@@ -130,9 +140,7 @@ class RegionsTerm:
         self.env.model.observer = self.journal
         for pid, why in islice(self.engine.unusable.items(), UNUSABLE_LOGGED_MAX):
             log.error("pid=%d cannot go on: %s", pid, why)
-        for region in await loading.lost(self.env.model):
-            task = Transit(region.id, region.table.name, "no server and no procedure had it")
-            self.manager.start(assign.NAME, TRANSIT.encode(task), f"found {region.id} in term {self.manager.epoch}")
+        self._lost.extend(await loading.lost(self.env.model))
         self._begin_times()
         model = self.env.model
         log.info(
@@ -144,7 +152,7 @@ class RegionsTerm:
 
     def _begin_times(self) -> None:
         """Has leases begin now, and waits end: the load took its time, and the wall clock may have been set since."""
-        ends_s = self.env.clock() + self.options.lease_ms / 1000
+        ends_s = self.env.clock() + self.env.former.lease_ms / 1000
         for server in self.env.model.servers.values():
             server.deadline_s = ends_s
         for record in list(self.engine.live()):
@@ -191,7 +199,26 @@ class RegionsTerm:
             else:
                 self.manager.grant_leases()
             seen_s = self.env.clock()
+            self._assign_lost()
+            await self._settle_regime()
             await asyncio.sleep(pause_s)
+
+    def _assign_lost(self) -> None:
+        """Begins to assign some of the regions that nobody had when the term began."""
+        for _ in range(min(LOST_TOGETHER, len(self._lost))):
+            region = self._lost[0]
+            task = Transit(region.id, region.table.name, "no server and no procedure had it")
+            nonce = f"found {region.id} in term {self.manager.epoch}"
+            if not self.manager.start(assign.NAME, TRANSIT.encode(task), nonce):
+                break
+            self._lost.popleft()
+
+    async def _settle_regime(self) -> None:
+        """Stores the present regime alone, once no server is left that may serve under a former one."""
+        servers = self.env.model.servers.values()
+        if self.env.former != self._regime and all(one.here for one in servers):
+            await self._store.write((), (), (self._regime.row,))
+            self.env.former = self._regime
 
     async def _looks(self) -> None:
         """Logs regions that are in transition for too long, from time to time."""

@@ -90,9 +90,11 @@ def unneeded(table: TableState, region: RegionState, server: ServerState | None)
     """Returns why a region is not to be opened; None where it is. ``server``: the state of its owner, if any."""
     if table not in WANTED:
         return f"its table is {table.name.lower()}"
-    if region is RegionState.OPEN and server is not None and server is not ServerState.FENCED:
-        return "it is open already"
-    return None
+    if server is None or server is ServerState.FENCED:
+        return None
+    return (
+        "it is open already" if region is RegionState.OPEN else f"its server may have it: it is {region.name.lower()}"
+    )
 
 
 def uncloseable(region: RegionState, owned: bool) -> str | None:

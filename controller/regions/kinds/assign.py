@@ -80,7 +80,7 @@ async def _new_token(env: RegionsEnv, record: Record, region: Region, task: Tran
 
     A server that was left may have opened the region all the same, so the next one needs a token of its own.
     """
-    return record.pid if record.pid > max(region.token, task.token) else await env.number()
+    return record.pid if record.pid > max(region.token, region.opening, task.token) else await env.number()
 
 
 def token_of(record: Record, task: Transit) -> int:

@@ -15,6 +15,7 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.journal import CRASHED, FENCED, GONE, RELEASED
 from controller.regions.kinds import about, locks, log_task, many
 from controller.regions.kinds.messages import CRASH, Crash
+from controller.regions.regime import LEASE, LOG
 from metadata_store.catalog.rows import Bury, Owner
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Wait
@@ -31,8 +32,8 @@ ASSIGN: Final = 3
 POLL_MS: Final = 50
 BATCHES_MAX: Final = 60
 """Batches that one step begins; the rest follows when they have ended."""
-LEASE: Final = "lease"
-LOG: Final = "log"
+PARTS_TOGETHER: Final = 100
+"""Parts of a log that one step has split."""
 S = RegionState
 
 
@@ -44,11 +45,11 @@ async def fence(env: RegionsEnv, record: Record) -> Outcome | Along:
         return _gone(env, task)
     server.state = ServerState.CRASHED
     env.dispatcher.drop(server)
-    if task.method == LOG:
-        return Children((log_task.fencing(task),), SPLIT, record.data)
     left_ms = int((server.deadline_s - env.clock()) * 1000)
-    if left_ms > 0:
+    if left_ms > 0 and task.method != LOG:
         return Wait(env.wall_ms() + left_ms + 1, record.data, durable=False)
+    if task.method != LEASE:
+        return Children((log_task.fencing(task),), SPLIT, record.data)
 
     def entered(_: Change) -> None:
         env.journal.server(server, (CRASHED, FENCED), "its lease ran out, so that it serves nothing", record.pid)
@@ -56,13 +57,21 @@ async def fence(env: RegionsEnv, record: Record) -> Outcome | Along:
     return Along(Next(SPLIT, record.data), (), entered)
 
 
-async def split(env: RegionsEnv, record: Record) -> Outcome:
-    """Has the parts of its log split by servers that are online."""
+async def split(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Has the parts of its log split by servers that are online, some at a time."""
     task: Crash = CRASH.decode(record.data)
-    parts = env.log_parts.get((task.server, task.incarnation)) if task.method == LOG else ()
+    key = task.server, task.incarnation
+    parts = env.log_parts.get(key) if task.method != LEASE else ()
     if parts is None:  # the daemon that knew them died: the fence, repeated, lists them again
         return Next(FENCE, record.data)
-    return Children(tuple(log_task.splitting(task, part) for part in parts), RELEASE, record.data)
+    if not parts:
+        return Next(RELEASE, record.data)
+    some = tuple(log_task.splitting(task, part) for part in parts[:PARTS_TOGETHER])
+
+    def entered(_: Change) -> None:
+        env.log_parts[key] = parts[PARTS_TOGETHER:]
+
+    return Along(Children(some, SPLIT, record.data), (), entered)
 
 
 async def release(env: RegionsEnv, record: Record) -> Outcome | Along:

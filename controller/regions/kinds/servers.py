@@ -39,6 +39,16 @@ async def drain(env: RegionsEnv, record: Record) -> Outcome:
     return Children(moves, record.step, record.data)
 
 
+async def undrain(env: RegionsEnv, record: Record) -> Outcome:
+    """Lets the process get regions again."""
+    task: Crash = CRASH.decode(record.data)
+    server = env.model.servers.get((task.server, task.incarnation))
+    if server is not None:
+        server.leaving = False
+        env.wake_unplaced()
+    return Done()
+
+
 async def close_stray(env: RegionsEnv, record: Record) -> Outcome:
     """Has a process close a region that another one has, or that does not exist."""
     task: Transit = TRANSIT.decode(record.data)
@@ -69,7 +79,11 @@ def _of_server(record: Record, what: str) -> Demand:
 
 
 DRAIN_SERVER: Final[Kind[RegionsEnv]] = Kind(
-    DRAIN, (Step("drain", drain),), lambda record: _of_server(record, "drain"), holds_locks=True, members=about.process
+    DRAIN,
+    (Step("drain", drain, undrain),),
+    lambda record: _of_server(record, "drain"),
+    holds_locks=True,
+    members=about.process,
 )
 CLOSE_STRAY: Final[Kind[RegionsEnv]] = Kind(
     STRAY,

@@ -16,7 +16,7 @@ from controller.regions.kinds import about, locks, many
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from metadata_store.catalog.rows import DropRegions, DropTable, NewRegions, PutTable, RegionRow, TableRow, Write
 from state_machines.procedures.kernel import Change
-from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome
+from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem
 from state_machines.regions.layout import bounds, count_of
@@ -24,6 +24,8 @@ from state_machines.regions.model import Region, Table, namespace_of
 from state_machines.regions.states import RegionState, TableKind, TableState
 
 METADATA: Final = 1
+PAUSE_MS: Final = 500
+"""Pause before regions are closed that were not the first time."""
 """The step of a creation that stores rows."""
 
 
@@ -141,6 +143,9 @@ async def disabled(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Enters that the table is disabled, once no server has a region of it."""
     table = env.model.tables[TABLE_TASK.decode(record.data).table]
     if any(one.server is not None or one.pid for one in table.regions):
+        again_ms = record.updated_ms + PAUSE_MS
+        if env.wall_ms() < again_ms <= env.wall_ms() + PAUSE_MS:
+            return Wait(again_ms, record.data, durable=False)
         return Next(record.step - 1, record.data)
     return _stated(env, record, TableState.DISABLED, Done())
 

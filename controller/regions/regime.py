@@ -1,0 +1,39 @@
+"""The lease and the fence under which servers serve: stored, because servers outlive the daemon that told them.
+
+A daemon with other settings than the one before must not believe a server dead while that serves on under its former
+lease. Until each server has registered anew, the longer lease counts, and both fences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from metadata_store.catalog.rows import MarkRow, PutMark
+
+LEASE: Final = "lease"
+LOG: Final = "log"
+BOTH: Final = "both"
+KIND: Final = "regime"
+SUBJECT: Final = "domain"
+
+
+class Regime(NamedTuple):
+    """A lease in milliseconds, and a fence: LEASE, LOG or BOTH."""
+
+    lease_ms: int
+    fence: str
+
+    def united(self, other: Regime) -> Regime:
+        """Returns what is safe for servers of either."""
+        return Regime(max(self.lease_ms, other.lease_ms), self.fence if self.fence == other.fence else BOTH)
+
+    @property
+    def row(self) -> PutMark:
+        """Returns the write that stores it."""
+        return PutMark(MarkRow(KIND, SUBJECT, self.fence, self.lease_ms))
+
+
+def stored(marks: Iterable[MarkRow]) -> Regime | None:
+    """Finds the regime among the marks of a catalog; None in a new one."""
+    return next((Regime(one.until_ms, one.value) for one in marks if one.kind == KIND), None)

@@ -1,0 +1,117 @@
+"""What a server sends is bounded before it becomes work, and what a daemon was told by another one is kept."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from msgspec.structs import replace
+
+from controller.regions.dispatcher import BATCH_BYTES_MAX
+from controller.regions.kinds.messages import CRASH, TABLE_TASK, Crash, TableTask
+from controller.regions.manager import STRAYS_TOGETHER
+from controller.regions.regime import BOTH, LEASE, LOG, Regime
+from regent_agent import protocol
+from regent_agent.protocol import Owned, Refused, Result
+from state_machines.regions.states import RegionState
+from testing.memory.region_store import RegionDisk
+from tests.region_simulation.kit import OPTIONS, Server, creates, ended, procedure, running, serving, until, virtual
+
+LONG = replace(OPTIONS, lease_ms=30_000)
+
+
+@virtual
+async def test_a_sequence_that_cannot_be_stored_is_a_failed_open() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "b")):
+        server = Server(term, "a")
+        await server.register()
+        await procedure(term, "create_table", TABLE_TASK.encode(TableTask("t", splits=(b"m",))))
+        while not (operations := await server.poll()):
+            pass
+        await server.report(*(Result(one.pid, protocol.OPENED, 1 << 63) for one in operations))
+        await until(lambda: all(one.state is RegionState.OPEN for one in term.env.model.regions.values()))
+        assert {str(one.server) for one in term.env.model.regions.values()} == {"b,1"}
+
+
+@pytest.mark.parametrize("software", ["x" * 201, "a\nb"])
+def test_a_version_that_is_no_text_is_refused(software: str) -> None:
+    @virtual
+    async def story() -> None:
+        async with running(RegionDisk()) as term:
+            found = await Server(term, "a").ask(protocol.Register("a", 1, "a:1", software))
+            assert isinstance(found, Refused)
+            assert found.code == protocol.INVALID
+            assert "software" in found.text
+
+    story()
+
+
+@virtual
+async def test_a_list_of_many_strays_becomes_a_bounded_number_of_procedures() -> None:
+    async with running(RegionDisk()) as term:
+        server = Server(term, "a")
+        await server.register(*(Owned(number, 1) for number in range(1, 5_001)))
+        await asyncio.sleep(0.1)
+        assert len(list(term.engine.live())) == STRAYS_TOGETHER
+
+
+@virtual
+async def test_a_batch_fits_into_a_frame() -> None:
+    async with running(RegionDisk()) as term:
+        server = Server(term, "a")
+        await server.register()
+        options = {"x": "y" * 200_000}
+        await procedure(term, "create_table", TABLE_TASK.encode(TableTask("t", options=options, uniform=32)))
+        sizes = []
+        while sum(sizes) < 32:
+            operations = await server.poll()
+            sizes.append(len(operations))
+            assert len(operations) * 200_000 <= BATCH_BYTES_MAX
+        assert max(sizes) > 1
+
+
+@virtual
+async def test_a_log_of_many_parts_is_split_some_at_a_time() -> None:
+    options = replace(OPTIONS, fence=LOG)
+    async with running(RegionDisk(), options) as term, serving(Server(term, "b")):
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term, regions=2))
+        await until(lambda: ("a", 1) in term.env.log_parts or ("a", 1) not in term.env.model.servers)
+        term.env.log_parts["a", 1] = tuple(f"part-{number}" for number in range(250))
+        await until(lambda: ("a", 1) not in term.env.model.servers)
+        assert all(str(one.server) == "b,1" for one in term.env.model.regions.values())
+
+
+# -- the regime
+
+
+def test_the_longer_lease_and_both_fences_are_safe() -> None:
+    assert Regime(1, LEASE).united(Regime(2, LEASE)) == Regime(2, LEASE)
+    assert Regime(3, LOG).united(Regime(2, LEASE)) == Regime(3, BOTH)
+    assert Regime(3, BOTH).united(Regime(2, LOG)) == Regime(3, BOTH)
+
+
+@virtual
+async def test_a_server_keeps_the_lease_that_it_was_given_by_a_daemon_before() -> None:
+    disk, loop = RegionDisk(), asyncio.get_running_loop()
+    async with running(disk, LONG) as term, serving(Server(term, "a")):
+        await ended(term, creates(term, regions=2))
+    async with running(disk, OPTIONS) as term, serving(Server(term, "b")):
+        began_s = loop.time()
+        await until(lambda: all(str(one.server) == "b,1" for one in term.env.model.regions.values()))
+        assert loop.time() - began_s >= LONG.lease_ms / 1000
+        await until(lambda: term.env.former == Regime(OPTIONS.lease_ms, OPTIONS.fence))
+    async with running(disk, OPTIONS) as term:
+        assert term.env.former.lease_ms == OPTIONS.lease_ms, "no server of the long lease is left"
+
+
+@virtual
+async def test_a_server_whose_log_was_to_be_fenced_is_fenced_by_its_log_also_later() -> None:
+    disk = RegionDisk()
+    async with running(disk, replace(OPTIONS, fence=LOG)) as term, serving(Server(term, "a")):
+        await ended(term, creates(term))
+    async with running(disk, OPTIONS) as term:
+        await until(lambda: [one for one in term.engine.live() if one.kind == "crash"])
+        [record] = [one for one in term.engine.live() if one.kind == "crash"]
+        found: Crash = CRASH.decode(record.data)
+        assert found.method == BOTH
