@@ -25,7 +25,11 @@ WRONG = {
     "shadow": ("poll_s", "0", "a number from 0.1 to 3600"),
     "state": ("directory", '"relative"', "an absolute path that the daemon may write to"),
     "journal": ("fsync", '"always"', "group, never"),
-    "regions": ("file", '"regions.db"', "give an absolute path on a local disk that only the daemon's user may write to"),
+    "regions": (
+        "file",
+        '"regions.db"',
+        "give an absolute path on a local disk that only the daemon's user may write to",
+    ),
 }
 
 

@@ -62,7 +62,7 @@ async def test_a_batch_fits_into_a_frame() -> None:
         await server.register()
         options = {"x": "y" * 200_000}
         await procedure(term, "create_table", TABLE_TASK.encode(TableTask("t", options=options, uniform=32)))
-        sizes = []
+        sizes: list[int] = []
         while sum(sizes) < 32:
             operations = await server.poll()
             sizes.append(len(operations))
