@@ -28,7 +28,7 @@ WRONG = {
     "regions": (
         "file",
         '"regions.db"',
-        "give an absolute path on a local disk that only the daemon's user may write to",
+        "give an absolute path on a local disk",
     ),
 }
 
