@@ -205,6 +205,9 @@ class InboundConnection(asyncio.Protocol):
         """Ends a connection that was never served: it must not hold a slot that brokers need."""
         if self.slot.proven:
             return
+        if self._task is None and self._frames.partial:
+            self.refuse("slow", "a request does not arrive whole in time")
+            return
         if late or self._task is None:
             self.abort()
             return
