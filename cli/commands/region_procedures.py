@@ -1,4 +1,4 @@
-"""Adds regent regions procedures: what is under way in the regions' domain, and how it ended."""
+"""Adds `regent regions procedures`, which lists procedures of the regions' domain and their results."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ KEYS: Final = 1 << 32
 
 
 class Wait(NamedTuple):
-    """Tells how long calls waited. ``regions``: those in which one waited for longer than the bound."""
+    """Measures how long calls waited. ``regions``: those where a call waited longer than the limit."""
 
     longest_s: float
     regions: int

@@ -69,7 +69,7 @@ class RegionsProcess(DaemonProcess):
         return list((await self.get("/v1/regions/list", table=table, limit=PAGE))["items"])
 
     async def are_open(self, table: str) -> bool:
-        """Returns whether the daemon responds, and all regions of a table are open at servers that it hears from."""
+        """Returns whether the daemon responds, and online servers have all regions of a table open."""
         try:
             found = await self.regions(table)
             servers = (await self.get("/v1/regions/servers"))["items"]

@@ -1,4 +1,4 @@
-"""Tells a story of the demo: one line for each step, each waited for up to a bound."""
+"""Prints one line for each step of a demo, and waits for each step up to a limit."""
 
 from __future__ import annotations
 

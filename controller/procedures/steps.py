@@ -40,7 +40,7 @@ class Steps(Generic[Env]):
         self._ends = ends
 
     async def run(self, record: Record, act: Act) -> tuple[Outcome, Write | Along | None]:
-        """Executes the present step or undoes the latest; returns its outcome, and what is written with it."""
+        """Executes the present step or undoes the latest; returns its outcome, and the write or rows of the step."""
         kind = self._kinds[record.kind]
         step = kind.steps[record.step] if act is Act.EXECUTE else kind.undo_of(record)
         execute = step.execute if act is Act.EXECUTE else step.undo

@@ -57,7 +57,7 @@ class _Queue:
 
 
 class Dispatcher:
-    """Holds what is to be sent to each process. ``clock``: the loop's time, in seconds. ``tell``: takes each batch."""
+    """Holds the operations for each process. ``clock``: the loop's time, in seconds. ``tell``: receives each batch."""
 
     def __init__(self, epoch: int, limits: Limits, clock: Callable[[], float], tell: Tell) -> None:
         self._epoch = epoch

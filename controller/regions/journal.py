@@ -67,7 +67,7 @@ class RegionsJournal:
             self._quiet.update(of_regions)
 
     def end(self, why: str) -> None:
-        """Ends the term: what comes after it belongs to nobody."""
+        """Writes the last row of the term; later events have no row."""
         self.flush()
         self._over = True
         self._journal.event(Kind.CTL_RESIGNED, why=why)

@@ -75,7 +75,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
 
 
 def _takes(env: RegionsEnv, region: Region, record: Record) -> bool:
-    """Takes a region for the child that is to move it: who has its lock by then sees that, and lets it go."""
+    """Attaches the batch to a region until its child is stored, so that no other procedure moves the region."""
     return env.model.take(region, record.pid)
 
 
