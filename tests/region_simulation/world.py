@@ -187,6 +187,8 @@ class World(logging.Handler):
         why, assigned_s = "nothing", 0.0
         while self.loop.now_s < ends_s:
             await asyncio.sleep(0.5)
+            for server in self.servers.values():
+                server.start()  # one that has learnt only now that it is fenced has ended since
             why = unsettled(self)
             if not why:
                 break
