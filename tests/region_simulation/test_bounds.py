@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.regions.dispatcher import BATCH_BYTES_MAX
+from controller.regions.kinds.crash import PARTS_TOGETHER
 from controller.regions.kinds.messages import CRASH, TABLE_TASK, Crash, TableTask
 from controller.regions.manager import STRAYS_TOGETHER
 from controller.regions.regime import BOTH, LEASE, LOG, Regime
@@ -15,7 +16,18 @@ from regent_agent import protocol
 from regent_agent.protocol import Owned, Refused, Result
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
-from tests.region_simulation.kit import OPTIONS, Server, creates, ended, procedure, running, serving, until, virtual
+from tests.region_simulation.kit import (
+    OPTIONS,
+    Server,
+    creates,
+    done,
+    ended,
+    procedure,
+    running,
+    serving,
+    until,
+    virtual,
+)
 
 LONG = replace(OPTIONS, lease_ms=30_000)
 
@@ -70,16 +82,38 @@ async def test_a_batch_fits_into_a_frame() -> None:
         assert max(sizes) > 1
 
 
+class Splitting(Server):
+    """A server that finds a log of many parts. ``split``: those that it has split; ``most``: at a time."""
+
+    split: set[str]
+    most: int
+
+    async def serve(self) -> None:
+        self.split, self.most = set(), 0
+        while True:
+            operations = await self.poll()
+            self.most = max(self.most, sum(one.kind == "split_log" for one in self.term.engine.live()))
+            for one in operations:
+                assert isinstance(one, protocol.Open | protocol.Task)
+                if isinstance(one, protocol.Task) and one.what == "fence":
+                    await self.report(Result(one.pid, protocol.DONE, parts=[str(part) for part in range(250)]))
+                    continue
+                if isinstance(one, protocol.Task):
+                    self.split.add(one.part)
+                await self.report(done(one))
+
+
 @virtual
 async def test_a_log_of_many_parts_is_split_some_at_a_time() -> None:
-    options = replace(OPTIONS, fence=LOG)
-    async with running(RegionDisk(), options) as term, serving(Server(term, "b")):
+    async with running(RegionDisk(), replace(OPTIONS, fence=LOG)) as term:
+        worker = Splitting(term, "b")
         async with serving(Server(term, "a")):
             await ended(term, creates(term, regions=2))
-        await until(lambda: ("a", 1) in term.env.log_parts or ("a", 1) not in term.env.model.servers)
-        term.env.log_parts["a", 1] = tuple(f"part-{number}" for number in range(250))
-        await until(lambda: ("a", 1) not in term.env.model.servers)
+        async with serving(worker):
+            await until(lambda: ("a", 1) not in term.env.model.servers)
         assert all(str(one.server) == "b,1" for one in term.env.model.regions.values())
+    assert worker.split == {str(part) for part in range(250)}
+    assert worker.most == PARTS_TOGETHER
 
 
 # -- the regime
