@@ -21,15 +21,15 @@ ROWS_TOGETHER: Final = 2_000
 """Rows that are entered in one go: the loop has other work, too."""
 
 
-async def enter(model: Regions, content: Content, now_ms: int, deadline_s: float) -> None:
-    """Enters what the catalog holds. No server is dead before ``deadline_s``: it may register until then."""
+async def enter(model: Regions, content: Content, now_ms: int) -> None:
+    """Enters what the catalog holds. Leases of servers begin later, once everything is loaded."""
     model.namespaces.update(content.namespaces, ("default",))
     model.buried.update(content.buried)
     for mark in content.marks:
         if mark.kind in set(MarkKind):
             model.marks.put(Mark(MarkKind(mark.kind), *mark[1:]))
     for row in content.servers:
-        server = Server(*row, ServerState.ONLINE, {}, deadline_s)
+        server = Server(*row, ServerState.ONLINE, {})
         model.servers[server.key] = server
     for table in content.tables:
         model.add_table(Table(table.name, TableKind(table.kind), TableState(table.state), dict(table.options), []))

@@ -127,13 +127,12 @@ class RegionsTerm:
 
     async def load(self) -> None:
         """Builds the model, and enters the procedures that go on; raises ``StoreFailed``."""
-        lease_s = self.options.lease_ms / 1000
         content = await self._catalog.read()
         before = regime.stored(content.marks)
         self.env.former = self._regime.united(before or self._regime)
         if self.env.former != before:
             await self._store.write((), (), (self.env.former.row,))
-        await loading.enter(self.env.model, content, self.env.now_ms(), self.env.clock() + lease_s)
+        await loading.enter(self.env.model, content, self.env.now_ms())
         await self.engine.load()
         loading.resume(self.env, self.engine.live())
         self.journal.begin(self.engine.live())

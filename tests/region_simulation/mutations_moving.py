@@ -75,8 +75,8 @@ def restore_failed_opens_as_open(stack: ExitStack) -> None:
     """Takes a region that no server could open for an open one after a failover (HBASE-29364)."""
     enter = loading.enter
 
-    async def entered(model: Regions, content: Content, now_ms: int, deadline_s: float) -> None:
-        await enter(model, content, now_ms, deadline_s)
+    async def entered(model: Regions, content: Content, now_ms: int) -> None:
+        await enter(model, content, now_ms)
         for region in model.regions.values():
             if region.state is RegionState.FAILED_OPEN:
                 region.state = RegionState.OPEN

@@ -149,3 +149,16 @@ async def test_a_server_whose_log_was_to_be_fenced_is_fenced_by_its_log_also_lat
         [record] = [one for one in term.engine.live() if one.kind == "crash"]
         found: Crash = CRASH.decode(record.data)
         assert found.method == BOTH
+
+
+@virtual
+async def test_the_fence_of_a_daemon_before_is_waited_for_with_its_lease() -> None:
+    disk, loop = RegionDisk(), asyncio.get_running_loop()
+    async with running(disk, LONG) as term, serving(Server(term, "a")):
+        await ended(term, creates(term))
+        term.manager.expire(term.env.model.servers["a", 1], "a test")
+        await until(lambda: [one for one in term.engine.live() if one.kind == "crash"])
+    async with running(disk, OPTIONS) as term, serving(Server(term, "b")):
+        began_s = loop.time()
+        await until(lambda: all(str(one.server) == "b,1" for one in term.env.model.regions.values()))
+        assert loop.time() - began_s >= LONG.lease_ms / 1000
