@@ -174,6 +174,16 @@ class TestRule4:
             daemon.send(opens(7, 1))
             assert (await daemon.result(7, 3)).outcome == OPENED
 
+    async def test_an_open_whose_part_was_cancelled_fails(self) -> None:
+        service = Recorded()
+        service.failures["open"] = [asyncio.CancelledError("the pool ended")]
+        async with StandIn().running() as daemon, started(service, daemon) as agent:
+            daemon.send(opens(7, 1))
+            assert await daemon.result(7) == Result(7, FAILED_OPEN, text="a part of it was cancelled: the pool ended")
+            daemon.send(opens(8, 1))
+            assert (await daemon.result(8)).outcome == OPENED, "the region is free again"
+            assert agent.owned[1].token == 8
+
     async def test_an_open_that_raises_fails(self) -> None:
         service = Recorded()
         service.failures["open"] = [ValueError("no such file")]
