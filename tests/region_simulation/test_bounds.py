@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.regions.dispatcher import BATCH_BYTES_MAX
+from controller.regions.kinds import servers
 from controller.regions.kinds.crash import PARTS_TOGETHER
 from controller.regions.kinds.messages import CRASH, TABLE_TASK, Crash, TableTask
 from controller.regions.manager import STRAYS_TOGETHER
@@ -162,3 +163,40 @@ async def test_the_fence_of_a_daemon_before_is_waited_for_with_its_lease() -> No
         began_s = loop.time()
         await until(lambda: all(str(one.server) == "b,1" for one in term.env.model.regions.values()))
         assert loop.time() - began_s >= LONG.lease_ms / 1000
+
+
+# -- what one procedure may not do to others
+
+
+@virtual
+async def test_a_drain_that_is_aborted_lets_its_server_get_regions_again() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "a")):
+        await ended(term, creates(term, regions=2))
+        pid = await procedure(term, servers.DRAIN, CRASH.encode(Crash("a", 1)))
+        await until(lambda: term.env.model.servers["a", 1].leaving)
+        assert not list(term.env.model.online())
+        assert await term.engine.abort(pid)
+        await until(lambda: term.engine.records[pid].state.is_final)
+        assert [str(one) for one in term.env.model.online()] == ["a,1"]
+
+
+@virtual
+async def test_a_crash_waits_for_no_table_that_is_slow_to_open() -> None:
+    async with running(RegionDisk(), replace(OPTIONS, transit_max=2)) as term, serving(Server(term, "b")):
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term, regions=2))
+        slow = Server(term, "c")
+        await slow.register()
+        task = TableTask("slow", uniform=6)
+        await procedure(term, "create_table", TABLE_TASK.encode(task))
+        await until(lambda: len(term.env.model.transit) >= 2)
+        polling = asyncio.ensure_future(_polls(slow))
+        await until(lambda: {str(one.server) for one in term.env.model.tables["t"].regions} <= {"b,1", "c,1"})
+        assert len(term.env.model.transit) >= 2, "the other table is still on its way"
+        polling.cancel()
+
+
+async def _polls(server: Server) -> None:
+    """Keeps a lease, and does nothing."""
+    while True:
+        await server.poll()
