@@ -143,7 +143,11 @@ class Engine(Generic[Env]):
 
     def wake(self, pid: int) -> None:
         """Runs a procedure that waits; one that is about to wait runs again, too."""
-        if self._running.wake(pid):
+        self.wake_all((pid,))
+
+    def wake_all(self, pids: Iterable[int]) -> None:
+        """Runs procedures that wait, in this order; those that are about to wait run again, too."""
+        if self._running.wake(pids):
             self._wanted()
 
     def close(self, why: Exception) -> None:
@@ -214,7 +218,7 @@ class Engine(Generic[Env]):
     def recorded(self, record: Record) -> None:
         """Enters the record of a call, which is durable; results that are too many are evicted together."""
         self._results.begun(record)
-        self._running.enter(Decided(Change(puts=(record,))))
+        self._running.enter((Decided(Change(puts=(record,))),))
         if self._results.overflow:
             self._wanted()
         else:
@@ -262,7 +266,7 @@ class Engine(Generic[Env]):
         await self._write(group)
         why_not = await self._steps.write(found.write, found.decided.change, entry.pid)
         if why_not is None:
-            self._running.enter(found.decided)
+            self._running.enter((found.decided,))
         else:
             self._stage(group, found.otherwise(why_not))
 
@@ -274,8 +278,7 @@ class Engine(Generic[Env]):
         """Writes a group and enters it; the group is empty afterwards."""
         if group.puts or group.deletes or group.rows:
             await self._store.write(group.puts, group.deletes, group.rows)
-        for one in group.take():
-            self._running.enter(one)
+        self._running.enter(group.take())
 
 
 def _ignored(response: asyncio.Future[int]) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
 
 from controller.procedures.requests import Pending
+from state_machines.procedures.demand import Demand
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Record
@@ -23,11 +26,12 @@ Weigh = Callable[[Sequence[object]], int]
 """Returns about how many bytes rows add to a transaction, 0 where that has no bound."""
 
 
-class Decided(NamedTuple):
+class Decided(msgspec.Struct, frozen=True, gc=False):
     """A change. ``entry``: the procedure whose step led to it; ``until_ms``: end of a wait that is not stored.
 
     ``again``: the procedure is queued again. ``pending``: the request that led to it, ``pid``: its response.
-    ``rows`` are written in the same transaction; ``entered`` is called once it is durable.
+    ``rows`` are written in the same transaction; ``entered`` is called once it is durable. ``demands``: of new
+    children, as they were checked.
     """
 
     change: Change
@@ -38,6 +42,7 @@ class Decided(NamedTuple):
     pid: int = 0
     rows: tuple[object, ...] = ()
     entered: Callable[[Change], None] | None = None
+    demands: Mapping[int, Demand] = {}
 
     def respond(self) -> None:
         """Sends the response to the request."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Generic
 
 from controller.procedures.group import CHANGE_BYTES_MAX
-from controller.procedures.kinds import Env, Kinds
+from controller.procedures.kinds import Env, Kinds, misordered
 from controller.procedures.pids import Pids
 from controller.procedures.requests import Abort, Bypass, Pending, Refused, Request, Submit
 from controller.procedures.results import Nonce
@@ -99,7 +99,8 @@ class Intake(Generic[Env]):
             cause = self.unusable.get(unusable, "its record cannot be used")
             raise Refused(f"this call has pid {unusable} already, and that cannot go on: {cause}")
         record = self._pids.named(request.record(now_ms))
-        why = self._kinds.unfit(record) or self._kinds.misordered(record, self._running.scheduler, ())
+        demand = self._kinds.demand(record)
+        why = demand if isinstance(demand, str) else misordered(record.pid, demand, self._running.scheduler, ())
         if why:
             raise Refused(why)
         self._results.begun(record)

@@ -100,19 +100,23 @@ class Kinds(Generic[Env]):
 
     def unfit(self, record: Record) -> str | None:
         """Returns why this daemon cannot run a record: its kind, a step, or its message is not understood."""
+        if record.state.is_final and record.kind in self._kinds:
+            return None
+        demand = self.demand(record)
+        return demand if isinstance(demand, str) else None
+
+    def demand(self, record: Record) -> Demand | str:
+        """Returns the locks of a live procedure, or why this daemon cannot run it."""
         kind = self._kinds.get(record.kind)
         if kind is None:
             known = ", ".join(sorted(self._kinds))
             return f"kind {record.kind!r} is not known to this daemon ({known}): start one that has it"
-        if record.state.is_final:
-            return None
-        if max(record.step, *record.done, 0) >= len(kind.steps):
+        if record.step >= len(kind.steps) or (record.done and max(record.done) >= len(kind.steps)):
             return f"{record.kind} has no step {max(record.step, *record.done)} in this daemon: start a newer one"
         try:
-            kind.demand(record)
+            return kind.demand(record)
         except Exception as error:
             return f"the message of {record.kind} cannot be read ({type(error).__name__}: {error})"
-        return None
 
     def step_name(self, record: Record, step: int) -> str:
         """Returns the name of a step, empty where the kind has none."""
@@ -137,10 +141,11 @@ class Kinds(Generic[Env]):
         except Exception:
             return Members()
 
-    def misordered(self, record: Record, scheduler: Scheduler, ancestors: tuple[int, ...]) -> str | None:
-        """Returns why a record's locks could end in a deadlock with those of its ancestors."""
-        try:
-            scheduler.check(record.pid, self._kinds[record.kind].demand(record), ancestors)
-        except LockOrder as error:
-            return str(error)
-        return None
+
+def misordered(pid: int, demand: Demand, scheduler: Scheduler, ancestors: tuple[int, ...]) -> str | None:
+    """Returns why a procedure's locks could end in a deadlock with those of its ancestors."""
+    try:
+        scheduler.check(pid, demand, ancestors)
+    except LockOrder as error:
+        return str(error)
+    return None

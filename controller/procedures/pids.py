@@ -8,11 +8,9 @@ from msgspec.structs import replace
 
 from metadata_store.records.port import RecordStore
 from state_machines.procedures.record import Record
-from state_machines.procedures.states import State
 
 BLOCK: Final = 1_000
 """Pids that are reserved together."""
-_NOTHING: Final = Record(0, "", State.RUNNABLE, 0, 0, 0)
 
 
 class Pids:
@@ -37,9 +35,13 @@ class Pids:
     async def take(self) -> int:
         """Returns the next pid, for something else than a procedure."""
         await self.reserve(1)
-        return self.named(_NOTHING).pid
+        return self.next()
+
+    def next(self) -> int:
+        """Returns the next pid, which was reserved."""
+        pid, self._next = self._next, self._next + 1
+        return pid
 
     def named(self, record: Record) -> Record:
         """Returns a new record with the next pid, which was reserved."""
-        pid, self._next = self._next, self._next + 1
-        return replace(record, pid=pid)
+        return replace(record, pid=self.next())

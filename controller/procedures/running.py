@@ -97,22 +97,37 @@ class Running(Generic[Env]):
 
     # -- a durable change
 
-    def enter(self, decided: Decided) -> None:
-        """Applies a durable change: ends, releases, queues, and responds to the caller."""
-        change, entry = decided.change, decided.entry
-        if not (change.puts or change.deletes):
-            self._go_on(decided)
-            return
-        moved: Sequence[Transition] = ()
+    def enter(self, group: Iterable[Decided]) -> None:
+        """Applies durable changes: ends, releases, queues, and responds to callers.
+
+        The domain takes begins before what they do to its model, and ends after all of the group.
+        """
+        ended: list[Transition] = []
+        for decided in group:
+            change = decided.change
+            if change.puts or change.deletes:
+                self._enter(decided, ended)
+            else:
+                if decided.entered is not None:
+                    decided.entered(change)
+                self._go_on(decided, change.ready)
+        if ended and self._entered is not None:
+            self._entered(ended)
+
+    def _enter(self, decided: Decided, ended: list[Transition]) -> None:
+        """Applies one change; appends the ends of procedures to ``ended``."""
+        change = decided.change
+        begun: list[Transition] = []
         if self._entered is not None:
-            moved = transitions(self.procedures.records, change, commanded=decided.pending is not None)
-        alarmed = [put.pid for put in change.puts if self._alarms(put)]
+            for one in transitions(self.procedures.records, change, commanded=decided.pending is not None):
+                (ended if one.after.state.is_final else begun).append(one)
+        alarmed = [put.pid for put in change.puts if self._alarms(put)] if change.puts else ()
         evicted = [self.procedures.records[pid] for pid in change.deletes if pid not in self._entries]
         ready = self.procedures.apply(change)
-        self._tell([one for one in moved if not one.after.state.is_final])
+        if self._entered is not None and begun:
+            self._entered(begun)
         if decided.entered is not None:
             decided.entered(change)
-        self._tell([one for one in moved if one.after.state.is_final])
         for record in change.puts:
             if record.state.is_final:
                 self._end(record.pid)
@@ -121,26 +136,17 @@ class Running(Generic[Env]):
             self._end(pid)
         for record in evicted:
             self.results.forget(record)
-        if entry is not None and entry.pid in self._entries and not self.procedures.records[entry.pid].locked:
-            self.scheduler.release(entry)
-        self._queue(decided, ready)
+        self._go_on(decided, ready)
         for root in alarmed:
             self.resume(self._descendants(root))
-        decided.respond()
 
-    def _tell(self, moved: Sequence[Transition]) -> None:
-        """Passes changes on: begins before what they do to the domain's model, ends after it."""
-        if moved and self._entered is not None:
-            self._entered(moved)
-
-    def _go_on(self, decided: Decided) -> None:
-        """Queues a procedure again, or has it wait: nothing of it was written."""
-        if decided.entered is not None:
-            decided.entered(decided.change)
-        entry = decided.entry
+    def _go_on(self, decided: Decided, ready: Sequence[int]) -> None:
+        """Releases, queues or has wait what the change is about, and responds to the caller."""
+        change, entry = decided.change, decided.entry
         if entry is not None and entry.pid in self._entries and not self.procedures.records[entry.pid].locked:
             self.scheduler.release(entry)
-        self._queue(decided, decided.change.ready)
+        if ready or change.puts or change.later or decided.again:
+            self._queue(decided, ready)
         decided.respond()
 
     def locks(self) -> list[LockItem]:
@@ -158,12 +164,12 @@ class Running(Generic[Env]):
         """Queues those procedures that wait for a time or an event."""
         self.scheduler.add_front([self._entries[pid] for pid in pids if self.waiting.take(pid)])
 
-    def wake(self, pid: int) -> bool:
-        """Queues a procedure that waits, or is about to wait; returns whether it waited."""
-        found = pid in self._entries and self.waiting.wake(pid)
-        if found:
-            self.scheduler.add_front([self._entries[pid]])
-        return found
+    def wake(self, pids: Iterable[int]) -> bool:
+        """Queues procedures that wait, or are about to wait; returns whether one waited."""
+        entries = self._entries
+        found = [entries[pid] for pid in pids if pid in entries and self.waiting.wake(pid)]
+        self.scheduler.add_front(found)
+        return bool(found)
 
     def _alarms(self, put: Record) -> bool:
         """Checks whether a record makes its family fail, so that nobody in it waits any longer."""
@@ -179,8 +185,8 @@ class Running(Generic[Env]):
     def _queue(self, decided: Decided, ready: Sequence[int]) -> None:
         change, entry = decided.change, decided.entry
         born = [put for put in change.puts if put.pid not in self._entries and not put.state.is_final]
-        for record in born:  # their demands were checked before they were written
-            demand = self._kinds[record.kind].demand(record)
+        for record in born:
+            demand = decided.demands.get(record.pid) or self._kinds[record.kind].demand(record)
             self._entries[record.pid] = self.scheduler.enter(record.pid, demand, record.ancestors)
         if entry is None:  # a request: it finds its procedure queued already, unless it is new or waits
             for record in born:

@@ -8,11 +8,11 @@ from typing import Final, Generic, NamedTuple
 from msgspec.structs import replace
 
 from controller.procedures.group import CHANGE_BYTES_MAX, Decided
-from controller.procedures.kinds import Along, Env, Kinds
+from controller.procedures.kinds import Along, Env, Kinds, misordered
 from controller.procedures.pids import Pids
 from controller.procedures.running import Running
 from controller.procedures.steps import Steps, Write
-from state_machines.procedures.demand import Resource
+from state_machines.procedures.demand import Demand, Resource
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Act, Change
 from state_machines.procedures.outcome import Children, Failed, Outcome, Retry, Wait, Yield
@@ -55,16 +55,18 @@ class Stepping(Generic[Env]):
             return Decided(act, entry)
         record = self._procedures.latest(pid)
         outcome, write = await self._steps.run(record, act)
+        demands: dict[int, Demand] = {}
         if isinstance(outcome, Children):
-            outcome = await self._family(record, outcome)
+            outcome = await self._family(record, outcome, demands)
         drawn = self._changed(record, act, outcome)
         change = self._bounded(record, act, drawn)
         until_ms = outcome.until_ms if isinstance(outcome, Wait) else 0
-        decided = Decided(change, entry, until_ms=until_ms, again=isinstance(outcome, Yield))
+        again = isinstance(outcome, Yield)
         if write is None or isinstance(outcome, Failed) or change is not drawn:
-            return decided
+            return Decided(change, entry, until_ms, again, demands=demands)
         if isinstance(write, Along):
-            return decided._replace(rows=write.rows, entered=write.entered)
+            return Decided(change, entry, until_ms, again, rows=write.rows, entered=write.entered, demands=demands)
+        decided = Decided(change, entry, until_ms, again, demands=demands)
         return Executed(decided, write, lambda why: Decided(self._changed(record, act, Retry(why)), entry))
 
     def _bounded(self, record: Record, act: Act, change: Change) -> Change:
@@ -88,43 +90,44 @@ class Stepping(Generic[Env]):
         change = self._procedures.executed(record.pid, outcome, self._now_ms())
         if not holds:
             return change
-        return change._replace(puts=tuple(_locked(put) if put.pid == record.pid else put for put in change.puts))
+        puts = tuple(_locked(put) if put.pid == record.pid else put for put in change.puts)
+        return replace(change, puts=puts)
 
-    async def _family(self, record: Record, outcome: Children) -> Outcome:
-        """Gives the children their pids; they inherit the caller and the time at which the procedure fails."""
+    async def _family(self, record: Record, outcome: Children, demands: dict[int, Demand]) -> Outcome:
+        """Gives the children their pids; they inherit the caller and the time at which the procedure fails.
+
+        Checks what they demand, and keeps it in ``demands``.
+        """
         await self._pids.reserve(len(outcome.children))
         now_ms = self._now_ms()
+        caller = replace(record.caller, nonce="")
         born = [
             replace(
-                self._pids.named(child),
+                child,
+                pid=self._pids.next(),
                 submitted_ms=now_ms,
                 updated_ms=now_ms,
-                caller=replace(record.caller, nonce=""),
+                caller=caller,
                 expires_ms=child.expires_ms or record.expires_ms,
             )
             for child in outcome.children
         ]
         holders = [self._procedures.latest(one) for one in (record.pid, *record.ancestors)]
         ancestors = tuple(one.pid for one in holders if self._kinds[one.kind].holds_locks)
-        checked: set[tuple[str, Resource, bool, bool]] = set()
+        alike: set[tuple[Resource, bool, bool]] = set()
+        holds_parts = self._running.scheduler.hold_parts(ancestors)
         for child in born:
-            why = self._kinds.unfit(child)
-            if why is None:
-                why = self._misordered(child, ancestors, checked)
-            if why:
-                return Failed(f"its child cannot run: {why}")
+            demand = self._kinds.demand(child)
+            if isinstance(demand, str):
+                return Failed(f"its child cannot run: {demand}")
+            looks = demand.resource, demand.exclusive, bool(demand.parts)
+            if holds_parts or demand.also or looks not in alike:
+                alike.add(looks)
+                why = misordered(child.pid, demand, self._running.scheduler, ancestors)
+                if why is not None:
+                    return Failed(f"its child cannot run: {why}")
+            demands[child.pid] = demand
         return outcome._replace(children=tuple(born))
-
-    def _misordered(
-        self, child: Record, ancestors: tuple[int, ...], checked: set[tuple[str, Resource, bool, bool]]
-    ) -> str | None:
-        """Returns why a child's locks could end in a deadlock; of children alike in that one is checked."""
-        demand = self._kinds[child.kind].demand(child)
-        alike = child.kind, demand.resource, demand.exclusive, bool(demand.parts)
-        if alike in checked and not demand.also and not self._running.scheduler.hold_parts(ancestors):
-            return None
-        checked.add(alike)
-        return self._kinds.misordered(child, self._running.scheduler, ancestors)
 
 
 def _locked(record: Record) -> Record:

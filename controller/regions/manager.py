@@ -212,8 +212,7 @@ class Manager:
             if self.env.results.get(one.pid) is None:
                 self.env.journal.reported(server, one)
         durable = self.env.results.add(mine)
-        for one in mine:
-            self.engine.wake(one.pid)
+        self.engine.wake_all(one.pid for one in mine)
         if durable is not None:
             await durable
         return again

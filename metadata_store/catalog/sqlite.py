@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from metadata_store.catalog.rows import (
     Bury,
@@ -28,6 +28,7 @@ from metadata_store.catalog.rows import (
     Write,
 )
 from metadata_store.records.sqlite import SqliteRecords
+from metadata_store.records.sqlite_statements import write_rows
 
 SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS namespace (name TEXT PRIMARY KEY)",
@@ -48,11 +49,15 @@ SCHEMA: Final = (
     ),
     "CREATE TABLE IF NOT EXISTS buried (name TEXT PRIMARY KEY, incarnation INTEGER)",
 )
-OWNER: Final = "UPDATE region SET state = ?, server = ?, incarnation = ?, token = ?, sequence = ? WHERE id = ?"
+OWNERS: Final = (
+    "WITH owner (id, state, server, incarnation, token, sequence) AS (VALUES {}) "
+    "UPDATE region SET (state, server, incarnation, token, sequence) = "
+    "(owner.state, owner.server, owner.incarnation, owner.token, owner.sequence) FROM owner WHERE region.id = owner.id"
+)
 BURIED: Final = (
     "INSERT INTO buried VALUES (?, ?) ON CONFLICT DO UPDATE SET incarnation = max(incarnation, excluded.incarnation)"
 )
-REGION: Final = "INSERT OR IGNORE INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+REGIONS: Final = "INSERT OR IGNORE INTO region VALUES {}"
 
 
 class SqliteCatalog:
@@ -81,27 +86,25 @@ class SqliteCatalog:
 
     def put(self, db: sqlite3.Connection, rows: Iterable[object]) -> None:
         """Applies writes in their order; those of owners that follow each other together."""
-        owners: list[tuple[Any, ...]] = []
+        owners: dict[int, Owner] = {}
         for row in rows:
             if isinstance(row, Owner):
-                owners.append((row.state, row.server, row.incarnation, row.token, row.sequence, row.id))
+                owners[row.id] = row
                 continue
-            if owners:
-                db.executemany(OWNER, owners)
-                owners = []
+            write_rows(db, OWNERS, list(owners.values()))
+            owners = {}
             _apply(db, row)  # type: ignore[arg-type]
-        if owners:
-            db.executemany(OWNER, owners)
+        write_rows(db, OWNERS, list(owners.values()))
 
 
 def _apply(db: sqlite3.Connection, write: Write) -> None:
     match write:
-        case NewRegions(rows):
-            db.executemany(REGION, rows)
+        case NewRegions(regions):
+            write_rows(db, REGIONS, regions)
         case PutTable(row):
             db.execute("INSERT OR REPLACE INTO tbl VALUES (?, ?, ?, ?)", (*row[:3], json.dumps(dict(row.options))))
         case DropRegions(ids):
-            db.executemany("DELETE FROM region WHERE id = ?", [(id_,) for id_ in ids])
+            write_rows(db, "DELETE FROM region WHERE id IN (VALUES {})", [(id_,) for id_ in ids])
         case DropTable(name):
             db.execute("DELETE FROM region WHERE tbl = ?", (name,))
             db.execute("DELETE FROM tbl WHERE name = ?", (name,))

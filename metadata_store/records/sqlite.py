@@ -12,8 +12,6 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -21,15 +19,15 @@ import msgspec
 
 from metadata_store.records import codec, file_lock, sqlite_rows
 from metadata_store.records.port import Fenced, Stored, StoreFailed
+from metadata_store.records.sqlite_statements import write_rows
 from state_machines.procedures.record import Record
 
 GROUP_MAX: Final = 2_000
 """Writes in one transaction."""
 BUSY_MS: Final = 5_000
 """How long another process may hold the file."""
-PUT: Final = "INSERT OR REPLACE INTO record VALUES (?, ?, ?)"
-PUT_ROWS_MAX: Final = 64
-"""Rows of one statement: SQLite keeps compiled statements of up to this size."""
+PUT: Final = "INSERT OR REPLACE INTO record VALUES {}"
+DELETE: Final = "DELETE FROM record WHERE pid IN (VALUES {})"
 PAGE_BYTES: Final = 8_192
 """Pages of a new file: half as many system calls for a group as with SQLite's default."""
 SCHEMA: Final = (
@@ -201,10 +199,8 @@ class SqliteRecords:
                 return [call(db)]
             self._check(db)
             rows = _rows(group)
-            _put(db, [row for row in rows.values() if row is not None])
-            deleted = [(pid,) for pid, row in rows.items() if row is None]
-            if deleted:
-                db.executemany("DELETE FROM record WHERE pid = ?", deleted)
+            write_rows(db, PUT, [row for row in rows.values() if row is not None])
+            write_rows(db, DELETE, [(pid,) for pid, row in rows.items() if row is None])
             if self._rows is not None:
                 self._rows.put(db, [row for task in group for row in task.rows])
             return [None] * len(group)
@@ -247,19 +243,6 @@ def _rows(group: Iterable[_Task]) -> dict[int, _Row | None]:
         if task.deletes:
             rows.update(dict.fromkeys(task.deletes))
     return rows
-
-
-def _put(db: sqlite3.Connection, rows: Sequence[_Row]) -> None:
-    """Writes rows with one statement for many: a statement for each takes twice as long."""
-    for first in range(0, len(rows), PUT_ROWS_MAX):
-        some = rows[first : first + PUT_ROWS_MAX]
-        db.execute(_replace(len(some)), tuple(chain.from_iterable(some)))
-
-
-@cache
-def _replace(count: int) -> str:
-    """Returns the statement that inserts or replaces so many rows."""
-    return PUT + ", (?, ?, ?)" * (count - 1)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
@@ -38,7 +39,7 @@ class Act(Enum):
     UNDO = auto()
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """One transaction. ``puts`` and ``deletes`` are written; ``ready`` runs next, ``later`` at its deadline.
 
     ``ends``: deleted children as they ended.
@@ -217,7 +218,7 @@ class Procedures:
         change = _undoing(replace(record, error=error))
         if not record.parent:
             return change
-        return change._replace(puts=(*change.puts, self._root_failed(record.root, error, record.updated_ms)))
+        return replace(change, puts=(*change.puts, self._root_failed(record.root, error, record.updated_ms)))
 
     def _root_failed(self, pid: int, error: str, now_ms: int) -> Record:
         """Marks the root. It waits for its children, so its present step is the one after theirs."""

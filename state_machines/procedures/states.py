@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final
 
+_FINAL: Final = frozenset({5, 6})
+
 
 class State(IntEnum):
     """A state; the value is the one in stored records."""
@@ -27,10 +29,11 @@ class State(IntEnum):
     SUCCESS = 5
     ROLLEDBACK = 6
 
-    @property
-    def is_final(self) -> bool:
-        """Checks whether the procedure has ended."""
-        return self in ENDS
+    is_final: bool
+    """Whether the procedure has ended."""
+
+    def __init__(self, number: int) -> None:
+        self.is_final = number in _FINAL
 
 
 ENDS: Final = frozenset({State.SUCCESS, State.ROLLEDBACK})

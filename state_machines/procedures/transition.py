@@ -64,9 +64,12 @@ def transitions(records: Mapping[int, Record], change: Change, *, commanded: boo
 
     A message that alone changes is no transition, unless an operator ``commanded`` it: waves of a plan are many.
     """
-    found = [Transition(records.get(put.pid), put) for put in change.puts]
-    found += (Transition(records.get(end.pid), end) for end in change.ends)
-    return [one for one in found if commanded or one.before is None or _is_told(one.before, one.after)]
+    found = []
+    for after in (*change.puts, *change.ends) if change.ends else change.puts:
+        before = records.get(after.pid)
+        if commanded or before is None or _is_told(before, after):
+            found.append(Transition(before, after))
+    return found
 
 
 def _is_told(before: Record, after: Record) -> bool:

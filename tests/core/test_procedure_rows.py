@@ -160,7 +160,7 @@ async def test_a_wait_is_told_once_however_often_the_step_looks_again() -> None:
 async def test_a_recorded_call_which_is_born_ended_has_its_row_from_the_same_place() -> None:
     found = await Recorded.begin()
     call = Record(9, "CREATE_TOPICS", State.SUCCESS, 0, 5, 5, result=b"orders: created", caller=OPS)
-    found.daemon.engine._running.enter(Decided(Change(puts=(call,))))
+    found.daemon.engine._running.enter([Decided(Change(puts=(call,)))])
     [row] = found.book.read()
     assert (row.pid, row.from_state, row.to_state, row.result) == (9, None, "SUCCESS", "orders: created")
     assert row.why == "requested by User:ops (regent): rack 3 is full, and done: orders: created"
@@ -181,9 +181,9 @@ async def test_a_parent_of_many_names_the_first_children_alone() -> None:
     )
     parent = Record(1, "parent", State.RUNNABLE, 0, 1, 1, data=b"t")
     engine = found.daemon.engine
-    engine._running.enter(Decided(Change(puts=(parent,))))
+    engine._running.enter([Decided(Change(puts=(parent,)))])
     waiting = Record(1, "parent", State.WAITING, 1, 1, 1, data=b"t", done=(0,))
-    engine._running.enter(Decided(Change(puts=(waiting, *family))))
+    engine._running.enter([Decided(Change(puts=(waiting, *family)))])
     assert (
         told(found.book.read(), 1)[1][2]
         == "step spread done, children begun: "
