@@ -18,8 +18,15 @@ _ENDED: Final = [state.name for state in ENDS]
 def family_and_locks(rows: DataFrame) -> DataFrame:
     """Returns violations of A14 that compare rows. No missing row can excuse them: all that is compared is there."""
     # Rows of procedures name no topic and come first in their files, so that the rest of those is not read.
-    found = rows.filter(fn.col("topic").isNull() & (fn.col("kind") == Kind.PROC_STATE.value)).withColumn("at", _at())
+    found = each(rows.filter(fn.col("topic").isNull() & (fn.col("kind") == Kind.PROC_STATE.value))).withColumn(
+        "at", _at()
+    )
     return children_left(found).unionByName(locks_shared(found))
+
+
+def each(rows: DataFrame) -> DataFrame:
+    """Returns a row for each procedure of ``pids`` where a row has many."""
+    return rows.withColumn("pid", fn.explode(fn.coalesce("pids", fn.array("pid"))))
 
 
 def children_left(found: DataFrame) -> DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
+from pipeline.procedures import each
 from pipeline.regions import OPEN, OPENING, earlier, nothing, rows_of
 from pipeline.violations import VIOLATIONS, sentence, unexcused
 from regent_agent.protocol import OPENED
@@ -66,7 +67,7 @@ def _events(rows: DataFrame) -> DataFrame:
         & fn.col("server").isNotNull()
         & fn.col("pid").isNotNull()
     ).withColumn("event", state)
-    reported = seen.filter((fn.col("kind") == Kind.REGION_REPORT.value) & (fn.col("outcome") == OPENED))
+    reported = each(seen.filter((fn.col("kind") == Kind.REGION_REPORT.value) & (fn.col("outcome") == OPENED)))
     sent = (
         seen.filter(fn.col("kind") == Kind.REGION_DISPATCH.value)
         .withColumn("one", fn.explode(fn.arrays_zip("pids", "operations")))

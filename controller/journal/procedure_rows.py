@@ -114,17 +114,12 @@ class Procedural(Struct, frozen=True):
             return f"step {step} failed, {_again(after)}"
         if len(after.done) > len(before.done):
             done = f"step {self.names.step_name(after, after.done[-1])} done"
-            return f"{done}, {self._children(after)}" if after.state is State.WAITING else f"{done}, next is {step}"
+            return f"{done}, {_children(after)}" if after.state is State.WAITING else f"{done}, next is {step}"
         if after.attempts < before.attempts:
             return f"step {step} goes on after {before.attempts} attempts in vain"
         if after.state is before.state:
             return "changed by a command"
         return f"step {step} waits" if after.state is State.WAITING_TIMEOUT else f"step {step} goes on"
-
-    def _children(self, parent: Record) -> str:
-        born = [after.pid for before, after in self.moved if before is None and after.parent == parent.pid]
-        more = f" and {len(born) - CHILDREN_SHOWN} more" if len(born) > CHILDREN_SHOWN else ""
-        return f"children begun: {', '.join(f'pid={pid}' for pid in born[:CHILDREN_SHOWN])}{more}"
 
 
 def bounded(text: str) -> str | None:
@@ -141,6 +136,12 @@ def _begun(record: Record) -> str:
     if record.state.is_final:
         return f"requested{by}, and done: {bounded(record.result.decode('utf-8', 'replace')) or 'no result'}"
     return f"begun by pid={record.parent}" if record.parent else f"submitted{by}"
+
+
+def _children(parent: Record) -> str:
+    born = parent.born
+    more = f" and {len(born) - CHILDREN_SHOWN} more" if len(born) > CHILDREN_SHOWN else ""
+    return f"children begun: {', '.join(f'pid={pid}' for pid in born[:CHILDREN_SHOWN])}{more}"
 
 
 def _abort(record: Record) -> str:

@@ -147,6 +147,8 @@ def at(row: Row) -> str:
 
 def entity(row: Row) -> str:
     """Returns the entity of a row: a procedure, a partition, a replica, a topic, a broker, a server, or the daemon."""
+    if row.pids and row.procedure is not None:
+        return f"{len(row.pids)} {row.procedure}" + (f" of pid {row.ppid}" if row.ppid is not None else "")
     if row.pid is not None:
         name = f"pid {row.pid} {row.procedure}" if row.procedure is not None else f"pid {row.pid}"
         return name + (f" of pid {row.ppid}" if row.ppid is not None else "")
@@ -171,7 +173,7 @@ def sentence(row: Row) -> str:
             f"{row.api} of {row.partitions} partitions by {row.principal or 'a client'}: "
             f"{row.elected} elected, {row.refused} refused"
         )
-    why = row.why if row.pid is not None else row.err or row.why
+    why = row.why if row.procedure is not None else row.err or row.why
     return ", ".join(parts) + (f": {why}" if parts and why else why or "")
 
 

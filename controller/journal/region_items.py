@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from regent_agent.protocol import Operation, Result
 from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import RegionState, TableState
@@ -23,6 +24,18 @@ class Changed(Struct, frozen=True, gc=False):
 
     moved: Sequence[Transition]
     quiet: frozenset[int] = frozenset()
+
+
+class Together(Struct, frozen=True, gc=False):
+    """Procedures without lines that made one change together: they began, or they ended without a result.
+
+    ``record``: of one of them, after it. ``before``: their state before it.
+    """
+
+    pids: Sequence[int]
+    before: State | None
+    record: Record
+    took_ms: int
 
 
 class Attached(Struct, frozen=True, gc=False):
@@ -76,6 +89,15 @@ class Reported(Struct, frozen=True, gc=False):
     quiet: bool
 
 
+class ReportedTogether(Struct, frozen=True, gc=False):
+    """Results of operations without lines, which are alike and came in one report. ``record``: of one of them."""
+
+    server: Server
+    outcome: str
+    pids: Sequence[int]
+    record: Record
+
+
 class ServerMoved(Struct, frozen=True, gc=False):
     """A change of a process; ``regions``: how many it has or may have. ``troubles``: operators should know."""
 
@@ -98,7 +120,9 @@ class TableMoved(Struct, frozen=True, gc=False):
     pid: int
 
 
-Item: TypeAlias = Changed | Attached | Moved | Made | Dispatched | Reported | ServerMoved | TableMoved
+Item: TypeAlias = (
+    Changed | Together | Attached | Moved | Made | Dispatched | Reported | ReportedTogether | ServerMoved | TableMoved
+)
 
 
 def rows_in(item: Item) -> int:

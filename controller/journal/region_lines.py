@@ -20,7 +20,9 @@ from controller.journal.region_items import (
     Made,
     Moved,
     Reported,
+    ReportedTogether,
     ServerMoved,
+    Together,
     rows_in,
 )
 from controller.journal.region_rows import DELETED, Regional
@@ -36,7 +38,7 @@ TOGETHER_MAX: Final = 100
 S = RegionState
 _TROUBLES: Final = frozenset({S.ABNORMALLY_CLOSED.name, S.FAILED_OPEN.name})
 _STATES: Final = {state: state.name for state in S}
-_GOOD: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
+GOOD: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 _SENTENCES: Final = {
     S.OPENING: "is stored, the open is sent next",
     S.CLOSING: "is stored, the close is sent next",
@@ -63,7 +65,7 @@ def _is_quiet(item: Item, hidden: Counter[str]) -> bool:
         return item.quiet
     if isinstance(item, Changed):
         return len(item.quiet) == len(item.moved)
-    return isinstance(item, Made) or (isinstance(item, Reported) and item.quiet)
+    return isinstance(item, Made | Together | ReportedTogether) or (isinstance(item, Reported) and item.quiet)
 
 
 def summary(hidden: Counter[str]) -> Line:
@@ -129,7 +131,7 @@ def _reported(row: Row) -> Line:
     sequence = f", sequence={row.sequence}" if row.outcome == protocol.OPENED else ""
     text = f"{process(row.server, row.incarnation)} reported {row.outcome}{sequence}"
     why = f": {row.err}" if row.err else ""
-    level = logging.INFO if row.outcome in _GOOD else logging.WARNING
+    level = logging.INFO if row.outcome in GOOD else logging.WARNING
     return Line(log, level, f"{family(row)}: {text}{why}; {_where(row)}")
 
 

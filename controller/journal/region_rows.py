@@ -17,10 +17,13 @@ from controller.journal.region_items import (
     Made,
     Moved,
     Reported,
+    ReportedTogether,
     ServerMoved,
     TableMoved,
+    Together,
     rows_in,
 )
+from controller.process.wording import counted
 from regent_agent import protocol
 from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
 from state_machines.procedures.record import Record
@@ -74,6 +77,10 @@ class Regional(Struct, frozen=True):
                 yield self._attached(item, seq)
             case Reported():
                 yield self._reported(item, seq)
+            case ReportedTogether():
+                yield self._reported_together(item, seq)
+            case Together():
+                yield self._together(item, seq)
             case Dispatched():
                 yield self._dispatched(item, seq)
             case Made():
@@ -163,6 +170,35 @@ class Regional(Struct, frozen=True):
             outcome=bounded(result.outcome),
         )
 
+    def _reported_together(self, item: ReportedTogether, seq: int) -> Row:
+        return self._row(
+            seq,
+            _REPORT,
+            **_of_family(item.record),
+            table=self.about(item.record).table or None,
+            **_owners(None, item.server),
+            outcome=item.outcome,
+            pids=item.pids,
+        )
+
+    def _together(self, item: Together, seq: int) -> Row:
+        record, ends = item.record, item.before is not None
+        count = counted(len(item.pids), "procedure")
+        by = f" by pid={record.parent}" if record.parent else ""
+        end = f"{count} finished with {record.state.name}, the longest in {item.took_ms / 1000:.3f} s"
+        return self._row(
+            seq,
+            Kind.PROC_STATE.value,
+            from_state=item.before.name if item.before is not None else None,
+            to_state=record.state.name,
+            why=end if ends else f"{count} begun{by}",
+            **_of_family(record),
+            step=self.names.step_name(record, record.step) or None,
+            took_ms=item.took_ms if ends else None,
+            table=self.about(record).table or None,
+            pids=item.pids,
+        )
+
     def _server(self, item: ServerMoved, seq: int) -> Row:
         return self._row(
             seq,
@@ -190,7 +226,11 @@ class Regional(Struct, frozen=True):
 def _family(pid: int, record: Record | None) -> dict[str, Any]:
     if record is None:
         return {"pid": pid or None}
-    return {"pid": pid, "ppid": record.parent or None, "root": record.root, "procedure": record.kind}
+    return {"pid": pid, **_of_family(record)}
+
+
+def _of_family(record: Record) -> dict[str, Any]:
+    return {"ppid": record.parent or None, "root": record.root, "procedure": record.kind}
 
 
 def _owners(had: Server | None, server: Server | None) -> dict[str, Any]:

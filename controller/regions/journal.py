@@ -1,7 +1,8 @@
 """Journal of the regions' domain: each event is queued in constant time, in the order in which it happened.
 
 Events of one turn of the loop become one entry. Procedures on regions have lines of their own in the log, unless more
-than ``TOGETHER_MAX`` of them begin in one turn; all have rows.
+than ``TOGETHER_MAX`` of them begin in one turn. Then one row has the begins, the results or the ends of many; each
+transition of a region has a row of its own.
 """
 
 from __future__ import annotations
@@ -18,16 +19,19 @@ from controller.journal.region_items import (
     Made,
     Moved,
     Reported,
+    ReportedTogether,
     ServerMoved,
     TableMoved,
+    Together,
     rows_in,
 )
-from controller.journal.region_lines import TOGETHER_MAX
+from controller.journal.region_lines import GOOD, TOGETHER_MAX
 from controller.journal.remembered import Remembered
 from controller.journal.term_journal import TermJournal
 from regent_agent.protocol import Operation, Result
 from state_machines.journal.events import Kind
 from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 from state_machines.procedures.transition import Names, Transition
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import RegionState, TableState
@@ -86,12 +90,33 @@ class RegionsJournal:
         born = [after for before, after in moved if before is None]
         if born:
             self._enter(born)
-        quiet = self._quiet
-        self._add(Changed(moved, frozenset([after.pid for _, after in moved if after.pid in quiet]) if quiet else NONE))
+        single, together = self._parted(moved) if self._quiet else (moved, ())
+        if single:
+            quiet = frozenset([after.pid for _, after in single if after.pid in self._quiet]) if self._quiet else NONE
+            self._add(Changed(single, quiet))
+        for item in together:
+            self._add(item)
         for _, after in moved:
             if after.state.is_final:
                 self._live.pop(after.pid, None)
                 self._quiet.discard(after.pid)
+
+    def _parted(self, moved: Sequence[Transition]) -> tuple[list[Transition], list[Together]]:
+        """Returns changes, and for begins and plain ends of procedures without lines one item for many."""
+        single: list[Transition] = []
+        groups: dict[tuple[int, str, State | None], list[Record]] = {}
+        for one in moved:
+            before, after = one
+            if after.pid in self._quiet and (before is None or (after.state is State.SUCCESS and not after.result)):
+                of = after.parent, after.kind, None if before is None else before.state
+                groups.setdefault(of, []).append(after)
+            else:
+                single.append(one)
+        together: list[Together] = []
+        for (_, _, state), records in groups.items():
+            took_ms = max([one.updated_ms - one.submitted_ms for one in records])
+            together.append(Together([one.pid for one in records], state, records[-1], max(0, took_ms)))
+        return single, together
 
     def _enter(self, born: Sequence[Record]) -> None:
         """Enters procedures that begin, and decides whether those on regions have lines."""
@@ -130,10 +155,17 @@ class RegionsJournal:
         told = [live[one.pid] for one in operations if one.pid in live and one.pid not in quiet]
         self._add(Dispatched(server, number, operations, told))
 
-    def reported(self, server: Server, result: Result) -> None:
-        """Takes a result that a server reports for the first time."""
-        pid = result.pid
-        self._add(Reported(server, result, self._live.get(pid), pid in self._quiet))
+    def reported(self, server: Server, results: Iterable[Result]) -> None:
+        """Takes results that a server reports for the first time; those of procedures without lines together."""
+        alike: dict[str, list[int]] = {}
+        for one in results:
+            pid = one.pid
+            if pid in self._quiet and one.outcome in GOOD and not one.text:
+                alike.setdefault(one.outcome, []).append(pid)
+            else:
+                self._add(Reported(server, one, self._live.get(pid), pid in self._quiet))
+        for outcome, pids in alike.items():
+            self._add(ReportedTogether(server, outcome, pids, self._live[pids[-1]]))
 
     # -- servers and tables
 

@@ -208,9 +208,7 @@ class Manager:
                 mine.append(one)
             elif expected == server.key:
                 again.append(one.pid)
-        for one in mine:
-            if self.env.results.get(one.pid) is None:
-                self.env.journal.reported(server, one)
+        self.env.journal.reported(server, [one for one in mine if self.env.results.get(one.pid) is None])
         durable = self.env.results.add(mine)
         self.engine.wake_all(one.pid for one in mine)
         if durable is not None:

@@ -72,6 +72,7 @@ class Row(Struct, omit_defaults=True, gc=False):
     ``incarnation0``: the owner before. ``start`` and ``end``: keys of a new region, as text. ``regions``: how many a
     server or a table has. ``batch``: number of a dispatch to a process; ``pids``: its operations, each of them an
     "open", a "close" or a "task" of ``operations``. ``outcome``: of an operation, as the server reported it.
+    ``pids`` without ``pid``: in bulk one row has the begins, the plain ends or the results of many procedures.
     """
 
     v: int

@@ -182,7 +182,7 @@ async def test_a_parent_of_many_names_the_first_children_alone() -> None:
     parent = Record(1, "parent", State.RUNNABLE, 0, 1, 1, data=b"t")
     engine = found.daemon.engine
     engine._running.enter([Decided(Change(puts=(parent,)))])
-    waiting = Record(1, "parent", State.WAITING, 1, 1, 1, data=b"t", done=(0,))
+    waiting = Record(1, "parent", State.WAITING, 1, 1, 1, data=b"t", done=(0,), born=tuple(range(20, 35)))
     engine._running.enter([Decided(Change(puts=(waiting, *family)))])
     assert (
         told(found.book.read(), 1)[1][2]

@@ -233,7 +233,19 @@ async def test_regions_in_bulk_have_rows_and_one_line_counts_them(tmp_path: Path
     desk.journal.close()
     rows = [row for row in read(desk.folder) if isinstance(row, Row)]
     assert sum(row.kind == Kind.REGION_STATE and row.to_state == "OPEN" for row in rows) == many
-    assert sum(row.kind == Kind.PROC_STATE and row.procedure == "assign" for row in rows) == 2 * many
+    assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
+    assigns = [row for row in rows if row.kind == Kind.PROC_STATE and row.procedure == "assign"]
+    begun = [pid for row in assigns if row.from_state is None for pid in row.pids or ()]
+    ended = [pid for row in assigns if row.to_state == "SUCCESS" for pid in row.pids or ()]
+    reports = [row for row in rows if row.kind == Kind.REGION_REPORT]
+    reported = [pid for row in reports for pid in row.pids or ()]
+    assert len(begun) == many
+    assert sorted(begun) == sorted(ended) == sorted(reported)
+    assert len(assigns) + len(reports) < 12
+    assert f"{many} assign of pid 2" in [entity(row) for row in assigns]
+    assert f"RUNNABLE: {many} procedures begun by pid=2" in [sentence(row) for row in assigns]
+    assert [row for row in rows if row.of_family(begun[0]) and row.kind == Kind.REGION_STATE and row.to_state == "OPEN"]
+    assert list(judge(rows)) == []
     assert log.whole(" assign: ") == []
     told = log.whole("regions in bulk")
     assert len(told) == 1
