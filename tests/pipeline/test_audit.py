@@ -48,6 +48,10 @@ BROKEN: dict[str, tuple[set[str], Mutation]] = {
         {"A14"},
         change((6, 17), pid=2, ppid=1, root=1, from_state="RUNNABLE", step="move"),
     ),
+    "many children outlive their parent": (
+        {"A14"},
+        change((6, 17), pid=None, pids=[2, 4], ppid=1, root=1, from_state="RUNNABLE", step="move"),
+    ),
     "two hold one lock": (
         {"A14"},
         change((6, 15), pid=9, ppid=None, root=9, to_state="WAITING", locks=["server reassignments"], locked=True),

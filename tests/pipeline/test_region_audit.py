@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
+from controller.journal.region_lines import TOGETHER_MAX
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
 from tests.core.journal_kit import Desk
@@ -72,6 +73,13 @@ EXCUSED: dict[str, Mutation] = {
 }
 """Rows that are missing leave a gap, which explains what the others show."""
 
+FOLDED: Mutation = both(at(22, pid=None, pids=[7]), at(30, pid=None, pids=[10]))
+"""Reports in bulk."""
+BROKEN |= {
+    "in bulk, opened by another one": ({"A20"}, both(FOLDED, at(22, **A))),
+    "in bulk, open without a report": ({"A20"}, both(FOLDED, at(22, pids=[6]))),
+}
+
 MUTATED: dict[str, Mutation] = {name: mutation for name, (_, mutation) in BROKEN.items()} | EXCUSED
 
 
@@ -81,6 +89,7 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
     from pipeline import jobs
 
     logs = [MUTATED.get(name, list)(sound_regions(name)) for name in ("sound", *MUTATED)]
+    logs.append(FOLDED(sound_regions("sound in bulk")))
     into = str(tmp_path_factory.mktemp("bronze"))
     jobs.ingest(spark, write(tmp_path_factory.mktemp("journals"), logs), into)
     jobs.audit(spark, into)
@@ -92,6 +101,7 @@ def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 def test_a_sound_journal_of_regions_is_clean(judged: dict[str, set[str]]) -> None:
     assert "sound" not in judged
+    assert "sound in bulk" not in judged
 
 
 @pytest.mark.parametrize("name", BROKEN)
@@ -119,7 +129,7 @@ def test_each_mutation_changes_the_log() -> None:
 
 async def _play(s: Stage) -> None:
     dies = await s.join("kv-1", 1795)
-    await s.create("kv", 20)
+    await s.create("kv", TOGETHER_MAX + 20)
     await s.join("kv-2", 1796)
     await s.move("kv", min(s.term.env.model.regions), "kv-2")
     dies.kill()
