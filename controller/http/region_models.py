@@ -71,7 +71,7 @@ class RegionExplanation(Item):
 class RegionTransition(Region):
     """A region in transition, and what it waits for."""
 
-    age_s: float
+    age_s: float = Field(description="since its last change, and no longer than since its procedure began")
     overdue: bool
     kind: str = Field("", description="of its procedure")
     step: str = ""

@@ -21,8 +21,8 @@ SHOWN_MAX: Final = 20
 S = RegionState
 
 
-class Late(NamedTuple):
-    """A region that is in transition for too long. ``record``: of its procedure, if it has one."""
+class Aged(NamedTuple):
+    """A region in transition, and for how long it is. ``record``: of its procedure, if it has one."""
 
     region: Region
     age_ms: int
@@ -42,11 +42,11 @@ def age_ms(region: Region, record: Record | None, env: RegionsEnv) -> int:
     return max(0, age if record is None else min(age, env.wall_ms() - record.submitted_ms))
 
 
-def late(env: RegionsEnv, records: Mapping[int, Record], threshold_ms: int) -> list[Late]:
-    """Returns the regions that are in transition for longer than ``threshold_ms``, the oldest first."""
+def late(env: RegionsEnv, records: Mapping[int, Record], threshold_ms: int = -1) -> list[Aged]:
+    """Returns the regions that are in transition for longer than ``threshold_ms``, or all; the oldest first."""
     since_ms = env.now_ms() - threshold_ms
     some = [(one, records.get(one.pid)) for one in env.model.transit.values() if one.changed_ms < since_ms]
-    found = [Late(one, age_ms(one, record, env), record) for one, record in some]
+    found = [Aged(one, age_ms(one, record, env), record) for one, record in some]
     return sorted((one for one in found if one.age_ms > threshold_ms), key=lambda one: (-one.age_ms, one.region.id))
 
 

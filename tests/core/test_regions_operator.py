@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.metrics.region_counters import RegionCounters
+from controller.regions.environment import RegionsEnv
 from controller.regions.operator.counts import RegionCounts, owned_by_state, servers_of, transit_of
+from controller.regions.overdue import late
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
@@ -18,6 +22,7 @@ from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.states import VALID_PREVIOUS, RegionState, ServerState, TableKind, TableState
 
 S = RegionState
+WALL_MS = 1_700_000_000_000
 
 
 @given(st.binary(max_size=40))
@@ -52,6 +57,11 @@ def model_of(count: int) -> tuple[Regions, Server]:
     return model, server
 
 
+def at(model: Regions, now_ms: int) -> RegionsEnv:
+    """Returns what the counts read of an environment, at a time of the loop."""
+    return cast("RegionsEnv", SimpleNamespace(model=model, now_ms=lambda: now_ms, wall_ms=lambda: WALL_MS + now_ms))
+
+
 @given(st.lists(st.tuples(st.integers(1, 8), st.sampled_from(list(S)), st.booleans()), max_size=60))
 def test_counts_are_those_of_a_look_at_each_region(moves: list[tuple[int, RegionState, bool]]) -> None:
     """Whatever a model went through, with and without procedures attached."""
@@ -83,10 +93,25 @@ def test_transitions_by_age() -> None:
     model, server = model_of(3)
     for number, at_ms in ((1, 1_000), (2, 5_000)):
         model.move(model.regions[number], S.OPENING, server, at_ms)
-    assert transit_of(model, 8_000, 3_000) == (2, 1, 7_000)
+    assert transit_of(at(model, 8_000), {}, 3_000) == (2, 1, 7_000)
     assert owned_by_state(model, server.key) == {S.OPENING: 2}
     server.leaving = True
     assert servers_of(model) == {"leaving": 1}
+
+
+def test_a_region_is_in_transition_for_no_longer_than_its_procedure_goes_on() -> None:
+    model, server = model_of(2)
+    for region in model.regions.values():
+        model.move(region, S.OPENING, server, 1_000)
+        model.move(region, S.OPEN, server, 1_000)
+    moved = model.regions[1]
+    model.attach(moved, 7)
+    records = {7: Record(7, "move", State.RUNNABLE, 0, WALL_MS + 7_500, WALL_MS + 7_500)}
+    env = at(model, 8_000)
+    assert [(one.region, one.age_ms) for one in late(env, records)] == [(moved, 500)]
+    assert transit_of(env, records, 3_000) == (1, 0, 500)
+    assert transit_of(env, records, 400) == (1, 1, 500)
+    assert transit_of(env, {}, 3_000) == (1, 1, 7_000)
 
 
 def test_counters_follow_durable_changes() -> None:

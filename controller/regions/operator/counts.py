@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from controller.regions.environment import RegionsEnv
+from controller.regions.overdue import age_ms, late
+from state_machines.procedures.record import Record
 from state_machines.regions.model import Regions
 from state_machines.regions.states import OWNED, RegionState, ServerState
 
@@ -55,10 +58,10 @@ class RegionCounts:
         return self._resting
 
 
-def transit_of(model: Regions, now_ms: int, overdue_ms: int) -> Transit:
+def transit_of(env: RegionsEnv, records: Mapping[int, Record], overdue_ms: int) -> Transit:
     """Counts the regions in transition by age."""
-    ages = [now_ms - one.changed_ms for one in model.transit.values()]
-    return Transit(len(ages), sum(age > overdue_ms for age in ages), max(ages, default=0))
+    ages = [age_ms(one, records.get(one.pid), env) for one in env.model.transit.values()]
+    return Transit(len(ages), len(late(env, records, overdue_ms)), max(ages, default=0))
 
 
 def servers_of(model: Regions) -> Counter[str]:

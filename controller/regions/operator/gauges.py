@@ -13,7 +13,7 @@ def gauges_of(domain: RegionsDomain, counts: RegionCounts, overdue_ms: int) -> R
     if term is None:
         return RegionGauges(connections=connections)
     env, model = term.env, term.env.model
-    transit = transit_of(model, env.now_ms(), overdue_ms)
+    transit = transit_of(env, term.engine.records, overdue_ms)
     return RegionGauges(
         active=True,
         epoch=term.manager.epoch,

@@ -32,7 +32,7 @@ from controller.regions.kinds.messages import (
 )
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator.counts import owned_by_state
-from controller.regions.overdue import wait_of
+from controller.regions.overdue import Aged, wait_of
 from controller.regions.term import KINDS
 from state_machines.procedures.record import Record
 from state_machines.regions.key_text import key_text
@@ -88,13 +88,13 @@ def _fields(region: Region, env: RegionsEnv) -> dict[str, Any]:
     }
 
 
-def transition_item(region: Region, record: Record | None, env: RegionsEnv, overdue_ms: int) -> TransitionItem:
+def transition_item(aged: Aged, env: RegionsEnv, *, overdue: bool) -> TransitionItem:
     """Describes a region in transition with its procedure."""
-    age_ms = max(0, env.now_ms() - region.changed_ms)
+    region, age_ms, record = aged
     return TransitionItem(
         **_fields(region, env),
         age_s=age_ms / 1000,
-        overdue=age_ms > overdue_ms,
+        overdue=overdue,
         kind=record.kind if record is not None else "",
         step=step_of(record) if record is not None else "",
         attempts=record.attempts if record is not None else 0,

@@ -31,6 +31,7 @@ from controller.regions.operator.counts import RegionCounts, servers_of, transit
 from controller.regions.operator.explain import explained
 from controller.regions.operator.items import region_item, server_item, table_item, transition_item
 from controller.regions.operator.pages import region_page, table_page
+from controller.regions.overdue import late
 from controller.regions.term import RegionsTerm
 from state_machines.regions.states import RegionState
 
@@ -72,7 +73,7 @@ class Reading:
     def _numbers(self, term: RegionsTerm) -> dict[str, object]:
         env, model = term.env, term.env.model
         states, servers = self._counts.by_state(model), servers_of(model)
-        transit = transit_of(model, env.now_ms(), self._settings.regions.transit_warning_ms)
+        transit = transit_of(env, term.engine.records, self._settings.regions.transit_warning_ms)
         return {
             "epoch": term.manager.epoch,
             "places": env.places,
@@ -107,9 +108,9 @@ class Reading:
     def list_transitions(self, limit: int) -> list[TransitionItem]:
         """Lists regions in transition, the oldest first."""
         term = active_term(self._domain)
-        oldest = sorted(term.env.model.transit.values(), key=lambda one: (one.changed_ms, one.id))[:limit]
-        overdue_ms = self._settings.regions.transit_warning_ms
-        return [transition_item(one, term.engine.records.get(one.pid), term.env, overdue_ms) for one in oldest]
+        env, records = term.env, term.engine.records
+        overdue = {one.region.id for one in late(env, records, self._settings.regions.transit_warning_ms)}
+        return [transition_item(one, env, overdue=one.region.id in overdue) for one in late(env, records)[:limit]]
 
     def list_tables(self, limit: int, after: str | None) -> TablePage:
         """Lists tables by name."""
