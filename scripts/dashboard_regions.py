@@ -97,6 +97,14 @@ WORK: Final = [
         "Of servers and clients, in the last 10 minutes.",
         {"{{code}}": f"sum by (code) (increase({of('regent_region_refusals_total')}[10m])) or {none_of('code')}"},
     ),
+    Panel(
+        "Connections refused at their Hello",
+        "In the last 10 minutes, by cause: an unknown version, another secret, or no Hello.",
+        {
+            "{{cause}}": f"sum by (cause) (increase({of('regent_region_hellos_refused_total')}[10m])) "
+            f"or {none_of('cause')}"
+        },
+    ),
 ]
 DASHBOARD: Final = Dashboard(
     "regent-regions",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
@@ -26,6 +27,8 @@ log = logging.getLogger("regent.regions")
 
 HELLO_BYTES_MAX: Final = 1_024
 """Bytes of a frame before the peer has proven itself."""
+VERSION, SECRET, MISSING = "version", "secret", "missing"
+"""Causes of a connection's end at its Hello. MISSING: it began with another request."""
 
 
 class Handlers(Protocol):
@@ -52,7 +55,10 @@ class _Greeting:
 
 
 class RegionListener:
-    """Listens all the time; serves from :meth:`serve` to :meth:`resign`. ``secret``: wanted in each Hello."""
+    """Listens all the time; serves from :meth:`serve` to :meth:`resign`. ``secret``: wanted in each Hello.
+
+    ``hellos_refused`` counts connections that ended at their Hello, by cause.
+    """
 
     def __init__(
         self,
@@ -66,6 +72,7 @@ class RegionListener:
     ) -> None:
         self.limits = limits or ListenerLimits()
         self.limited_log = RateLimitedLog()
+        self.hellos_refused: Counter[str] = Counter()
         bounds = self.limits
         self.slots = ConnectionSlots(
             bounds.connections_max, bounds.connections_per_address_max, bounds.buffered_bytes_max
@@ -147,6 +154,7 @@ class RegionListener:
         if isinstance(request, Hello):
             return protocol.encode(self._greeted(request, greeting))
         if isinstance(greeting, _Greeting) and greeting.user is None:
+            self.hellos_refused[MISSING] += 1
             raise Malformed("a request before Hello")
         handlers = self._handlers
         if handlers is None:
@@ -156,18 +164,21 @@ class RegionListener:
     def _greeted(self, hello: Hello, greeting: object) -> Response:
         """Accepts a connection, or refuses it, which ends it."""
         if hello.version < 1:
-            return self._refused(greeting, protocol.INVALID, f"version: {hello.version}, at least 1 is wanted")
+            why = f"version: {hello.version}, at least 1 is wanted"
+            return self._refused(greeting, VERSION, Refused(protocol.INVALID, why))
         if self._secret and not hmac.compare_digest(hello.secret.encode(), self._secret.encode()):
-            return self._refused(greeting, protocol.UNAUTHENTICATED, "secret: it is not that of regions.secret_file")
+            why = "secret: it is not that of regions.secret_file"
+            return self._refused(greeting, SECRET, Refused(protocol.UNAUTHENTICATED, why))
         if isinstance(greeting, _Greeting):
             greeting.user = "server"
         epoch = 0 if self._handlers is None else self._handlers.epoch
         return Welcome(min(hello.version, protocol.VERSION), epoch, self._daemon)
 
-    def _refused(self, greeting: object, code: str, why: str) -> Refused:
+    def _refused(self, greeting: object, cause: str, response: Refused) -> Refused:
+        self.hellos_refused[cause] += 1
         if isinstance(greeting, _Greeting):
             greeting.over = True
-        return Refused(code, why)
+        return response
 
     def _full(self, peer: str) -> None:
         self.limited_log.warn(

@@ -29,6 +29,7 @@ class RegionCounters:
     journal_bytes: int = 0
     journal_failing: str = ""
     refusals: Counter[str] = field(default_factory=Counter)
+    hellos_refused: Counter[str] = field(default_factory=Counter)
     submitted: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)
     times: defaultdict[str, Timer] = field(default_factory=lambda: defaultdict(Timer))

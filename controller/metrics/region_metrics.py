@@ -76,6 +76,7 @@ def _counters(c: RegionCounters) -> Iterator[Metric]:
     yield gauge("regent_region_journal_bytes", "Size of the regions' journal on disk", c.journal_bytes)
     yield gauge("regent_region_journal_failing", "1 while it cannot be written", float(bool(c.journal_failing)))
     yield by_label("regent_region_refusals", "Refused requests of servers and clients", "code", c.refusals)
+    yield by_label("regent_region_hellos_refused", "Connections that ended at their Hello", "cause", c.hellos_refused)
     yield by_label("regent_region_procedures_submitted", "Procedures that began", "kind", c.submitted)
     yield by_label("regent_region_procedures_failed", "Those that were rolled back", "kind", c.failed)
     yield histogram("regent_region_procedure_seconds", "From begin to end of a procedure", dict(c.times), "kind")

@@ -41,7 +41,7 @@ def domain_of(settings: Settings, tls: ServerTls | None, secret: str = "") -> Re
     listener = RegionListener(
         wanted.host, wanted.port, listener_limits(settings), secret=secret, tls=tls, daemon=str(settings.controller.id)
     )
-    counters = RegionCounters()
+    counters = RegionCounters(hellos_refused=listener.hellos_refused)
     return RegionsDomain(
         _opening(settings),
         listener,

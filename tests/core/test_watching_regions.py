@@ -44,7 +44,7 @@ class Broken:
 def known(view: Any = None) -> set[str]:
     """Returns the names of all samples of a scrape."""
     counters = RegionCounters()
-    for counts in (counters.submitted, counters.failed, counters.refusals):
+    for counts in (counters.submitted, counters.failed, counters.refusals, counters.hellos_refused):
         counts["crash"] += 1
     counters.times["crash"].record(1.0)
     alone = AloneCollector(About("1", 1), lambda: 0)
