@@ -19,6 +19,7 @@ class Scope(IntEnum):
     SERVER = 2
     NAMESPACE = 3
     TOPIC = 4
+    TABLE = 5
 
 
 class Resource(NamedTuple):

@@ -90,7 +90,7 @@ async def test_a_daemon_that_waits_for_servers_says_so(tmp_path: Path) -> None:
         [found] = await items(client, f"/v1/regions/{transition[0]['id']}/explanation")
         assert "3 are awaited (regions.servers_min)" in found["procedureBecause"]
         [held] = [one for one in await items(client, "/v1/regions/locks") if one["pid"] == begun["pid"]]
-        assert (held["resource"], held["exclusive"]) == ("topic default t", True)
+        assert (held["resource"], held["exclusive"]) == ("table default t", True)
         await world.start("s3")
         [made] = await items(client, f"/v1/regions/procedures/{begun['pid']}", waitS=30)
         assert made["state"] == "success"

@@ -216,9 +216,9 @@ def test_parts_are_locked_all_or_nothing() -> None:
 
 
 def test_lanes_come_in_the_order_of_scopes() -> None:
-    lanes = [Scope.TOPIC, Scope.NAMESPACE, Scope.SERVER, Scope.SYSTEM, Scope.CLUSTER]
+    lanes = [Scope.TABLE, Scope.TOPIC, Scope.NAMESPACE, Scope.SERVER, Scope.SYSTEM, Scope.CLUSTER]
     s = queued(*(Demand(Resource(scope, "x" if scope else ""), False) for scope in lanes))
-    assert polled(s) == [5, 4, 3, 2, 1]
+    assert polled(s) == [6, 5, 4, 3, 2, 1]
 
 
 @pytest.mark.seed("S1-57", "S1-60", "S3-10")

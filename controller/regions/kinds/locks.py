@@ -12,7 +12,7 @@ from state_machines.regions.model import namespace_of
 @lru_cache(maxsize=10_000)
 def table(name: str) -> Resource:
     """Returns the queue of a table."""
-    return Resource(Scope.TOPIC, name, namespace_of(name))
+    return Resource(Scope.TABLE, name, namespace_of(name))
 
 
 def region(table_name: str, id_: int) -> Demand:
