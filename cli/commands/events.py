@@ -3,47 +3,47 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cli.commands.event_filters import (
+    AtServer,
+    Broker,
+    ByPid,
+    Kinds,
+    OfKafka,
+    OfRegions,
+    OfTable,
+    Partition,
+    Region,
+    Since,
+    Topic,
+    Until,
+    first_of,
+    wanted,
+)
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.session import Session, command, group
 
 if TYPE_CHECKING:
-    from controller.journal.query import Wanted
     from controller.journal.reader import Gap
     from state_machines.journal.events import Row
 
 POLL_S: Final = 0.3
 GAPS_SHOWN: Final = 5
-_AGO: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
-Topic = Annotated[str | None, typer.Option("--topic", help="Only rows of one topic, and of procedures about it.")]
-Partition = Annotated[int | None, typer.Option("--partition", min=0, help="Only rows of one partition of the topic.")]
-Broker = Annotated[
-    int | None,
-    typer.Option(
-        "--broker",
-        help="Only rows with the broker: as leader before or after, in or out of the ISR, or of a procedure about it.",
-    ),
-]
-ByPid = Annotated[int | None, typer.Option("--pid", min=1, help="Only rows of a procedure and its children.")]
-Kinds = Annotated[
-    list[str] | None, typer.Option("--kind", help="Only rows of a kind, such as LEADER; may be repeated.")
-]
-Since = Annotated[str | None, typer.Option("--since", help="Start: 90s, 30m, 2h, 1d ago, or a time in ISO 8601.")]
-Until = Annotated[str | None, typer.Option("--until", help="End, in the same forms.")]
 Directory = Annotated[
-    Path | None, typer.Option("--directory", help="Folder of a journal (default: state.directory/events).")
+    Path | None,
+    typer.Option(
+        "--directory",
+        help="Folder of a journal (default: state.directory/events; with a filter of regions its folder regions).",
+    ),
 ]
 
 
@@ -57,6 +57,8 @@ def register(app: typer.Typer) -> None:
             "regent events show --topic orders --partition 0 -o json",
             "regent events show --kind LEADER --broker 3",
             "regent events show --pid 12",
+            "regent events show --region 17 --since 1h",
+            "regent events show --server-name kv-1 --kind SERVER_STATE",
         ),
     )(show)
     command(named, examples=("regent events tail -n 50", "regent events tail -f --kind LEADER"))(tail)
@@ -68,6 +70,9 @@ def show(
     topic: Topic = None,
     partition: Partition = None,
     broker: Broker = None,
+    region: Region = None,
+    table: OfTable = None,
+    server_name: AtServer = None,
     pid: ByPid = None,
     kind: Kinds = None,
     since: Since = None,
@@ -78,8 +83,9 @@ def show(
     """List rows of the journal, oldest first, and name its gaps."""
     from controller.journal.query import last
 
-    wanted = _wanted(topic, partition, broker, kind, since, until, pid)
-    rows, gaps, more = last(_folder(session, directory), wanted, limit)
+    of_regions = OfRegions(region, table, server_name)
+    some = wanted(OfKafka(topic, partition, broker), of_regions, pid, kind, since, until)
+    rows, gaps, more = last(_folder(session, directory, of_regions), some, limit)
     _listed(session, rows)
     if more:
         session.output.message(f"these are the last {len(rows)}, there are more: see --limit")
@@ -91,6 +97,9 @@ def tail(
     topic: Topic = None,
     partition: Partition = None,
     broker: Broker = None,
+    region: Region = None,
+    table: OfTable = None,
+    server_name: AtServer = None,
     pid: ByPid = None,
     kind: Kinds = None,
     since: Since = None,
@@ -101,9 +110,11 @@ def tail(
     """Print the newest rows; with -f added rows too, a line each."""
     from controller.journal.query import Follower, last
 
-    folder, wanted = _folder(session, directory), _wanted(topic, partition, broker, kind, since, None, pid)
+    of_regions = OfRegions(region, table, server_name)
+    some = wanted(OfKafka(topic, partition, broker), of_regions, pid, kind, since)
+    folder = _folder(session, directory, of_regions)
     follower = Follower(folder)
-    rows, gaps, _ = last(folder, wanted, lines)
+    rows, gaps, _ = last(folder, some, lines)
     if not follow:
         _listed(session, rows)
         _print_gaps(session, gaps)
@@ -114,7 +125,7 @@ def tail(
             session.output.text(_line(session, row))
         sys.stdout.flush()
         time.sleep(POLL_S)
-        rows = [row for row in follower.look() if wanted.matches(row) and (row.ctl_epoch, row.seq) not in shown]
+        rows = [row for row in follower.look() if some.matches(row) and (row.ctl_epoch, row.seq) not in shown]
 
 
 def check(session: Session, directory: Directory = None) -> None:
@@ -139,10 +150,12 @@ def check(session: Session, directory: Directory = None) -> None:
         raise typer.Exit(Exit.REFUSED)
 
 
-def _folder(session: Session, directory: Path | None) -> Path:
-    from controller.journal.journal import folder_in
+def _folder(session: Session, directory: Path | None, of_regions: OfRegions | None = None) -> Path:
+    """Returns the folder of a journal: without ``directory`` the daemon's, that of regions where those are wanted."""
+    from controller.journal.journal import folder_in, regions_folder_in
 
-    folder = directory or folder_in(session.section_of_state().directory)
+    of_daemon = regions_folder_in if of_regions is not None and first_of(of_regions) else folder_in
+    folder = directory or of_daemon(session.section_of_state().directory)
     try:
         next(folder.iterdir(), None)
     except PermissionError:
@@ -152,44 +165,6 @@ def _folder(session: Session, directory: Path | None) -> Path:
         remedy = "name the folder with --directory; a daemon writes one once it holds the role (journal.enabled)"
         raise Failure(Exit.FAILED, f"there is no journal in {folder}", remedy) from None
     return folder
-
-
-def _wanted(
-    topic: str | None,
-    partition: int | None,
-    broker: int | None,
-    kinds: list[str] | None,
-    since: str | None,
-    until: str | None,
-    pid: int | None,
-) -> Wanted:
-    from controller.journal.query import Wanted
-    from state_machines.journal.events import Kind
-
-    if partition is not None and topic is None:
-        raise Failure(Exit.USAGE, "--partition needs --topic", "name the topic, too")
-    wanted = frozenset(kind.upper() for kind in kinds or ())
-    if unknown := sorted(wanted - set(Kind)):
-        raise Failure(Exit.USAGE, f"there is no kind {unknown[0]}", f"the kinds are {', '.join(sorted(Kind))}")
-    now = datetime.now(UTC)
-    since_us, until_us = _moment("--since", since, now), _moment("--until", until, now)
-    return Wanted(topic, partition, broker, wanted, since_us, until_us, pid)
-
-
-def _moment(option: str, text: str | None, now: datetime) -> int | None:
-    """Returns microseconds of the wall clock."""
-    if text is None:
-        return None
-    if ago := _AGO.fullmatch(text):
-        then = now - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
-    else:
-        try:
-            then = datetime.fromisoformat(text)
-        except ValueError:
-            remedy = "give 90s, 30m, 2h or 1d, or a time such as 2026-01-31T12:00:00 (UTC unless it says otherwise)"
-            raise Failure(Exit.USAGE, f"{option} {text} is no time", remedy) from None
-        then = then if then.tzinfo is not None else then.replace(tzinfo=UTC)
-    return int(then.timestamp() * 1e6)
 
 
 def _listed(session: Session, rows: Sequence[Row]) -> None:

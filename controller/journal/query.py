@@ -22,7 +22,10 @@ HISTORY_BYTES_MAX: Final = 256 << 20
 
 
 class Wanted(Struct, frozen=True):
-    """Conditions of a query; None, or empty, is no condition. Times are on the wall clock, in microseconds."""
+    """Conditions of a query; None, or empty, is no condition. Times are on the wall clock, in microseconds.
+
+    ``incarnation``: of the process of ``server``; None: any.
+    """
 
     topic: str | None = None
     partition: int | None = None
@@ -31,6 +34,10 @@ class Wanted(Struct, frozen=True):
     since_us: int | None = None
     until_us: int | None = None
     pid: int | None = None
+    region: int | None = None
+    table: str | None = None
+    server: str | None = None
+    incarnation: int | None = None
 
     def meets(self, begin_us: int | None, end_us: int | None) -> bool:
         """Returns whether a time span, open without a begin or an end, overlaps the wanted one."""
@@ -45,6 +52,9 @@ class Wanted(Struct, frozen=True):
             and (self.pid is None or row.of_family(self.pid))
             and (self.partition is None or row.partition == self.partition)
             and (self.broker is None or row.concerns(self.broker))
+            and (self.region is None or row.region == self.region)
+            and (self.table is None or row.table == self.table)
+            and (self.server is None or row.at_server(self.server, self.incarnation))
             and (not self.kinds or row.kind in self.kinds)
             and (self.since_us is None or row.ts_us >= self.since_us)
             and (self.until_us is None or row.ts_us <= self.until_us)

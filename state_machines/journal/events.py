@@ -160,6 +160,11 @@ class Row(Struct, omit_defaults=True, gc=False):
             return True
         return any(lock.split(" ")[:2] == ["topic", topic] for lock in self.locks or ())
 
+    def at_server(self, name: str, incarnation: int | None) -> bool:
+        """Checks whether a process of a server is the subject, or has the region before or after; None: any process."""
+        some = ((self.server, self.incarnation), (self.server0, self.incarnation0))
+        return any(name == one and incarnation in (None, number) for one, number in some)
+
     def concerns(self, broker: int) -> bool:
         """Checks whether a broker leads before or after, enters or leaves the ISR, or is the subject of the row.
 

@@ -193,6 +193,10 @@ def test_a_broken_invariant_is_printed_and_has_its_exit_code(folder: Path) -> No
     [
         (["--partition", 1], Exit.USAGE, "--partition needs --topic"),
         (["--kind", "NOISE"], Exit.USAGE, "there is no kind NOISE"),
+        (["--region", 17, "--broker", 3], Exit.USAGE, "no row has both --broker and --region"),
+        (["--table", "a b"], Exit.USAGE, "--table: name 'a b': letters, digits"),
+        (["--server-name", "kv-1,x"], Exit.USAGE, "--server-name kv-1,x is no server"),
+        (["--server-name", ",5"], Exit.USAGE, "--server-name ,5 is no server"),
         (["--since", "yesterday"], Exit.USAGE, "--since yesterday is no time"),
         (["--directory", "/nowhere/at/all"], Exit.FAILED, "there is no journal in /nowhere/at/all"),
     ],
@@ -236,3 +240,46 @@ def test_the_history_of_a_procedure_is_shown_by_pid_and_by_topic_and_broker(tmp_
     assert pids("--broker", 3) == [12]
     told = regent("events", "show", "--directory", tmp_path, "--pid", 12).stdout
     assert "pid 13 reassign of pid 12" in told
+
+
+A, B = {"server": "kv-1", "incarnation": 1795}, {"server": "kv-2", "incarnation": 1796}
+OF_REGIONS: list[dict[str, Any]] = [
+    {"kind": Kind.CTL_ELECTED},
+    {"kind": Kind.SERVER_STATE, "to_state": "ONLINE", **A},
+    {"kind": Kind.SERVER_STATE, "to_state": "ONLINE", **B},
+    {"kind": Kind.TABLE_STATE, "table": "kv", "to_state": "CREATING", "pid": 1},
+    {"kind": Kind.PROC_STATE, "pid": 4, "root": 4, "procedure": "assign", "table": "kv", "region": 101, "why": "begun"},
+    {"kind": Kind.REGION_STATE, "table": "kv", "region": 101, "to_state": "OPEN", "pid": 4, **A},
+    {"kind": Kind.REGION_STATE, "table": "shop:t", "region": 102, "to_state": "OPEN", "pid": 5, **A},
+    {
+        "kind": Kind.REGION_STATE, "table": "kv", "region": 101, "to_state": "OPENING", "pid": 6,
+        "server0": "kv-1", "incarnation0": 1795, **B,
+    },
+    {"kind": Kind.REGION_DISPATCH, "batch": 1, "pids": [6], "operations": ["open"], **B},
+    {"kind": Kind.SERVER_STATE, "to_state": "ONLINE", "server": "kv-1", "incarnation": 1800},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("filters", "expected"),
+    [
+        (["--region", 101], [4, 5, 7]),
+        (["--table", "kv"], [3, 4, 5, 7]),
+        (["--table", "shop:t"], [6]),
+        (["--server-name", "kv-1"], [1, 5, 6, 7, 9]),
+        (["--server-name", "kv-1,1795"], [1, 5, 6, 7]),
+        (["--server-name", "kv-2"], [2, 7, 8]),
+        (["--server-name", "kv-2", "--region", 101, "--kind", "REGION_STATE"], [7]),
+        (["--region", 102, "--table", "kv"], []),
+    ],
+)
+def test_rows_of_regions_are_filtered_in_the_journal_of_regions(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, filters: list[object], expected: list[int]
+) -> None:
+    """Without a directory the filter alone says which of a daemon's two journals is read."""
+    monkeypatch.setenv("REGENT_STATE__DIRECTORY", str(folder.parent))
+    path = folder / "regions" / str(SegmentName(1, 1, 0))
+    path.parent.mkdir()
+    path.write_bytes(lines([row(at, fields) for at, fields in enumerate(OF_REGIONS)]))
+    assert numbers(*filters) == expected
+    assert len(events("tail", "-n", 5, *filters).stdout.splitlines()) == (len(expected[-5:]) + 1 if expected else 0)
