@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -27,6 +28,14 @@ RUNBOOK = (HOW_TO / "runbook-regions.md").read_text()
 METRIC = re.compile(r"\b(?:regent|process)_[a-z_]+[a-z]\b")
 
 
+SAYS = (
+    "controller/regions/domain.py",
+    "controller/regions/zookeeper_claim.py",
+    "metadata_store/catalog/znodes.py",
+    "metadata_store/catalog/zookeeper_reading.py",
+    "metadata_store/records/codec.py",
+)
+"""Modules with the messages that the runbook names."""
 NAMED = "1001"
 """The region in the how-to's commands."""
 
@@ -123,3 +132,18 @@ def test_commands_within_sentences_exist() -> None:
     assert len(named) >= 8
     for command in named:
         assert "Usage: regent" in regent(*command.split(), "--help").stdout
+
+
+def texts(of: Path) -> str:
+    """Returns the texts of a module, as far as they have no values in them."""
+    tree = ast.parse(of.read_text())
+    found = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    return "\n".join(found)
+
+
+def test_messages_about_a_store_in_zookeeper_are_those_of_the_product() -> None:
+    _, _, section = RUNBOOK.partition("## A store in ZooKeeper that does not open")
+    named = [text for text in re.findall(r"\*([^*]+)\*", section.replace("\n", " ")) if " " in text]
+    assert len(named) >= 9
+    product = "\n".join(texts(ROOT / path) for path in SAYS)
+    assert [text for text in named if text not in product] == []
