@@ -18,3 +18,4 @@ def let_go(env: RegionsEnv, moved: Sequence[Transition]) -> None:
         env.dispatcher.forget(record.pid)
         env.results.used(record.pid)
         env.unplaced.discard(record.pid)
+        env.unheard.held.discard(record.pid)

@@ -13,6 +13,7 @@ from controller.regions.dispatcher import Dispatcher, Key
 from controller.regions.journal import RegionsJournal
 from controller.regions.regime import Regime
 from controller.regions.routes import RouteLog
+from controller.regions.unheard import Unheard
 from regent_agent.protocol import Result
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.placement import Placement
@@ -125,6 +126,7 @@ class RegionsEnv:
         self.results = Results()
         self.routes = RouteLog()
         self.unplaced: set[int] = set()
+        self.unheard = Unheard()
         self.crashing: set[Key] = set()
         self.log_parts: dict[Key, tuple[str, ...]] = {}
         self.places = False
@@ -166,4 +168,9 @@ class RegionsEnv:
         """Runs the procedures that wait for a server."""
         waiting, self.unplaced = self.unplaced, set()
         for pid in sorted(waiting):
+            self.wake(pid)
+
+    def wake_held(self) -> None:
+        """Runs the procedures that wait until it is known that no server has their region."""
+        for pid in self.unheard.take_held():
             self.wake(pid)

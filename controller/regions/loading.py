@@ -39,6 +39,7 @@ async def enter(model: Regions, content: Content, now_ms: int) -> None:
         table_ = model.tables[one.table]
         owner = model.servers.get((one.server, one.incarnation)) if one.server else None
         region = Region(one.id, table_, one.start, one.end, S(one.state), owner, one.token, one.sequence, 0, now_ms)
+        region.doubtful = True
         if region.state is S.OPEN and owner is None:
             region.state = S.ABNORMALLY_CLOSED
         if owner is not None:
@@ -73,11 +74,13 @@ def resume(env: RegionsEnv, records: Iterable[Record]) -> None:
             server = env.model.servers.get((drained.server, drained.incarnation))
             if server is not None:
                 server.leaving = True
+    env.unheard.begin(key for key, one in env.model.servers.items() if one.state is not ServerState.FENCED)
 
 
 def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:
     server = env.model.servers.get((task.server, task.incarnation))
     env.model.attach(region, record.pid)
+    region.doubtful = False
     if region.server is not server:
         if region.server is not None:
             region.server.regions.pop(region.id, None)

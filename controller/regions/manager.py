@@ -176,10 +176,11 @@ class Manager:
             # A region may be on its way to it by a step of this turn; when the drain has begun, that is entered.
             self.start(servers.DRAIN, CRASH.encode(Crash(*server.key)), drain)
             return max(1, len(server.regions))
-        if server.regions:
-            return len(server.regions)
+        if left := len(server.regions) or self.env.unheard.claims(server.key):
+            return left
         await self._write((DropServer(*server.key),))
         if not server.regions:
+            self.env.unheard.gone(server.key)
             self.env.dispatcher.drop(server)
             self.env.model.drop_server(server.key)
             self.env.journal.server(server, (ONLINE, LEFT), "it asked to leave, and has no regions", troubles=False)
@@ -228,6 +229,8 @@ class Manager:
             for id_, token in listed.items()
             if (region := model.get(id_)) is None or not _has(region, server, token)
         ]
+        self.env.unheard.listed(server.key, [id_ for id_, _, region in strays if region is not None])
+        self.env.wake_held()
         for id_, token, region in strays[:STRAYS_TOGETHER]:
             self._close_stray(server, id_, token, region)
         if len(strays) > STRAYS_TOGETHER:

@@ -55,6 +55,9 @@ def wait_of(region: Region, env: RegionsEnv) -> Wait:
     server = region.server
     if region.pid in env.unplaced:
         return Wait("a server comes that may get regions", "start one: 'regent servers list' has those that are there")
+    if region.pid in env.unheard.held:
+        what = f"no server can have it: {env.unheard.why_held(region)}"
+        return Wait(what, "where such a server is gone for good, 'regent servers expire NAME' has it fenced")
     if server is not None and server.state is ServerState.CRASHED:
         return Wait(f"{server} is fenced and its log split", "see the procedure 'crash' of that server")
     if server is not None and region.state in (S.OPENING, S.CLOSING):

@@ -140,6 +140,8 @@ class RegionsTerm:
         for pid, why in islice(self.engine.unusable.items(), UNUSABLE_LOGGED_MAX):
             log.error("pid=%d cannot go on: %s", pid, why)
         self._lost.extend(await loading.lost(self.env.model))
+        if self._lost and (why := self.env.unheard.why_held(self._lost[0])):
+            log.warning("%d regions have no owner and no procedure; they wait: %s", len(self._lost), why)
         self._begin_times()
         model = self.env.model
         log.info(

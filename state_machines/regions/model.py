@@ -13,7 +13,15 @@ from typing import Final, Protocol
 import msgspec
 
 from state_machines.regions.marks import Marks
-from state_machines.regions.states import IN_TRANSITION, VALID_PREVIOUS, RegionState, ServerState, TableKind, TableState
+from state_machines.regions.states import (
+    IN_TRANSITION,
+    OWNED,
+    VALID_PREVIOUS,
+    RegionState,
+    ServerState,
+    TableKind,
+    TableState,
+)
 
 DEFAULT_NAMESPACE: Final = "default"
 """Namespace of tables whose name has none."""
@@ -66,7 +74,8 @@ class Region(msgspec.Struct, gc=False, eq=False):
     """A region. ``token``: of its present or latest open; ``pid``: of the procedure that is attached, 0 without.
 
     ``opening``: token of the open that is under way, or was the latest one under way.
-    ``changed_ms``: the latest change of its state, on the loop's clock.
+    ``changed_ms``: the latest change of its state, on the loop's clock. ``doubtful``: known from its row alone: a
+    server may have it by a procedure whose record says nothing any more.
     """
 
     id: int
@@ -80,6 +89,7 @@ class Region(msgspec.Struct, gc=False, eq=False):
     pid: int = 0
     changed_ms: int = 0
     opening: int = 0
+    doubtful: bool = False
 
     def __str__(self) -> str:
         return f"{self.table.name}#{self.id}"
@@ -223,6 +233,8 @@ class Regions:
                 server.regions[region.id] = region
         region.state = state
         region.changed_ms = now_ms
+        if state in OWNED and server is not None and server.here:
+            region.doubtful = False
         if state in IN_TRANSITION or region.pid:
             self.transit[region.id] = region
         else:

@@ -64,6 +64,9 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     if (why := unneeded(env, region)) is not None:
         env.model.detach(region, record.pid)
         return Done(why.encode())
+    if env.unheard.why_held(region):
+        env.unheard.held.add(record.pid)
+        return Wait(0, record.data, durable=False)
     if env.left_ms(task.not_before_ms):
         return Wait(task.not_before_ms, record.data, durable=False)
     token = await _new_token(env, record, region, task) if env.servers() else 0

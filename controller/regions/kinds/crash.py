@@ -90,6 +90,8 @@ async def release(env: RegionsEnv, record: Record) -> Outcome | Along:
 def released(env: RegionsEnv, server: Server) -> None:
     """Enters that a process is fenced and its log split."""
     server.state = ServerState.FENCED
+    env.unheard.gone(server.key)
+    env.wake_held()
     for region in list(server.regions.values()):
         if region.pid:
             env.wake(region.pid)

@@ -56,15 +56,19 @@ async def close_stray(env: RegionsEnv, record: Record) -> Outcome:
     server = env.model.servers.get(key)
     if server is None or server.state is not ServerState.ONLINE:
         env.results.used(record.pid)
+        env.dispatcher.forget(record.pid)
         return Done(b"the server is gone")
     result = env.results.get(record.pid)
     env.results.used(record.pid)
     if result is not None and result.outcome == protocol.CLOSED:
         env.dispatcher.forget(record.pid)
+        env.unheard.settled(key, task.region)
+        env.wake_held()
         return Done()
     region = env.model.regions.get(task.region)
     if region is not None and region.server is server and task.token in (region.token, region.opening):
         env.dispatcher.forget(record.pid)
+        env.unheard.settled(key, task.region)
         return Done(b"it is its owner")
     if result is not None:
         env.dispatcher.forget(record.pid)

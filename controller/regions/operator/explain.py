@@ -50,7 +50,7 @@ def _state(region: Region, env: RegionsEnv) -> str:
 def _server(region: Region, env: RegionsEnv) -> str:
     server = region.server
     if server is None:
-        return "no server has it, or may have it"
+        return env.unheard.why_held(region) or "no server has it, or may have it"
     match server.state:
         case ServerState.CRASHED:
             return (
@@ -77,6 +77,8 @@ def _procedure(region: Region, record: Record | None, env: RegionsEnv, engine: E
         parts.append(f"the next one comes in {(task.not_before_ms - env.wall_ms()) / 1000:.1f} s")
     if record.pid in env.unplaced:
         parts.append(_unplaced(env))
+    if record.pid in env.unheard.held:
+        parts.append("it waits until no server can have the region")
     if record.error:
         parts.append(f"its latest error: {record.error}")
     return "; ".join(parts)
@@ -114,6 +116,8 @@ def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
         yield f"it is pinned to {pinned}, and opened there wherever that server is online"
     if region.pid in env.unplaced:
         yield "a server registers"
+    if env.unheard.why_held(region):
+        yield "the servers that may have it list their regions and close it, or are fenced"
 
 
 def _when_open(region: Region, server: Server) -> Iterator[str]:

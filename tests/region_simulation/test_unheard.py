@@ -1,0 +1,149 @@
+"""Regions that a server may have although no usable procedure says so: after a failover none goes to a second one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.regions.kinds import assign, close, servers
+from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
+from controller.regions.operator.explain import explained
+from controller.regions.term import RegionsTerm
+from regent_agent import protocol
+from regent_agent.protocol import Close, Left, Open, Owned
+from state_machines.regions.model import Region
+from state_machines.regions.states import RegionState, TableState
+from testing.memory.region_store import RegionDisk
+from tests.region_simulation.kit import (
+    OPTIONS,
+    Server,
+    creates,
+    done,
+    ended,
+    procedure,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
+
+OLD_S = 1.1
+"""Time after which a list may contradict the model."""
+
+
+async def bypassed(disk: RegionDisk) -> Open:
+    """Leaves a region that a,1 opens, whose procedure an operator has ended as it is; returns the open."""
+    async with running(disk) as term:
+        server = Server(term, "a")
+        await server.register()
+        pid = await creates(term)
+        found = await server.operation()
+        assert isinstance(found, Open)
+        assert await term.engine.bypass(found.pid)
+        await ended(term, _known(pid))
+    disk.tables["t"] = disk.tables["t"]._replace(state=TableState.ENABLED)
+    return found
+
+
+async def _known(pid: int) -> int:
+    return pid
+
+
+async def damaged(disk: RegionDisk) -> Open:
+    """Leaves a region that a,1 opens, whose procedure has a record that cannot be read; returns the open."""
+    async with running(disk) as term:
+        server = Server(term, "a")
+        async with serving(server):
+            await ended(term, creates(term))
+            [region] = regions_of(term)
+            await ended(term, procedure(term, close.NAME, TRANSIT.encode(Transit(region.id, "t"))))
+        await procedure(term, assign.NAME, TRANSIT.encode(Transit(region.id, "t")))
+        found = await server.operation()
+        assert isinstance(found, Open)
+    disk.bodies[found.pid] = b"rotten"
+    return found
+
+
+async def wanted(term: RegionsTerm, region: Region) -> None:
+    """Has a region assigned by an operator where the daemon does not do it by itself."""
+    if region.state is not RegionState.OFFLINE:
+        await procedure(term, assign.NAME, TRANSIT.encode(Transit(region.id, "t")))
+    await until(lambda: region.pid in term.env.unheard.held)
+
+
+@pytest.mark.parametrize("left", [bypassed, damaged])
+def test_a_region_whose_open_is_not_known_waits_until_the_server_that_has_it_has_closed_it(left: object) -> None:
+    @virtual
+    async def story() -> None:
+        disk = RegionDisk()
+        opened: Open = await left(disk)  # type: ignore[operator]
+        async with running(disk) as term, serving(other := Server(term, "b")):
+            [region] = regions_of(term)
+            await wanted(term, region)
+            assert "a,1" in explained(region, term.env, term.engine).server_because
+            await asyncio.sleep(OLD_S)
+            server = Server(term, "a")
+            await server.register(Owned(region.id, opened.token))
+            operation = await server.operation()
+            assert isinstance(operation, Close)
+            await asyncio.sleep(0.1)
+            assert (region.server, other.has) == (None, {}), "the server has it until it says that it has closed it"
+            assert await server.ask(protocol.Leave("a", 1, server.epoch)) == Left(1)
+            assert await server.ask(protocol.Leave("a", 1, server.epoch)) == Left(1)
+            await server.report(done(operation))
+            await until(lambda: other.has)
+            assert other.has[region.id] > opened.token
+
+    story()
+
+
+@pytest.mark.parametrize("left", [bypassed, damaged])
+def test_a_region_whose_open_is_not_known_waits_until_a_silent_server_is_fenced(left: object) -> None:
+    @virtual
+    async def story() -> None:
+        disk, loop = RegionDisk(), asyncio.get_running_loop()
+        await left(disk)  # type: ignore[operator]
+        began_s = loop.time()
+        async with running(disk) as term, serving(other := Server(term, "b")):
+            [region] = regions_of(term)
+            await wanted(term, region)
+            await until(lambda: other.has)
+            assert loop.time() - began_s >= OPTIONS.lease_ms / 1000
+            assert ("a", 1) not in term.env.unheard.processes
+
+    story()
+
+
+@virtual
+async def test_a_region_whose_open_is_not_known_is_free_once_all_servers_have_listed_theirs() -> None:
+    disk, loop = RegionDisk(), asyncio.get_running_loop()
+    await damaged(disk)
+    async with running(disk) as term, serving(Server(term, "b")):
+        [region] = regions_of(term)
+        await wanted(term, region)
+        began_s = loop.time()
+        async with serving(Server(term, "a")):
+            await until(lambda: region.state is RegionState.OPEN)
+            assert loop.time() - began_s < 1.0
+
+
+@virtual
+async def test_a_drain_goes_on_after_a_failover_and_its_server_gets_no_regions_meanwhile() -> None:
+    disk = RegionDisk()
+    async with running(disk) as term, serving(Server(term, "a")):
+        await ended(term, creates(term, regions=3))
+        await procedure(term, servers.DRAIN, CRASH.encode(Crash("a", 1)))
+        await until(lambda: term.env.model.servers["a", 1].leaving)
+        had = [Owned(one.id, one.token) for one in regions_of(term)]
+    async with running(disk) as term:
+        server = Server(term, "a")
+        await server.register(*had)
+        assert not list(term.env.model.online()), "it is marked before anything runs"
+        server.has = {one.region: one.token for one in had}
+        polls = asyncio.ensure_future(server.serve())
+        async with serving(other := Server(term, "b")):
+            await until(lambda: len(other.has) == 3)
+            assert not server.has
+        polls.cancel()
