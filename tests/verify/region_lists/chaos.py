@@ -6,12 +6,14 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from cli.demo.regions_process import KvServer
 from examples.kv.server import FENCED, LEFT, NOT_LEFT
-from tests.verify.region_lists.nodes import TABLE
+from tests.verify.region_lists.breakdown import DAEMON, FOREVER, Outage
+from tests.verify.region_lists.nodes import TABLE, wall_us
 from tests.verify.region_lists.stage import LEASE_MS, OPEN_S_MAX, SIDE, STALL_MS_MAX, START_S_MAX, Stage
 
 LEASE_S: Final = LEASE_MS / 1_000
@@ -35,10 +37,16 @@ WEIGHTS: Final = {
 
 
 class Chaos:
-    """Plays rounds of faults until cancelled. ``counts``: what happened; ``log``: takes a line about each event."""
+    """Plays rounds of faults until cancelled. ``counts``: what happened; ``log``: takes a line about each event.
+
+    ``outages``: when processes were frozen or dead.
+    """
 
     def __init__(self, stage: Stage, seed: int, log: Callable[[str], None]) -> None:
         self.counts: Counter[str] = Counter()
+        self.outages: list[Outage] = []
+        self._daemon_down_us = 0
+        """When the latest outage of the daemon began."""
         self._stage = stage
         self._seed = seed
         self._chance = random.Random(seed)
@@ -92,8 +100,7 @@ class Chaos:
 
     async def _revive(self) -> None:
         """Starts all processes that do not run; one that ended by itself counts as a death of its own kind."""
-        if not self._stage.daemon.running:
-            await self._stage.daemon.boot(START_S_MAX)
+        await self._revive_daemon()
         for server in self._stage.servers.values():
             if not server.running and server.exit_code != -9:
                 assert server.exit_code in (LEFT, NOT_LEFT, FENCED), server.log_tail()
@@ -101,13 +108,17 @@ class Chaos:
                 self._tell(f"{server.name} ended with {server.exit_code}")
         await self._with_daemon(self._stage.start_servers())
 
+    async def _revive_daemon(self) -> None:
+        if not self._stage.daemon.running:
+            await self._stage.daemon.boot(START_S_MAX)
+            self.outages.append(Outage(DAEMON, self._daemon_down_us, wall_us()))
+
     async def _with_daemon(self, starting: Coroutine[Any, Any, object]) -> None:
         """Waits for servers that start, and keeps the daemon up meanwhile: they register with it."""
         starts = asyncio.create_task(starting)
         try:
             while not starts.done():
-                if not self._stage.daemon.running:
-                    await self._stage.daemon.boot(START_S_MAX)
+                await self._revive_daemon()
                 await asyncio.wait([starts], timeout=REVIVE_S)
             starts.result()
         finally:
@@ -123,6 +134,7 @@ class Chaos:
             await asyncio.sleep(REVIVE_S)
 
     async def _kill(self, server: KvServer) -> None:
+        self.outages.append(Outage(server.name, wall_us(), FOREVER))
         await server.kill()
         await asyncio.sleep(self._chance.choice([0.0, self._chance.uniform(0.0, LEASE_S * 1.5)]))
 
@@ -137,38 +149,49 @@ class Chaos:
 
     async def _replace(self, server: KvServer) -> None:
         """Starts a process with the name of one that is frozen, which then must end by itself."""
-        server.pause()
-        try:
+        with self._frozen_while(server):
             await self._with_daemon(self._stage.replace(server).boot(START_S_MAX))
             await asyncio.sleep(self._chance.uniform(0.0, 2.0) * LEASE_S)
-        finally:
-            server.resume()
         self._frozen.append(server)
 
     async def _freeze_for(self, process: KvServer, seconds: float) -> None:
+        with self._frozen_while(process):
+            await asyncio.sleep(seconds)
+
+    @contextmanager
+    def _frozen_while(self, process: KvServer) -> Iterator[None]:
+        """Freezes a server inside the block."""
+        began_us = wall_us()
         process.pause()
         try:
-            await asyncio.sleep(seconds)
+            yield
         finally:
             process.resume()
+            self.outages.append(Outage(process.name, began_us, wall_us()))
 
     async def _restart(self, server: KvServer) -> None:
         if server.running:
             await server.stop(LEAVE_S_MAX)
+            self.outages.append(Outage(server.name, wall_us(), FOREVER))
 
     async def _kill_daemon(self, _: KvServer) -> None:
+        self._daemon_down_us = wall_us()
         await self._stage.daemon.kill()
         await asyncio.sleep(self._chance.choice([0.0, self._chance.uniform(0.0, LEASE_S * 1.5)]))
 
     async def _freeze_daemon(self, _: KvServer) -> None:
         daemon = self._stage.daemon
+        self._daemon_down_us = wall_us()
         daemon.pause()
         try:
             await asyncio.sleep(self._chance.choice([0.3, 1.0, STALL_MS_MAX / 1_000 + self._chance.uniform(0.5, 5.0)]))
         finally:
             daemon.resume()
+        woke_us = wall_us()
         if await daemon.ended(1.0):
             self.counts["daemon ended after a freeze"] += 1
+        else:
+            self.outages.append(Outage(DAEMON, self._daemon_down_us, woke_us))
 
     async def _moves(self) -> None:
         """Moves regions one after the other; the daemon may refuse, or be down."""

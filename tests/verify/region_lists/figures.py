@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from controller.journal.reader import read
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
+from tests.verify.region_lists.breakdown import Breakdown, Wait, shown
 from tests.verify.region_lists.chaos import Chaos
-from tests.verify.region_lists.stage import Stage
+from tests.verify.region_lists.stage import LEASE_MS, Stage
 from tests.verify.region_lists.verification import Verification
+
+SHOWN: Final = 8
+"""Waits that have a line of their own, which says where their time went."""
 
 
 class Judged(NamedTuple):
@@ -51,6 +56,16 @@ def figures(stage: Stage, chaos: Chaos, verification: Verification, judged: Judg
         f"the daemon's journal holds {len(judged.rows)} events of {len({row.ctl_epoch for row in judged.rows})} terms "
         f"with {judged.gaps} gaps; {len(judged.violations)} violations"
     )
-    waits = sorted((seconds, region) for region, seconds in verification.longest_s.items())
-    [seconds, region], [median_s, _] = waits[-1], waits[len(waits) // 2]
-    yield f"longest wait for a region: {seconds:.1f} s (region {region}); median of regions {median_s:.1f} s"
+    yield from _waits(sorted(verification.longest.values(), key=lambda one: -one.seconds), chaos, judged.rows)
+
+
+def _waits(longest: list[Wait], chaos: Chaos, rows: list[Row]) -> Iterator[str]:
+    """Yields lines about the longest wait for each region, which come with the longest first."""
+    median_s = longest[len(longest) // 2].seconds
+    yield f"longest wait for a region: {longest[0].seconds:.1f} s; median of regions {median_s:.1f} s"
+    breakdown = Breakdown(rows, chaos.outages, LEASE_MS * 1_000)
+    for wait in longest[:SHOWN]:
+        parts = shown(breakdown.of(wait))
+        yield f"{wait.seconds:6.1f} s region {wait.region}, {breakdown.faults(wait)} faults: {parts}"
+    together = sum((breakdown.of(wait) for wait in longest), Counter[str]())
+    yield f"longest waits of all regions together: {shown(together)}"

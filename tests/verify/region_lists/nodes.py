@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -42,7 +43,8 @@ class Plan(NamedTuple):
 class Batch(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Notes a batch that was acknowledged: nodes of one region, the last one with ``version``.
 
-    ``repeated``: an attempt before may have been carried out, too, or still be. ``waited_s``: until the response.
+    ``repeated``: an attempt before may have been carried out, too, or still be. ``began_us`` and ``ended_us``: of the
+    wait for the response, on the wall clock.
     ``keys``, ``before``: big-endian unsigned 64-bit numbers, the nodes and those that they name.
     """
 
@@ -50,13 +52,19 @@ class Batch(msgspec.Struct, array_like=True, frozen=True, gc=False):
     token: int
     version: int
     repeated: bool
-    waited_s: float
+    began_us: int
+    ended_us: int
     keys: bytes
     before: bytes
 
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Batch)
+
+
+def wall_us() -> int:
+    """Returns the wall clock in microseconds."""
+    return time.time_ns() // 1_000
 
 
 def encode(batch: Batch) -> bytes:

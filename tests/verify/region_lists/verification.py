@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from examples.kv.client import Client
 from examples.kv.protocol import Found
+from tests.verify.region_lists.breakdown import Wait
 from tests.verify.region_lists.nodes import REGIONS, ROW, TABLE, Batch, numbers, place_of, read
 
 SHOWN: Final = 20
@@ -30,7 +31,7 @@ class Verification:
 
     def __init__(self, notes: Iterable[Path]) -> None:
         self.nodes = self.repeated = 0
-        self.longest_s: dict[int, float] = defaultdict(float)
+        self.longest: dict[int, Wait] = {}
         """Longest wait for the response of a batch, by region."""
         self.faults: dict[str, int] = defaultdict(int)
         self.shown: list[str] = []
@@ -40,7 +41,8 @@ class Verification:
         for file in notes:
             for batch in read(file):
                 self._batches[place_of(numbers(batch.keys[:8])[0])].append(batch)
-                self.longest_s[batch.region] = max(self.longest_s[batch.region], batch.waited_s)
+                wait = Wait(batch.region, batch.began_us, batch.ended_us)
+                self.longest[wait.region] = max(self.longest.get(wait.region, wait), wait, key=lambda one: one.seconds)
                 self.repeated += batch.repeated
 
     async def run(self, client: Client) -> None:

@@ -20,7 +20,19 @@ from examples.kv.client import Client, Failed
 from examples.kv.options import add_daemons
 from examples.kv.protocol import PutMany, Request, Response, Written
 from regent_agent.protocol import Route
-from tests.verify.region_lists.nodes import REGIONS, ROW, TABLE, WAVES, Batch, Plan, encode, key_of, packed, place_of
+from tests.verify.region_lists.nodes import (
+    REGIONS,
+    ROW,
+    TABLE,
+    WAVES,
+    Batch,
+    Plan,
+    encode,
+    key_of,
+    packed,
+    place_of,
+    wall_us,
+)
 
 SIDE_BY_SIDE_MAX: Final = 24
 """Batches that wait for their response."""
@@ -77,7 +89,7 @@ class Writer:
         await asyncio.sleep(max(0.0, due_s - time.monotonic()))
 
     async def _write_batch(self, nodes: list[int], before: list[int]) -> None:
-        began, repeated = time.monotonic(), False
+        began_us, repeated = wall_us(), False
         sent = Route(0, TABLE, b"", b"")
 
         def request(route: Route) -> Request:
@@ -96,8 +108,8 @@ class Writer:
                 repeated = True
                 logger.warning("batch is tried again: %s", error)
         assert isinstance(response, Written), response
-        waited_s = round(time.monotonic() - began, 3)
-        note = Batch(sent.region, sent.token, response.version, repeated, waited_s, packed(nodes), packed(before))
+        about = sent.region, sent.token, response.version, repeated, began_us, wall_us()
+        note = Batch(*about, packed(nodes), packed(before))
         self._notes.write(encode(note))
 
 
