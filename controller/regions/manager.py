@@ -37,6 +37,8 @@ STRAYS_TOGETHER: Final = 100
 """Regions that a server should not have, and that are closed after one comparison."""
 STRAYS_AGAIN_S: Final = 5.0
 ITSELF: Final = "regent"
+SERVERS_MAX: Final = 2_000
+"""Processes of servers in the store: ZooKeeper lists them in one response, which has a bound."""
 
 
 class ServerDead(Exception):
@@ -45,6 +47,10 @@ class ServerDead(Exception):
 
 class ServerUnknown(Exception):
     """A process that this term does not know: it registers."""
+
+
+class TooMany(Exception):
+    """A process that is one too many; the text says how many there may be."""
 
 
 class Manager:
@@ -68,6 +74,8 @@ class Manager:
         new = key not in env.model.servers
         row = ServerRow(*key, request.address, request.software)
         server = env.model.servers.get(key)
+        if server is None:
+            self._check_new(key, len(request.owned))
         if server is None or (server.address, server.software) != row[2:]:
             self._check_alone(key)
             await self._write((PutServer(row),))
@@ -109,6 +117,16 @@ class Manager:
         if self.env.model.is_buried(key):
             raise ServerDead(f"{key[0]},{key[1]} was fenced after its crash: this process must end")
 
+    def _check_new(self, key: Key, regions: int) -> None:
+        """Raises :class:`ServerDead` for a process that is no member and has regions, :class:`TooMany` for a surplus.
+
+        A member with regions stays in the store until it is fenced: no memory of those that were is needed for this.
+        """
+        if regions:
+            raise ServerDead(f"{key[0]},{key[1]} is no member, and lists {regions} regions: this process must end")
+        if len(self.env.model.servers) >= SERVERS_MAX:
+            raise TooMany(f"server: {key[0]!r} is one more than the {SERVERS_MAX} processes that may be members")
+
     def _others(self, key: Key) -> list[Server]:
         return [one for one in self.env.model.servers.values() if one.name == key[0] and one.key != key]
 
@@ -134,7 +152,7 @@ class Manager:
 
     def expire(self, server: Server, why: str) -> None:
         """Begins the crash of a process, once."""
-        if server.key in self.env.crashing or server.state is not ServerState.ONLINE:
+        if server.key in self.env.crashing:
             return
         task = Crash(*server.key, self.env.options.fence if server.here else self.env.former.fence, why)
         if not self.start(crash.NAME, CRASH.encode(task), ""):
@@ -151,11 +169,10 @@ class Manager:
                 self._renew(server)
 
     def check_leases(self) -> None:
-        """Begins the crash of each process whose lease ran out."""
+        """Begins the crash of each process whose lease ran out, anew where an operator has ended it."""
         now_s = self.env.clock()
         for server in [one for one in self.env.model.servers.values() if one.deadline_s <= now_s]:
-            if server.state is ServerState.ONLINE:
-                self.expire(server, f"no poll for {self.env.options.lease_ms} ms")
+            self.expire(server, f"no poll for {self.env.options.lease_ms} ms")
 
     def place_if_enough(self) -> None:
         """Lets regions be placed once enough servers have come."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import quote
 
 from controller.metrics.region_counters import RegionCounters
 from controller.regions.dispatcher import HOLD_FRACTION
-from controller.regions.manager import Manager, ServerDead, ServerUnknown
+from controller.regions.manager import Manager, ServerDead, ServerUnknown, TooMany
 from controller.regions.routes import route_of
 from metadata_store.records.port import StoreFailed
 from regent_agent import protocol
@@ -27,6 +28,8 @@ from state_machines.regions.model import Table, start_of
 from state_machines.regions.states import TableState
 
 NAME_CHARS_MAX: Final = 200
+NAME_BYTES_MAX: Final = 255
+"""Bytes of a server's name as the path of a znode has it: ZooKeeper lists thousands of them in a response of 1 MiB."""
 FIGURES_MAX: Final = 50
 """Figures of a server's load."""
 RESULTS_MAX: Final = 10_000
@@ -82,7 +85,7 @@ class RegionService:
             return Refused(protocol.DEAD, str(dead))
         except ServerUnknown as unknown:
             return Refused(protocol.REGISTER, str(unknown))
-        except Invalid as invalid:
+        except (Invalid, TooMany) as invalid:
             return Refused(protocol.INVALID, str(invalid))
         except StoreFailed as failed:
             return Refused(protocol.NOT_ACTIVE, f"nothing can be stored by this daemon: {failed}")
@@ -166,6 +169,8 @@ def _check(request: protocol.Register) -> None:
             raise Invalid(f"{field}: {value[:80]!r}, expected 1 to {NAME_CHARS_MAX} printable characters")
     if len(request.software) > NAME_CHARS_MAX or not (request.software.isprintable() or not request.software):
         raise Invalid(f"software: {request.software[:80]!r}, expected at most {NAME_CHARS_MAX} printable characters")
+    if len(name := quote(request.server)) > NAME_BYTES_MAX:
+        raise Invalid(f"server: its name takes {len(name)} bytes in the path of a znode, at most {NAME_BYTES_MAX} fit")
     if "," in request.server:
         raise Invalid(f"server: {request.server!r} has a comma, which separates it from the incarnation")
     if not 0 < request.incarnation < 1 << 63:

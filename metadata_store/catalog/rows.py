@@ -101,10 +101,20 @@ class DropServer(NamedTuple):
 
 
 class Bury(NamedTuple):
-    """Removes a server that is fenced, and remembers it: neither it nor one before it with its name comes back."""
+    """Remembers a server that is fenced: neither it nor one before it with its name registers again.
+
+    ``number``: higher than those of all servers before, which are forgotten first.
+    """
 
     name: str
     incarnation: int
+    number: int
+
+
+class Forget(NamedTuple):
+    """Removes what is remembered of a fenced server."""
+
+    name: str
 
 
 class PutNamespace(NamedTuple):
@@ -141,6 +151,7 @@ Write: TypeAlias = (
     | PutServer
     | DropServer
     | Bury
+    | Forget
     | PutNamespace
     | DropNamespace
     | PutMark
@@ -151,7 +162,7 @@ Write: TypeAlias = (
 class Content(NamedTuple):
     """All of a catalog; regions are ordered by table and start key.
 
-    ``buried``: by name, the highest incarnation that was fenced.
+    ``buried``: by name, the highest incarnation that was fenced, the latest one last.
     """
 
     namespaces: Sequence[str]

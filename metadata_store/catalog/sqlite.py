@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from metadata_store.catalog.rows import (
@@ -15,6 +15,7 @@ from metadata_store.catalog.rows import (
     DropRegions,
     DropServer,
     DropTable,
+    Forget,
     MarkRow,
     NewRegions,
     Owner,
@@ -55,8 +56,16 @@ OWNERS: Final = (
     "(owner.state, owner.server, owner.incarnation, owner.token, owner.sequence) FROM owner WHERE region.id = owner.id"
 )
 BURIED: Final = (
-    "INSERT INTO buried VALUES (?, ?) ON CONFLICT DO UPDATE SET incarnation = max(incarnation, excluded.incarnation)"
+    "INSERT OR REPLACE INTO buried SELECT ?1, max(?2, coalesce((SELECT incarnation FROM buried WHERE name = ?1), 0))"
 )
+"""Replaces the row of a name by one behind all others: they are read in the order in which they were written."""
+DROPS: Final[Mapping[type[Write], str]] = {
+    DropServer: "DELETE FROM server WHERE name = ? AND incarnation = ?",
+    Forget: "DELETE FROM buried WHERE name = ?",
+    DropNamespace: "DELETE FROM namespace WHERE name = ?",
+    DropMark: "DELETE FROM mark WHERE kind = ? AND subject = ?",
+}
+"""Statements that remove one row; their fields name it."""
 REGIONS: Final = "INSERT OR IGNORE INTO region VALUES {}"
 
 
@@ -110,19 +119,14 @@ def _apply(db: sqlite3.Connection, write: Write) -> None:
             db.execute("DELETE FROM tbl WHERE name = ?", (name,))
         case PutServer(server):
             db.execute("INSERT OR REPLACE INTO server VALUES (?, ?, ?, ?)", server)
-        case DropServer(name, incarnation):
-            db.execute("DELETE FROM server WHERE name = ? AND incarnation = ?", (name, incarnation))
         case Bury(name, incarnation):
-            db.execute("DELETE FROM server WHERE name = ? AND incarnation = ?", (name, incarnation))
             db.execute(BURIED, (name, incarnation))
         case PutNamespace(name):
             db.execute("INSERT OR IGNORE INTO namespace VALUES (?)", (name,))
-        case DropNamespace(name):
-            db.execute("DELETE FROM namespace WHERE name = ?", (name,))
         case PutMark(mark):
             db.execute("INSERT OR REPLACE INTO mark VALUES (?, ?, ?, ?, ?, ?)", mark)
-        case DropMark(kind, subject):
-            db.execute("DELETE FROM mark WHERE kind = ? AND subject = ?", (kind, subject))
+        case DropServer() | Forget() | DropNamespace() | DropMark():
+            db.execute(DROPS[type(write)], write)
         case _:
             raise TypeError(f"the catalog has no write {write!r}")
 
@@ -136,4 +140,5 @@ def _read(db: sqlite3.Connection) -> Content:
     regions = [RegionRow(*row) for row in db.execute("SELECT * FROM region ORDER BY tbl, first")]
     servers = [ServerRow(*row) for row in db.execute("SELECT * FROM server ORDER BY name, incarnation")]
     marks = [MarkRow(*row) for row in db.execute("SELECT * FROM mark ORDER BY kind, subject")]
-    return Content(namespaces, tables, regions, servers, dict(db.execute("SELECT * FROM buried")), marks)
+    buried = dict(db.execute("SELECT * FROM buried ORDER BY rowid"))
+    return Content(namespaces, tables, regions, servers, buried, marks)

@@ -29,10 +29,11 @@ class NamespaceRow(NamedTuple):
 
 
 class BuriedRow(NamedTuple):
-    """The highest incarnation of a server that was fenced."""
+    """The highest incarnation of a server that was fenced. ``number``: of the latest time, see ``Bury``."""
 
     name: str
     incarnation: int
+    number: int = 0
 
 
 Row = TableRow | RegionRow | ServerRow | MarkRow | NamespaceRow | BuriedRow

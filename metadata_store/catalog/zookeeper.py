@@ -7,7 +7,7 @@ a write names only the new owner. It learns them from a read, and from what was 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from metadata_store.acl import Acl
@@ -20,6 +20,7 @@ from metadata_store.catalog.rows import (
     DropRegions,
     DropServer,
     DropTable,
+    Forget,
     NewRegions,
     Owner,
     PutMark,
@@ -27,6 +28,7 @@ from metadata_store.catalog.rows import (
     PutServer,
     PutTable,
     RegionRow,
+    Write,
 )
 from metadata_store.catalog.znodes import BuriedRow, NamespaceRow, path_in, region_path
 from metadata_store.catalog.zookeeper_reading import read_all
@@ -39,6 +41,14 @@ ROWS_MAX: Final = 400
 """Regions that one step writes: with the records of a turn they fit into one multi."""
 ROW_BYTES: Final = 320
 """Bytes of a region in a multi besides its keys and names, rounded up."""
+
+DROPS: Final[Mapping[type[Write], str]] = {
+    DropServer: "servers",
+    Forget: "buried",
+    DropNamespace: "namespaces",
+    DropMark: "marks",
+}
+"""Folders of the znodes that writes remove; their fields name them."""
 
 Keys = tuple[str, bytes, bytes]
 """Table, start and end of a region."""
@@ -90,7 +100,7 @@ class ZooKeeperCatalog:
         self._regions = {one.id: one[1:4] for one in content.regions}
         self._sizes = Counter(others)
         self._sizes.update(znodes.bucket_of(one) for one in self._regions)
-        self._buried = dict(content.buried)
+        self._buried = {path_in("buried", name): incarnation for name, incarnation in content.buried.items()}
         self._known = True
         return content
 
@@ -191,10 +201,11 @@ class ZooKeeperCatalog:
     def _note(self, path: str, row: znodes.Row | None) -> None:
         if row is None:
             self._there.discard(path)
+            self._buried.pop(path, None)
             return
         self._there.add(path)
         if isinstance(row, BuriedRow):
-            self._buried[row.name] = row.incarnation
+            self._buried[path] = row.incarnation
 
     def _sizes_after(self, draft: _Draft) -> dict[int, int]:
         """Returns how many children the buckets of a draft will have."""
@@ -232,17 +243,13 @@ class ZooKeeperCatalog:
                 draft.regions.update(dict.fromkeys([*self._of_table(name), *mine]))
             case PutTable(row) | PutServer(row) | PutMark(row):
                 values[znodes.path_of(row)] = row
-            case DropServer(name, incarnation):
-                values[path_in("servers", name, incarnation)] = None
-            case Bury(name, incarnation):
-                values[path_in("servers", name, incarnation)] = None
-                values[path_in("buried", name)] = BuriedRow(name, max(incarnation, self._last_buried(draft, name)))
+            case Bury(name, incarnation, number):
+                last = max(incarnation, self._last_buried(draft, name))
+                values[path_in("buried", name)] = BuriedRow(name, last, number)
             case PutNamespace(name):
                 values[path_in("namespaces", name)] = NamespaceRow(name)
-            case DropNamespace(name):
-                values[path_in("namespaces", name)] = None
-            case DropMark(kind, subject):
-                values[path_in("marks", kind, subject)] = None
+            case DropServer() | Forget() | DropNamespace() | DropMark():
+                values[path_in(DROPS[type(write)], *write)] = None
             case _:
                 raise TypeError(f"the catalog has no write {write!r}")
 
@@ -253,5 +260,6 @@ class ZooKeeperCatalog:
         return self._regions.get(id_)
 
     def _last_buried(self, draft: _Draft, name: str) -> int:
-        drafted = draft.values.get(path_in("buried", name))
-        return drafted.incarnation if isinstance(drafted, BuriedRow) else self._buried.get(name, 0)
+        path = path_in("buried", name)
+        drafted = draft.values.get(path)
+        return drafted.incarnation if isinstance(drafted, BuriedRow) else self._buried.get(path, 0)

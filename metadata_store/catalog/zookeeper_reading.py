@@ -135,7 +135,7 @@ async def read_all(zk: ZooKeeper, root: str) -> Read:
         sorted(tables),
         sorted(regions, key=lambda one: (one.table, one.start)),
         sorted(servers),
-        {one.name: one.incarnation for one in buried},
+        {one.name: one.incarnation for one in sorted(buried, key=lambda one: (one.number, one.name))},
         sorted(marks),
     )
     return Read(content, reader.there, reader.others)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -25,6 +25,8 @@ from state_machines.regions.states import (
 
 DEFAULT_NAMESPACE: Final = "default"
 """Namespace of tables whose name has none."""
+BURIED_MAX: Final = 1_000
+"""Names of fenced servers that are remembered, beside those that have a process in the store."""
 
 
 class Table(msgspec.Struct, gc=False, eq=False):
@@ -95,6 +97,14 @@ class Region(msgspec.Struct, gc=False, eq=False):
         return f"{self.table.name}#{self.id}"
 
 
+class Buried(NamedTuple):
+    """A process that is fenced, and the names that are forgotten for it."""
+
+    key: tuple[str, int]
+    number: int
+    forgotten: tuple[str, ...]
+
+
 class InvalidTransition(Exception):
     """A transition that the table lacks: a fault of the code."""
 
@@ -112,7 +122,8 @@ class Observer(Protocol):
 class Regions:
     """Holds everything; ``transit``: regions in transition and the procedures' attachments, by id.
 
-    ``buried``: by name, the highest incarnation of a process that was fenced. ``observer``: is told of changes.
+    ``buried``: by name, the highest incarnation of a process that was fenced, the latest one last.
+    ``observer``: is told of changes.
     """
 
     def __init__(self) -> None:
@@ -182,13 +193,24 @@ class Regions:
         return max(found, key=lambda one: one.incarnation, default=None)
 
     def is_buried(self, key: tuple[str, int]) -> bool:
-        """Checks whether a process was fenced once, or began before one that was: it never comes back."""
+        """Checks whether a process was fenced, or began before one that was, as far as that is remembered."""
         return key[1] <= self.buried.get(key[0], 0)
 
-    def bury(self, key: tuple[str, int]) -> None:
-        """Removes a process that was fenced and has no regions, and remembers it."""
-        self.buried[key[0]] = max(key[1], self.buried.get(key[0], 0))
-        self.drop_server(key)
+    def bury(self, key: tuple[str, int], number: int) -> Buried:
+        """Returns the change that remembers a process which is fenced, and forgets the oldest where too many are.
+
+        ``number``: grows from one to the next.
+        """
+        in_use = {name for name, _ in self.servers} | {key[0]}
+        old = [name for name in self.buried if name not in in_use]
+        return Buried(key, number, tuple(old[: max(0, len(old) + 1 - BURIED_MAX)]))
+
+    def enter_buried(self, change: Buried) -> None:
+        """Enters a change that is durable."""
+        name, incarnation = change.key
+        self.buried[name] = max(incarnation, self.buried.pop(name, 0))
+        for one in change.forgotten:
+            self.buried.pop(one, None)
 
     def drop_server(self, key: tuple[str, int]) -> None:
         """Removes a process that has no regions."""

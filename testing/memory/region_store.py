@@ -12,6 +12,7 @@ from metadata_store.catalog.rows import (
     DropRegions,
     DropServer,
     DropTable,
+    Forget,
     MarkRow,
     NewRegions,
     Owner,
@@ -49,8 +50,9 @@ class RegionDisk(Disk):
             case DropServer(name, incarnation):
                 self.servers.pop((name, incarnation), None)
             case Bury(name, incarnation):
-                self.servers.pop((name, incarnation), None)
-                self.buried[name] = max(incarnation, self.buried.get(name, 0))
+                self.buried[name] = max(incarnation, self.buried.pop(name, 0))
+            case Forget(name):
+                self.buried.pop(name, None)
             case PutNamespace(name):
                 self.namespaces.add(name)
             case DropNamespace(name):

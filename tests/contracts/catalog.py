@@ -15,6 +15,7 @@ from metadata_store.catalog.rows import (
     DropRegions,
     DropServer,
     DropTable,
+    Forget,
     MarkRow,
     NewRegions,
     Owner,
@@ -113,11 +114,21 @@ class CatalogContract:
 
     async def test_a_server_that_is_buried_is_remembered_by_its_highest_incarnation(self, catalogs: Catalogs) -> None:
         older = SERVER._replace(incarnation=4)
-        await written(catalogs, PutServer(SERVER), PutServer(older), Bury("s1", SERVER.incarnation), Bury("s1", 4))
-        await written(catalogs, PutServer(older), Bury("s2", 9))
+        await written(catalogs, PutServer(SERVER), Bury("s1", SERVER.incarnation, 1), DropServer(*SERVER[:2]))
+        await written(catalogs, PutServer(older), Bury("s1", 4, 2), Bury("s2", 9, 3))
         async with catalogs() as (_, catalog):
             found = await catalog.read()
         assert (list(found.servers), found.buried) == ([older], {"s1": SERVER.incarnation, "s2": 9})
+
+    async def test_servers_that_are_buried_come_in_the_order_of_their_latest_burials(self, catalogs: Catalogs) -> None:
+        await written(catalogs, Bury("c", 1, 7), Bury("b", 1, 8))
+        await written(catalogs, Bury("a", 1, 9), Bury("c", 2, 10), Bury("d", 3, 11), Forget("d"))
+        await written(catalogs, Forget("b"), Forget("nobody"))
+        async with catalogs() as (_, catalog):
+            assert list((await catalog.read()).buried.items()) == [("a", 1), ("c", 2)]
+        await written(catalogs, Bury("d", 1, 12))
+        async with catalogs() as (_, catalog):
+            assert (await catalog.read()).buried["d"] == 1, "what is forgotten counts no more"
 
     async def test_marks_are_replaced_and_dropped_by_kind_and_subject(self, catalogs: Catalogs) -> None:
         mark, other = MarkRow("cordon", "s1", "", 0, "ops", "rack 3"), MarkRow("pin", "7", "s1", 5)

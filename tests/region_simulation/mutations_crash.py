@@ -11,7 +11,7 @@ from controller.regions import loading
 from controller.regions.kinds import crash
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
-from metadata_store.catalog.rows import Bury
+from metadata_store.catalog.rows import DropServer
 from state_machines.procedures.outcome import Done, Next
 from state_machines.procedures.record import Record
 from state_machines.regions import transit
@@ -57,7 +57,7 @@ def end_a_crash_with_regions_left(stack: ExitStack) -> None:
                 return await step(env, record)
             task: Crash = CRASH.decode(record.data)
             key = task.server, task.incarnation
-            return Along(Done(), (Bury(*key),), lambda _: env.model.bury(key))
+            return Along(Done(), (DropServer(*key),), lambda _: env.model.drop_server(key))
 
         return assign
 
@@ -145,4 +145,8 @@ def let_fenced_processes_come_back(stack: ExitStack) -> None:
     def never(_: Regions, _key: tuple[str, int]) -> bool:
         return False
 
+    def unchecked(_: Manager, _key: tuple[str, int], _regions: int) -> None:
+        """Takes each process for a new one."""
+
     put(stack, Regions, "is_buried", never)
+    put(stack, Manager, "_check_new", unchecked)

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 
 import pytest
 
+from controller.regions import manager
 from controller.regions.term import RegionsTerm
 from metadata_store.records.port import Stored, StoreFailed
 from regent_agent import protocol
 from regent_agent.protocol import Left, Refused, Registered
 from state_machines.procedures.record import Record
+from state_machines.regions import model
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.region_simulation.kit import (
@@ -214,3 +216,73 @@ async def test_a_step_that_meets_a_store_that_failed_ends_the_term() -> None:
         await run
     term.close(StoreFailed("over"))
     await asyncio.gather(made, return_exceptions=True)
+
+
+@virtual
+async def test_a_crash_that_an_operator_ends_begins_anew_and_its_process_stays_out() -> None:
+    """Its regions may be with others already, whatever becomes of the procedure."""
+    disk = RegionDisk()
+    async with running(disk) as term:
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term))
+            [region] = regions_of(term)
+            had = lists([region])
+        polls = asyncio.ensure_future(_only_polls(Server(term, "b")))
+        await until(lambda: str(region.server) == "b,1")
+        assert await term.engine.bypass(region.pid)
+        refused = await Server(term, "a").register(*had)
+        assert isinstance(refused, Refused)
+        assert refused.code == protocol.DEAD
+        await until(lambda: ("a", 1) not in disk.servers)
+        polls.cancel()
+    async with running(disk) as term, serving(Server(term, "c")):
+        assert isinstance(await Server(term, "a").register(*had), Refused)
+        await until(lambda: {str(one.server) for one in regions_of(term)} == {"c,1"})
+        assert ("b", 1) not in term.env.unheard.processes
+
+
+async def _only_polls(server: Server) -> None:
+    """Takes operations, and does none."""
+    await server.register()
+    while True:
+        await server.poll()
+
+
+@virtual
+async def test_the_names_of_fenced_servers_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is forgotten cannot bring its regions back either; the names of members are never forgotten."""
+    monkeypatch.setattr(model, "BURIED_MAX", 3)
+    disk = RegionDisk()
+    async with running(disk) as term, serving(Server(term, "keeper", 2)):
+        await ended(term, creates(term))
+        disk.buried["keeper"] = term.env.model.buried["keeper"] = 1
+        for number in range(6):
+            await Server(term, f"s{number}").register()
+            await asyncio.sleep(0.01)
+        await until(lambda: [str(one) for one in term.env.model.servers.values()] == ["keeper,2"])
+        assert len(disk.buried) == 7, "all were members at the time"
+        await Server(term, "s6").register()
+        await until(lambda: ("s6", 1) not in term.env.model.servers)
+        assert disk.buried == term.env.model.buried == {"keeper": 1, "s4": 1, "s5": 1, "s6": 1}
+        found = await Server(term, "s0").register(*lists(regions_of(term)))
+        assert isinstance(found, Refused)
+        assert found.code == protocol.DEAD
+        assert isinstance(await Server(term, "s0").register(), Registered), "without regions it is as good as a new one"
+    async with running(disk) as term:
+        assert list(term.env.model.buried) == ["keeper", "s4", "s5", "s6"]
+
+
+@virtual
+async def test_processes_of_servers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "SERVERS_MAX", 2)
+    async with running(RegionDisk()) as term:
+        first = Server(term, "a")
+        for one in (first, Server(term, "b")):
+            assert isinstance(await one.register(), Registered)
+        refused = await Server(term, "c").register()
+        assert isinstance(refused, Refused)
+        assert (refused.code, "'c'" in refused.text, "2 processes" in refused.text) == (protocol.INVALID, True, True)
+        assert isinstance(await first.register(), Registered)
+        long = await Server(term, "\N{SNOWMAN}" * 40).register()
+        assert isinstance(long, Refused)
+        assert "360 bytes" in long.text

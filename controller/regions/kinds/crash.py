@@ -16,12 +16,12 @@ from controller.regions.journal import CRASHED, FENCED, GONE, RELEASED
 from controller.regions.kinds import about, locks, log_task, many
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.regime import LEASE, LOG
-from metadata_store.catalog.rows import Bury, Owner
+from metadata_store.catalog.rows import Bury, DropServer, Forget, Owner, Write
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import abandoned
-from state_machines.regions.model import Region, Server
+from state_machines.regions.model import Buried, Region, Server
 from state_machines.regions.states import RegionState, ServerState
 
 NAME: Final = "crash"
@@ -42,7 +42,7 @@ async def fence(env: RegionsEnv, record: Record) -> Outcome | Along:
     task: Crash = CRASH.decode(record.data)
     server = env.model.servers.get((task.server, task.incarnation))
     if server is None:
-        return _gone(env, task)
+        return _gone(env, task, record.pid)
     server.state = ServerState.CRASHED
     env.dispatcher.drop(server)
     left_ms = int((server.deadline_s - env.clock()) * 1000)
@@ -75,16 +75,25 @@ async def split(env: RegionsEnv, record: Record) -> Outcome | Along:
 
 
 async def release(env: RegionsEnv, record: Record) -> Outcome | Along:
-    """Lets its regions go to other servers, and wakes the procedures that wait for that."""
+    """Lets its regions go to other servers, and wakes the procedures that wait for that.
+
+    From then on the process never registers again, also where an operator ends this procedure.
+    """
     task: Crash = CRASH.decode(record.data)
+    buried = env.model.bury((task.server, task.incarnation), record.pid)
 
     def entered(_: Change) -> None:
+        env.model.enter_buried(buried)
         server = env.model.servers.get((task.server, task.incarnation))
         if server is not None:
             released(env, server)
             env.journal.server(server, (FENCED, RELEASED), "as its log is split, they may go elsewhere", record.pid)
 
-    return Along(Next(ASSIGN, record.data), (), entered)
+    return Along(Next(ASSIGN, record.data), _rows(buried), entered)
+
+
+def _rows(buried: Buried) -> tuple[Write, ...]:
+    return (Bury(*buried.key, buried.number), *map(Forget, buried.forgotten))
 
 
 def released(env: RegionsEnv, server: Server) -> None:
@@ -116,22 +125,22 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
 
     def entered(_: Change) -> None:
         env.journal.server(server, (RELEASED, GONE), "its crash is dealt with", record.pid, troubles=False)
-        env.model.bury(server.key)
+        env.model.drop_server(server.key)
         env.crashing.discard(server.key)
         env.log_parts.pop(server.key, None)
 
-    return Along(Done(), (Bury(*server.key),), entered)
+    return Along(Done(), (DropServer(*server.key),), entered)
 
 
-def _gone(env: RegionsEnv, task: Crash) -> Along:
+def _gone(env: RegionsEnv, task: Crash, pid: int) -> Along:
     """Ends the crash of a process that left meanwhile, or was buried: it does not come back either."""
-    key = task.server, task.incarnation
+    buried = env.model.bury((task.server, task.incarnation), pid)
 
     def entered(_: Change) -> None:
-        env.model.bury(key)
-        env.crashing.discard(key)
+        env.model.enter_buried(buried)
+        env.crashing.discard(buried.key)
 
-    return Along(Done(b"it is gone already"), (Bury(*key),), entered)
+    return Along(Done(b"it is gone already"), _rows(buried), entered)
 
 
 def _held_until_ms(env: RegionsEnv, server: str) -> int:
