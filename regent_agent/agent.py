@@ -17,6 +17,8 @@ from regent_agent.lease import Lease, machine_s
 from regent_agent.options import AgentOptions
 from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
+    FIGURES_MAX,
+    NAME_CHARS_MAX,
     REGISTER,
     Accepted,
     Leave,
@@ -210,7 +212,8 @@ class Agent:
 
     def _load(self) -> dict[str, int]:
         try:
-            return {name: int(value) for name, value in self.load().items()} if self.load is not None else {}
+            figures = list(self.load().items())[:FIGURES_MAX] if self.load is not None else []
+            return {name[:NAME_CHARS_MAX]: int(value) for name, value in figures}
         except Exception:
             log.exception("the service failed to give its load; this poll has none")
             return {}

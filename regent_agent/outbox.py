@@ -8,15 +8,14 @@ from typing import Final
 
 import msgspec
 
-from regent_agent.protocol import BUSY, FAILED, NOT_RUNNING, Result
+from regent_agent.protocol import BUSY, FAILED, NOT_RUNNING, PARTS_MAX, RESULTS_MAX, Result
 
 log = logging.getLogger("regent_agent")
 
 AGAIN_MS: Final = 100
 AGAIN_MS_MAX: Final = 5_000
-REPORT_RESULTS_MAX: Final = 1_000
 REPORT_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bounds the results of one report, far below the bound of a frame."""
+"""Bytes of the results of one report, far below the bound of a frame."""
 TEXT_CHARACTERS_MAX: Final = 1_000
 REPEATED: Final = frozenset({BUSY, NOT_RUNNING, FAILED})
 """Outcomes after which the daemon sends the operation again, to be done."""
@@ -76,7 +75,7 @@ class Outbox:
             if kept.due_s is None or kept.due_s > now_s:
                 continue
             size += kept.size
-            if chosen and (size > REPORT_BYTES_MAX or len(chosen) == REPORT_RESULTS_MAX):
+            if chosen and (size > REPORT_BYTES_MAX or len(chosen) == RESULTS_MAX):
                 break
             kept.due_s = None
             chosen.append(kept.result)
@@ -115,6 +114,8 @@ def _bounded(result: Result) -> tuple[Result, int]:
         cause = f"its result has {size} bytes, at most {REPORT_BYTES_MAX} are sent"
     except (TypeError, ValueError, OverflowError) as error:
         size, cause = REPORT_BYTES_MAX + 1, f"its result cannot be encoded: {error}"
+    if len(result.parts) > PARTS_MAX:
+        size, cause = REPORT_BYTES_MAX + 1, f"its log has {len(result.parts)} parts, at most {PARTS_MAX} are sent"
     if size <= REPORT_BYTES_MAX:
         return result, size
     log.error("operation pid=%d failed: %s; the service must return less", result.pid, cause)

@@ -8,23 +8,52 @@ A connection begins with :class:`Hello`. A server then sends :class:`Register`, 
 again: the response comes once the daemon has operations, and after ``hold_ms`` at the latest. A poll renews the
 server's lease, from its sending at the server and from its arrival at the daemon, so that the server's ends first.
 Results go over another connection in :class:`Report`, and are repeated until they are accepted.
+
+Lists, maps and names have bounds, which a reader checks before it makes values: a frame of tiny ones would become
+hundreds of megabytes of objects.
 """
 
 from __future__ import annotations
 
+import re
 from struct import Struct as Layout
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, get_args
 
 import msgspec
+from msgspec import Meta
 
 VERSION: Final = 1
 """Version of the protocol that this module speaks."""
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 LENGTH: Final = Layout(">i")
+OWNED_MAX: Final = 250_000
+"""Regions of one server."""
+RESULTS_MAX: Final = 1_000
+"""Results of one report."""
+PARTS_MAX: Final = 1_000
+"""Parts of one log that was fenced."""
+FIGURES_MAX: Final = 1_000
+"""Figures of one server's load."""
+TABLES_MAX: Final = 1_000
+"""Tables of one :class:`Follow`: a client with more of them follows all."""
+OPERATIONS_MAX: Final = 1_000
+"""Operations of one batch."""
+ROUTES_MAX: Final = 5_000
+"""Routes of one response."""
+OPTIONS_MAX: Final = 1_000
+"""Options of one table."""
+NAME_CHARS_MAX: Final = 1_000
+"""Characters of a name or an address; the daemon accepts fewer, and says how many."""
+
+Name: TypeAlias = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 
 
 class Malformed(Exception):
     """Bytes that are no message of this protocol; the text says why."""
+
+
+class TooMany(Malformed):
+    """A message with more values in a list or a map, or a longer name, than its bound; no value of it was made."""
 
 
 class _Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -52,11 +81,11 @@ class Open(_Message, frozen=True, tag="open"):
     pid: int
     region: int
     token: int
-    table: str
+    table: Name
     start: bytes
     end: bytes
     sequence: int = 0
-    options: dict[str, str] = {}
+    options: Annotated[dict[str, str], Meta(max_length=OPTIONS_MAX)] = {}
 
 
 class Close(_Message, frozen=True, tag="close"):
@@ -75,8 +104,8 @@ class Task(_Message, frozen=True, tag="task"):
     """
 
     pid: int
-    what: str
-    server: str
+    what: Name
+    server: Name
     incarnation: int
     part: str = ""
 
@@ -91,10 +120,10 @@ class Result(_Message, frozen=True):
     """
 
     pid: int
-    outcome: str
+    outcome: Name
     sequence: int = 0
     text: str = ""
-    parts: list[str] = []
+    parts: Annotated[list[str], Meta(max_length=PARTS_MAX)] = []
 
 
 OPENED: Final = "opened"
@@ -115,12 +144,12 @@ class Route(_Message, frozen=True):
     """The owner of a region. ``server`` and ``address`` are empty and ``token`` is 0 while it has none."""
 
     region: int
-    table: str
+    table: Name
     start: bytes
     end: bytes
     token: int = 0
-    server: str = ""
-    address: str = ""
+    server: Name = ""
+    address: Name = ""
 
 
 # -- requests and responses
@@ -149,11 +178,11 @@ class Register(_Message, frozen=True, tag="register"):
     ``owned``: all regions that it has. Response: :class:`Registered`.
     """
 
-    server: str
+    server: Name
     incarnation: int
-    address: str
-    software: str = ""
-    owned: list[Owned] = []
+    address: Name
+    software: Name = ""
+    owned: Annotated[list[Owned], Meta(max_length=OWNED_MAX)] = []
 
 
 class Registered(_Message, frozen=True, tag="registered"):
@@ -175,11 +204,11 @@ class Poll(_Message, frozen=True, tag="poll"):
     ``taken``: number of the last :class:`Operations` that arrived, 0 without. ``load``: figures of the service.
     """
 
-    server: str
+    server: Name
     incarnation: int
     epoch: int
     taken: int
-    load: dict[str, int] = {}
+    load: Annotated[dict[Name, int], Meta(max_length=FIGURES_MAX)] = {}
 
 
 class Operations(_Message, frozen=True, tag="operations"):
@@ -190,7 +219,7 @@ class Operations(_Message, frozen=True, tag="operations"):
 
     epoch: int
     number: int
-    operations: list[Operation] = []
+    operations: Annotated[list[Operation], Meta(max_length=OPERATIONS_MAX)] = []
     list_regions: bool = False
 
 
@@ -201,26 +230,26 @@ class Report(_Message, frozen=True, tag="report"):
     does not accept a failure of an operation that is on its way to the server: the server would do it after that.
     """
 
-    server: str
+    server: Name
     incarnation: int
     epoch: int
-    results: list[Result]
+    results: Annotated[list[Result], Meta(max_length=RESULTS_MAX)]
     taken: int = 0
 
 
 class Accepted(_Message, frozen=True, tag="accepted"):
     """Responds to a report. ``again``: pids whose result is to be sent again; the server forgets all others."""
 
-    again: list[int] = []
+    again: Annotated[list[int], Meta(max_length=RESULTS_MAX)] = []
 
 
 class Regions(_Message, frozen=True, tag="regions"):
     """Lists all regions that a server has. Response: :class:`Accepted`."""
 
-    server: str
+    server: Name
     incarnation: int
     epoch: int
-    owned: list[Owned]
+    owned: Annotated[list[Owned], Meta(max_length=OWNED_MAX)]
 
 
 class Leave(_Message, frozen=True, tag="leave"):
@@ -229,7 +258,7 @@ class Leave(_Message, frozen=True, tag="leave"):
     The server goes on polling, and repeats this request until all have left.
     """
 
-    server: str
+    server: Name
     incarnation: int
     epoch: int
 
@@ -243,14 +272,14 @@ class Left(_Message, frozen=True, tag="left"):
 class Locate(_Message, frozen=True, tag="locate"):
     """Looks up the owner of a key. Response: :class:`Routes` with one route."""
 
-    table: str
+    table: Name
     key: bytes
 
 
 class ListRoutes(_Message, frozen=True, tag="list_routes"):
     """Lists the owners of a table's regions, from the one that has the key ``start``. Response: :class:`Routes`."""
 
-    table: str
+    table: Name
     start: bytes = b""
     count_max: int = 1_000
 
@@ -260,7 +289,7 @@ class Routes(_Message, frozen=True, tag="routes"):
 
     epoch: int
     change: int
-    routes: list[Route]
+    routes: Annotated[list[Route], Meta(max_length=ROUTES_MAX)]
 
 
 class Follow(_Message, frozen=True, tag="follow"):
@@ -268,7 +297,7 @@ class Follow(_Message, frozen=True, tag="follow"):
 
     epoch: int
     change: int
-    tables: list[str] = []
+    tables: Annotated[list[Name], Meta(max_length=TABLES_MAX)] = []
 
 
 class Changes(_Message, frozen=True, tag="changes"):
@@ -276,7 +305,7 @@ class Changes(_Message, frozen=True, tag="changes"):
 
     epoch: int
     change: int
-    routes: list[Route] = []
+    routes: Annotated[list[Route], Meta(max_length=ROUTES_MAX)] = []
     reset: bool = False
 
 
@@ -307,6 +336,18 @@ _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _responses: msgspec.msgpack.Decoder[Response] = msgspec.msgpack.Decoder(Response)
 
 
+_BEYOND: Final = re.compile(r"Expected `\w+` of length <= (\d+) - at `\$\[(\d+)\].*`")
+_KINDS: Final = {kind.__struct_config__.tag: kind for kind in get_args(Request)}
+
+
+def _too_many(body: bytes, most: int, at: int, why: str) -> str:
+    """Names the field of a request whose bound is exceeded; its tag is the short string behind one byte."""
+    kind = _KINDS.get(body[2 : 2 + (body[1] & 0x1F)].decode())
+    if kind is None or not 0 < at <= len(kind.__struct_fields__):
+        return why
+    return f"{kind.__struct_fields__[at - 1]}: more than the {most} that a {kind.__name__} may have there"
+
+
 def encode(message: Request | Response) -> bytes:
     """Returns a message as a frame; raises ValueError where it is longer than :data:`FRAME_BYTES_MAX`."""
     body = _encoder.encode(message)
@@ -316,9 +357,13 @@ def encode(message: Request | Response) -> bytes:
 
 
 def decode_request(body: bytes) -> Request:
-    """Decodes the bytes of a frame at the daemon; raises :class:`Malformed`."""
+    """Decodes the bytes of a frame at the daemon; raises :class:`Malformed`, and :class:`TooMany` beyond a bound."""
     try:
         return _requests.decode(body)
+    except msgspec.ValidationError as error:
+        if found := _BEYOND.match(str(error)):
+            raise TooMany(_too_many(body, int(found[1]), int(found[2]), found[0])) from error
+        raise Malformed(f"no request: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(f"no request: {error}") from error
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 from regent_agent.connection import Address, Backoff, Channel, Daemons, RequestRefused, Unreachable
-from regent_agent.protocol import UNKNOWN_TABLE, Changes, Follow, ListRoutes, Locate, Route, Routes
+from regent_agent.protocol import TABLES_MAX, UNKNOWN_TABLE, Changes, Follow, ListRoutes, Locate, Route, Routes
 from regent_agent.routes import RouteCache
 
 log = logging.getLogger("regent_agent")
@@ -181,7 +181,7 @@ class Router:
             await self._list_again()
         tables = sorted({*self._cache.tables(), *self._unfollowed})
         try:
-            message = Follow(self._epoch, self._change, tables)
+            message = Follow(self._epoch, self._change, tables if len(tables) <= TABLES_MAX else [])
             changes = await self._follows.request(message, Changes, FOLLOW_S_MAX)
         except RequestRefused as refused:
             self._outdated |= refused.code == UNKNOWN_TABLE

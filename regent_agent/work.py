@@ -20,6 +20,7 @@ from regent_agent.protocol import (
     FAILED_OPEN,
     NOT_RUNNING,
     OPENED,
+    OWNED_MAX,
     Close,
     Open,
     Operation,
@@ -69,6 +70,10 @@ class Work:
             return
         if len(self._known) - len(self.running) >= self._queue_max:
             self._outbox.add(Result(pid, BUSY, text=f"{self._queue_max} operations wait at this server"))
+            return
+        has = len(self.opened) + len(self._closing) + len(self._known)
+        if isinstance(operation, Open) and has >= OWNED_MAX:
+            self._outbox.add(Result(pid, FAILED_OPEN, text=f"this server has {OWNED_MAX} regions, which is the most"))
             return
         self._known[pid] = operation
         self._ready.append(operation)

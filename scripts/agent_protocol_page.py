@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -18,6 +18,9 @@ A frame is a big-endian signed 32-bit length, at most {protocol.FRAME_BYTES_MAX:
 [MessagePack](https://msgpack.org). A message is an array: its tag, then its fields in the order of the tables. Values
 inside of messages are arrays without a tag, except operations. A reader ignores fields behind those that it knows, and
 a missing field has its default: fields are only ever added at the end. Keys are bytes; an empty end has no end.
+
+*At most* is a bound of the values in an array or map, or of the characters of a string. A reader checks it before it
+makes any value; the daemon refuses a request beyond one with `{protocol.INVALID}`, and names the field.
 
 Servers and clients connect, over TLS where the daemon has it. A connection carries one request at a time, and
 begins with `Hello`. Each request has one response, or `Refused`. A server has two connections: one polls, one reports.
@@ -158,7 +161,7 @@ def document() -> str:
 def _message(kind: type[msgspec.Struct]) -> str:
     tag = kind.__struct_config__.tag
     rows = []
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     for field in msgspec.structs.fields(kind):
         key = f"{kind.__name__}.{field.name}"
         rows.append(f"| `{field.name}` | {_type(hints[field.name])} | {_default(field)} | {_meaning(key)} |\n")
@@ -181,13 +184,20 @@ def _default(field: Any) -> str:
 
 def _type(hint: Any) -> str:
     arguments = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return f"{_type(arguments[0])}, at most {arguments[1].max_length:,}"
     if hint == protocol.Operation:
         return "operation"
     if get_origin(hint) is list:
-        return f"array of {_type(arguments[0])}"
+        return f"array of {_type(_bare(arguments[0]))}"
     if get_origin(hint) is dict:
-        return f"map of {_type(arguments[0])} to {_type(arguments[1])}"
+        return f"map of {_type(_bare(arguments[0]))} to {_type(arguments[1])}"
     return SCALARS.get(hint) or str(hint.__name__)
+
+
+def _bare(hint: Any) -> Any:
+    """Returns a type without its bound."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def _values(title: str, meanings: dict[str, str]) -> str:

@@ -146,11 +146,15 @@ class RegionListener:
 
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""
+        greeting = None if connection is None else connection.authentication
         try:
             request = protocol.decode_request(frame)
+        except protocol.TooMany as error:
+            if isinstance(greeting, _Greeting) and greeting.user is None:
+                raise Malformed(str(error)) from error
+            return protocol.encode(Refused(protocol.INVALID, str(error)))
         except protocol.Malformed as error:
             raise Malformed(str(error)) from error
-        greeting = None if connection is None else connection.authentication
         if isinstance(request, Hello):
             return protocol.encode(self._greeted(request, greeting))
         if isinstance(greeting, _Greeting) and greeting.user is None:

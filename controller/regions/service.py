@@ -32,9 +32,7 @@ NAME_BYTES_MAX: Final = 255
 """Bytes of a server's name as the path of a znode has it: ZooKeeper lists thousands of them in a response of 1 MiB."""
 FIGURES_MAX: Final = 50
 """Figures of a server's load."""
-RESULTS_MAX: Final = 10_000
 SEQUENCE_END: Final = 1 << 63
-ROUTES_MAX: Final = 5_000
 FOLLOW_S: Final = 10.0
 OF_SERVERS: Final = (protocol.Register, protocol.Poll, protocol.Report, protocol.Regions, protocol.Leave)
 """Requests whose response renews a lease, or lets a server forget something."""
@@ -103,8 +101,6 @@ class RegionService:
                 found.load = _bounded(load)
                 return await manager.poll(found, taken, self._hold_ms / 1000)
             case protocol.Report(server, incarnation, epoch, results, taken):
-                if len(results) > RESULTS_MAX:
-                    raise Invalid(f"results: {len(results)}, at most {RESULTS_MAX} are taken")
                 self._counters.reports += 1
                 self._counters.results += len(results)
                 known = [one if 0 <= one.sequence < SEQUENCE_END else _unusable(one) for one in results]
@@ -140,7 +136,7 @@ class RegionService:
             return Refused(protocol.UNKNOWN_TABLE, f"table {name[:NAME_CHARS_MAX]!r} does not exist")
         first = self._env.model.located(table, start)
         at = 0 if first is None else _position(table, first.start)
-        some = table.regions[at : at + max(1, min(count_max, ROUTES_MAX))]
+        some = table.regions[at : at + max(1, min(count_max, protocol.ROUTES_MAX))]
         return Routes(self.epoch, self._env.routes.change, [route_of(one) for one in some])
 
     def _table(self, name: str) -> Table | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from regent_agent.outbox import REPORT_BYTES_MAX, REPORT_RESULTS_MAX, Outbox
-from regent_agent.protocol import BUSY, CLOSED, DONE, FAILED, Result
+from regent_agent.outbox import REPORT_BYTES_MAX, Outbox
+from regent_agent.protocol import BUSY, CLOSED, DONE, FAILED, PARTS_MAX, RESULTS_MAX, Result
 from tests.agent.kit import Clock
 
 
@@ -71,9 +71,9 @@ def test_an_unknown_operation_is_to_be_done(outbox: Outbox) -> None:
 
 
 def test_a_report_is_bounded_by_count(outbox: Outbox) -> None:
-    for pid in range(REPORT_RESULTS_MAX + 3):
+    for pid in range(RESULTS_MAX + 3):
         outbox.add(Result(pid, CLOSED))
-    assert len(outbox.due()) == REPORT_RESULTS_MAX
+    assert len(outbox.due()) == RESULTS_MAX
     assert len(outbox.due()) == 3
 
 
@@ -95,3 +95,12 @@ def test_a_result_that_cannot_be_sent_is_a_failure(outbox: Outbox, parts: list[s
     (result,) = outbox.due()
     assert result.outcome == FAILED
     assert result.text.startswith("its result ")
+
+
+def test_a_log_of_too_many_parts_is_a_failure_that_says_so(outbox: Outbox) -> None:
+    outbox.add(Result(7, DONE, parts=["p"] * PARTS_MAX))
+    outbox.add(Result(8, DONE, parts=["p"] * (PARTS_MAX + 1)))
+    whole, failed = outbox.due()
+    assert len(whole.parts) == PARTS_MAX
+    assert (failed.outcome, failed.parts) == (FAILED, [])
+    assert f"{PARTS_MAX + 1} parts, at most {PARTS_MAX}" in failed.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 from collections.abc import Callable
 from typing import get_args
 
@@ -22,6 +23,7 @@ from regent_agent.protocol import (
     Request,
     Response,
     Result,
+    TooMany,
     decode_request,
     decode_response,
     encode,
@@ -102,6 +104,50 @@ def test_damaged_messages_are_malformed_or_others(
 )
 def test_known_attacks_are_malformed(decode: Callable[[bytes], object], hostile: bytes) -> None:
     check(decode, hostile)
+
+
+BEYOND = {
+    "owned of a Register": (b"\x96\xa8register\xa1s\x01\xa1a\xa0", b"\x92\x01\x01", protocol.OWNED_MAX),
+    "owned of a Regions": (b"\x95\xa7regions\xa1s\x01\x01", b"\x92\x01\x01", protocol.OWNED_MAX),
+    "results of a Report": (b"\x95\xa6report\xa1s\x01\x01", b"\x92\x01\xa1x", protocol.RESULTS_MAX),
+    "tables of a Follow": (b"\x94\xa6follow\x01\x01", b"\xa2ab", protocol.TABLES_MAX),
+}
+
+
+@pytest.mark.parametrize("what", BEYOND)
+def test_a_list_beyond_its_bound_is_refused_before_it_becomes_objects(what: str) -> None:
+    """A frame as large as the bound, of as many values as possible: its objects would take hundreds of megabytes."""
+    head, one, most = BEYOND[what]
+    count = (FRAME_BYTES_MAX - len(head) - 5) // len(one)
+    hostile = head + b"\xdd" + count.to_bytes(4, "big") + one * count
+    assert len(hostile) <= FRAME_BYTES_MAX
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooMany) as refused:
+            decode_request(hostile)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    field, _, kind = what.partition(" of a ")
+    assert str(refused.value) == f"{field}: more than the {most} that a {kind} may have there"
+    assert peak_bytes < 64 * 1024
+    short = head + b"\xdd" + most.to_bytes(4, "big") + one * most
+    assert encode(decode_request(short))
+
+
+def test_the_parts_of_all_results_and_the_figures_of_a_load_are_bounded() -> None:
+    parts = ["ab"] * (protocol.PARTS_MAX + 1)
+    report = msgspec.msgpack.encode(["report", "s1", 5, 3, [[7, "done", 0, "", parts]] * 3])
+    with pytest.raises(TooMany, match=f"^results: more than the {protocol.PARTS_MAX} "):
+        decode_request(report)
+    load = {str(number): 1 for number in range(protocol.FIGURES_MAX + 1)}
+    with pytest.raises(TooMany, match=f"^load: more than the {protocol.FIGURES_MAX} "):
+        decode_request(msgspec.msgpack.encode(["poll", "s1", 5, 3, 0, load]))
+
+
+def test_a_name_beyond_its_bound_is_refused() -> None:
+    with pytest.raises(TooMany, match=r"^address: "):
+        decode_request(msgspec.msgpack.encode(["register", "s1", 5, "a" * (protocol.NAME_CHARS_MAX + 1)]))
 
 
 def test_a_message_that_is_too_long_is_not_sent() -> None:

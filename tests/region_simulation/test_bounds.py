@@ -63,6 +63,7 @@ def test_a_version_that_is_no_text_is_refused(software: str) -> None:
 async def test_a_list_of_many_strays_becomes_a_bounded_number_of_procedures() -> None:
     async with running(RegionDisk()) as term:
         server = Server(term, "a")
+        await server.register()
         await server.register(*(Owned(number, 1) for number in range(1, 5_001)))
         await asyncio.sleep(0.1)
         assert len(list(term.engine.live())) == STRAYS_TOGETHER
