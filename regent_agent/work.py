@@ -76,7 +76,10 @@ class Work:
             self._outbox.add(Result(pid, FAILED_OPEN, text=f"this server has {OWNED_MAX} regions, which is the most"))
             return
         self._known[pid] = operation
-        self._ready.append(operation)
+        if isinstance(operation, Task):
+            self._ready.appendleft(operation)  # all regions of a crashed server wait for it
+        else:
+            self._ready.append(operation)
         self.begin()
 
     def begin(self) -> None:

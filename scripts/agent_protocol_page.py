@@ -54,7 +54,8 @@ RULES: Final = f"""
 6. `Refused` with `{protocol.DEAD}`: it serves nothing any more, does not register again, and ends.
 7. It ignores a response whose epoch is lower than the highest it has seen, and closes the connection. Responses without
    an epoch have that of the last one on their connection.
-8. It carries out operations side by side, those of one region in their order. Where too many wait: `{protocol.BUSY}`.
+8. It carries out operations side by side, those of one region in their order, and tasks ahead of opens and closes that
+   wait. Where too many wait: `{protocol.BUSY}`.
 """
 SECTIONS: Final[dict[str, tuple[type[msgspec.Struct], ...]]] = {
     "Values": (protocol.Owned, protocol.Route, protocol.Result),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final
 
@@ -159,6 +159,14 @@ class RegionsEnv:
     def servers(self) -> list[Server]:
         """Returns the servers that regions may be placed on now; none while too few have come since the start."""
         return list(self.model.online()) if self.places else []
+
+    def prompt(self, servers: Sequence[Server]) -> Sequence[Server]:
+        """Returns the servers that polled within half a lease: another one may be frozen. All, where all are late."""
+        return [one for one in servers if not self.is_late(one)] or servers
+
+    def is_late(self, server: Server) -> bool:
+        """Checks whether a server has not polled for half a lease; one that is well polls twice in that time."""
+        return server.deadline_s - self.clock() < self.options.lease_ms / 2000
 
     def wake_soon(self, pid: int) -> None:
         """Runs a procedure that is about to wait, once it waits."""

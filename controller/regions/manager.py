@@ -160,6 +160,8 @@ class Manager:
         server.state = ServerState.CRASHED
         self.env.crashing.add(server.key)
         self.env.dispatcher.drop(server)
+        for region in server.regions.values():
+            self.env.routes.changed(region)
         self.env.journal.server(server, (ONLINE, CRASHED), f"{why}; it gets nothing any more until it is fenced")
 
     def grant_leases(self) -> None:

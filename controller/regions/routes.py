@@ -9,7 +9,7 @@ from typing import Final
 
 from regent_agent.protocol import Changes, Route
 from state_machines.regions.model import Region
-from state_machines.regions.states import RegionState
+from state_machines.regions.states import RegionState, ServerState
 
 CHANGES_MAX: Final = 100_000
 """Changes that are remembered; a client that is farther behind lists all routes again."""
@@ -18,9 +18,9 @@ CHANGES_TOGETHER: Final = 1_000
 
 
 def route_of(region: Region) -> Route:
-    """Returns the route to a region; without an owner where it is not open."""
+    """Returns the route to a region; without an owner where it is not open, or its server counts as crashed."""
     server = region.server
-    if server is None or region.state is not RegionState.OPEN:
+    if server is None or server.state is not ServerState.ONLINE or region.state is not RegionState.OPEN:
         return Route(region.id, region.table.name, region.start, region.end)
     return Route(region.id, region.table.name, region.start, region.end, region.token, server.name, server.address)
 

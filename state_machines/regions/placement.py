@@ -73,13 +73,20 @@ class Random:
 
 
 def planned(
-    placement: Placement, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]
+    placement: Placement,
+    wishes: Sequence[Wish],
+    servers: Sequence[Server],
+    prompt: Sequence[Server],
+    draw: Callable[[int], int],
 ) -> list[Server]:
-    """Returns a server for each wish: the one that it names where that is among ``servers``, else by the placement."""
+    """Returns a server for each wish: the one that it names where that is among ``servers``, else by the placement.
+
+    ``prompt``: those of ``servers`` that the placement chooses from.
+    """
     by_name = {one.name: one for one in servers}
     named = [by_name.get(wish.to) if wish.to and wish.to != wish.avoid else None for wish in wishes]
     rest = [wish for wish, server in zip(wishes, named, strict=True) if server is None]
-    others = iter(placement.place(rest, servers, draw))
+    others = iter(placement.place(rest, prompt, draw))
     return [next(others) if server is None else server for server in named]
 
 

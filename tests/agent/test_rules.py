@@ -232,6 +232,16 @@ class TestRule8:
             for pid in (7, 9, 11):
                 assert (await daemon.result(pid)).outcome == OPENED
 
+    async def test_work_on_a_log_goes_ahead_of_opens(self) -> None:
+        service = Recorded()
+        service.hold[0] = asyncio.Event()
+        async with StandIn().running() as daemon, started(service, daemon, side_by_side_max=1):
+            daemon.send(opens(7, 0), opens(8, 1), task(9, "split", "s9/1"))
+            await eventually(lambda: service.inside == 1)
+            service.hold[0].set()
+            assert (await daemon.result(8)).outcome == OPENED
+        assert [call[0] for call in service.calls if call[0] != "suspend"] == ["open", "split", "open"]
+
     async def test_a_full_queue_is_busy_and_the_operation_is_done_when_it_is_sent_again(self) -> None:
         service = Recorded()
         service.hold[0] = asyncio.Event()

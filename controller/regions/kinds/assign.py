@@ -102,7 +102,8 @@ def chosen(env: RegionsEnv, region: Region, task: Transit) -> Server | None:
     servers = env.servers()
     if not servers:
         return None
-    return planned(env.placement, [wish(env, region, task.avoid, task.to)], servers, env.draw)[0]
+    wishes = [wish(env, region, task.avoid, task.to)]
+    return planned(env.placement, wishes, servers, env.prompt(servers), env.draw)[0]
 
 
 def wish(env: RegionsEnv, region: Region, avoid: str = "", to: str = "") -> Wish:

@@ -1,6 +1,6 @@
 """Work on the log of a crashed process, done by a server of the service that is online: fence it, split a part.
 
-Doing it twice gives the same, so that another server does it where the first one crashes or fails.
+Doing it twice gives the same, so that another server does it where the first one crashes, fails, or does not poll.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
+from state_machines.regions.model import Server
 from state_machines.regions.states import ServerState
 
 FENCE: Final = "fence"
@@ -38,15 +39,15 @@ def splitting(crash: Crash, part: str) -> Record:
 
 
 async def choose(env: RegionsEnv, record: Record) -> Outcome:
-    """Chooses the server that does it: the one with the fewest regions."""
+    """Draws the server that does it, another one than before."""
     task: LogTask = LOG_TASK.decode(record.data)
     if env.left_ms(task.not_before_ms):
         return Wait(task.not_before_ms, record.data, durable=False)
-    online = [one for one in env.model.servers.values() if one.state is S.ONLINE and one.here]
+    online = _online(env)
     if not online:
         env.unplaced.add(record.pid)
         return Wait(0, record.data, durable=False)
-    others = [one for one in online if one.name != task.worker] or online
+    others = env.prompt([one for one in online if one.name != task.worker] or online)
     worker = others[env.draw(len(others))]
     return Next(1, LOG_TASK.encode(replace(task, worker=worker.name, worker_incarnation=worker.incarnation)))
 
@@ -73,12 +74,21 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
                 _fenced(env, task, record.parent)
 
         return Along(Done(), (), done)
-    if result is not None or worker is None or worker.state is not S.ONLINE:
+    if result is not None or worker is None or worker.state is not S.ONLINE or _is_left(env, worker):
         pause_ms = 0 if result is None else AGAIN_MS
         return Along(Next(0, LOG_TASK.encode(replace(task, not_before_ms=env.wall_ms() + pause_ms))), (), used)
     if env.dispatcher.expects(record.pid) != key:
         env.dispatcher.send(worker, protocol.Task(record.pid, what, task.server, task.incarnation, task.part))
     return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
+
+
+def _online(env: RegionsEnv) -> list[Server]:
+    return [one for one in env.model.servers.values() if one.state is S.ONLINE and one.here]
+
+
+def _is_left(env: RegionsEnv, worker: Server) -> bool:
+    """Checks whether another server does better: this one is late, and may be frozen until its lease ends."""
+    return env.is_late(worker) and not all(env.is_late(one) for one in _online(env) if one.name != worker.name)
 
 
 def _fenced(env: RegionsEnv, task: LogTask, crash: int) -> None:

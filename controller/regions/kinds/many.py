@@ -59,7 +59,8 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     if not servers or any(env.unheard.why_held(one) for one in regions):
         children = tuple(assign.assigned(one, task.why, None) for one in regions)
         return Along(Children(children, record.step + 1, record.data), (), lambda change: _given(env, change, regions))
-    plan = planned(env.placement, [assign.wish(env, one) for one in regions], servers, env.draw)
+    wishes = [assign.wish(env, one) for one in regions]
+    plan = planned(env.placement, wishes, servers, env.prompt(servers), env.draw)
     children = tuple(assign.assigned(one, task.why, server) for one, server in zip(regions, plan, strict=True))
 
     def entered(change: Change) -> None:
