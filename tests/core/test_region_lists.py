@@ -56,7 +56,7 @@ def written(notes: Path, repeated: bool) -> Rows:
             last = 10 + len(nodes)
             rows |= {node: (before[node], TOKEN, 11 + number) for number, node in enumerate(nodes)}
             named = [before[node] for node in nodes]
-            file.write(encode(Batch(place, TOKEN, last, repeated, 0.5, packed(nodes), packed(named))))
+            file.write(encode(Batch(place, TOKEN, last, repeated, 1_000, 2_000, packed(nodes), packed(named))))
     return rows
 
 
@@ -71,7 +71,7 @@ async def verified(folder: Path, change: Callable[[Rows], None], *, repeated: bo
 async def test_rows_that_are_as_told_have_no_fault(tmp_path: Path) -> None:
     verification = await verified(tmp_path, lambda rows: None)
     assert not verification.faults
-    assert (verification.nodes, len(verification.longest_s)) == (len(NODES), REGIONS)
+    assert (verification.nodes, len(verification.longest)) == (len(NODES), REGIONS)
 
 
 @pytest.mark.parametrize("number", [0, 100, -1])

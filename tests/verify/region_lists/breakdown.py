@@ -76,14 +76,6 @@ class Breakdown:
             found[self._part(wait.region, began_us)] += ended_us - began_us
         return found
 
-    def faults(self, wait: Wait) -> int:
-        """Returns how many faults, of any process, began during a wait or were not over before it."""
-        return sum(
-            one.began_us < wait.ended_us and (wait.began_us < one.began_us or wait.began_us < one.ended_us < FOREVER)
-            for outages in self._outages.values()
-            for one in outages
-        )
-
     def _enter(self, row: Row) -> None:
         process = None if row.server is None or row.incarnation is None else (row.server, row.incarnation)
         state = _State(row.ts_us, row.to_state or "", process)

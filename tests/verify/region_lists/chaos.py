@@ -39,19 +39,20 @@ WEIGHTS: Final = {
 class Chaos:
     """Plays rounds of faults until cancelled. ``counts``: what happened; ``log``: takes a line about each event.
 
-    ``outages``: when processes were frozen or dead.
+    ``outages``: when processes were frozen or dead; ``began_us``: the beginning of the log's times.
     """
 
     def __init__(self, stage: Stage, seed: int, log: Callable[[str], None]) -> None:
         self.counts: Counter[str] = Counter()
         self.outages: list[Outage] = []
-        self._daemon_down_us = 0
-        """When the latest outage of the daemon began."""
+        self._reviving = asyncio.Lock()
+        self._daemon_down_us: int | None = None
+        """When the outage of the daemon began that is not over."""
         self._stage = stage
         self._seed = seed
         self._chance = random.Random(seed)
         self._log = log
-        self._began = time.monotonic()
+        self.began_us = wall_us()
         self._frozen: list[KvServer] = []
         """Processes that woke up after a new one had their name."""
         self._faults: dict[str, Callable[[KvServer], Awaitable[None]]] = {
@@ -109,9 +110,16 @@ class Chaos:
         await self._with_daemon(self._stage.start_servers())
 
     async def _revive_daemon(self) -> None:
-        if not self._stage.daemon.running:
-            await self._stage.daemon.boot(START_S_MAX)
-            self.outages.append(Outage(DAEMON, self._daemon_down_us, wall_us()))
+        async with self._reviving:
+            if not self._stage.daemon.running:
+                ended_us = wall_us()
+                await self._stage.daemon.boot(START_S_MAX)
+                self._daemon_is_up(ended_us)
+
+    def _daemon_is_up(self, down_us: int) -> None:
+        """Notes the end of an outage of the daemon. ``down_us``: its beginning where no fault of this run is known."""
+        self.outages.append(Outage(DAEMON, self._daemon_down_us or down_us, wall_us()))
+        self._daemon_down_us = None
 
     async def _with_daemon(self, starting: Coroutine[Any, Any, object]) -> None:
         """Waits for servers that start, and keeps the daemon up meanwhile: they register with it."""
@@ -178,6 +186,7 @@ class Chaos:
         self._daemon_down_us = wall_us()
         await self._stage.daemon.kill()
         await asyncio.sleep(self._chance.choice([0.0, self._chance.uniform(0.0, LEASE_S * 1.5)]))
+        await self._revive_daemon()  # another fault of the round may take a minute, as a server that leaves does
 
     async def _freeze_daemon(self, _: KvServer) -> None:
         daemon = self._stage.daemon
@@ -187,11 +196,11 @@ class Chaos:
             await asyncio.sleep(self._chance.choice([0.3, 1.0, STALL_MS_MAX / 1_000 + self._chance.uniform(0.5, 5.0)]))
         finally:
             daemon.resume()
-        woke_us = wall_us()
         if await daemon.ended(1.0):
             self.counts["daemon ended after a freeze"] += 1
+            await self._revive_daemon()
         else:
-            self.outages.append(Outage(DAEMON, self._daemon_down_us, woke_us))
+            self._daemon_is_up(self._daemon_down_us)
 
     async def _moves(self) -> None:
         """Moves regions one after the other; the daemon may refuse, or be down."""
@@ -214,4 +223,4 @@ class Chaos:
                 act = "enable" if act == "disable" else "disable"
 
     def _tell(self, text: str) -> None:
-        self._log(f"{time.monotonic() - self._began:7.1f} s  {text}")
+        self._log(f"{(wall_us() - self.began_us) / 1e6:7.1f} s  {text}")

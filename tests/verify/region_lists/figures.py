@@ -65,7 +65,7 @@ def _waits(longest: list[Wait], chaos: Chaos, rows: list[Row]) -> Iterator[str]:
     yield f"longest wait for a region: {longest[0].seconds:.1f} s; median of regions {median_s:.1f} s"
     breakdown = Breakdown(rows, chaos.outages, LEASE_MS * 1_000)
     for wait in longest[:SHOWN]:
-        parts = shown(breakdown.of(wait))
-        yield f"{wait.seconds:6.1f} s region {wait.region}, {breakdown.faults(wait)} faults: {parts}"
+        from_s, parts = (wait.began_us - chaos.began_us) / 1e6, shown(breakdown.of(wait))
+        yield f"{wait.seconds:6.1f} s region {wait.region}, from {from_s:.1f} s of chaos.log: {parts}"
     together = sum((breakdown.of(wait) for wait in longest), Counter[str]())
     yield f"longest waits of all regions together: {shown(together)}"
