@@ -15,7 +15,7 @@ from controller.procedures.requests import Refused
 from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
 from controller.regions.journal import CRASHED, LEFT, ONLINE
-from controller.regions.kinds import crash, servers
+from controller.regions.kinds import crash, log_task, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from metadata_store.catalog.rows import DropServer, PutServer, ServerRow, Write
 from metadata_store.records.port import RecordStore, StoreFailed
@@ -223,10 +223,12 @@ class Manager:
             expected = dispatcher.expects(one.pid)
             if expected is None:
                 again.append(one.pid)
-            elif expected == server.key and (one.outcome in SUCCESSES or dispatcher.has_arrived(one.pid, taken)):
+            elif expected != server.key and not (one.outcome == protocol.DONE and record.kind in log_task.NAMES):
+                continue  # this server was left, and what it did is of no use; work on a log is done all the same
+            elif one.outcome in SUCCESSES or dispatcher.has_arrived(one.pid, taken):
                 dispatcher.hold_back(one.pid)
                 mine.append(one)
-            elif expected == server.key:
+            else:
                 again.append(one.pid)
         self.env.journal.reported(server, [one for one in mine if self.env.results.get(one.pid) is None])
         durable = self.env.results.add(mine)

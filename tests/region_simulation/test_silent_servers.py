@@ -11,7 +11,18 @@ from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from state_machines.procedures.states import State
 from testing.memory.region_store import RegionDisk
-from tests.region_simulation.kit import OPTIONS, Server, creates, ended, regions_of, running, serving, until, virtual
+from tests.region_simulation.kit import (
+    OPTIONS,
+    Server,
+    creates,
+    done,
+    ended,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
 
 LEASE_S = OPTIONS.lease_ms / 1000
 
@@ -19,6 +30,12 @@ LEASE_S = OPTIONS.lease_ms / 1000
 def fencing(term: RegionsTerm) -> int:
     """Returns the pid of the procedure that fences a log, 0 without one."""
     return next((one.pid for one in term.engine.live() if one.kind == "fence_log"), 0)
+
+
+async def polls(server: Server) -> None:
+    """Keeps a lease, and does nothing."""
+    while True:
+        await server.poll()
 
 
 @virtual
@@ -60,6 +77,23 @@ async def test_a_log_is_split_by_another_server_as_soon_as_the_first_one_is_sile
             [region] = regions_of(term)
             await until(lambda: str(region.server) == "c,1")
         assert loop.time() - began_s < LEASE_S, "the lease of the first one has not ended"
+
+
+@virtual
+async def test_a_server_that_was_left_and_has_done_the_work_has_its_result_taken() -> None:
+    async with running(RegionDisk(), replace(OPTIONS, fence=LOG)) as term:
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term))
+        slow, idle = Server(term, "b"), Server(term, "c")
+        await slow.register()
+        term.manager.expire(term.env.model.servers["a", 1], "a test")
+        task = await slow.operation()
+        await idle.register()
+        polling = asyncio.ensure_future(polls(idle))
+        await until(lambda: term.env.dispatcher.expects(task.pid) == ("c", 1))
+        assert await slow.report(done(task)) == []
+        assert not fencing(term)
+        polling.cancel()
 
 
 @virtual

@@ -109,3 +109,4 @@ def _kind(name: str) -> Kind[RegionsEnv]:
 
 FENCE_LOG: Final = _kind("fence_log")
 SPLIT_LOG: Final = _kind("split_log")
+NAMES: Final = frozenset({FENCE_LOG.name, SPLIT_LOG.name})
