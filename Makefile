@@ -43,11 +43,11 @@ test-pipeline: venv-pipeline ## jobs on two local Sparks, also over the journals
 
 verify: verify-simulation verify-tests ## the long tests, hours on two cores; the two parts may run side by side in two terminals
 
-verify-simulation: venv ## planted bugs, 10,000 seeds, and 5,000 of regions
+verify-simulation: venv-pipeline ## planted bugs, 10,000 seeds, and 5,000 of regions
 	$(BIN)/python -m tests.simulation --mutations
 	$(BIN)/python -m tests.simulation --seeds 10000
-	$(BIN)/python -m tests.region_simulation --mutations
-	$(BIN)/python -m tests.region_simulation --seeds 5000
+	$(BIN)/python -m tests.region_simulation --mutations --audit
+	$(BIN)/python -m tests.region_simulation --seeds 5000 --audit
 
 verify-tests: venv jars prometheus ## the long tests on real parts
 	$(PYTEST) tests/verify --timeout=1200

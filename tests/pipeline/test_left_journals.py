@@ -42,6 +42,29 @@ def test_the_simulations_journals_are_clean(spark: SparkSession, tmp_path: Path)
     assert (ingested["quarantined"], ingested["missingRows"]) == (0, 0)
 
 
+def of_regions(folder: Path, *options: str) -> list[str]:
+    """Plays regions in virtual time; returns the folders of their daemons' journals."""
+    playing = [sys.executable, "-m", "tests.region_simulation", "--journals", str(folder), *options]
+    subprocess.run(playing, cwd=ROOT, check=True)
+    return sorted(map(str, folder.iterdir()))
+
+
+def test_the_journals_of_simulated_regions_are_clean(spark: SparkSession, tmp_path: Path) -> None:
+    """Owners, fences, tokens and key spaces (A16 to A21) are judged over all terms of each seed."""
+    journals = of_regions(tmp_path / "journals", "--seeds", str(SEEDS))
+    ingested, judged = audited(spark, journals, tmp_path / "bronze")
+    assert judged["first"] == []
+    assert judged["clean"]
+    assert ingested["rows"] > ROWS_MIN
+    assert (ingested["quarantined"], ingested["missingRows"]) == (0, 0)
+
+
+def test_a_bug_of_regions_that_their_journals_alone_show_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    journals = of_regions(tmp_path / "journals", "--seeds", "5", "--mutation", "record-no-release-of-a-crashed-server")
+    _, judged = audited(spark, journals, tmp_path / "bronze")
+    assert judged["broken"].keys() == {"A18"}
+
+
 @pytest.mark.skipif(not left(), reason="no tests on real brokers left journals in build/journals")
 def test_journals_of_real_brokers_controllers_are_clean(spark: SparkSession, tmp_path: Path) -> None:
     journals = [journal for of_suite in left().values() for journal in of_suite]

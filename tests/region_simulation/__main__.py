@@ -5,22 +5,29 @@
     --seeds 1000 --first 0        many seeds; a failing one is shrunk and printed as a story
     --seed 17 --verbose           one seed with everything that happened
     --story FILE                  a story, as the above prints it
+    --seeds 1000 --audit          also audits the journals that the daemons leave (needs PySpark and Java)
     --mutations [NAME ...]        planted bugs: how many seeds it takes to catch each, and by what
+    --mutations --audit           also those that the audit alone can see
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Final
 
 from tests.region_simulation.generate import generate
-from tests.region_simulation.mutations import MUTATIONS
+from tests.region_simulation.journals import audited, cluster_of, spark_here
+from tests.region_simulation.mutations import AUDITED, MUTATIONS
 from tests.region_simulation.plan import RegionPlan, parse
 from tests.region_simulation.runner import Caught, Totals, catch_each, in_child, play_planted, run_seeds, shrunk
+from tests.simulation.checking import Violation
 
+AUDITED_SEEDS: Final = 20
+"""Seeds that are played with a bug that the audit alone can see."""
 SHRUNK_MAX: Final = 3
 """Failing seeds that are shrunk; the rest is only named."""
 SEEDS: Final = 300
@@ -44,16 +51,23 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="with everything that happened")
     parser.add_argument("--mutations", nargs="*", choices=MUTATIONS, metavar="NAME", help="planted bugs, all if empty")
     parser.add_argument("--mutation", choices=MUTATIONS, metavar="NAME", help="plants this bug in a seed or a story")
+    parser.add_argument("--audit", action="store_true", help="audits the journals with the pipeline's rules")
+    parser.add_argument("--journals", type=Path, metavar="FOLDER", help="a new folder, where the journals stay")
     given = parser.parse_args()
     if given.mutations is not None:
-        return _mutations(given.mutations or list(MUTATIONS), given.seeds, given.jobs)
+        return _mutations(given.mutations or list(MUTATIONS), given.seeds, given.jobs, audits=given.audit)
     if given.seed is not None or given.story is not None:
         plan = generate(given.seed) if given.story is None else parse(given.story.read_text(encoding="utf-8"))
         return _one(plan, given.mutation, verbose=given.verbose)
-    return _many(given.first, given.seeds, given.jobs)
+    with tempfile.TemporaryDirectory() as folder:
+        journals = given.journals or (Path(folder, "journals") if given.audit else None)
+        failed = _many(range(given.first, given.first + given.seeds), given.jobs, given.mutation, journals)
+        broken = _audited(journals, Path(folder, "bronze")) if given.audit and journals is not None else {}
+    return 1 if failed or broken else 0
 
 
-def _many(first: int, count: int, jobs: int) -> int:
+def _many(seeds: range, jobs: int, mutation: str | None, journals: Path | None) -> bool:
+    """Plays seeds; returns whether one failed."""
     printed: set[int] = set()
 
     def progress(totals: Totals) -> None:
@@ -61,12 +75,23 @@ def _many(first: int, count: int, jobs: int) -> int:
             printed.add(seed)
             print(f"seed {seed} failed: {totals.failed[seed]}", file=sys.stderr, flush=True)
 
-    totals = run_seeds(first, count, jobs, progress)
+    totals = run_seeds(seeds.start, len(seeds), jobs, progress, mutation=mutation, journals=journals)
     print(totals)
     for seed, violation in sorted(totals.failed.items())[:SHRUNK_MAX]:
         print(f"\nseed {seed} failed: {violation}")
-        print(shrunk(generate(seed), violation.invariant))
-    return 1 if totals.failed else 0
+        print(shrunk(generate(seed), violation.invariant, mutation))
+    return bool(totals.failed)
+
+
+def _audited(journals: Path, into: Path) -> dict[str, list[str]]:
+    """Audits journals, and prints the violations; returns them by the seed's cluster."""
+    if (spark := spark_here()) is None:
+        return {}
+    broken = audited(spark, journals, into)
+    for cluster, found in sorted(broken.items()):
+        print(f"{cluster}, {len(found)} violations in its journals: {found[0]}", flush=True)
+    print(f"{len(broken)} seeds with violations in their journals")
+    return broken
 
 
 def _one(plan: RegionPlan, mutation: str | None, *, verbose: bool) -> int:
@@ -79,11 +104,13 @@ def _one(plan: RegionPlan, mutation: str | None, *, verbose: bool) -> int:
     return 0 if outcome.violation is None else 1
 
 
-def _mutations(names: list[str], seeds: int, jobs: int) -> int:
+def _mutations(wanted: list[str], seeds: int, jobs: int, *, audits: bool) -> int:
     began_s, found = time.monotonic(), dict[str, Caught | None]()
-    for name, caught in catch_each(names, seeds, jobs):
+    names = [name for name in wanted if audits or name not in AUDITED]
+    for name, caught in catch_each([name for name in names if name not in AUDITED], seeds, jobs):
         found[name] = caught
         print(f"{len(found)} of {len(names)}: {name}", file=sys.stderr, flush=True)
+    found |= {name: _caught_by_audit(name, jobs) for name in names if name in AUDITED}
     print(f"{'planted bug':{NAME_WIDTH}} {'seeds':>5}  caught by")
     for name in names:
         caught = found[name]
@@ -92,6 +119,19 @@ def _mutations(names: list[str], seeds: int, jobs: int) -> int:
     survivors = [name for name in names if found[name] is None]
     print(f"{len(names) - len(survivors)} of {len(names)} caught in {time.monotonic() - began_s:.0f} s")
     return 1 if survivors else 0
+
+
+def _caught_by_audit(name: str, jobs: int) -> Caught | None:
+    """Plays seeds with a bug, and has all their journals audited together."""
+    with tempfile.TemporaryDirectory() as folder:
+        journals = Path(folder, "journals")
+        run_seeds(0, AUDITED_SEEDS, jobs, mutation=name, journals=journals)
+        broken = _audited(journals, Path(folder, "bronze"))
+    for seed in range(AUDITED_SEEDS):
+        if found := broken.get(cluster_of(seed)):
+            invariant, _, what = found[0].partition(": ")
+            return Caught(seed + 1, seed, Violation(invariant, what))
+    return None
 
 
 if __name__ == "__main__":

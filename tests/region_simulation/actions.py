@@ -77,7 +77,8 @@ def delete(world: World, name: str) -> None:
     submit(world, "delete_table", TABLE_TASK.encode(TableTask(name)))
 
 
-def _region(world: World, number: str) -> tuple[int, str] | None:
+def region_at(world: World, number: str) -> tuple[int, str] | None:
+    """Returns the id and the table of a region by a number that is drawn; None where there is none."""
     rows = [one for _, one in sorted(world.disk.regions.items())]
     if not rows:
         return None
@@ -88,28 +89,28 @@ def _region(world: World, number: str) -> tuple[int, str] | None:
 @verb
 def move_(world: World, number: str, to: str = "-") -> None:
     """Moves a region."""
-    if (found := _region(world, number)) is not None:
+    if (found := region_at(world, number)) is not None:
         submit(world, move.NAME, MOVE.encode(Move(*found, to.strip("-"), "operator")))
 
 
 @verb
 def reopen(world: World, number: str) -> None:
     """Closes a region, and opens it where it was."""
-    if (found := _region(world, number)) is not None:
+    if (found := region_at(world, number)) is not None:
         submit(world, move.NAME, MOVE.encode(Move(*found, "", "operator", reopens=True)))
 
 
 @verb
 def assign_(world: World, number: str, to: str = "") -> None:
     """Assigns a region."""
-    if (found := _region(world, number)) is not None:
+    if (found := region_at(world, number)) is not None:
         submit(world, assign.NAME, TRANSIT.encode(Transit(*found, "operator", to=to)))
 
 
 @verb
 def unassign(world: World, number: str) -> None:
     """Closes a region; it is assigned again a while later."""
-    if (found := _region(world, number)) is not None:
+    if (found := region_at(world, number)) is not None:
         submit(world, close.NAME, TRANSIT.encode(Transit(*found, "operator")))
         world.unassigned.add(found[0])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from brokers.listener.inbound import InboundConnection
 from brokers.regions.listener import RegionListener
@@ -17,9 +17,11 @@ from metadata_store.records.port import RecordStore, Stored, StoreFailed
 from regent_agent import protocol
 from state_machines.procedures.record import Record
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
+from tests.region_simulation.journals import SimJournal
 from tests.simulation.loop import Life, Process
 
 if TYPE_CHECKING:
+    from controller.journal.journal import Journal
     from tests.region_simulation.world import World
 
 NOTICED_S: Final = 1.0
@@ -163,6 +165,8 @@ class DaemonNode:
             wall_ms=self.world.wall_ms,
             limits=Limits(delay_ms=self.world.plan.delay_ms, batch_max=4, in_flight_max=8),
             placement=self.world.plan.placement,
+            journal=cast("Journal", SimJournal(self.world)),
+            daemon=int(self.name[1:]),
         )
         await self.domain.run()
 

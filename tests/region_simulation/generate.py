@@ -114,5 +114,11 @@ WEIGHTS: Final[dict[str, tuple[float, Words]]] = {
     "reopen": (1, lambda c, _: (str(c.randint(0, 99)),)),
     "assign": (0.7, lambda c, _: (str(c.randint(0, 99)),)),
     "unassign": (0.7, lambda c, _: (str(c.randint(0, 99)),)),
+    "cordon": (0.7, lambda c, p: (_server(c, p),)),
+    "hold": (0.7, lambda c, p: (_server(c, p), _for_s(c, 60))),
+    "pin": (0.7, lambda c, p: (str(c.randint(0, 99)), _server(c, p))),
+    "unmark": (1.2, lambda c, _: (str(c.randint(0, 99)),)),
+    "abort": (0.7, lambda c, _: (str(c.randint(0, 99)),)),
+    "bypass": (0.5, lambda c, _: (str(c.randint(0, 99)),)),
 }
 """Weight and words of each verb."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
+from controller.regions import regime
 from controller.regions.kinds import assign, close, crash, many
 from controller.regions.kinds.messages import CRASH, MANY, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm
@@ -18,6 +19,7 @@ from metadata_store.records import codec
 from regent_agent import protocol
 from regent_agent.service import OpenedRegion
 from state_machines.procedures.record import Record
+from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.states import OWNED, WANTED, RegionState, ServerState, TableState
 from testing.simulated.regions.storage import Key
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from tests.region_simulation.world import World
 
 S = RegionState
+CORDONED_S: Final = 10.0
+"""Time after which no server that was chosen before its cordon gets its regions still: longer than a freeze."""
 LASTING: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.FAILED_OPEN})
 """Outcomes that end a dispatch."""
 
@@ -41,6 +45,9 @@ class Judge:
         self._seen: object = None
         self._crash_steps: dict[int, int] = {}
         self._crashed: set[Key] = set()
+        self._cordoned: dict[str, float] = {}
+        """Since when this term knows of the cordon of a server."""
+        self._cordoned_in: RegionsTerm | None = None
 
     # -- servers
 
@@ -143,6 +150,7 @@ class Judge:
         self._seen = seen
         self._catalog(term)
         self._model(term)
+        self._cordons(term)
         for fault in lock_faults(term):
             self._fail("LockExclusivity", fault)
 
@@ -160,6 +168,11 @@ class Judge:
             memory = (int(region.state), *key, region.token)
             if not region.pid and region.state is not S.ABNORMALLY_CLOSED and memory != (row.state, *row[5:8]):
                 self._fail("CatalogConsistency", f"{region} is {memory} in memory, {row} in the catalog")
+        stored = {key: row for key, row in disk.marks.items() if key[0] != regime.KIND}
+        if {(one.kind.value, one.subject): (one.value, one.until_ms) for one in model.marks} != {
+            key: (row.value, row.until_ms) for key, row in stored.items()
+        }:
+            self._fail("CatalogConsistency", f"marks {list(model.marks)} in memory, {stored} in the catalog")
         if model.servers.keys() != disk.servers.keys():
             self._fail("CatalogConsistency", f"servers {sorted(model.servers)}, {sorted(disk.servers)} in the catalog")
 
@@ -176,6 +189,12 @@ class Judge:
                     self._fail("ServerRegions", f"{server} has {region}, which is at {region.server}")
             if server.key in self._crashed and server.state is ServerState.ONLINE:
                 self._fail("SCPMonotonicity", f"{server} is online after its crash")
+
+    def _cordons(self, term: RegionsTerm) -> None:
+        before = self._cordoned if term is self._cordoned_in else {}
+        names = [one.subject for one in term.env.model.marks if one.kind is MarkKind.CORDON]
+        self._cordoned = {name: before.get(name, self._world.loop.now_s) for name in names}
+        self._cordoned_in = term
 
     def _order(self, term: RegionsTerm, record: Record) -> None:
         """Looks whether a crash assigns a class of tables while one that others depend on waits (MetaFirst)."""
@@ -221,6 +240,10 @@ class Judge:
         world.note(f"{region} {region.state.name} at {owner} -> {state.name} at {where}, pid {region.pid}")
         if state is S.OPENING and region.state is S.OPEN and owner is not None:
             self._fail("TransitionValid", f"{region} is open at {owner} and is opened at {where}")
+        if state is S.OPENING and server is not None and self._cordoned_in is world.term:
+            since_s = self._cordoned.get(server.name, world.loop.now_s)
+            if world.loop.now_s > since_s + CORDONED_S:
+                self._fail("CordonKept", f"{region} is opened at {server}, which is cordoned since {since_s:.1f} s")
         if state is not S.ABNORMALLY_CLOSED or owner is None:
             return
         if owner.state is not ServerState.FENCED and owner.key in world.disk.servers:

@@ -10,9 +10,11 @@ from controller.procedures.kinds import Kind
 from controller.regions import term
 from tests.simulation.planting import Plant, put
 
-__all__ = ["MUTATIONS", "mutation", "put", "put_step"]
+__all__ = ["AUDITED", "MUTATIONS", "audited", "mutation", "put", "put_step"]
 
 MUTATIONS: dict[str, Plant] = {}
+AUDITED: set[str] = set()
+"""Bugs that the audit of the journals alone can see."""
 Step = Callable[[Any, Any], Awaitable[Any]]
 
 
@@ -20,6 +22,12 @@ def mutation(plant: Plant) -> Plant:
     """Registers a bug under its name."""
     MUTATIONS[plant.__name__.replace("_", "-")] = plant
     return plant
+
+
+def audited(plant: Plant) -> Plant:
+    """Registers a bug that the audit alone can see."""
+    AUDITED.add(plant.__name__.replace("_", "-"))
+    return mutation(plant)
 
 
 def put_step(stack: ExitStack, kind: Kind[Any], name: str, changed: Callable[[Step], Step]) -> None:

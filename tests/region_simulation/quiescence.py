@@ -35,6 +35,8 @@ def unsettled(world: World) -> str:
         for region in table.regions:
             if why := _wrong(world, term, region):
                 return why
+    if marks := [str(one) for one in term.env.model.marks]:
+        return f"marks are left: {marks[:3]}"
     return _servers(world, term)
 
 

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from tests.region_simulation.generate import generate
@@ -49,12 +51,23 @@ class Totals:
         )
 
 
-def run_seeds(first: int, count: int, jobs: int = 1, progress: Callable[[Totals], None] = lambda _: None) -> Totals:
-    """Plays ``count`` seeds from ``first`` on in ``jobs`` processes."""
+def run_seeds(
+    first: int,
+    count: int,
+    jobs: int = 1,
+    progress: Callable[[Totals], None] = lambda _: None,
+    *,
+    mutation: str | None = None,
+    journals: Path | None = None,
+) -> Totals:
+    """Plays ``count`` seeds from ``first`` on in ``jobs`` processes, with a planted bug if one is named.
+
+    ``journals``: a folder where all daemons leave their journals.
+    """
     totals, began_s, seeds = Totals(), time.monotonic(), range(first, first + count)
     batches = [seeds[at : at + SEEDS_PER_CHILD] for at in range(0, len(seeds), SEEDS_PER_CHILD)]
     with _pool(jobs) as pool:
-        for batch in pool.imap_unordered(_run_batch, batches):
+        for batch in pool.imap_unordered(partial(_run_batch, mutation, journals), batches):
             for outcome in batch:
                 totals.add(outcome)
             totals.elapsed_s = time.monotonic() - began_s
@@ -68,8 +81,8 @@ def _pool(jobs: int) -> multiprocessing.pool.Pool:
     return multiprocessing.get_context("fork").Pool(jobs, initializer=gc.disable, maxtasksperchild=1)
 
 
-def _run_batch(seeds: Sequence[int]) -> list[Outcome]:
-    return [play(generate(seed)) for seed in seeds]
+def _run_batch(mutation: str | None, journals: Path | None, seeds: Sequence[int]) -> list[Outcome]:
+    return [play_planted(generate(seed), mutation, journals=journals) for seed in seeds]
 
 
 def in_child(call: Callable[..., T], *args: object) -> T:
@@ -78,12 +91,14 @@ def in_child(call: Callable[..., T], *args: object) -> T:
         return pool.apply(call, args)
 
 
-def play_planted(plan: RegionPlan, mutation: str | None = None, keep: bool = False) -> Outcome:
+def play_planted(
+    plan: RegionPlan, mutation: str | None = None, keep: bool = False, journals: Path | None = None
+) -> Outcome:
     """Plays a plan with a planted bug, if one is named; call it in a child."""
     with ExitStack() as stack:
         if mutation is not None:
             MUTATIONS[mutation](stack)
-        return play(plan, keep=keep)
+        return play(plan, keep=keep, journals=journals)
 
 
 class RegionShrinker(Shrinker):

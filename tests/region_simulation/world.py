@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
@@ -21,6 +22,7 @@ from controller.regions.kinds import assign
 from controller.regions.kinds.messages import TRANSIT, Transit
 from controller.regions.term import RegionsTerm
 from regent_agent import connection
+from state_machines.journal.events import Row
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from testing.simulated.regions.storage import Storage
@@ -28,7 +30,9 @@ from tests.region_simulation.actions import act, submit
 from tests.region_simulation.clients import Clients
 from tests.region_simulation.daemons import DaemonNode
 from tests.region_simulation.invariants import Judge
+from tests.region_simulation.journals import leave
 from tests.region_simulation.network import Network
+from tests.region_simulation.operators import remove_marks
 from tests.region_simulation.plan import RegionPlan
 from tests.region_simulation.quiescence import unsettled
 from tests.region_simulation.servers import ServerNode, ServerProcess
@@ -104,6 +108,7 @@ class World(logging.Handler):
         self.unassigned: set[int] = set()
         self.clients = Clients(self)
         self.violation: Violation | None = None
+        self.rows: list[Row] = []
         self.trace: list[str] = []
         self._digest = hashlib.sha256()
 
@@ -195,6 +200,7 @@ class World(logging.Handler):
             if self.loop.now_s > assigned_s + ASSIGNS_S:
                 assigned_s = self.loop.now_s
                 self._assign_closed()
+                remove_marks(self)
         if why:
             self.violated("liveness", why)
         self.loop.halt()
@@ -255,6 +261,10 @@ class World(logging.Handler):
             yield
 
 
-def play(plan: RegionPlan, *, keep: bool = False) -> Outcome:
-    """Plays a plan."""
-    return World(plan, keep=keep).play()
+def play(plan: RegionPlan, *, keep: bool = False, journals: Path | None = None) -> Outcome:
+    """Plays a plan. ``journals``: a folder where the daemons leave their journals."""
+    world = World(plan, keep=keep)
+    outcome = world.play()
+    if journals is not None:
+        leave(world.rows, plan.seed, journals)
+    return outcome

@@ -1,0 +1,109 @@
+"""What operators do beside changes of regions and tables: marks, and ends of procedures."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final
+
+from controller.procedures.requests import Refused
+from controller.regions import regime
+from controller.regions.kinds import assign, close, marks, move
+from controller.regions.kinds.messages import MOVE, TRANSIT, Move, Transit
+from metadata_store.records.port import StoreFailed
+from state_machines.procedures.record import Record
+from state_machines.regions.marks import MarkKind
+from tests.region_simulation.actions import region_at, submit, verb
+
+if TYPE_CHECKING:
+    from controller.regions.term import RegionsTerm
+    from tests.region_simulation.world import World
+
+BYPASSED: Final = frozenset({assign.NAME, close.NAME, move.NAME})
+"""Kinds that operators end as they are: what they leave of a region, another procedure takes up."""
+
+
+def _mark(world: World, kind: MarkKind, subject: str, value: str = "", until_ms: int = 0) -> None:
+    submit(world, marks.MARK, marks.MARK_TASK.encode(marks.MarkTask(kind, subject, value, until_ms)))
+
+
+@verb
+def cordon(world: World, name: str) -> None:
+    """Keeps regions away from a server."""
+    _mark(world, MarkKind.CORDON, name)
+
+
+@verb
+def hold(world: World, name: str, for_s: str) -> None:
+    """Has the regions of a server wait for its next process."""
+    _mark(world, MarkKind.HOLD, name, until_ms=world.wall_ms() + int(float(for_s) * 1000))
+
+
+@verb
+def pin(world: World, number: str, name: str) -> None:
+    """Pins a region to a server."""
+    if (found := region_at(world, number)) is not None:
+        _mark(world, MarkKind.PIN, str(found[0]), name)
+
+
+@verb
+def unmark(world: World, number: str) -> None:
+    """Removes a mark."""
+    some = sorted(key for key in world.disk.marks if key[0] != regime.KIND)
+    if some:
+        _unmark(world, *some[int(number) % len(some)])
+
+
+@verb
+def abort(world: World, number: str) -> None:
+    """Has a procedure and its family undone."""
+    if (term := world.term) is not None and (found := _live(term, number)) is not None:
+        _end(world, term, found, term.engine.abort)
+
+
+@verb
+def bypass(world: World, number: str) -> None:
+    """Ends a procedure on one region as it is; an operator leaves alone what a server may be doing."""
+    term = world.term
+    if term is None or (found := _live(term, number, BYPASSED)) is None or found.step == assign.DISPATCH:
+        return
+    task: Transit | Move = (MOVE if found.kind == move.NAME else TRANSIT).decode(found.data)
+    world.unassigned.add(task.region)
+    _end(world, term, found, term.engine.bypass)
+
+
+def _live(term: RegionsTerm, number: str, kinds: frozenset[str] | None = None) -> Record | None:
+    """Returns a procedure that was submitted and has not ended."""
+    some = [one for one in term.engine.live() if not one.parent and (kinds is None or one.kind in kinds)]
+    some.sort(key=lambda one: one.pid)
+    return some[int(number) % len(some)] if some else None
+
+
+def _end(world: World, term: RegionsTerm, record: Record, act: Callable[[int], Awaitable[bool]]) -> None:
+    process = world.claimant
+    if process is None or not process.alive:
+        return
+
+    async def ended() -> None:
+        try:
+            done = await act(record.pid)
+        except (Refused, StoreFailed):
+            done = False
+        world.counts["ended by an operator" if done else "ended not"] += 1
+        last = term.engine.records.get(record.pid)
+        if done and last is not None and last.bypassed and last.step == assign.DISPATCH and last.kind != move.NAME:
+            task: Transit = TRANSIT.decode(last.data)  # it was sent meanwhile: its process is ended
+            if (server := term.env.model.servers.get((task.server, task.incarnation))) is not None:
+                term.manager.expire(server, "operator")
+
+    process.start(ended())
+
+
+def remove_marks(world: World) -> None:
+    """Removes the marks that are left."""
+    for kind, subject in world.disk.marks:
+        if kind != regime.KIND:
+            _unmark(world, kind, subject)
+
+
+def _unmark(world: World, kind: str, subject: str) -> None:
+    submit(world, marks.UNMARK, marks.MARK_TASK.encode(marks.MarkTask(MarkKind(kind), subject)))
