@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
 from configs.daemon_user import daemon_user
-from configs.settings import Settings, value_of
+from configs.settings import Settings, shown, value_of
 
 MADE_AT_START: Final = ("admin.secret_file",)
 """Keys of files that the first process in need of them creates."""
@@ -78,6 +79,13 @@ def _check_regions(settings: Settings) -> str | None:
     return None if path is None else _failure("regions", lambda: regions_secret(path))
 
 
+def _check_fence_command(settings: Settings) -> str | None:
+    command = settings.regions.fence_command
+    if command is None or (Path(command[0]).is_file() and os.access(command[0], os.X_OK)):
+        return None
+    return f"regions.fence_command = {shown(command)}: this user cannot run {command[0]}: install it with mode 755"
+
+
 def _failure(section: str, use: Callable[[], object]) -> str | None:
     from brokers.security.users import SecurityUnusable
 
@@ -95,4 +103,5 @@ CHECKS: Final = (
     _check_zookeeper_tls,
     _check_http,
     _check_regions,
+    _check_fence_command,
 )

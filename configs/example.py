@@ -60,6 +60,8 @@ def toml(value: object) -> str:
     """Returns a value in TOML's notation."""
     if isinstance(value, str | Path):
         return json.dumps(str(value), ensure_ascii=False)
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -127,6 +127,8 @@ def expected(field: FieldInfo) -> str:
     kind = _bare(field.annotation)
     if get_origin(kind) is Literal:
         return "one of " + ", ".join(str(choice) for choice in get_args(kind))
+    if get_origin(kind) is tuple:
+        return "a list of texts"
     words = {bool: "true or false", int: "a whole number", float: "a number", Path: "an absolute path"}
     text = words.get(kind, "a text")
     low = next((m.ge for m in field.metadata if hasattr(m, "ge")), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from configs.sections import Section
-from configs.values import AbsolutePath, Host, key
+from configs.values import AbsolutePath, Command, Host, key
 
 
 class RegionsSettings(Section):
@@ -48,10 +48,25 @@ class RegionsSettings(Section):
         ge=1_000,
         le=600_000,
     )
-    fence: Literal["lease", "log"] = key(
+    fence: Literal["lease", "log", "command"] = key(
         "lease",
         "How a crashed server is kept from writing before its regions go elsewhere. lease: its lease runs out, and it "
-        "suspends itself. log: another server fences its log and splits it.",
+        "suspends itself. log: another server fences its log and splits it. command: regions.fence_command exits "
+        "with 0.",
+    )
+    fence_command: Command | None = key(
+        None,
+        "Program and arguments that the daemon runs, without a shell, to fence a crashed server; name, incarnation and "
+        "address of the server follow. It exits with 0 once that process can write nothing, else it is run again. In "
+        "the environment it is a list in JSON.",
+        sample=["/usr/local/sbin/fence-server", "--"],
+        remedy='give a list such as ["/usr/local/sbin/fence-server", "--"], with the absolute path of a program first',
+    )
+    fence_timeout_ms: int = key(
+        30_000,
+        "Longest run of regions.fence_command, in milliseconds. After it the command is killed, and counts as failed.",
+        ge=100,
+        le=600_000,
     )
     servers_min: int = key(
         1,

@@ -239,6 +239,15 @@ def _regions_address_connections(s: AllSections) -> Broken | None:
     )
 
 
+def _regions_fence_needs_command(s: AllSections) -> Broken | None:
+    if s.regions.fence != "command" or s.regions.fence_command:
+        return None
+    return Broken(
+        "needs a command that fences a crashed server, and none is set",
+        'set regions.fence_command, or regions.fence = "lease" or "log"',
+    )
+
+
 RULES: Final = (
     Rule(("controller.loop_stall_ms_max", "zookeeper.session_timeout_ms"), _loop_stall),
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
@@ -261,5 +270,6 @@ RULES: Final = (
     Rule(("http.client_ca_file", "http.certificate_file"), _http_clients_need_tls),
     Rule(("regions.frame_timeout_ms", "regions.idle_timeout_ms"), _regions_frame_within_idle),
     Rule(("regions.lease_ms", "regions.idle_timeout_ms"), _regions_lease_within_idle),
+    Rule(("regions.fence", "regions.fence_command"), _regions_fence_needs_command),
     Rule(("regions.connections_per_address_max", "regions.connections_max"), _regions_address_connections),
 )

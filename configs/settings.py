@@ -66,6 +66,8 @@ def shown(value: object) -> str:
         return "******"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(shown, value))}]"
     return str(value) if isinstance(value, int | float) else f'"{value}"'
 
 

@@ -6,11 +6,12 @@ A validator raises ``ValueError`` with the rest of a sentence that begins with t
 from __future__ import annotations
 
 import ipaddress
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr
 
 REQUIRED: Final[Any] = ...
 """Default of a key that has none."""
@@ -131,6 +132,22 @@ def _absolute(value: Path) -> Path:
     return value
 
 
+def _command(value: object) -> object:
+    """Checks a program with its arguments; a text is a list in JSON, from the environment."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError("is not a list in JSON") from None
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(one, str) for one in value):
+        raise ValueError("is not a list of texts, the program first")
+    if not Path(value[0]).is_absolute():
+        raise ValueError("does not begin with the absolute path of a program")
+    if any("\0" in one for one in value):
+        raise ValueError("contains a NUL, which no argument may have")
+    return value
+
+
 def _socket_path(value: Path) -> Path:
     if len(bytes(_absolute(value))) > _SOCKET_PATH_BYTES_MAX:
         raise ValueError(f"is longer than {_SOCKET_PATH_BYTES_MAX} bytes")
@@ -155,5 +172,6 @@ ListenerName = Annotated[str, AfterValidator(_named_listener)]
 OptionalListenerName = Annotated[str, AfterValidator(_listener_name)]
 Digest = Annotated[SecretStr, AfterValidator(check_digest)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+Command = Annotated[tuple[str, ...], BeforeValidator(_command)]
 SocketPath = Annotated[Path, AfterValidator(_socket_path)]
 Level = Literal["debug", "info", "warning", "error"]

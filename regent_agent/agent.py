@@ -99,6 +99,12 @@ class Agent:
         """Returns whether the service may answer now: look before each answer to a client."""
         return self._lease.valid
 
+    @property
+    def fence(self) -> str:
+        """Returns the daemon's setting ``regions.fence``, empty while this server is not registered."""
+        found = self._registration
+        return "" if found is None else found.fence or ("lease" if found.suspends else "log")
+
     def owns(self, region: int, token: int | None = None) -> bool:
         """Returns whether a region is open here, with this token if one is given, and may be served now."""
         has = self._work.opened.get(region)

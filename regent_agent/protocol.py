@@ -189,13 +189,15 @@ class Registered(_Message, frozen=True, tag="registered"):
     """Accepts a server. ``epoch``: repeated in its polls and reports.
 
     ``lease_ms``: the server may be fenced that long after its last poll. ``hold_ms``: longest wait for a response to a
-    poll. ``suspends``: without a valid lease the server serves nothing; otherwise its log is fenced instead.
+    poll. ``suspends``: without a valid lease the server serves nothing; otherwise it is fenced by other means.
+    ``fence``: the daemon's ``regions.fence``, empty from daemons that do not name it.
     """
 
     epoch: int
     lease_ms: int
     hold_ms: int
     suspends: bool = True
+    fence: str = ""
 
 
 class Poll(_Message, frozen=True, tag="poll"):

@@ -201,7 +201,8 @@ class Running(Generic[Env]):
             if pid in asleep and not self.scheduler.lock(self._entries[pid]):
                 self.scheduler.add_front([self._entries[pid]])
             else:
-                self._wait(pid, decided.until_ms or self.procedures.records[pid].deadline_ms)
+                # What is not stored waits by its own time: a record may have one that has passed.
+                self._wait(pid, self.procedures.records[pid].deadline_ms if change.puts else decided.until_ms)
 
     def _wait(self, pid: int, deadline_ms: int) -> None:
         record = self.procedures.records[pid]

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from controller.regions.dispatcher import Dispatcher, Key
+from controller.regions.fencing import Fencing
 from controller.regions.journal import RegionsJournal
 from controller.regions.regime import Regime
 from controller.regions.routes import RouteLog
@@ -28,6 +29,8 @@ class Options(msgspec.Struct, frozen=True):
 
     lease_ms: int = 10_000
     fence: str = "lease"
+    fence_command: tuple[str, ...] = ()
+    fence_timeout_ms: int = 30_000
     startup_wait_ms: int = 60_000
     servers_min: int = 1
     open_attempts_max: int = 0
@@ -133,6 +136,7 @@ class RegionsEnv:
         self.former = Regime(options.lease_ms, options.fence)
         """The regime of servers that have not registered yet."""
         self.wake: Callable[[int], None] = lambda _: None
+        self.fencing = Fencing(options.fence_command, options.fence_timeout_ms, self._wake)
 
     def fit(self, keys: Iterable[tuple[bytes, bytes]]) -> int:
         """Returns how many regions with these keys one step may write, at least one where there are any."""
@@ -143,6 +147,10 @@ class RegionsEnv:
                 break
             count += 1
         return count
+
+    def _wake(self, pid: int) -> None:
+        """Runs a procedure by the engine, which comes later than this."""
+        self.wake(pid)
 
     def now_ms(self) -> int:
         """Returns the loop's time in milliseconds."""

@@ -154,7 +154,7 @@ class Manager:
         """Begins the crash of a process, once."""
         if server.key in self.env.crashing:
             return
-        task = Crash(*server.key, self.env.options.fence if server.here else self.env.former.fence, why)
+        task = Crash(*server.key, self.fence_of(server), why)
         if not self.start(crash.NAME, CRASH.encode(task), ""):
             return  # the next check of leases begins it
         server.state = ServerState.CRASHED
@@ -163,6 +163,10 @@ class Manager:
         for region in server.regions.values():
             self.env.routes.changed(region)
         self.env.journal.server(server, (ONLINE, CRASHED), f"{why}; it gets nothing any more until it is fenced")
+
+    def fence_of(self, server: Server) -> str:
+        """Returns the fences under which a process serves."""
+        return self.env.options.fence if server.here else self.env.former.fence
 
     def grant_leases(self) -> None:
         """Gives each process a full lease: this daemon took no polls for a while, so silence means nothing."""

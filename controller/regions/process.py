@@ -48,6 +48,8 @@ def domain_of(settings: Settings, tls: ServerTls | None, secret: str = "") -> Re
         Options(
             lease_ms=wanted.lease_ms,
             fence=wanted.fence,
+            fence_command=wanted.fence_command or (),
+            fence_timeout_ms=wanted.fence_timeout_ms,
             startup_wait_ms=wanted.startup_wait_ms,
             servers_min=wanted.servers_min,
             open_attempts_max=wanted.open_attempts_max,

@@ -95,7 +95,7 @@ class RegionService:
                 _check(request)
                 await manager.register(request)
                 options = self._env.options
-                return Registered(self.epoch, options.lease_ms, self._hold_ms, options.fence == "lease")
+                return Registered(self.epoch, options.lease_ms, self._hold_ms, options.fence == "lease", options.fence)
             case protocol.Poll(server, incarnation, epoch, taken, load):
                 found = manager.server(server, incarnation, epoch)
                 found.load = _bounded(load)

@@ -170,6 +170,7 @@ class RegionsTerm:
             for task in self._tasks:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self.env.fencing.stop()
 
     def close(self, why: Exception) -> None:
         """Refuses callers: the term is over."""

@@ -19,12 +19,11 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
+from state_machines.procedures.outcome import RETRY_MS_MAX, Children, Done, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import NO_ENDING, Ending, Record
 from state_machines.procedures.states import VALID_PREVIOUS, State
 
 RETRY_MS_MIN: Final = 1_000
-RETRY_MS_MAX: Final = 600_000
 """Pauses between attempts of a step: they double (HBase ``hbase.procedure.retry``)."""
 DONE_MAX: Final = 32
 """Executed steps that a record keeps where none of them is ever undone."""
@@ -145,8 +144,8 @@ class Procedures:
                 return self._ended(ended)
             case Failed(error):
                 return self._failed(old, error)
-            case Retry(error):
-                return self._retried(old, error, State.WAITING_TIMEOUT)
+            case Retry(error, pause_ms_max):
+                return self._retried(old, error, State.WAITING_TIMEOUT, pause_ms_max)
             case _:
                 return Change()
 
@@ -154,7 +153,7 @@ class Procedures:
         """Decides after the latest step was undone, or not yet: Retry and Wait."""
         old = replace(self.latest(pid), state=State.FAILED, updated_ms=now_ms, deadline_ms=0)
         if isinstance(outcome, Retry):
-            return self._retried(old, outcome.error, State.FAILED)
+            return self._retried(old, outcome.error, State.FAILED, outcome.pause_ms_max)
         if isinstance(outcome, Wait):
             waiting = replace(_onwards(old, outcome.data), deadline_ms=outcome.until_ms, error=old.error)
             return Change(puts=(waiting,) if outcome.durable else (), later=(pid,))
@@ -227,8 +226,8 @@ class Procedures:
             return root
         return replace(root, state=State.FAILED, done=(*root.done, root.step), error=error, updated_ms=now_ms)
 
-    def _retried(self, record: Record, error: str, state: State) -> Change:
-        deadline_ms = record.updated_ms + pause_ms(record.attempts)
+    def _retried(self, record: Record, error: str, state: State, pause_ms_max: int = RETRY_MS_MAX) -> Change:
+        deadline_ms = record.updated_ms + min(pause_ms_max, pause_ms(record.attempts))
         again = replace(record, state=state, error=error, attempts=record.attempts + 1, deadline_ms=deadline_ms)
         return Change(puts=(again,), later=(record.pid,))
 

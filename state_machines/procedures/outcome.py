@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from state_machines.procedures.record import Record
+
+RETRY_MS_MAX: Final = 600_000
+"""Longest pause before a step that failed is repeated."""
 
 
 class Next(NamedTuple):
@@ -54,9 +57,10 @@ class Failed(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """The step, or its undo, failed for now: it is repeated after a pause that grows."""
+    """The step, or its undo, failed for now: it is repeated after a pause that grows, up to ``pause_ms_max``."""
 
     error: str
+    pause_ms_max: int = RETRY_MS_MAX
 
 
 Outcome: TypeAlias = Next | Children | Wait | Yield | Done | Failed | Retry

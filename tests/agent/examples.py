@@ -80,7 +80,7 @@ REQUESTS: dict[str, Request] = {
 RESPONSES: dict[str, Response] = {
     "welcome": Welcome(VERSION, 3, "regent-1"),
     "welcome-short": Welcome(VERSION, 3),
-    "registered": Registered(3, 30_000, 10_000, False),
+    "registered": Registered(3, 30_000, 10_000, False, "log"),
     "registered-short": Registered(3, 30_000, 10_000),
     "operations": Operations(
         3,

@@ -42,6 +42,21 @@ class TestRegistration:
             assert daemon.seen(Register) == [Register("s1", 5, "s1:7000", "1.2")]
             assert agent.serving
 
+    @pytest.mark.parametrize(
+        ("suspends", "named", "fence"),
+        [(False, "command", "command"), (False, "", "log"), (True, "", "lease")],
+        ids=["named", "older daemon, log", "older daemon, lease"],
+    )
+    async def test_it_says_how_the_daemon_fences_it(self, suspends: bool, named: str, fence: str) -> None:
+        async def registered(_: Request) -> Response:
+            return Registered(1, 60_000, 20, suspends, named)
+
+        async with StandIn().running() as daemon:
+            daemon.responses[Register] = registered
+            assert Agent(Recorded(), options(daemon)).fence == ""
+            async with started(Recorded(), daemon) as agent:
+                assert agent.fence == fence
+
     async def test_the_incarnation_is_the_time_of_the_start(self) -> None:
         async with StandIn().running() as daemon:
             first, second = (Agent(Recorded(), options(daemon, incarnation=0)) for _ in range(2))

@@ -12,8 +12,8 @@ from controller.procedures.kinds import Kind
 from controller.procedures.requests import Refused
 from controller.procedures.stepping import ERROR_CHARS_MAX
 from controller.procedures.waiting import Waiting
-from state_machines.procedures.kernel import RETRY_MS_MAX, RETRY_MS_MIN
-from state_machines.procedures.outcome import Failed, Outcome, Wait
+from state_machines.procedures.kernel import RETRY_MS_MIN
+from state_machines.procedures.outcome import RETRY_MS_MAX, Failed, Outcome, Wait
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from tests.contracts.records_damaged import NEWER

@@ -297,6 +297,28 @@ async def test_a_wake_up_before_the_wait_is_durable_is_not_lost() -> None:
     assert host.notes.runs["root", b"t", 0] == 2
 
 
+async def test_a_step_that_failed_once_and_waits_for_an_event_then_does_not_run_on() -> None:
+    """The time of its second attempt is stored, and past: a wait that is not stored has a time of its own."""
+
+    async def failing(notes: Notes, record: Record) -> Outcome:
+        notes.runs[record.kind, record.data, record.step] += 1
+        if not record.attempts:
+            return Retry("for now")
+        return Done() if notes.arrived else Wait(0, record.data, durable=False)
+
+    host = Host(Kind("root", (Step("failing", failing),), topic))
+    daemon = await host.daemon()
+    pid = await submitted(daemon, "root")
+    await daemon.until(lambda: host.notes.runs["root", b"t", 0] == 2)
+    for _ in range(5):
+        host.clock.ms += 1_000
+        await daemon.engine.turn()
+    assert host.notes.runs["root", b"t", 0] == 2
+    host.notes.arrived = True
+    daemon.engine.wake(pid)
+    assert (await ended(daemon, pid)).state is State.SUCCESS
+
+
 async def test_wake_ups_of_what_ended_or_never_was_are_ignored() -> None:
     daemon = await Host(Kind("root", (step(last),), topic)).daemon()
     pid = await submitted(daemon, "root")

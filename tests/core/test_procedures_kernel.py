@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 from msgspec.structs import replace
 
-from state_machines.procedures.kernel import DONE_MAX, RETRY_MS_MAX, STUCK_ATTEMPTS, Act, Change, Procedures, is_stuck
-from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait, Yield
+from state_machines.procedures.kernel import DONE_MAX, STUCK_ATTEMPTS, Act, Change, Procedures, is_stuck
+from state_machines.procedures.outcome import RETRY_MS_MAX, Children, Done, Failed, Next, Outcome, Retry, Wait, Yield
 from state_machines.procedures.record import Ending, Record
 from state_machines.procedures.recovery import load
 from state_machines.procedures.states import VALID_PREVIOUS, State

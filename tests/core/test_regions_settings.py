@@ -15,7 +15,7 @@ from configs.problems import ConfigError
 from configs.regions_section import RegionsSettings
 from configs.settings import Settings
 from controller.regions.dispatcher import Limits
-from tests.core.cli_kit import items, regent
+from tests.core.cli_kit import items, regent, unwrapped
 from tests.core.settings_kit import MINIMAL, problems, written
 
 ALONE = '[regions]\nhost = "127.0.0.1"\n'
@@ -103,6 +103,51 @@ def test_a_secret_is_one_line(tmp_path: Path) -> None:
         regions_secret(path)
     with pytest.raises(SecurityUnusable, match="cannot be read"):
         regions_secret(tmp_path / "none")
+
+
+def test_a_fence_by_command_needs_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r'regions\.fence = "command"(.|\n)*set regions\.fence_command') as found:
+        loaded(tmp_path, '[regions]\nfence = "command"\n')
+    assert len(found.value.problems) == 1
+    text = '[regions]\nfence = "command"\nfence_command = ["/sbin/fence", "--"]\n'
+    assert loaded(tmp_path, text).regions.fence_command == ("/sbin/fence", "--")
+    assert loaded(tmp_path, text.replace('"command"', '"lease"')).regions.fence_command, "former servers may need it"
+
+
+def test_the_environment_has_the_command_as_json(tmp_path: Path) -> None:
+    environ = {"REGENT_REGIONS__FENCE_COMMAND": '["/sbin/fence", "a b"]'}
+    assert loaded(tmp_path, ALONE, environ).regions.fence_command == ("/sbin/fence", "a b")
+    with pytest.raises(ConfigError, match=r"REGENT_REGIONS__FENCE_COMMAND\) is not a list in JSON"):
+        loaded(tmp_path, ALONE, {"REGENT_REGIONS__FENCE_COMMAND": "/sbin/fence a"})
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        ("[]", "is not a list of texts, the program first"),
+        ('["/sbin/fence", 1]', "is not a list of texts, the program first"),
+        ("7", "is not a list of texts, the program first"),
+        ('["fence"]', "does not begin with the absolute path of a program"),
+        ('["/sbin/fence", "\\u0000"]', "contains a NUL"),
+    ],
+)
+def test_a_command_that_could_never_run_is_refused_with_an_example(tmp_path: Path, command: str, why: str) -> None:
+    with pytest.raises(ConfigError) as found:
+        loaded(tmp_path, f"{ALONE}fence_command = {command}\n")
+    [problem] = found.value.problems
+    assert why in problem.reason
+    assert '["/usr/local/sbin/fence-server", "--"]' in problem.remedy
+
+
+def test_config_check_looks_whether_the_command_can_be_run(tmp_path: Path) -> None:
+    file = written(tmp_path, f'{ALONE}fence_command = ["/bin/sh", "{tmp_path}/fence"]\n')
+    assert "the settings are right" in regent("config", "check", "--config", file).stderr
+    shown = {row["key"]: row["value"] for row in items("config", "show", "--config", file)}
+    assert shown["regions.fence_command"] == f'["/bin/sh", "{tmp_path}/fence"]'
+    file = written(tmp_path, f'{ALONE}fence_command = ["{tmp_path}/fence"]\n')
+    assert f"this user cannot run {tmp_path}/fence" in unwrapped(
+        regent("config", "check", "--config", file, code=Exit.USAGE).stderr
+    )
 
 
 def test_config_check_reads_the_secret(tmp_path: Path) -> None:

@@ -186,6 +186,12 @@ ROWS: Final = (
         ("needs TLS", "http.certificate_file", "http.token_file"),
         (OWN_TLS,),
     ),
+    Row(
+        ("regions.fence", "regions.fence_command"),
+        {"regions.fence": "command"},
+        ("needs a command", "regions.fence_command", '"lease" or "log"'),
+        ({"regions.fence": "log"}, {"regions.fence_command": '["/sbin/fence"]'}),
+    ),
 )
 
 

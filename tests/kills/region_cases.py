@@ -191,7 +191,7 @@ CASES: dict[str, Case] = {
     "create a namespace": Case(namespace("create_namespace"), CREATED),
     "delete a namespace": Case(namespace("delete_namespace"), (*CREATED, namespace("create_namespace"))),
     "stray": Case(has_a_stray, CREATED, takes=True),
-    **{f"crash, fence {fence}": Case(crashes, CREATED, {"fence": fence}) for fence in ("lease", "log")},
+    **{f"crash, fence {fence}": Case(crashes, CREATED, {"fence": fence}) for fence in ("lease", "log", "command")},
     **{f"restart, fence {fence}": Case(restarts, CREATED, {"fence": fence}) for fence in ("lease", "log")},
     **{
         f"crash while {name}": Case(crashes_while(story), before, {"fence": fence})
@@ -201,7 +201,7 @@ CASES: dict[str, Case] = {
             ("closing", closes, CREATED, "lease"),
             ("assigning", assigns, CREATED, "lease"),
             ("draining", drains, CREATED, "log"),
-            ("disabling", changes("disable_table"), CREATED, "lease"),
+            ("disabling", changes("disable_table"), CREATED, "command"),
             ("enabling", changes("enable_table"), DISABLED, "log"),
             ("creating", create, (nothing,), "lease"),
         )

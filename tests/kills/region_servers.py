@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from regent_agent import protocol
@@ -32,6 +33,13 @@ class Service:
         """Starts a process."""
         server = self.servers[name, incarnation] = QuickServer(self, name, incarnation)
         return server
+
+    async def run_command(self, words: Sequence[str], _timeout_s: float) -> None:
+        """Stands in for the operator's command that fences a process."""
+        dead = words[-3], int(words[-2])
+        await asyncio.sleep(0)
+        if self.servers[dead].alive:
+            self.faults.append(f"{dead} is fenced while it lives")
 
     @property
     def alive(self) -> list[QuickServer]:

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from controller.procedures.kinds import Along, Effect, Execute, Kind
-from controller.regions import term
+from controller.regions import fencing, term
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.kinds import many
 from controller.regions.term import KINDS
@@ -74,14 +74,15 @@ STORES: dict[str, Callable[[Path], Domains]] = {"memory": in_memory, "sqlite": o
 async def end_of(case: Case, domains: Domains, deaths: Deaths) -> End:
     """Plays a case; only the daemons of its last story die."""
     service, clock = Service(), Clock()
-    with mock.patch.multiple(many, TOGETHER=1, BATCHES_MAX=2) if case.pieces else nullcontext():
+    pieces = mock.patch.multiple(many, TOGETHER=1, BATCHES_MAX=2) if case.pieces else nullcontext()
+    with pieces, mock.patch.object(fencing, "run_command", service.run_command):
         return await _end_of(case, domains, deaths, service, clock)
 
 
 async def _end_of(case: Case, domains: Domains, deaths: Deaths, service: Service, clock: Clock) -> End:
     for name in ("s1", "s2", "s3"):
         service.start(name)
-    options = Options(lease_ms=LEASE_MS, **case.options)
+    options = Options(lease_ms=LEASE_MS, fence_command=("/fence",), **case.options)
     for story in case.before:
         await play(domains, service, clock, options, story, Deaths(), pieces=case.pieces)
     service.failing = {min(service.tokens, default=0): list(case.failing)} if case.failing else {}

@@ -14,6 +14,8 @@ LAST_S: Final = 30.0
 ACTIONS_MAX: Final = 30
 BURSTS: Final = 8
 BURST_S: Final = 0.8
+COMMANDS: Final = 0.25
+"""Part of the runs whose servers are fenced by a command."""
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
 """Names, classes and numbers of regions."""
 
@@ -28,7 +30,7 @@ def generate(seed: int) -> RegionPlan:
         seed,
         servers,
         daemons=chance.choice((1, 2)),
-        fence=chance.choice(("lease", "log")),
+        fence=_fence(seed, chance),
         placement=chance.choice(("retain", "round_robin", "random")),
         servers_min=chance.randint(1, 2),
         open_attempts_max=chance.choice((0, 0, 0, 3)),
@@ -43,6 +45,12 @@ def generate(seed: int) -> RegionPlan:
         for number, (name, kind, regions) in enumerate(TABLES)
     ]
     return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
+
+
+def _fence(seed: int, chance: random.Random) -> str:
+    """Draws a fence; the command has draws of its own, so that it changes nothing else of a run."""
+    fence = chance.choice(("lease", "log"))
+    return "command" if random.Random(f"{seed} fence").random() < COMMANDS else fence
 
 
 def _times(chance: random.Random) -> list[float]:

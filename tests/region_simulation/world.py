@@ -7,7 +7,7 @@ import hashlib
 import logging
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +16,9 @@ from typing import Any, Final
 from unittest import mock
 
 from controller.procedures import engine
-from controller.regions import domain
+from controller.regions import domain, fencing
 from controller.regions.environment import Options
+from controller.regions.fencing import NotFenced
 from controller.regions.kinds import assign
 from controller.regions.kinds.messages import TRANSIT, Transit
 from controller.regions.term import RegionsTerm
@@ -25,7 +26,7 @@ from regent_agent import connection
 from state_machines.journal.events import Row
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
-from testing.simulated.regions.storage import Storage
+from testing.simulated.regions.storage import Key, Storage
 from tests.region_simulation.actions import act, submit
 from tests.region_simulation.clients import Clients
 from tests.region_simulation.daemons import DaemonNode
@@ -35,7 +36,7 @@ from tests.region_simulation.network import Network
 from tests.region_simulation.operators import remove_marks
 from tests.region_simulation.plan import RegionPlan
 from tests.region_simulation.quiescence import unsettled
-from tests.region_simulation.servers import ServerNode, ServerProcess
+from tests.region_simulation.servers import RESTART_S, ServerNode, ServerProcess
 from tests.simulation.checking import ERROR, Violation
 from tests.simulation.loop import PROCESS, Process, SimLoop
 
@@ -43,6 +44,11 @@ LEASE_MS: Final = 3_000
 SETTLES_S_MAX: Final = 240.0
 """Time after the last fault in which everything is in order again."""
 ASSIGNS_S: Final = 5.0
+COMMAND_S_MAX: Final = 2.0
+"""Longest run of a fence command."""
+COMMAND_WORKS: Final = 0.8
+COMMAND_FAILS_MAX: Final = 2
+"""Runs after which a fence command ends its process in any case."""
 WALL_MS: Final = 1_700_000_000_000
 LOGGERS: Final = ("regent.regions", "regent.procedures", "regent_agent")
 EXPECTED: Final = ("failed; the daemon sends it again",)
@@ -95,6 +101,7 @@ class World(logging.Handler):
         self.options = Options(
             lease_ms=LEASE_MS,
             fence=plan.fence,
+            fence_command=("/fence",),
             startup_wait_ms=LEASE_MS,
             servers_min=plan.servers_min,
             open_attempts_max=plan.open_attempts_max,
@@ -106,6 +113,7 @@ class World(logging.Handler):
         self.processes: list[ServerProcess] = []
         self.servers = {f"s{n + 1}": ServerNode(self, f"s{n + 1}", how) for n, how in enumerate(plan.servers)}
         self.unassigned: set[int] = set()
+        self.commands: Counter[Key] = Counter()
         self.clients = Clients(self)
         self.violation: Violation | None = None
         self.rows: list[Row] = []
@@ -238,6 +246,24 @@ class World(logging.Handler):
         """Makes a term whose draws depend on the seed."""
         return RegionsTerm(*args, **options, seed=self.chance.randrange(1 << 30))
 
+    async def run_command(self, words: Sequence[str], _timeout_s: float) -> None:
+        """Stands in for the operator's command: it ends a process, and may fail; it goes on without its daemon."""
+        key = words[-3], int(words[-2])
+        takes_s, works = self.chance.random() * COMMAND_S_MAX, self.chance.random() < COMMAND_WORKS
+        if works or self.commands[key] >= COMMAND_FAILS_MAX:
+            self.loop.call_at(self.loop.now_s + takes_s, self._end_process, key, context=self.loop.root)
+        self.commands[key] += 1
+        self.counts["fence commands"] += 1
+        await asyncio.sleep(takes_s + 0.001)
+        if self.chance.random() > COMMAND_WORKS or any(one.key == key and one.alive for one in self.processes):
+            raise NotFenced("the simulation has it fail")
+
+    def _end_process(self, key: Key) -> None:
+        for one in self.processes:
+            if one.key == key and one.alive:
+                one.kill()
+                one.node.start_later(RESTART_S)
+
     @contextmanager
     def _surroundings(self) -> Iterator[None]:
         """Replaces what processes take from their machine, for the time of a run."""
@@ -245,6 +271,7 @@ class World(logging.Handler):
             for target, name, value in (
                 (engine, "time", SimpleNamespace(monotonic=self.loop.time)),
                 (domain, "RegionsTerm", self.new_term),
+                (fencing, "run_command", self.run_command),
                 (connection.asyncio, "open_connection", self.network.open_connection),  # type: ignore[attr-defined]
             ):
                 stack.enter_context(mock.patch.object(target, name, value))

@@ -12,13 +12,14 @@ from typing import Final
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
+from controller.regions.fencing import NotFenced
 from controller.regions.journal import CRASHED, FENCED, GONE, RELEASED
 from controller.regions.kinds import about, locks, log_task, many
 from controller.regions.kinds.messages import CRASH, Crash
-from controller.regions.regime import LEASE, LOG
+from controller.regions.regime import COMMAND, LEASE, LOG, fences_in
 from metadata_store.catalog.rows import Bury, DropServer, Forget, Owner, Write
 from state_machines.procedures.kernel import Change
-from state_machines.procedures.outcome import Children, Done, Next, Outcome, Wait
+from state_machines.procedures.outcome import Children, Done, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import abandoned
 from state_machines.regions.model import Buried, Region, Server
@@ -34,6 +35,8 @@ BATCHES_MAX: Final = 60
 """Batches that one step begins; the rest follows when they have ended."""
 PARTS_TOGETHER: Final = 100
 """Parts of a log that one step has split."""
+COMMAND_PAUSE_MS_MAX: Final = 60_000
+"""Longest pause before a fence command that failed is run again: until then nobody serves the regions."""
 S = RegionState
 
 
@@ -45,23 +48,39 @@ async def fence(env: RegionsEnv, record: Record) -> Outcome | Along:
         return _gone(env, task, record.pid)
     server.state = ServerState.CRASHED
     env.dispatcher.drop(server)
+    fences = fences_in(task.method)
     left_ms = int((server.deadline_s - env.clock()) * 1000)
-    if left_ms > 0 and task.method != LOG:
+    if LEASE in fences and left_ms > 0:
         return Wait(env.wall_ms() + left_ms + 1, record.data, durable=False)
-    if task.method != LEASE:
-        return Children((log_task.fencing(task),), SPLIT, record.data)
+    if COMMAND in fences:
+        try:
+            if not env.fencing.has_fenced(server, record.pid):
+                return Wait(0, record.data, durable=False)
+        except NotFenced as failed:
+            return Retry(f"the fence command failed: {failed}", COMMAND_PAUSE_MS_MAX)
+    return _fenced(env, record, server, fences)
+
+
+def _fenced(env: RegionsEnv, record: Record, server: Server, fences: frozenset[str]) -> Along:
+    """Goes on once lease and command have fenced the process; its log, where that is a fence, comes last."""
+    logged = LOG in fences
+    how = "its fence command succeeded" if COMMAND in fences else "its lease ran out, so that it serves nothing"
 
     def entered(_: Change) -> None:
-        env.journal.server(server, (CRASHED, FENCED), "its lease ran out, so that it serves nothing", record.pid)
+        env.fencing.forget(server.key)
+        if not logged:
+            env.journal.server(server, (CRASHED, FENCED), how, record.pid)
 
-    return Along(Next(SPLIT, record.data), (), entered)
+    task: Crash = CRASH.decode(record.data)
+    fencing = Children((log_task.fencing(task),), SPLIT, record.data)
+    return Along(fencing if logged else Next(SPLIT, record.data), (), entered)
 
 
 async def split(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Has the parts of its log split by servers that are online, some at a time."""
     task: Crash = CRASH.decode(record.data)
     key = task.server, task.incarnation
-    parts = env.log_parts.get(key) if task.method != LEASE else ()
+    parts = env.log_parts.get(key) if LOG in fences_in(task.method) else ()
     if parts is None:  # the daemon that knew them died: the fence, repeated, lists them again
         return Next(FENCE, record.data)
     if not parts:

@@ -129,7 +129,7 @@ class Changes:
             return planned(crash.NAME, f"server {server} with {len(server.regions)} regions: {why}")
         if server.state is ServerState.ONLINE:
             term.manager.expire(server, why)
-        task = Crash(*server.key, term.options.fence, why)
+        task = Crash(*server.key, term.manager.fence_of(server), why)
         caller = Caller(ITSELF, "", "", f"crash of {server}")
         pid = await requested(term.engine.submit(crash.NAME, CRASH.encode(task), caller))
         return procedure_item(term.engine.records[pid])

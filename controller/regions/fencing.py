@@ -1,0 +1,117 @@
+"""Runs the operator's command that fences crashed processes: beside the engine, for a bounded time, without a shell.
+
+A daemon that dies meanwhile leaves its command running, and the next daemon runs it again: it must be idempotent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import IO, Final
+
+from state_machines.regions.model import Server
+
+log = logging.getLogger("regent.regions")
+
+RUNS_MAX: Final = 16
+"""Commands that run at a time."""
+KILL_S: Final = 5.0
+"""Longest wait for the end of a command that was killed."""
+SAID_BYTES_MAX: Final = 500
+"""Bytes of a command's output that a cause has: the last ones."""
+
+
+class NotFenced(Exception):
+    """The command did not fence a process; the text has the cause."""
+
+
+async def run_command(command: Sequence[str], timeout_s: float) -> None:
+    """Runs a command; raises :class:`NotFenced` unless it exits with 0 in time, OSError where it cannot be run.
+
+    Where it does not, or the caller is cancelled, its whole process group is killed.
+    """
+    with tempfile.TemporaryFile() as said:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                code = await process.wait()
+        except TimeoutError:
+            raise NotFenced(f"it ran for longer than {timeout_s:g} s, and was killed{_end_of(said)}") from None
+        finally:
+            if process.returncode is None:
+                await _killed(process)
+        if code:
+            raise NotFenced(f"it ended with {code}{_end_of(said)}")
+
+
+async def _killed(process: asyncio.subprocess.Process) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(KILL_S):
+            await process.wait()
+
+
+def _end_of(said: IO[bytes]) -> str:
+    said.seek(max(0, said.seek(0, os.SEEK_END) - SAID_BYTES_MAX))
+    text = " ".join(said.read().decode(errors="replace").split())
+    return f"; it said: {text}" if text else ""
+
+
+class Fencing:
+    """Runs the command once at a time for each process. ``wake``: runs the procedure that waits for its end."""
+
+    def __init__(self, command: tuple[str, ...], timeout_ms: int, wake: Callable[[int], None]) -> None:
+        self._command, self._timeout_s = command, timeout_ms / 1000
+        self._wake = wake
+        self._free = asyncio.Semaphore(RUNS_MAX)
+        self._runs: dict[tuple[str, int], asyncio.Task[None]] = {}
+
+    def has_fenced(self, server: Server, pid: int) -> bool:
+        """Returns whether the command has fenced a process; begins a run where there is none.
+
+        Raises :class:`NotFenced` once for each run that failed: the next call begins another one.
+        """
+        run = self._runs.get(server.key)
+        if run is None:
+            run = self._runs[server.key] = asyncio.create_task(self._run(server), name=f"fence of {server}")
+            run.add_done_callback(lambda _: self._wake(pid))
+        if not run.done():
+            return False
+        if run.exception() is not None:
+            del self._runs[server.key]
+        run.result()
+        return True
+
+    def forget(self, key: tuple[str, int]) -> None:
+        """Forgets that a process is fenced, once that is durable."""
+        self._runs.pop(key, None)
+
+    async def stop(self) -> None:
+        """Kills the commands that run."""
+        for run in self._runs.values():
+            run.cancel()
+        await asyncio.gather(*self._runs.values(), return_exceptions=True)
+
+    async def _run(self, server: Server) -> None:
+        async with self._free:
+            try:
+                if not self._command:
+                    raise NotFenced("this daemon has no regions.fence_command")
+                words = (*self._command, server.name, str(server.incarnation), server.address)
+                log.info("server %s: the fence command begins, for %g s at most", server, self._timeout_s)
+                await run_command(words, self._timeout_s)
+            except (NotFenced, OSError) as failed:
+                log.warning(
+                    "server %s is not fenced by the command, so its regions wait: %s; the command runs again soon: "
+                    "have it exit with 0 once this process can write nothing, or correct regions.fence_command",
+                    *(server, failed),
+                )
+                raise NotFenced(str(failed)) from failed
