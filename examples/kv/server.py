@@ -26,6 +26,9 @@ BROKEN: Final = 4
 """Exit code: a file could not be written. Other servers recover the regions from the log."""
 NOT_LEFT: Final = 5
 """Exit code: regions were left at the end. Other servers recover them from the log."""
+UNSAFE: Final = 6
+"""Exit code: the daemon does not fence servers by their log, so that acknowledged edits would be lost."""
+FENCE: Final = "log"
 
 logger = logging.getLogger("kv.server")
 
@@ -77,6 +80,16 @@ class Server:
             return LEFT  # no daemon knows this process
         starting.result()
         name = self._options.name
+        while not agent.fence:
+            await agent.registered()
+        if agent.fence != FENCE:
+            logger.critical(
+                'server ends: %s: the daemon has regions.fence = "%s", which recovers no edits from logs: '
+                'set fence = "%s" in the section [regions] of its settings, restart it, and start this server again',
+                *(name, agent.fence, FENCE),
+            )
+            return UNSAFE
+        self._service.admit()
         print(f"kv server {name} serves clients, incarnation {self._incarnation}", flush=True)
         await stopping
         logger.info("server leaves: %s got a signal; it ends once other servers have its regions", name)

@@ -13,7 +13,7 @@ from examples.kv.memory import Region
 from examples.kv.protocol import KEY_BYTES_MAX, PUT_COUNT_MAX, SCAN_BYTES_MAX, SCAN_COUNT_MAX, VALUE_BYTES_MAX
 from examples.kv.regions import Entry
 from examples.kv.writer import Log
-from regent_agent.service import OpenedRegion
+from regent_agent.service import NotRunning, OpenedRegion
 
 FLUSH_BYTES_MAX: Final = 4 * 1024 * 1024
 """Edits of a region from which on its file is written anew."""
@@ -55,12 +55,19 @@ class KeyValueService:
         self._flush_bytes_max = flush_bytes_max
         self._regions: dict[int, Region] = {}
         self._suspended = False
+        self._admitted = False
         self._flushes: asyncio.Task[None] | None = None
+
+    def admit(self) -> None:
+        """Opens regions from now on: the daemon fences this server by its log."""
+        self._admitted = True
 
     # -- callbacks of the agent
 
     async def open(self, region: OpenedRegion) -> int:
         """Reads a region and makes this owner's file; returns the sequence number of the open."""
+        if not self._admitted:
+            raise NotRunning("this server does not know yet how the daemon fences it")
         content = await asyncio.to_thread(
             regions.open_content, self._data, region.region, region.token, region.sequence
         )

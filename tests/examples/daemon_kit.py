@@ -62,6 +62,7 @@ class Daemon:
         self.members: dict[str, Member] = {}
         self.routes: dict[int, Route] = {}
         self.dead: set[str] = set()
+        self.fence = "log"
         self.address: Address = ("127.0.0.1", 0)
         self._sequences: dict[int, int] = {}
         self._pids = itertools.count(1)
@@ -146,7 +147,7 @@ class Daemon:
                 return Refused(protocol.DEAD, f"{request.server} is fenced")
             case Register():
                 self.members[request.server] = Member(request)
-                return Registered(EPOCH, LEASE_MS, int(HOLD_S * 1000), suspends=False)
+                return Registered(EPOCH, LEASE_MS, int(HOLD_S * 1000), suspends=False, fence=self.fence)
             case Poll():
                 return await self._operations(self.members[request.server])
             case Report():

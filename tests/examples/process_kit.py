@@ -41,7 +41,8 @@ class Servers:
 
     async def start(self, *names: str, arguments: tuple[str, ...] = ()) -> None:
         for name in names:
-            self.all[name] = await self._start(name, arguments)
+            self.all[name] = await self.launch(name, arguments)
+            await self._serves(name)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Servers]:
@@ -54,7 +55,8 @@ class Servers:
                     server.process.kill()
                     await server.process.wait()
 
-    async def _start(self, name: str, arguments: tuple[str, ...]) -> Started:
+    async def launch(self, name: str, arguments: tuple[str, ...] = ()) -> Started:
+        """Starts a process, and does not wait until it serves."""
         text = self._folder / f"{name}.txt"
         with text.open("w") as log:
             process = await asyncio.create_subprocess_exec(
@@ -64,11 +66,14 @@ class Servers:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
             )
-        assert process.stdout is not None
-        async with asyncio.timeout(30):
-            line = (await process.stdout.readline()).decode()
-        assert line.startswith(f"kv server {name} serves"), (line, text.read_text())
         return Started(process, text)
+
+    async def _serves(self, name: str) -> None:
+        server = self.all[name]
+        assert server.process.stdout is not None
+        async with asyncio.timeout(30):
+            line = (await server.process.stdout.readline()).decode()
+        assert line.startswith(f"kv server {name} serves"), (line, server.text.read_text())
 
 
 class Cluster(NamedTuple):

@@ -21,7 +21,9 @@ async def service(
 ) -> AsyncIterator[KeyValueService]:
     log = Log(Segments(data, name, 1, segment_bytes))
     try:
-        yield KeyValueService(data, log, flush_bytes)
+        service = KeyValueService(data, log, flush_bytes)
+        service.admit()
+        yield service
     finally:
         await log.close()
 

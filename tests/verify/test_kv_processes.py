@@ -9,10 +9,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from examples.kv.client import Client, Conflict
 from examples.kv.connections import Connections
 from examples.kv.protocol import Found, Put, Response, Written
-from examples.kv.server import BROKEN, FENCED, LEFT, NOT_LEFT
+from examples.kv.server import BROKEN, FENCED, LEFT, NOT_LEFT, UNSAFE
 from tests.examples.process_kit import ROOT, Cluster, cluster, command
 from tests.polling import eventually
 
@@ -160,6 +162,19 @@ async def test_a_server_that_cannot_write_ends_and_loses_nothing(tmp_path: Path)
             await writers.more(100)
         await expect_all(kv, writers.acknowledged)
         assert "repair the disk" in kv.servers["a"].text.read_text()
+
+
+@pytest.mark.parametrize("fence", ["lease", "command"])
+async def test_a_server_refuses_to_serve_under_another_fence_than_its_log(tmp_path: Path, fence: str) -> None:
+    """It opens nothing and ends, and names the setting: as a zombie it could write after its fence."""
+    async with cluster(tmp_path) as kv:
+        kv.daemon.fence = fence
+        server = await kv.started.launch("a")
+        assert await server.ended() == UNSAFE
+        text = server.text.read_text()
+        assert f'server ends: a: the daemon has regions.fence = "{fence}"' in text
+        assert 'set fence = "log" in the section [regions]' in text
+        assert "region opened" not in text
 
 
 async def test_the_command_line_reads_and_writes(tmp_path: Path) -> None:
