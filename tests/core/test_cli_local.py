@@ -82,6 +82,18 @@ def test_run_passes_settings_and_modes_to_the_daemon(file: Path, monkeypatch: py
     assert seen["loop"].startswith("uvloop")
 
 
+def test_a_daemon_for_regions_alone_starts_without_the_code_of_kafkas_controller(tmp_path: Path) -> None:
+    config = tmp_path / "regent.toml"
+    config.write_text("[regions]\n")
+    program = (
+        "import sys, controller.alone as alone, cli.main as main\n"
+        "async def run(settings): return 75 if 'controller.main' not in sys.modules else 1\n"
+        "alone.run_alone = run\nmain.main()\n"
+    )
+    command = [sys.executable, "-c", program, "run", "--config", str(config)]
+    assert subprocess.run(command, timeout=60, check=False).returncode == 75
+
+
 def test_the_admin_endpoint_runs_until_sigterm(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
 
