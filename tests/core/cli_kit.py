@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
+import typer
 from typer.testing import CliRunner, Result
 
 from cli.exit_codes import Exit
 from cli.main import app
 
+if TYPE_CHECKING:
+    from typer._click import Command
 
-def regent(*arguments: object, code: Exit = Exit.DONE) -> Result:
-    """Runs a command, which must end with ``code``."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="regent")
+
+@cache
+def command() -> Command:
+    """Returns what Typer makes of the application, which costs ten times as much as most commands."""
+    return typer.main.get_command(app)
+
+
+def regent(*arguments: object, code: int = Exit.DONE, typed: str | None = None) -> Result:
+    """Runs a command, which must end with ``code``; ``typed`` is on its input."""
+    words = [str(argument) for argument in arguments]
+    with mock.patch("typer.testing._get_command", return_value=command()):
+        result = CliRunner().invoke(app, words, input=typed, prog_name="regent")
     assert result.exit_code == code, result.output
     return result
 

@@ -90,13 +90,8 @@ def test_a_dry_run_of_an_unclean_election_needs_no_confirmation(double: DaemonDo
 def test_on_a_terminal_the_name_is_typed(
     double: DaemonDouble, monkeypatch: pytest.MonkeyPatch, typed: str, code: Exit
 ) -> None:
-    from typer.testing import CliRunner
-
-    from cli.main import app
-
     monkeypatch.setattr("cli.commands.elect.on_terminal", lambda: True)
-    found = CliRunner().invoke(app, ["elect", "unclean", "orders:0"], input=typed, prog_name="regent")
-    assert found.exit_code == code
+    regent("elect", "unclean", "orders:0", code=code, typed=typed)
     assert bool(double.elections.seen) is (code is Exit.DONE)
 
 

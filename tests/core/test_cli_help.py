@@ -7,12 +7,10 @@ import shlex
 from functools import cache
 
 import pytest
-import typer
 from typer.core import TyperGroup
 
 from cli.help import Command, Panel
-from cli.main import app
-from tests.core.cli_kit import regent
+from tests.core.cli_kit import command, regent
 
 PANELS = {
     Panel.RUN: {"run", "admin-endpoint", "demo", "config"},
@@ -63,7 +61,7 @@ def shown(path: str) -> str:
 def commands() -> dict[str, Command]:
     """Lists commands by their words, without those that only group others."""
     found: dict[str, Command] = {}
-    waiting = [("", typer.main.get_command(app))]
+    waiting = [("", command())]
     while waiting:
         path, one = waiting.pop()
         if isinstance(one, TyperGroup):

@@ -15,11 +15,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from typer.testing import CliRunner
 
 from admin.ports import Address
 from cli.exit_codes import Exit
-from cli.main import app
 from configs.sections import LogSettings
 from configs.settings import Settings
 from controller.http.models import Check, Operation, OperationRequest
@@ -75,8 +73,7 @@ def test_run_passes_settings_and_modes_to_the_daemon(file: Path, monkeypatch: py
         return 75
 
     monkeypatch.setattr("controller.main.run", run)
-    result = CliRunner().invoke(app, ["run", "--shadow"], prog_name="regent")
-    assert result.exit_code == 75
+    regent("run", "--shadow", code=75)
     assert (seen["shadow"], seen["takeover"]) == (True, False)
     assert seen["settings"].zookeeper.connect == "zk:2181"
     assert seen["loop"].startswith("uvloop")

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
 from cli.commands.reassign import MOVES_MAX
 from cli.exit_codes import Exit
-from cli.main import app
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import END_REASON_MAX, Procedure
 from tests.core.cli_kit import items, regent, unwrapped
@@ -327,8 +325,7 @@ def test_on_a_terminal_a_bypass_has_kind_and_pid_typed(
     view: ProceduresDouble, monkeypatch: pytest.MonkeyPatch, typed: str, code: Exit
 ) -> None:
     monkeypatch.setattr("cli.commands.procedures.on_terminal", lambda: True)
-    found = CliRunner().invoke(app, ["procedures", "bypass", "12"], input=typed, prog_name="regent")
-    assert found.exit_code == code
+    regent("procedures", "bypass", 12, code=code, typed=typed)
     assert (("bypass", 12) in view.seen) is (code is Exit.DONE)
 
 

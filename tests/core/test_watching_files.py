@@ -8,15 +8,14 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from cli.main import app
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, exposition, registry
 from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.term.dispatch import KAFKA_STATES
 from scripts.dashboard_panels import DASHBOARDS, Dashboard
 from scripts.dashboards import FOLDER, render, text
+from tests.core.cli_kit import regent
 from tests.verify.watched.prometheus import PrometheusMissing, promtool
 from tests.verify.watched.replay import EXPECTED, TESTS
 
@@ -87,7 +86,7 @@ def test_the_runbook_names_existing_metrics_panels_and_commands() -> None:
     panels = {panel["title"] for dashboard in DASHBOARDS for panel in render(dashboard)["panels"]}
     named = set(re.findall(r"panels \*([^*]+)\* and \*([^*]+)\*", RUNBOOK)[0])
     assert all(any(title.startswith(name) for title in panels) for name in named), named
-    shown = CliRunner().invoke(app, ["--help"], prog_name="regent").stdout
+    shown = regent("--help").stdout
     for command in set(re.findall(r"`regent ([a-z]+)", RUNBOOK)):
         assert re.search(rf"(?m)^│ {command} ", shown), command
 
