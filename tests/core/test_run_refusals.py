@@ -1,4 +1,4 @@
-"""Starts ``regent run`` as a process with wrong settings, files or addresses: it ends and names cause and remedy."""
+"""Starts ``regent run`` with wrong settings, files or addresses: it ends and names cause and remedy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 
 from cli.exit_codes import Exit
 from configs.settings import Settings
+from tests.core.cli_kit import regent
 
 WRONG = {
     "zookeeper": ("connect", '"zk1:99999"', "host:port,host:port/chroot"),
@@ -33,8 +34,8 @@ WRONG = {
 }
 
 
-def ended(folder: Path, status: Exit, *changes: tuple[str, str, str], command: str = "run") -> str:
-    """Runs a command with good settings and these changes (section, key, TOML value); returns its errors."""
+def written(folder: Path, *changes: tuple[str, str, str]) -> Path:
+    """Writes good settings with these changes (section, key, TOML value)."""
     sections = {
         "zookeeper": {"connect": '"127.0.0.1:1"'},
         "listener": {"host": '"127.0.0.1"', "advertised_host": '"127.0.0.1"', "port": "0"},
@@ -49,7 +50,12 @@ def ended(folder: Path, status: Exit, *changes: tuple[str, str, str], command: s
     file.write_text(
         "\n".join(f"[{s}]\n" + "\n".join(f"{k} = {v}" for k, v in keys.items()) for s, keys in sections.items())
     )
-    line = [sys.executable, "-m", "cli.main", command, "--config", str(file)]
+    return file
+
+
+def ended(folder: Path, status: Exit, *changes: tuple[str, str, str], command: str = "run") -> str:
+    """Runs a command as a process with good settings and these changes; returns its errors."""
+    line = [sys.executable, "-m", "cli.main", command, "--config", str(written(folder, *changes))]
     found = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert found.returncode == status, found
     assert "Traceback" not in found.stderr
@@ -64,10 +70,14 @@ def test_every_section_has_its_wrong_value() -> None:
 @pytest.mark.parametrize("section", WRONG)
 def test_a_wrong_value_ends_the_start_with_key_value_and_remedy(section: str, tmp_path: Path) -> None:
     key, value, remedy = WRONG[section]
-    errors = ended(tmp_path, Exit.USAGE, (section, key, value))
+    errors = regent("run", "--config", written(tmp_path, (section, key, value)), code=Exit.USAGE).stderr
     assert f"{section}.{key} = {value}" in errors
     assert remedy in " ".join(errors.split())
     assert "1 problem(s)" in errors
+
+
+def test_a_wrong_value_ends_the_process(tmp_path: Path) -> None:
+    assert "1 problem(s)" in ended(tmp_path, Exit.USAGE, ("controller", "id", "7"))
 
 
 @pytest.mark.parametrize("command", ["run", "admin-endpoint"])
