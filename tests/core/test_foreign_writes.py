@@ -1,6 +1,6 @@
 """A foreign write between any request of a handler and its response ends as if it had come before or after.
 
-Every pair of a trigger and a foreign write is played once per ZooKeeper request that the trigger's handling takes: the
+Every pair of a trigger and a foreign write is played at ZooKeeper requests that the trigger's handling takes: the
 foreign write happens after the request was carried out and before its response. So a handler that rests on a read needs
 a watch or a version that shows the change.
 """
@@ -31,6 +31,8 @@ End = tuple[object, ...]
 
 REQUESTS_MAX: Final = 400
 """Requests to ZooKeeper that one trigger may take here: a handler that never rests is a failure."""
+
+STEP: Final = 4
 
 
 async def dies(w: World) -> None:
@@ -170,13 +172,16 @@ async def one_after_the_other(first: Act, second: Act) -> End:
     return (await played(first, second, 0))[0]
 
 
-async def strange_ends(name: str, foreign: str) -> list[str]:
-    """The requests of a trigger at which a foreign write leads to another end than before it or after it."""
+async def strange_ends(name: str, foreign: str, first: int = 1, step: int = 1) -> list[str]:
+    """The requests of a trigger at which a foreign write leads to another end than before it or after it.
+
+    Only the ``first`` request and each ``step``-th after it are interrupted.
+    """
     trigger, other = ACTS[name], ACTS[foreign]
     last, requests = await played(trigger, other, 0)
     allowed = last, await one_after_the_other(other, trigger)
     found = []
-    for number in range(1, requests + 1):
+    for number in range(first, requests + 1, step):
         end, _ = await played(trigger, other, number)
         if end not in allowed:
             found.append(f"{name}, at request {number} of {requests} {foreign}: {end} instead of one of {allowed}")
@@ -186,7 +191,9 @@ async def strange_ends(name: str, foreign: str) -> list[str]:
 @pytest.mark.parametrize("name", ACTS)
 @in_virtual_time
 async def test_a_foreign_write_at_any_request_of_a_handler_ends_as_if_it_came_before_or_after(name: str) -> None:
-    found = [strange for foreign in ACTS if foreign != name for strange in await strange_ends(name, foreign)]
+    """Each foreign write comes at every fourth request, so that each request has some; tests/verify plays all."""
+    others = [foreign for foreign in ACTS if foreign != name]
+    found = [s for at, foreign in enumerate(others) for s in await strange_ends(name, foreign, 1 + at % STEP, STEP)]
     assert not found, "\n".join(found)
 
 

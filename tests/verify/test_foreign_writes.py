@@ -1,0 +1,15 @@
+"""Every foreign write at every request of every handler, where tests/core plays each at every fourth request."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.core.test_foreign_writes import ACTS, strange_ends
+from tests.core.virtual_time import in_virtual_time
+
+
+@pytest.mark.parametrize("name", ACTS)
+@in_virtual_time
+async def test_a_foreign_write_at_each_request_of_a_handler_ends_as_if_it_came_before_or_after(name: str) -> None:
+    found = [strange for foreign in ACTS if foreign != name for strange in await strange_ends(name, foreign)]
+    assert not found, "\n".join(found)
