@@ -33,6 +33,7 @@ REQUESTS_MAX: Final = 400
 """Requests to ZooKeeper that one trigger may take here: a handler that never rests is a failure."""
 
 STEP: Final = 4
+"""From one request that a foreign write interrupts to the next."""
 
 
 async def dies(w: World) -> None:
