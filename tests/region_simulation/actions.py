@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from controller.procedures.requests import Refused
 from controller.regions.kinds import assign, close, move
 from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
+from metadata_store.records import codec
 from metadata_store.records.port import StoreFailed
 from regent_agent.agent import Died
-from state_machines.procedures.record import Caller
+from regent_agent.protocol import Owned
+from state_machines.procedures.record import Caller, Record
 from tests.region_simulation.plan import Action
 from tests.region_simulation.servers import ServerProcess
 
@@ -20,6 +23,10 @@ if TYPE_CHECKING:
 Verb = Callable[..., None]
 VERBS: Final[dict[str, Verb]] = {}
 LEAVE_S: Final = 20.0
+OPENING_S_MAX: Final = 5.0
+"""Longest wait for a server to begin an open."""
+ASSIGNED_S: Final = (0.6, 1.2, 2.4)
+"""Times from the loss of records to an operator's attempts to assign the region."""
 
 
 def verb(function: Verb) -> Verb:
@@ -207,6 +214,52 @@ def freeze_daemon(world: World, name: str, for_s: str) -> None:
     node = world.daemons[name]
     node.freeze()
     world.loop.call_at(world.loop.now_s + float(for_s), node.thaw, context=world.loop.root)
+
+
+@verb
+def lose_records(world: World, number: str) -> None:
+    """Has a region moved, kills the daemon while a server opens it, loses the records, and assigns the region."""
+    term, process, found = world.term, world.claimant, _region(world, number)
+    if term is None or process is None or not process.alive or found is None:
+        return
+
+    async def until_opening() -> None:
+        loop = world.loop
+        try:
+            root = await term.engine.submit(move.NAME, MOVE.encode(Move(*found, "", "operator")), Caller("User:ops"))
+        except (Refused, StoreFailed):
+            return
+        ends_s = loop.now_s + OPENING_S_MAX
+        while loop.now_s < ends_s:
+            if any(_opens(world, one, root) for one in term.engine.live()):
+                loop.call_at(loop.now_s, _lose, world, process.name, root, found, context=loop.root)
+                return
+            await asyncio.sleep(0.005)
+
+    process.start(until_opening())
+
+
+def _opens(world: World, record: Record, root: int) -> bool:
+    """Checks whether a server has begun the open of a procedure."""
+    if record.root != root or record.kind != assign.NAME or record.step != assign.DISPATCH:
+        return False
+    task: Transit = TRANSIT.decode(record.data)
+    owned = Owned(task.region, assign.token_of(record, task))
+    return any(one.alive and one.agent is not None and owned in one.agent._work.owned() for one in world.processes)
+
+
+def _lose(world: World, daemon: str, root: int, region: tuple[int, str]) -> None:
+    world.daemons[daemon].kill()
+    family = [pid for pid, body in world.disk.bodies.items() if codec.unsealed(pid, body).root == root]
+    for pid in family:
+        del world.disk.bodies[pid]
+    world.counts["records lost"] += 1
+    world.unassigned.add(region[0])
+    world.daemons[daemon].start_later(0.1)
+    data = TRANSIT.encode(Transit(*region, "operator"))
+    loop = world.loop
+    for after_s in ASSIGNED_S:
+        loop.call_at(loop.now_s + after_s, submit, world, assign.NAME, data, context=loop.root)
 
 
 @verb

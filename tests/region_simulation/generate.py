@@ -109,6 +109,7 @@ WEIGHTS: Final[dict[str, tuple[float, Words]]] = {
     "kill-daemon": (1.5, lambda c, p: (_daemon(c, p), _for_s(c, 5))),
     "lose-claim": (1, lambda _c, _p: ()),
     "kill-at-write": (3, lambda c, p: (_daemon(c, p), str(c.randint(1, 8)), c.choice(("before", "after")))),
+    "lose-records": (1.5, lambda c, _: (str(c.randint(0, 99)),)),
     "freeze-daemon": (1, lambda c, p: (_daemon(c, p), _for_s(c, 6))),
     "break-link": (1.5, _link),
     "slow": (0.9, lambda c, _: (c.choice(("0", "0.1", "0.4")),)),

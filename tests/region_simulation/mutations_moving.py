@@ -10,6 +10,7 @@ from controller.procedures.kinds import Along
 from controller.regions import loading, term
 from controller.regions.kinds import assign, locks, tables
 from controller.regions.kinds.messages import TRANSIT, Transit
+from controller.regions.unheard import Unheard
 from metadata_store.catalog.rows import Content
 from state_machines.procedures.demand import Demand
 from state_machines.procedures.outcome import Done, Next
@@ -82,6 +83,16 @@ def restore_failed_opens_as_open(stack: ExitStack) -> None:
                 region.state = RegionState.OPEN
 
     put(stack, loading, "enter", entered)
+
+
+@mutation
+def believe_rows_after_a_failover(stack: ExitStack) -> None:
+    """Gives a region away that a server may have by a procedure of which no record is left."""
+
+    def free(_: Unheard, _region: Region) -> str:
+        return ""
+
+    put(stack, Unheard, "why_held", free)
 
 
 @mutation

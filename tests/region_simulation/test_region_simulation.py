@@ -24,6 +24,7 @@ MET = (
     "expire",
     "freeze-daemon",
     "late",
+    "records lost",
     "left",
     "lost",
     "replace-server",
