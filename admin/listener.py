@@ -10,13 +10,11 @@ from admin.endpoint_tls import EndpointTls
 from admin.limits import Limits
 from admin.ports import ControllerPort, Directory
 from admin.streams import Stream, Watched
-from brokers.listener.binding import unbound
-from brokers.listener.connection_slots import ConnectionSlot, ConnectionSlots
-from brokers.listener.entrance import Entrance
-from brokers.rate_limited_log import RateLimitedLog
+from brokers.listener.bound_listener import BoundListener
+from brokers.listener.connection_slots import ConnectionSlot
 
 
-class AdminListener:
+class AdminListener(BoundListener):
     """Serves from :meth:`start` to :meth:`stop`. ``shared``: brokers use it as their controller's address, too."""
 
     def __init__(
@@ -32,43 +30,12 @@ class AdminListener:
     ) -> None:
         self.shared = shared
         self.limits = limits or Limits()
-        self.limited_log = RateLimitedLog()
+        of_clients = tls.clients if tls is not None else None
+        super().__init__("the admin endpoint", "admin", (host, port), self.limits, self._accept, tls=of_clients)
         self.tls = tls
         self.directory = directory
         self.controller = controller
-        self._address = host, port
-        wanted = self.limits
-        self.slots = ConnectionSlots(
-            wanted.connections_max, wanted.connections_per_address_max, wanted.buffered_bytes_max
-        )
-        self._entrance = Entrance(
-            self.slots,
-            self._accept,
-            self._full,
-            tls=tls.clients if tls is not None else None,
-            timeout_ms=wanted.frame_timeout_ms,
-        )
         self._clients: set[asyncio.Task[None]] = set()
-
-    async def start(self) -> None:
-        """Binds the socket; raises OSError naming the address."""
-        host, port = self._address
-        try:
-            await self._entrance.open(host, port)
-        except OSError as error:
-            raise unbound("the admin endpoint", "admin.port", host, port, error) from error
-
-    @property
-    def port(self) -> int:
-        """Returns the bound port."""
-        if (port := self._entrance.port) is None:
-            raise RuntimeError("the admin endpoint is not started")
-        return port
-
-    @property
-    def connections(self) -> int:
-        """Returns the number of open connections of clients, handshakes in progress included."""
-        return self.slots.open
 
     @property
     def buffered_bytes(self) -> int:
@@ -102,16 +69,6 @@ class AdminListener:
         self._clients.discard(task)
         if task.cancelled():
             stream.abort()
-
-    def _full(self, peer: str) -> None:
-        limits = self.limits
-        self.limited_log.warn(
-            "",
-            "connections",
-            f"a connection from {peer} is refused: all {limits.connections_max} connections, or all "
-            f"{limits.connections_per_address_max} of its address, are in use; raise admin.connections_max or "
-            "admin.connections_per_address_max, or find the clients that hold them",
-        )
 
 
 def _end(task: asyncio.Task[None], slot: ConnectionSlot) -> None:

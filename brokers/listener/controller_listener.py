@@ -16,12 +16,9 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from brokers.listener.binding import unbound
-from brokers.listener.connection_slots import ConnectionSlots
-from brokers.listener.entrance import Entrance
+from brokers.listener.bound_listener import InboundListener
 from brokers.listener.envelopes import CarriedCall, Envelopes, NotController
 from brokers.listener.inbound import InboundConnection, ListenerLimits
-from brokers.rate_limited_log import RateLimitedLog
 from brokers.security.authentication import FRAME_BYTES_MAX as UNKNOWN_FRAME_BYTES_MAX
 from brokers.security.authentication import OFFERED, Authentication, Authenticator
 from brokers.security.callers import Callers
@@ -81,7 +78,7 @@ class CallHandlers(Protocol):
         """Returns whether a principal is authorized to send brokers' calls (ClusterAction)."""
 
 
-class ControllerListener:
+class ControllerListener(InboundListener):
     """Listens all the time; serves from :meth:`serve` to :meth:`resign`.
 
     ``secret`` is shared with admin endpoints; without it the listener refuses their calls. With ``tls`` every peer must
@@ -99,54 +96,18 @@ class ControllerListener:
         authenticator: Authenticator | None = None,
         callers: Callers | None = None,
     ) -> None:
-        self.limits = limits or ListenerLimits()
-        self.limited_log = RateLimitedLog()
-        wanted = self.limits
         self._callers = callers or Callers()
-        self.slots = ConnectionSlots(
-            wanted.connections_max,
-            wanted.connections_per_address_max,
-            wanted.buffered_bytes_max,
-            self._callers.known,
-        )
+        known = self._callers.known
+        super().__init__("the controller listener", "listener", (host, port), limits, tls=tls, known=known)
         self._envelopes: Envelopes | None = None
         if secret is not None:
             self.take_secret(secret)
-        self._address = host, port
-        self._entrance = Entrance(
-            self.slots,
-            lambda slot: InboundConnection(self, slot),
-            self._full,
-            tls=tls,
-            timeout_ms=wanted.frame_timeout_ms,
-        )
         self._offered = OFFERED if authenticator is not None else SERVED
         self._authenticator = authenticator
         self._handlers: CallHandlers | None = None
-        self._connections: set[InboundConnection] = set()
         self._running: set[asyncio.Task[Reply]] = set()
 
     # -- start and stop
-
-    async def start(self) -> None:
-        """Binds the socket; raises OSError naming the address."""
-        host, port = self._address
-        try:
-            await self._entrance.open(host, port)
-        except OSError as error:
-            raise unbound("the controller listener", "listener.port", host, port, error) from error
-
-    @property
-    def port(self) -> int:
-        """Returns the bound port."""
-        if (port := self._entrance.port) is None:
-            raise RuntimeError("the controller listener is not started")
-        return port
-
-    @property
-    def connections(self) -> int:
-        """Returns the number of open connections, handshakes in progress included."""
-        return self.slots.open
 
     async def stop(self) -> None:
         """Closes the socket and every connection; abandons the calls in progress."""
@@ -181,22 +142,7 @@ class ControllerListener:
         self._handlers = None
         self.close_connections()
 
-    def close_connections(self) -> None:
-        """Closes every connection; brokers reconnect to the controller that they know."""
-        for connection in list(self._connections):
-            connection.abort()
-
     # -- used by connections
-
-    def _full(self, peer: str) -> None:
-        limits = self.limits
-        self.limited_log.warn(
-            "",
-            "connections",
-            f"a connection from {peer} is refused: all {limits.connections_max} connections, or all "
-            f"{limits.connections_per_address_max} of its address, are in use; raise listener.connections_max or "
-            "listener.connections_per_address_max, or find the peers that hold them",
-        )
 
     def expects(self, head: bytes, connection: InboundConnection) -> bool:
         """See :class:`brokers.listener.inbound.Listener`: expects ISR changes of registered brokers, and envelopes."""
@@ -209,13 +155,9 @@ class ControllerListener:
 
     def opened(self, connection: InboundConnection) -> None:
         """See :class:`brokers.listener.inbound.Listener`."""
-        self._connections.add(connection)
+        super().opened(connection)
         if self._authenticator is not None:
             connection.must_authenticate(Authentication(self._authenticator), UNKNOWN_FRAME_BYTES_MAX)
-
-    def closed(self, connection: InboundConnection) -> None:
-        """See :class:`brokers.listener.inbound.Listener`."""
-        self._connections.discard(connection)
 
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""

@@ -13,11 +13,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from brokers.listener.binding import unbound
-from brokers.listener.connection_slots import ConnectionSlots
-from brokers.listener.entrance import Entrance, ServerTls
+from brokers.listener.bound_listener import InboundListener
+from brokers.listener.entrance import ServerTls
 from brokers.listener.inbound import InboundConnection, ListenerLimits
-from brokers.rate_limited_log import RateLimitedLog
 from brokers.wire.calls import Header
 from brokers.wire.primitives import Malformed, Reader
 from regent_agent import protocol
@@ -54,7 +52,7 @@ class _Greeting:
         raise Malformed("a call of Kafka at the listener of regions")
 
 
-class RegionListener:
+class RegionListener(InboundListener):
     """Listens all the time; serves from :meth:`serve` to :meth:`resign`. ``secret``: wanted in each Hello.
 
     ``hellos_refused`` counts connections that ended at their Hello, by cause.
@@ -70,51 +68,17 @@ class RegionListener:
         tls: ServerTls | None = None,
         daemon: str = "",
     ) -> None:
-        self.limits = limits or ListenerLimits()
-        self.limited_log = RateLimitedLog()
+        super().__init__("the listener of regions", "regions", (host, port), limits, tls=tls)
         self.hellos_refused: Counter[str] = Counter()
-        bounds = self.limits
-        self.slots = ConnectionSlots(
-            bounds.connections_max, bounds.connections_per_address_max, bounds.buffered_bytes_max
-        )
-        self._address = host, port
         self._secret = secret
         self._daemon = daemon
-        self._entrance = Entrance(
-            self.slots,
-            lambda slot: InboundConnection(self, slot),
-            self._full,
-            tls=tls,
-            timeout_ms=bounds.frame_timeout_ms,
-        )
         self._handlers: Handlers | None = None
-        self._connections: set[InboundConnection] = set()
-
-    async def start(self) -> None:
-        """Binds the socket; raises OSError naming the address."""
-        host, port = self._address
-        try:
-            await self._entrance.open(host, port)
-        except OSError as error:
-            raise unbound("the listener of regions", "regions.port", host, port, error) from error
-
-    @property
-    def port(self) -> int:
-        """Returns the bound port."""
-        if (port := self._entrance.port) is None:
-            raise RuntimeError("the listener of regions is not started")
-        return port
-
-    @property
-    def connections(self) -> int:
-        """Returns the number of open connections."""
-        return self.slots.open
 
     async def stop(self) -> None:
         """Closes the socket and every connection."""
         self._handlers = None
         await self._entrance.close()
-        self._close_connections()
+        self.close_connections()
 
     def serve(self, handlers: Handlers) -> None:
         """Passes requests to ``handlers`` from now on."""
@@ -123,22 +87,14 @@ class RegionListener:
     def resign(self) -> None:
         """Stops serving: peers look for another daemon."""
         self._handlers = None
-        self._close_connections()
-
-    def _close_connections(self) -> None:
-        for connection in list(self._connections):
-            connection.abort()
+        self.close_connections()
 
     # -- used by connections
 
     def opened(self, connection: InboundConnection) -> None:
         """See :class:`brokers.listener.inbound.Listener`."""
-        self._connections.add(connection)
+        super().opened(connection)
         connection.must_authenticate(_Greeting(), HELLO_BYTES_MAX)
-
-    def closed(self, connection: InboundConnection) -> None:
-        """See :class:`brokers.listener.inbound.Listener`."""
-        self._connections.discard(connection)
 
     def expects(self, head: bytes, connection: InboundConnection) -> bool:
         """See :class:`brokers.listener.inbound.Listener`: nothing large comes before the Hello."""
@@ -183,15 +139,6 @@ class RegionListener:
         if isinstance(greeting, _Greeting):
             greeting.over = True
         return response
-
-    def _full(self, peer: str) -> None:
-        self.limited_log.warn(
-            "",
-            "connections",
-            f"a connection from {peer} is refused: all {self.limits.connections_max} connections, or all "
-            f"{self.limits.connections_per_address_max} of its address, are in use; raise regions.connections_max or "
-            "regions.connections_per_address_max",
-        )
 
 
 async def _handled(handle: Callable[[Request], Awaitable[Response]], request: Request) -> bytes:
