@@ -28,6 +28,8 @@ from tests.simulation.checking import Violation
 
 AUDITED_SEEDS: Final = 20
 """Seeds that are played with a bug that the audit alone can see."""
+AUDITED_TOGETHER: Final = 500
+"""Seeds whose journals are audited in one run: each is a folder of its own in what the pipeline writes."""
 SHRUNK_MAX: Final = 3
 """Failing seeds that are shrunk; the rest is only named."""
 SEEDS: Final = 300
@@ -52,18 +54,20 @@ def main() -> int:
     parser.add_argument("--mutations", nargs="*", choices=MUTATIONS, metavar="NAME", help="planted bugs, all if empty")
     parser.add_argument("--mutation", choices=MUTATIONS, metavar="NAME", help="plants this bug in a seed or a story")
     parser.add_argument("--audit", action="store_true", help="audits the journals with the pipeline's rules")
-    parser.add_argument("--journals", type=Path, metavar="FOLDER", help="a new folder, where the journals stay")
+    parser.add_argument(
+        "--journals", type=Path, metavar="FOLDER", help="a new folder where the journals stay, without --audit"
+    )
     given = parser.parse_args()
     if given.mutations is not None:
         return _mutations(given.mutations or list(MUTATIONS), given.seeds, given.jobs, audits=given.audit)
     if given.seed is not None or given.story is not None:
         plan = generate(given.seed) if given.story is None else parse(given.story.read_text(encoding="utf-8"))
         return _one(plan, given.mutation, verbose=given.verbose)
-    with tempfile.TemporaryDirectory() as folder:
-        journals = given.journals or (Path(folder, "journals") if given.audit else None)
-        failed = _many(range(given.first, given.first + given.seeds), given.jobs, given.mutation, journals)
-        broken = _audited(journals, Path(folder, "bronze")) if given.audit and journals is not None else {}
-    return 1 if failed or broken else 0
+    seeds = range(given.first, given.first + given.seeds)
+    if not given.audit:
+        return 1 if _many(seeds, given.jobs, given.mutation, given.journals) else 0
+    parts = [seeds[at : at + AUDITED_TOGETHER] for at in range(0, len(seeds), AUDITED_TOGETHER)]
+    return max(_many_audited(part, given.jobs, given.mutation) for part in parts)
 
 
 def _many(seeds: range, jobs: int, mutation: str | None, journals: Path | None) -> bool:
@@ -81,6 +85,15 @@ def _many(seeds: range, jobs: int, mutation: str | None, journals: Path | None) 
         print(f"\nseed {seed} failed: {violation}")
         print(shrunk(generate(seed), violation.invariant, mutation))
     return bool(totals.failed)
+
+
+def _many_audited(seeds: range, jobs: int, mutation: str | None) -> int:
+    """Plays seeds, and audits their journals; returns exit code 1 where one fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        journals = Path(folder, "journals")
+        failed = _many(seeds, jobs, mutation, journals)
+        broken = _audited(journals, Path(folder, "bronze"))
+    return 1 if failed or broken else 0
 
 
 def _audited(journals: Path, into: Path) -> dict[str, list[str]]:

@@ -19,15 +19,22 @@ ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 30
 QUICKLY_CAUGHT = "keep-the-token-of-the-first-server"
 MET = (
+    "abort",
+    "bypass",
+    "cordon",
     "died at a write",
+    "ended by an operator",
     "ended by the agent",
     "expire",
     "freeze-daemon",
+    "hold",
     "late",
     "records lost",
     "left",
     "lost",
+    "pin",
     "replace-server",
+    "unmark",
     "wall",
     "write refused",
 )
