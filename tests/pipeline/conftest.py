@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pipeline.session import CannotStart, need_java, start
+from tests.pipeline.fast import FAST
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-FAST = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 SEEDS = 10
 ROWS_MIN = 5_000
+REGION_ROWS_MIN = 2_500
 TERMS_MIN = 30
 KILLED_MIN = 3
 """Terms that ended by a kill -9. The seeds produce about twice as many of each."""
@@ -55,7 +56,7 @@ def test_the_journals_of_simulated_regions_are_clean(spark: SparkSession, tmp_pa
     ingested, judged = audited(spark, journals, tmp_path / "bronze")
     assert judged["first"] == []
     assert judged["clean"]
-    assert ingested["rows"] > ROWS_MIN
+    assert ingested["rows"] > REGION_ROWS_MIN
     assert (ingested["quarantined"], ingested["missingRows"]) == (0, 0)
 
 

@@ -12,6 +12,7 @@ from controller.journal.batches import Entry, rows_of
 from controller.journal.term_journal import TermJournal
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
+from tests.pipeline.fast import FAST
 from tests.simulation.recording import write
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def spark_here() -> SparkSession | None:
     from pipeline.session import CannotStart, start
 
     try:
-        return start("local[1]", {"spark.sql.shuffle.partitions": "2"})
+        return start("local[1]", FAST)
     except CannotStart as error:
         print(f"no journal is audited: {error}", file=sys.stderr, flush=True)
         return None
