@@ -101,6 +101,13 @@ class RegionsSettings(Section):
         ge=0,
         le=1_000_000,
     )
+    move_cooldown_ms: int = key(
+        0,
+        "Time after a move, in milliseconds, in which no drain and no operator moves the region again without "
+        "--force. Crashes, servers that leave, and unassign never wait for it. With 0 there is none.",
+        ge=0,
+        le=3_600_000,
+    )
     transit_max: int = key(
         20_000,
         "Regions in transition from which on changes of tables and crashes begin no further batch.",

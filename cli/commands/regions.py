@@ -8,7 +8,7 @@ import typer
 
 from cli.commands import region_marks, region_procedures
 from cli.commands.procedures import WaitS, Yes
-from cli.commands.region_changes import DryRun, Nonce, Reason, Wait, changed
+from cli.commands.region_changes import DryRun, Force, Nonce, Reason, Wait, changed
 from cli.help import Panel
 from cli.session import Session, command, confirmed, group
 
@@ -147,12 +147,13 @@ def move(
     server_name: Annotated[str, typer.Argument(help="Name of the server that gets it.", metavar="SERVER")],
     reason: Reason = "",
     nonce: Nonce = "",
+    force: Force = False,
     dry_run: DryRun = False,
     wait: Wait = False,
     timeout: WaitS = 3600,
 ) -> None:
     """Move a region to another server: it is closed, and then opened there."""
-    body = {"server": server_name, "reason": reason, "nonce": nonce, "dryRun": dry_run}
+    body = {"server": server_name, "reason": reason, "nonce": nonce, "force": force, "dryRun": dry_run}
     changed(session, f"/v1/regions/{region}/move", body, wait, timeout)
 
 

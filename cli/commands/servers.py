@@ -9,7 +9,7 @@ import typer
 
 from cli.commands import region_marks
 from cli.commands.procedures import WaitS, Yes
-from cli.commands.region_changes import DryRun, Nonce, Reason, Wait, changed
+from cli.commands.region_changes import DryRun, Force, Nonce, Reason, Wait, changed
 from cli.help import Panel
 from cli.session import Session, command, confirmed, group
 
@@ -48,12 +48,13 @@ def drain(
     server_name: Named,
     reason: Reason = "",
     nonce: Nonce = "",
+    force: Force = False,
     dry_run: DryRun = False,
     wait: Wait = False,
     timeout: WaitS = 3600,
 ) -> None:
     """Move all regions away from a server; its process gets no region any more, until it is started again."""
-    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
+    body = {"reason": reason, "nonce": nonce, "force": force, "dryRun": dry_run}
     changed(session, f"{_path(server_name)}/drain", body, wait, timeout)
 
 

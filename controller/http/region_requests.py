@@ -35,9 +35,19 @@ class Change(Item):
 
 
 class RegionChange(Change):
-    """A region to assign, unassign, move or reopen. ``server``: name of the wanted one; empty: by the placement."""
+    """A region to assign, unassign, move or reopen. ``server``: name of the wanted one; empty: by the placement.
+
+    ``force``: a move does not wait until the region has rested after the one before.
+    """
 
     server: Annotated[str, Field(max_length=NAME_MAX)] = ""
+    force: bool = False
+
+
+class ServerChange(Change):
+    """A server to drain or expire. ``force``: a drain moves regions, too, that rest after a move."""
+
+    force: bool = False
 
 
 class TableCreation(Change):

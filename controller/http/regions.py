@@ -32,7 +32,7 @@ from controller.http.region_ports import (
     ServerAct,
     TableAct,
 )
-from controller.http.region_requests import Change, NamespaceCreation, RegionChange, TableCreation
+from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 
 PAGE_DEFAULT: Final = 500
 PAGE_MAX: Final = 5_000
@@ -156,5 +156,5 @@ def _changing_tables(app: FastAPI, changes: RegionChanges) -> None:
 
 def _changing_servers(app: FastAPI, changes: RegionChanges) -> None:
     @app.post("/v1/regions/servers/{server}/{act}", response_model=Document[Procedure])
-    async def change(server: str, act: ServerAct, wanted: Change, request: Request) -> Response:
+    async def change(server: str, act: ServerAct, wanted: ServerChange, request: Request) -> Response:
         return document("Procedure", [await changes.change_server(act, server, wanted, principal_of(request))])

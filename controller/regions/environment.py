@@ -16,6 +16,7 @@ from controller.regions.regime import Regime
 from controller.regions.routes import RouteLog
 from controller.regions.unheard import Unheard
 from regent_agent.protocol import Result
+from state_machines.regions.cooldown import Cooldown
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.placement import Placement
 from state_machines.regions.transit import PAUSE_MS_MAX
@@ -39,6 +40,7 @@ class Options(msgspec.Struct, frozen=True):
     transit_check_ms: int = 60_000
     not_running_ms_max: int = 60_000
     not_running_pause_ms: int = 100
+    move_cooldown_ms: int = 0
 
 
 KEY_BYTES_MAX: Final = 192 * 1024
@@ -135,6 +137,7 @@ class RegionsEnv:
         self.places = False
         self.former = Regime(options.lease_ms, options.fence)
         """The regime of servers that have not registered yet."""
+        self.cooldown = Cooldown(options.move_cooldown_ms)
         self.wake: Callable[[int], None] = lambda _: None
         self.fencing = Fencing(options.fence_command, options.fence_timeout_ms, self._wake)
 

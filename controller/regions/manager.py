@@ -197,7 +197,8 @@ class Manager:
         drain = f"drain of {server} in term {self.epoch}"
         if self.engine.pid_of(Caller(ITSELF, "", "", drain)) is None:
             # A region may be on its way to it by a step of this turn; when the drain has begun, that is entered.
-            self.start(servers.DRAIN, CRASH.encode(Crash(*server.key)), drain)
+            # Forced: a process that is about to stop would crash with the regions that rest after a move.
+            self.start(servers.DRAIN, CRASH.encode(Crash(*server.key, force=True)), drain)
             return max(1, len(server.regions))
         if left := len(server.regions) or self.env.unheard.claims(server.key):
             return left

@@ -55,6 +55,7 @@ def domain_of(settings: Settings, tls: ServerTls | None, secret: str = "") -> Re
             open_attempts_max=wanted.open_attempts_max,
             transit_max=wanted.transit_max,
             transit_warning_ms=wanted.transit_warning_ms,
+            move_cooldown_ms=wanted.move_cooldown_ms,
         ),
         wall_ms=lambda: int(time.time() * 1000),
         limits=Limits(wanted.delay_ms, wanted.batch_max, wanted.in_flight_max),

@@ -53,12 +53,16 @@ class Many(Message, frozen=True):
 
 
 class Crash(Message, frozen=True):
-    """A process that crashed. ``method``: of its fence; ``why``: how it was found out."""
+    """A process that crashed, or is drained. ``method``: of its fence; ``why``: how it was found out.
+
+    ``force``: a drain moves regions, too, that were moved a moment ago.
+    """
 
     server: str
     incarnation: int
     method: str = "lease"
     why: str = ""
+    force: bool = False
 
 
 class LogTask(Message, frozen=True):

@@ -10,6 +10,7 @@ from controller.regions.kinds import about, assign, close, locks
 from controller.regions.kinds.messages import MOVE, Move
 from state_machines.procedures.outcome import Children, Done, Outcome
 from state_machines.procedures.record import Record
+from state_machines.regions.states import RegionState
 
 NAME: Final = "move"
 
@@ -40,9 +41,11 @@ async def open_it(env: RegionsEnv, record: Record) -> Outcome:
 
 
 async def end(env: RegionsEnv, record: Record) -> Outcome:
-    """Ends with the region's state."""
+    """Ends with the region's state; one that is open elsewhere rests from now on."""
     task: Move = MOVE.decode(record.data)
     region = env.model.regions.get(task.region)
+    if region is not None and region.state is RegionState.OPEN and not task.reopens:
+        env.cooldown.moved(region.id, env.now_ms())
     return Done(b"the region is gone" if region is None else region.state.name.lower().encode())
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from controller.http.ports import Invalid, NotFound, Refused
 from controller.http.procedure_models import Procedure
 from controller.http.region_ports import RegionAct, ServerAct, TableAct
-from controller.http.region_requests import Change, NamespaceCreation, RegionChange, TableCreation
+from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.regions.domain import RegionsDomain
 from controller.regions.kinds import assign, close, crash, move, namespaces, servers
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
@@ -47,7 +47,10 @@ class Changes:
         if (again := known(term, caller, request)) is not None:
             return again
         found = region_of(term.env.model, region)
-        _refuse(checks.region_problem(term.env, found, act, request.server), f"regent regions explain {region}")
+        _refuse(
+            checks.region_problem(term.env, found, act, request.server, force=request.force),
+            f"regent regions explain {region}",
+        )
         kind, data = _of_region(act, found, request)
         return await start(term, kind, data, caller, request, f"region {found}: {act}")
 
@@ -109,7 +112,7 @@ class Changes:
 
     # -- servers
 
-    async def change_server(self, act: ServerAct, server: str, request: Change, principal: str) -> Procedure:
+    async def change_server(self, act: ServerAct, server: str, request: ServerChange, principal: str) -> Procedure:
         """Drains a server, or has its process dealt with as crashed."""
         term, caller = self._term(), caller_of(request, principal)
         if act == "drain" and (again := known(term, caller, request)) is not None:
@@ -117,7 +120,7 @@ class Changes:
         found = server_of(term.env.model, server)
         if act == "drain":
             _refuse(checks.drain_problem(term.env.model, found), "see 'regent servers list'")
-            data = CRASH.encode(Crash(*found.key, why=request.reason))
+            data = CRASH.encode(Crash(*found.key, why=request.reason, force=request.force))
             about = f"server {found} with {len(found.regions)} regions: drain"
             return await start(term, servers.DRAIN, data, caller, request, about)
         return await self._expire(term, found, request, principal)

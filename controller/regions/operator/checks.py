@@ -12,7 +12,7 @@ S = RegionState
 BEGINS = {"enable": TableState.ENABLING, "disable": TableState.DISABLING, "delete": TableState.DELETING}
 
 
-def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str) -> str | None:
+def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str, *, force: bool = False) -> str | None:
     """Returns why a region cannot be changed now; None where it can."""
     if server and act in ("unassign", "reopen"):
         return f"{act} takes no server: the region is closed, or opened again, where it is"
@@ -28,6 +28,12 @@ def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str)
         return f"region {region} is open at {region.server} already"
     if act != "assign" and region.state is not S.OPEN:
         return f"region {region} is {region.state.name}, and must be OPEN to {act}"
+    left_ms = 0 if force or act != "move" else env.cooldown.left_ms(region.id, env.now_ms())
+    if left_ms:
+        return (
+            f"region {region} was moved a moment ago: it rests for {left_ms / 1000:.1f} s more "
+            "(regions.move_cooldown_ms), move it then, or with --force"
+        )
     return _target_problem(env.model, region, server) if server else None
 
 

@@ -109,7 +109,7 @@ def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
     elif region.state is S.FAILED_OPEN or (region.state in (S.CLOSED, S.OFFLINE) and not region.pid):
         yield f"regent regions assign {region.id} opens it"
     if region.state is S.OPEN and server is not None:
-        yield from _when_open(region, server)
+        yield from _when_open(region, server, env.cooldown.left_ms(region.id, env.now_ms()))
     if region.state in (S.OPENING, S.CLOSING) and server is not None and server.state is ServerState.ONLINE:
         yield f"{server} reports the result, or counts as crashed {env.options.lease_ms} ms after its last poll"
     if pinned := env.model.marks.pinned(region.id):
@@ -120,7 +120,9 @@ def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
         yield "the servers that may have it list their regions and close it, or are fenced"
 
 
-def _when_open(region: Region, server: Server) -> Iterator[str]:
+def _when_open(region: Region, server: Server, rests_ms: int) -> Iterator[str]:
     if server.state is ServerState.ONLINE:
         yield f"{server} crashes, leaves, or is drained"
+    if rests_ms:
+        yield f"it rests for {rests_ms / 1000:.1f} s more after a move; until then only --force moves it again"
     yield f"regent regions move {region.id} SERVER moves it"

@@ -8,7 +8,7 @@ from controller.regions.kinds.messages import Crash, Move, TableTask, Transit
 from controller.regions.operator.items import message_of
 from controller.regions.overdue import wait_of
 from state_machines.procedures.record import Record
-from state_machines.regions.model import Regions
+from state_machines.regions.model import Regions, Server
 from state_machines.regions.states import RegionState
 
 S = RegionState
@@ -23,12 +23,19 @@ def progress_of(record: Record, env: RegionsEnv) -> str:
             return _of_table(env.model, name, S.CLOSED if record.kind == "disable_table" else S.OPEN)
         case Crash(server, incarnation):
             found = env.model.servers.get((server, incarnation))
-            return "" if found is None else f"{counted(len(found.regions), 'region')} left, {found.state.name.lower()}"
+            return "" if found is None else _of_server(found, env)
         case Transit(region) | Move(region):
             one = env.model.regions.get(region)
             return "" if one is None else f"{one.state.name}, waits until {wait_of(one, env).what}"
         case _:
             return ""
+
+
+def _of_server(server: Server, env: RegionsEnv) -> str:
+    now_ms = env.now_ms()
+    rest = sum(env.cooldown.left_ms(one, now_ms) > 0 for one in server.regions)
+    resting = f", {rest} of them rest after a move (regions.move_cooldown_ms)" if rest else ""
+    return f"{counted(len(server.regions), 'region')} left{resting}, {server.state.name.lower()}"
 
 
 def _of_table(model: Regions, name: str, wanted: RegionState) -> str:
