@@ -137,7 +137,7 @@ class RegionChanges(Protocol):
     async def delete_namespace(self, name: str, request: Change, principal: str) -> Procedure:
         """Deletes a namespace."""
 
-    async def change_server(self, act: ServerAct, server: str, request: Change, principal: str) -> Procedure:
+    async def change_server(self, act: ServerAct, server: str, request: ServerChange, principal: str) -> Procedure:
         """Drains a server, or has its process dealt with as crashed."""
 
 
