@@ -16,7 +16,7 @@ from controller.http.region_models import (
     RegionTransition,
     Table,
 )
-from controller.http.region_requests import Change, NamespaceCreation, RegionChange, TableCreation
+from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 
 RegionAct = Literal["assign", "unassign", "move", "reopen"]
 TableAct = Literal["enable", "disable", "delete"]

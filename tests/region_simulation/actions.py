@@ -219,7 +219,7 @@ def freeze_daemon(world: World, name: str, for_s: str) -> None:
 @verb
 def lose_records(world: World, number: str) -> None:
     """Has a region moved, kills the daemon while a server opens it, loses the records, and assigns the region."""
-    term, process, found = world.term, world.claimant, _region(world, number)
+    term, process, found = world.term, world.claimant, region_at(world, number)
     if term is None or process is None or not process.alive or found is None:
         return
 
