@@ -85,9 +85,11 @@ def restore_failed_opens_as_open(stack: ExitStack) -> None:
     put(stack, loading, "enter", entered)
 
 
-@mutation
 def believe_rows_after_a_failover(stack: ExitStack) -> None:
-    """Gives a region away that a server may have by a procedure of which no record is left."""
+    """Gives a region away that a server may have by a procedure of which no record is left.
+
+    Seeds seldom come to it: a story of its own shows it.
+    """
 
     def free(_: Unheard, _region: Region) -> str:
         return ""

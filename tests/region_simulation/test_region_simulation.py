@@ -12,8 +12,11 @@ import pytest
 
 from tests.region_simulation.generate import generate
 from tests.region_simulation.mutations import MUTATIONS
-from tests.region_simulation.plan import parse
+from tests.region_simulation.mutations_moving import believe_rows_after_a_failover
+from tests.region_simulation.plan import RegionPlan, parse
 from tests.region_simulation.runner import catch_each, in_child, play_planted, run_seeds, shrunk
+from tests.region_simulation.world import play
+from tests.simulation.checking import Violation
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 30
@@ -86,3 +89,28 @@ def test_a_planted_bug_is_caught_and_its_story_is_short() -> None:
 def test_a_planted_bug_fits_the_product(name: str) -> None:
     with ExitStack() as stack:
         MUTATIONS[name](stack)
+
+
+LOST_RECORDS = """
+seed 1
+servers good good good
+placement round_robin
+1.000 create t1 2 5
+6.000 lose-records 1
+9.000 lose-records 2
+12.000 lose-records 3
+"""
+
+
+def test_a_region_whose_records_are_lost_is_not_given_away_while_a_server_may_have_it() -> None:
+    plan = parse(LOST_RECORDS)
+    assert in_child(play_planted, plan).violation is None
+    violation = in_child(_believing, plan)
+    assert violation is not None
+    assert violation.invariant == "NoDoubleAssignment"
+
+
+def _believing(plan: RegionPlan) -> Violation | None:
+    with ExitStack() as stack:
+        believe_rows_after_a_failover(stack)
+        return play(plan).violation
