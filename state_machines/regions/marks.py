@@ -11,7 +11,7 @@ pin     region id    it is opened at the server of this name wherever that is on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from enum import StrEnum
 from typing import Final
 
@@ -61,6 +61,17 @@ class Marks:
     def get(self, kind: MarkKind, subject: str) -> Mark | None:
         """Returns a mark."""
         return self._marks.get((kind, subject))
+
+    def __len__(self) -> int:
+        return len(self._marks)
+
+    def over(self, now_ms: int, regions: Container[int]) -> list[Mark]:
+        """Returns marks that mean nothing any more: holds whose time is over, and pins of regions that are gone."""
+        return [
+            one
+            for one in self._marks.values()
+            if 0 < one.until_ms <= now_ms or (one.kind is MarkKind.PIN and int(one.subject) not in regions)
+        ]
 
     def is_cordoned(self, server: str) -> bool:
         """Checks whether a server gets no regions."""

@@ -92,9 +92,9 @@ def unneeded(table: TableState, region: RegionState, server: ServerState | None)
         return f"its table is {table.name.lower()}"
     if server is None or server is ServerState.FENCED:
         return None
-    return (
-        "it is open already" if region is RegionState.OPEN else f"its server may have it: it is {region.name.lower()}"
-    )
+    if region is RegionState.OPEN:
+        return "it is open already"
+    return f"its server may have it: it is {region.name.lower()}; 'regent servers expire' has that server fenced"
 
 
 def uncloseable(region: RegionState, owned: bool) -> str | None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
+from controller.regions.kinds import marks
 from controller.regions.kinds.marks import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.term import RegionsTerm
+from state_machines.procedures.states import State
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
@@ -98,3 +101,33 @@ async def test_a_pinned_region_goes_to_its_server_wherever_that_is_online() -> N
             await marked(term, MarkKind.PIN, str(region.id), "c")
         await until(lambda: ("a", 1) not in term.env.model.servers and are_open(term))
         assert str(region.server) == "c,1"
+
+
+@virtual
+async def test_a_new_mark_takes_those_with_it_that_mean_nothing_any_more() -> None:
+    disk = RegionDisk()
+    async with running(disk) as term, serving(Server(term, "a"), Server(term, "b")):
+        await ended(term, creates(term, regions=1))
+        [region] = regions_of(term)
+        await marked(term, MarkKind.HOLD, "a", for_ms=1_000)
+        await marked(term, MarkKind.PIN, str(region.id), "a")
+        await marked(term, MarkKind.PIN, str(region.id + 1), "a")
+        await asyncio.sleep(2)
+        await marked(term, MarkKind.CORDON, "b")
+        kept = [(MarkKind.CORDON, "b"), (MarkKind.PIN, str(region.id))]
+        assert [(one.kind, one.subject) for one in term.env.model.marks] == kept
+    async with running(disk) as term:
+        assert [(one.kind, one.subject) for one in term.env.model.marks] == kept
+
+
+@virtual
+async def test_a_mark_too_many_is_refused_and_one_that_is_there_is_replaced() -> None:
+    with patch.object(marks, "MARKS_MAX", 1):
+        async with running(RegionDisk()) as term, serving(Server(term, "a"), Server(term, "b")):
+            await marked(term, MarkKind.HOLD, "a", for_ms=60_000)
+            await marked(term, MarkKind.HOLD, "a", for_ms=90_000)
+            pid = await procedure(term, MARK, MARK_TASK.encode(MarkTask(MarkKind.CORDON, "b")))
+            record = await term.engine.result(pid)
+            assert record.state is State.ROLLEDBACK
+            assert "there are 1 marks, which is the most: remove some" in record.error
+            assert not term.env.model.marks.is_cordoned("b")

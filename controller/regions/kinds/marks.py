@@ -10,12 +10,15 @@ from controller.regions.kinds.messages import Codec, Message
 from metadata_store.catalog.rows import DropMark, MarkRow, PutMark
 from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
-from state_machines.procedures.outcome import Done, Outcome
+from state_machines.procedures.outcome import Done, Failed, Outcome
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import Mark, MarkKind
 
 MARK: Final = "mark"
 UNMARK: Final = "unmark"
+MARKS_MAX: Final = 10_000
+"""Marks in the store: ZooKeeper lists them in one response, which has a bound."""
+DROPPED_TOGETHER: Final = 100
 
 
 class MarkTask(Message, frozen=True):
@@ -32,11 +35,21 @@ MARK_TASK = Codec(MarkTask)
 
 
 async def mark(env: RegionsEnv, record: Record) -> Outcome | Along:
-    """Stores a mark, and lets procedures look at it."""
+    """Stores a mark, and lets procedures look at it; some marks that mean nothing any more go with it."""
     task: MarkTask = MARK_TASK.decode(record.data)
+    marks = env.model.marks
+    over = marks.over(env.wall_ms(), env.model.regions)[:DROPPED_TOGETHER]
+    if len(marks) - len(over) >= MARKS_MAX and marks.get(task.kind, task.subject) is None:
+        return Failed(f"there are {len(marks)} marks, which is the most: remove some of 'regent regions marks'")
     found = Mark(task.kind, task.subject, task.value, task.until_ms, record.caller.principal, record.caller.reason)
     row = MarkRow(found.kind, found.subject, found.value, found.until_ms, found.by, found.reason)
-    return Along(Done(), (PutMark(row),), lambda _: env.model.marks.put(found))
+
+    def entered(_: Change) -> None:
+        for one in over:
+            marks.drop(one.kind, one.subject)
+        marks.put(found)
+
+    return Along(Done(), (*(DropMark(one.kind, one.subject) for one in over), PutMark(row)), entered)
 
 
 async def unmark(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -51,8 +64,9 @@ async def unmark(env: RegionsEnv, record: Record) -> Outcome | Along:
 
 
 def _demand(record: Record) -> Demand:
-    task: MarkTask = MARK_TASK.decode(record.data)
-    return Demand(Resource(Scope.SERVER, f"mark {task.kind} {task.subject}"), exclusive=True)
+    """Demands all marks: one step may remove marks of other subjects."""
+    MARK_TASK.decode(record.data)
+    return Demand(Resource(Scope.SERVER, "marks"), exclusive=True)
 
 
 MARK_SUBJECT: Final[Kind[RegionsEnv]] = Kind(MARK, (Step("store", mark),), _demand)
