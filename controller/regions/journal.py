@@ -1,8 +1,8 @@
 """Journal of the regions' domain: each event is queued in constant time, in the order in which it happened.
 
 Events of one turn of the loop become one entry. Procedures on regions have lines of their own in the log, unless more
-than ``TOGETHER_MAX`` of them begin in one turn. Then one row has the begins, the results or the ends of many; each
-transition of a region has a row of its own.
+than ``TOGETHER_MAX`` of them begin in one turn. Then one row has the begins, the results or the ends of many of one
+batch; each transition of a region has a row of its own.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ CLUSTER: Final = "regions"
 """Cluster of the rows: it keeps them apart from those of a Kafka cluster."""
 OF_REGIONS: Final = frozenset({"assign", "close", "move", "close_stray"})
 """Kinds of procedures on one region."""
+BATCHES: Final = frozenset({"assign_many", "close_many"})
+"""Kinds whose parts are on regions of one table, and one for each."""
 MOVERS: Final = frozenset({"assign", "close"})
 """Those that take it from state to state."""
 ONLINE, CRASHED, FENCED, RELEASED, GONE, LEFT = "ONLINE", "CRASHED", "FENCED", "RELEASED", "GONE", "LEFT"
@@ -60,15 +62,16 @@ class RegionsJournal:
         self._begun = 0
         self._over = False
         self._live: dict[int, Record] = {}
-        self._quiet: set[int] = set()
+        self._quiet: dict[int, int] = {}
+        """Procedures without lines, and the batch of each, 0 without."""
 
     def begin(self, live: Iterable[Record]) -> None:
         """Begins a term with the procedures that go on in it."""
         self._journal.event(Kind.CTL_ELECTED)
         self._live = {one.pid: one for one in live}
-        of_regions = [one.pid for one in self._live.values() if one.kind in OF_REGIONS]
+        of_regions = [one for one in self._live.values() if one.kind in OF_REGIONS]
         if len(of_regions) > TOGETHER_MAX:
-            self._quiet.update(of_regions)
+            self._quiet.update((one.pid, self._batch(one)) for one in of_regions)
 
     def end(self, why: str) -> None:
         """Writes the last row of the term; later events have no row."""
@@ -99,21 +102,21 @@ class RegionsJournal:
         for _, after in moved:
             if after.state.is_final:
                 self._live.pop(after.pid, None)
-                self._quiet.discard(after.pid)
+                self._quiet.pop(after.pid, None)
 
     def _parted(self, moved: Sequence[Transition]) -> tuple[list[Transition], list[Together]]:
-        """Returns changes, and for begins and plain ends of procedures without lines one item for many."""
+        """Returns changes, and for begins and plain ends of procedures of a batch without lines one item for many."""
         single: list[Transition] = []
-        groups: dict[tuple[int, str, State | None], list[Record]] = {}
+        groups: dict[tuple[int, State | None], list[Record]] = {}
         for one in moved:
             before, after = one
-            if after.pid in self._quiet and (before is None or (after.state is State.SUCCESS and not after.result)):
-                of = after.parent, after.kind, None if before is None else before.state
-                groups.setdefault(of, []).append(after)
+            batch = self._quiet.get(after.pid)
+            if batch and (before is None or (after.state is State.SUCCESS and not after.result)):
+                groups.setdefault((batch, None if before is None else before.state), []).append(after)
             else:
                 single.append(one)
         together: list[Together] = []
-        for (_, _, state), records in groups.items():
+        for (_, state), records in groups.items():
             took_ms = max([one.updated_ms - one.submitted_ms for one in records])
             together.append(Together([one.pid for one in records], state, records[-1], max(0, took_ms)))
         return single, together
@@ -124,7 +127,13 @@ class RegionsJournal:
         of_regions = [one for one in born if one.kind in OF_REGIONS]
         self._begun += len(of_regions)
         together = self._begun > TOGETHER_MAX
-        self._quiet.update(one.pid for one in of_regions if together or one.parent in self._quiet)
+        quiet = (one for one in of_regions if together or one.parent in self._quiet)
+        self._quiet.update((one.pid, self._batch(one)) for one in quiet)
+
+    def _batch(self, record: Record) -> int:
+        """Returns the pid of the batch of a procedure, whose procedures are of one kind and one table; 0 without."""
+        parent = self._live.get(record.parent)
+        return record.parent if parent is not None and parent.kind in BATCHES else 0
 
     # -- regions: the observer of the model
 
@@ -156,15 +165,16 @@ class RegionsJournal:
         self._add(Dispatched(server, number, operations, told))
 
     def reported(self, server: Server, results: Iterable[Result]) -> None:
-        """Takes results that a server reports for the first time; those of procedures without lines together."""
-        alike: dict[str, list[int]] = {}
+        """Takes results that a server reports for the first time; those of a batch without lines together."""
+        alike: dict[tuple[int, str], list[int]] = {}
         for one in results:
             pid = one.pid
-            if pid in self._quiet and one.outcome in GOOD and not one.text:
-                alike.setdefault(one.outcome, []).append(pid)
+            batch = self._quiet.get(pid)
+            if batch and one.outcome in GOOD and not one.text:
+                alike.setdefault((batch, one.outcome), []).append(pid)
             else:
-                self._add(Reported(server, one, self._live.get(pid), pid in self._quiet))
-        for outcome, pids in alike.items():
+                self._add(Reported(server, one, self._live.get(pid), batch is not None))
+        for (_, outcome), pids in alike.items():
             self._add(ReportedTogether(server, outcome, pids, self._live[pids[-1]]))
 
     # -- servers and tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 
@@ -252,6 +253,19 @@ async def test_regions_in_bulk_have_rows_and_one_line_counts_them(tmp_path: Path
     assert f"{many} x OPENING" in told[0]
     assert f"{many} x OPEN" in told[0]
     assert log.whole("pid=1 create_table: SUCCESS"), "the parts that are few have lines"
+
+
+async def test_a_row_of_many_procedures_is_of_one_batch(tmp_path: Path) -> None:
+    book = Book()
+    async with stage(tmp_path, lambda epoch: book.term(1, epoch)) as s:
+        await s.join("kv-1", 1795)
+        await asyncio.gather(s.create("a", TOGETHER_MAX + 20), s.create("b", TOGETHER_MAX + 20))
+    rows = book.read()
+    tables = {row.pid: row.table for row in rows if row.kind == Kind.REGION_STATE and row.to_state == "OPEN"}
+    many = [row for row in rows if row.pids and row.procedure == "assign"]
+    assert {row.table for row in many} == {"a", "b"}
+    for row in many:
+        assert {tables[pid] for pid in row.pids or ()} == {row.table}
 
 
 async def test_another_term_goes_on_with_the_journal(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from controller.regions.environment import RegionsEnv
-from controller.regions.overdue import age_ms, late
+from controller.regions.overdue import age_ms
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Regions
 from state_machines.regions.states import OWNED, RegionState, ServerState
@@ -61,7 +61,7 @@ class RegionCounts:
 def transit_of(env: RegionsEnv, records: Mapping[int, Record], overdue_ms: int) -> Transit:
     """Counts the regions in transition by age."""
     ages = [age_ms(one, records.get(one.pid), env) for one in env.model.transit.values()]
-    return Transit(len(ages), len(late(env, records, overdue_ms)), max(ages, default=0))
+    return Transit(len(ages), sum(age > overdue_ms for age in ages), max(ages, default=0))
 
 
 def servers_of(model: Regions) -> Counter[str]:

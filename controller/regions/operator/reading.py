@@ -109,8 +109,8 @@ class Reading:
         """Lists regions in transition, the oldest first."""
         term = active_term(self._domain)
         env, records = term.env, term.engine.records
-        overdue = {one.region.id for one in late(env, records, self._settings.regions.transit_warning_ms)}
-        return [transition_item(one, env, overdue=one.region.id in overdue) for one in late(env, records)[:limit]]
+        warning_ms = self._settings.regions.transit_warning_ms
+        return [transition_item(one, env, overdue=one.age_ms > warning_ms) for one in late(env, records)[:limit]]
 
     def list_tables(self, limit: int, after: str | None) -> TablePage:
         """Lists tables by name."""
