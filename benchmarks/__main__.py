@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from benchmarks import in_process, journal_cost, rounds
+from benchmarks import in_process, part_cost, rounds
 from benchmarks.arena import arena, say
 from benchmarks.contestants import OURS, PEER
 from benchmarks.controller_death import deaths
@@ -59,7 +59,7 @@ EVENTS: Final[dict[str, tuple[str, ...]]] = {
 CPU_SIZE: Final = {False: "100kx20", True: "400kx50"}
 ZOOKEEPER_SIZE: Final = {False: "20kx10", True: "100kx20"}
 CPU_ROUNDS: Final = 5
-JOURNAL_SIZE: Final = "100kx20"
+PART_SIZE: Final = "100kx20"
 DEATHS: Final = 5
 
 
@@ -67,7 +67,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all sizes")
-    cases = [*EVENTS, "C1", "S", "Z", "K", "J", "all"]
+    cases = [*EVENTS, "C1", "S", "Z", "K", "J", "I", "all"]
     parser.add_argument("--case", choices=cases, action="append", help="only these")
     parser.add_argument("--size", type=known_size, action="append", help="100kx20 (partitions x brokers) or 25ktopics")
     parser.add_argument("--rounds", type=int, help="warm rounds of both")
@@ -99,10 +99,11 @@ async def run(chosen: argparse.Namespace) -> list[Row]:
     if wanted & {"S", "Z", "all"}:
         for size in chosen.size or [ZOOKEEPER_SIZE[chosen.full]]:
             made += await on_real_zookeeper(size, wanted, keep=chosen.keep)
-    if "J" in wanted or (chosen.full and "all" in wanted):
-        for size in chosen.size or [JOURNAL_SIZE]:
-            with scratch(chosen.keep) as folder:
-                made += kept([await journal_cost.cost(size, folder)])
+    for case in part_cost.PARTS:
+        if case in wanted or (chosen.full and "all" in wanted):
+            for size in chosen.size or [PART_SIZE]:
+                with scratch(chosen.keep) as folder:
+                    made += kept([await part_cost.cost(case, size, folder)])
     if "K" in wanted or (chosen.full and "all" in wanted):
         made += kept(await deaths(chosen.rounds or DEATHS))
     if wanted & {"C1", "all"}:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
@@ -47,14 +47,14 @@ class Arena:
         fleet: Fleet,
         folder: Path,
         *,
-        journal: bool = True,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         self.data = data
         self.zookeeper = zookeeper
         self.zk = zk
         self.fleet = fleet
         self.folder = folder
-        self.journal = journal
+        self.settings = settings
         self.contestants: dict[str, Contestant] = {}
         self.oracle: Oracle = initial(data)
 
@@ -68,7 +68,7 @@ class Arena:
         """Starts a controller process, which waits for the role."""
         began_s = time.monotonic()
         made: Contestant = (
-            Regent(self.folder / OURS, self.zookeeper.connect, journal=self.journal)
+            Regent(self.folder / OURS, self.zookeeper.connect, more=self.settings)
             if name == OURS
             else Kafka(self.folder / PEER, self.zookeeper.connect, _kafka_mb(self.data.shape))
         )
@@ -117,14 +117,19 @@ class Arena:
 
 @asynccontextmanager
 async def arena(
-    shape: Shape, folder: Path, contestants: Sequence[str] = (), *, full_answers: bool = False, journal: bool = True
+    shape: Shape,
+    folder: Path,
+    contestants: Sequence[str] = (),
+    *,
+    full_answers: bool = False,
+    settings: Mapping[str, object] | None = None,
 ) -> AsyncIterator[Arena]:
-    """Runs everything inside the block and ends it afterwards. ``journal``: whether regent keeps one."""
+    """Runs everything inside the block and ends it afterwards. ``settings``: further ones of regent."""
     data = data_set(shape)
     zookeeper = BenchmarkZooKeeper(folder / "zookeeper", _zookeeper_mb(shape))
     fleet = Fleet(folder / "brokers", zookeeper.connect, shape.brokers, full_answers=full_answers)
     zk = KazooZooKeeper(zookeeper.connect, session_timeout_ms=SESSION_MS)
-    made = Arena(data, zookeeper, zk, fleet, folder, journal=journal)
+    made = Arena(data, zookeeper, zk, fleet, folder, settings=settings)
     try:
         await zookeeper.boot()
         await zk.connect(30.0)

@@ -93,7 +93,7 @@ class Contestant(ABC):
 class Regent(Contestant):
     """``regent run`` as a standby, with default settings except the automatic balance, which is off as Kafka's.
 
-    ``command`` replaces the start of the command line.
+    ``more``: further settings. ``command`` replaces the start of the command line.
     """
 
     name = OURS
@@ -102,7 +102,12 @@ class Regent(Contestant):
     writes = 1
 
     def __init__(
-        self, folder: Path, connect: str, *, journal: bool = True, command: Sequence[str] | None = None
+        self,
+        folder: Path,
+        connect: str,
+        *,
+        more: Mapping[str, object] | None = None,
+        command: Sequence[str] | None = None,
     ) -> None:
         defaults = Settings.model_validate(
             {"zookeeper": {"connect": connect}, "listener": {"advertised_host": "127.0.0.1"}}
@@ -112,7 +117,7 @@ class Regent(Contestant):
             "controller.loop_stall_ms_max": defaults.controller.loop_stall_ms_max,
             "controller.auto_leader_rebalance_enable": False,
             "log.format": "json",
-            "journal.enabled": journal,
+            **(more or {}),
         }
         self.daemon = RegentProcess(folder, connect, controller_id=DAEMON_ID, settings=settings, command=command)
         super().__init__(self.daemon, role.give_to_regent)

@@ -37,6 +37,7 @@ GOALS: Final[dict[tuple[str, str], Goal]] = {
     ("T1", "50kx20"): Goal(ratio=3),
     ("T2", "50kx20"): Goal(ratio=10),
     ("J", "100kx20"): Goal(ratio=0.95),
+    ("I", "100kx20"): Goal(ratio=0.95),
     ("M1", "400kx50"): Goal(most=450),
     ("F2", "1mx100"): Goal(most=12),
     ("M1", "1mx100"): Goal(most=1_200),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -55,13 +55,18 @@ class Taken:
 
 
 async def play(
-    run: Run, folder: Path, only: Sequence[str] = (OURS, PEER), *, full_answers: bool = False, journal: bool = True
+    run: Run,
+    folder: Path,
+    only: Sequence[str] = (OURS, PEER),
+    *,
+    full_answers: bool = False,
+    settings: Mapping[str, object] | None = None,
 ) -> Taken:
     """Plays all rounds; raises :class:`benchmarks.turns.Wrong` where an end is not the oracle's."""
     wanted = {OURS: run.rounds, PEER: run.peer_rounds}
     names = [name for name in only if wanted[name] >= 0]
     taken = Taken(run.size)
-    async with arena(shape(run.size), folder, names, full_answers=full_answers, journal=journal) as found:
+    async with arena(shape(run.size), folder, names, full_answers=full_answers, settings=settings) as found:
         for number in range(1 + max(wanted[name] for name in names)):
             for name in names:
                 if number <= wanted[name]:
