@@ -136,7 +136,7 @@ class RegionsEnv:
         self.log_parts: dict[Key, tuple[str, ...]] = {}
         self.places = False
         self.former = Regime(options.lease_ms, options.fence)
-        """The regime of servers that have not registered yet."""
+        """The regime of servers that have not polled since they registered at this daemon."""
         self.cooldown = Cooldown(options.move_cooldown_ms)
         self.wake: Callable[[int], None] = lambda _: None
         self.fencing = Fencing(options.fence_command, options.fence_timeout_ms, self._wake)

@@ -140,6 +140,7 @@ class Manager:
 
     async def poll(self, server: Server, taken: int, hold_s: float) -> protocol.Operations:
         """Renews the lease; returns operations, and from time to time the request for a list of its regions."""
+        server.confirmed = True
         self._renew(server)
         if self.env.clock() - server.listed_s > LIST_EVERY_S:
             server.listed_s = self.env.clock()
@@ -147,7 +148,7 @@ class Manager:
         return await self.env.dispatcher.poll(server, taken, hold_s)
 
     def _renew(self, server: Server) -> None:
-        lease_ms = self.env.options.lease_ms if server.here else self.env.former.lease_ms
+        lease_ms = self.env.options.lease_ms if server.confirmed else self.env.former.lease_ms
         server.deadline_s = self.env.clock() + lease_ms / 1000
 
     def expire(self, server: Server, why: str) -> None:
@@ -166,7 +167,7 @@ class Manager:
 
     def fence_of(self, server: Server) -> str:
         """Returns the fences under which a process serves."""
-        return self.env.options.fence if server.here else self.env.former.fence
+        return self.env.options.fence if server.confirmed else self.env.former.fence
 
     def grant_leases(self) -> None:
         """Gives each process a full lease: this daemon took no polls for a while, so silence means nothing."""

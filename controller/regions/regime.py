@@ -1,7 +1,7 @@
 """The lease and the fence under which servers serve: stored, because servers outlive the daemon that told them.
 
 A daemon with other settings than the one before must not believe a server dead while that serves on under its former
-lease. Until each server has registered anew, the longer lease counts, and both fences.
+lease. Until each server has registered and polled, the longer lease counts, and both fences.
 """
 
 from __future__ import annotations

@@ -218,7 +218,7 @@ class RegionsTerm:
     async def _settle_regime(self) -> None:
         """Stores the present regime alone, once no server is left that may serve under a former one."""
         servers = self.env.model.servers.values()
-        if self.env.former != self._regime and all(one.here for one in servers):
+        if self.env.former != self._regime and all(one.confirmed for one in servers):
             await self._store.write((), (), (self._regime.row,))
             self.env.former = self._regime
 

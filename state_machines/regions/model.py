@@ -47,8 +47,9 @@ class Table(msgspec.Struct, gc=False, eq=False):
 class Server(msgspec.Struct, gc=False, eq=False):
     """One process of a server. ``regions``: those that it has or may have, by id.
 
-    ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``listed_s``:
-    its regions were compared then. ``leaving``: its regions are moved away. ``load``: figures that it sent.
+    ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``confirmed``: it
+    has polled since, so it has the response, and serves under the lease and the fence of this daemon. ``listed_s``: its
+    regions were compared then. ``leaving``: its regions are moved away. ``load``: figures that it sent.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     regions: dict[int, Region]
     deadline_s: float = 0.0
     here: bool = False
+    confirmed: bool = False
     listed_s: float = 0.0
     leaving: bool = False
     load: dict[str, int] = msgspec.field(default_factory=dict)

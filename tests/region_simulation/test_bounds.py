@@ -14,7 +14,7 @@ from controller.regions.kinds.messages import CRASH, TABLE_TASK, Crash, TableTas
 from controller.regions.manager import STRAYS_TOGETHER
 from controller.regions.regime import BOTH, LEASE, LOG, Regime, fences_in
 from regent_agent import protocol
-from regent_agent.protocol import Owned, Refused, Result
+from regent_agent.protocol import Owned, Refused, Registered, Result
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from tests.region_simulation.kit import (
@@ -23,7 +23,9 @@ from tests.region_simulation.kit import (
     creates,
     done,
     ended,
+    lists,
     procedure,
+    regions_of,
     running,
     serving,
     until,
@@ -164,6 +166,40 @@ async def test_the_fence_of_a_daemon_before_is_waited_for_with_its_lease() -> No
         began_s = loop.time()
         await until(lambda: all(str(one.server) == "b,1" for one in term.env.model.regions.values()))
         assert loop.time() - began_s >= LONG.lease_ms / 1000
+
+
+@virtual
+async def test_a_server_that_lost_the_response_to_its_registration_counts_as_under_the_regime_before() -> None:
+    disk, loop = RegionDisk(), asyncio.get_running_loop()
+    async with running(disk, replace(LONG, fence=LOG)) as term, serving(Server(term, "a")):
+        await ended(term, creates(term))
+        had = lists(regions_of(term))
+    async with running(disk, OPTIONS) as term:
+        began_s = loop.time()
+        assert isinstance(await Server(term, "a").register(*had), Registered)
+        [record] = await until(lambda: [one for one in term.engine.live() if one.kind == "crash"])
+        assert loop.time() - began_s >= LONG.lease_ms / 1000
+        found: Crash = CRASH.decode(record.data)
+        assert fences_in(found.method) == {LEASE, LOG}
+        assert disk.marks["regime", "domain"] != Regime(OPTIONS.lease_ms, OPTIONS.fence).row.row
+
+
+@virtual
+async def test_a_server_that_polls_has_the_lease_and_the_fence_of_this_daemon() -> None:
+    disk, loop = RegionDisk(), asyncio.get_running_loop()
+    async with running(disk, replace(LONG, fence=LOG)) as term, serving(Server(term, "a")):
+        await ended(term, creates(term))
+        had = lists(regions_of(term))
+    async with running(disk, OPTIONS) as term:
+        server = Server(term, "a")
+        await server.register(*had)
+        await server.poll()
+        began_s = loop.time()
+        [record] = await until(lambda: [one for one in term.engine.live() if one.kind == "crash"])
+        assert loop.time() - began_s < 2 * OPTIONS.lease_ms / 1000
+        found: Crash = CRASH.decode(record.data)
+        assert found.method == OPTIONS.fence
+        assert term.env.former == Regime(OPTIONS.lease_ms, OPTIONS.fence)
 
 
 # -- what one procedure may not do to others
