@@ -256,6 +256,9 @@ class Manager:
             for id_, token in listed.items()
             if (region := model.get(id_)) is None or not _has(region, server, token)
         ]
+        for has in server.regions.values():
+            if has.id in listed and _has(has, server, listed[has.id]):
+                has.doubtful = False
         self.env.unheard.listed(server.key, [id_ for id_, _, region in strays if region is not None])
         self.env.wake_held()
         for id_, token, region in strays[:STRAYS_TOGETHER]:

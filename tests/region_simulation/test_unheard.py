@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from controller.regions.kinds import assign, close, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
@@ -21,6 +22,7 @@ from tests.region_simulation.kit import (
     creates,
     done,
     ended,
+    lists,
     procedure,
     regions_of,
     running,
@@ -31,6 +33,8 @@ from tests.region_simulation.kit import (
 
 OLD_S = 1.1
 """Time after which a list may contradict the model."""
+LONG = replace(OPTIONS, lease_ms=30_000)
+"""Settings of a term before: a server that is silent since its end is not fenced for so long."""
 
 
 async def bypassed(disk: RegionDisk) -> Open:
@@ -127,6 +131,22 @@ async def test_a_region_whose_open_is_not_known_is_free_once_all_servers_have_li
         async with serving(Server(term, "a")):
             await until(lambda: region.state is RegionState.OPEN)
             assert loop.time() - began_s < 1.0
+
+
+@virtual
+async def test_regions_that_a_server_has_listed_wait_for_no_other_one_when_it_crashes() -> None:
+    disk, loop = RegionDisk(), asyncio.get_running_loop()
+    async with running(disk, LONG) as term, serving(Server(term, "b")):
+        await ended(term, creates(term, regions=3))
+        await Server(term, "a").register()
+        had = lists(regions_of(term))
+    async with running(disk) as term, serving(Server(term, "c")):
+        server, began_s = Server(term, "b"), loop.time()
+        await server.register(*had)
+        await server.poll()
+        await until(lambda: {str(one.server) for one in regions_of(term)} == {"c,1"})
+        assert loop.time() - began_s < LONG.lease_ms / 1000
+        assert term.env.unheard.processes == {("a", 1)}
 
 
 @virtual
