@@ -27,6 +27,8 @@ DEFAULT_NAMESPACE: Final = "default"
 """Namespace of tables whose name has none."""
 BURIED_MAX: Final = 1_000
 """Names of fenced servers that are remembered, beside those that have a process in the store."""
+FORGOTTEN_TOGETHER: Final = 100
+"""Names that one change forgets at most: a store may have thousands too many, and a transaction has a bound."""
 
 
 class Table(msgspec.Struct, gc=False, eq=False):
@@ -199,13 +201,14 @@ class Regions:
         return key[1] <= self.buried.get(key[0], 0)
 
     def bury(self, key: tuple[str, int], number: int) -> Buried:
-        """Returns the change that remembers a process which is fenced, and forgets the oldest where too many are.
+        """Returns the change that remembers a fenced process, and forgets some of the oldest where too many are.
 
         ``number``: grows from one to the next.
         """
         in_use = {name for name, _ in self.servers} | {key[0]}
         old = [name for name in self.buried if name not in in_use]
-        return Buried(key, number, tuple(old[: max(0, len(old) + 1 - BURIED_MAX)]))
+        surplus = max(0, len(old) + 1 - BURIED_MAX)
+        return Buried(key, number, tuple(old[: min(surplus, FORGOTTEN_TOGETHER)]))
 
     def enter_buried(self, change: Buried) -> None:
         """Enters a change that is durable."""

@@ -6,7 +6,16 @@ from itertools import product
 
 import pytest
 
-from state_machines.regions.model import InvalidTransition, Region, Regions, Server, Table, namespace_of
+from state_machines.regions.model import (
+    BURIED_MAX,
+    FORGOTTEN_TOGETHER,
+    InvalidTransition,
+    Region,
+    Regions,
+    Server,
+    Table,
+    namespace_of,
+)
 from state_machines.regions.states import (
     FINAL,
     IN_TRANSITION,
@@ -134,6 +143,18 @@ def test_a_process_is_fenced_once_it_is_not_known_any_more() -> None:
     model.drop_server(old.key)
     assert model.is_fenced(old.key)
     assert not model.is_fenced(new.key)
+
+
+def test_names_that_are_too_many_are_forgotten_some_at_a_time() -> None:
+    model = Regions()
+    model.buried = {f"old-{number}": 1 for number in range(BURIED_MAX + 2 * FORGOTTEN_TOGETHER)}
+    for number in range(3):
+        change = model.bury((f"new-{number}", 1), number)
+        assert len(change.forgotten) <= FORGOTTEN_TOGETHER
+        model.enter_buried(change)
+    assert len(model.buried) == BURIED_MAX
+    assert model.is_buried(("new-0", 1))
+    assert not model.is_buried(("old-0", 1))
 
 
 def test_only_servers_that_have_come_get_regions() -> None:
