@@ -190,6 +190,6 @@ class RegionsEnv:
             self.wake(pid)
 
     def wake_held(self) -> None:
-        """Runs the procedures that wait until it is known that no server has their region."""
+        """Runs the procedures that wait until no server can have their region, if one may have become free."""
         for pid in self.unheard.take_held():
             self.wake(pid)

@@ -8,11 +8,13 @@ fenced. Invariant: while a process claims a region that it is to close, no other
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 from state_machines.regions.model import Region
 
 Key: TypeAlias = tuple[str, int]
+K = TypeVar("K")
+V = TypeVar("V")
 
 NAMED_MAX: Final = 3
 """Processes that a sentence names; the others are counted."""
@@ -21,13 +23,15 @@ NAMED_MAX: Final = 3
 class Unheard:
     """Holds the processes that have not listed their regions in this term, and what others have against the model.
 
-    ``held``: pids that wait until a region is known to be free.
+    ``held``: pids that wait until a region is known to be free. They run again once a region may have become free.
     """
 
     def __init__(self) -> None:
         self.processes: set[Key] = set()
         self.held: set[int] = set()
         self._claims: dict[Key, set[int]] = {}
+        self._claimants: dict[int, set[Key]] = {}
+        self._freed = False
 
     def begin(self, processes: Iterable[Key]) -> None:
         """Takes the processes that the store names, and that may serve."""
@@ -35,38 +39,56 @@ class Unheard:
 
     def listed(self, process: Key, strays: Iterable[int]) -> None:
         """Takes the regions that a process has against the model: all of them, in place of those before."""
+        self._freed = self._freed or self.processes == {process}
         self.processes.discard(process)
-        self._claims.pop(process, None)
-        if found := set(strays):
+        found = set(strays)
+        for region in self._claims.get(process, set()) - found:
+            self.settled(process, region)
+        for region in found:
+            self._claimants.setdefault(region, set()).add(process)
+        if found:
             self._claims[process] = found
 
     def settled(self, process: Key, region: int) -> None:
         """Notes that a process has closed a region that it was not to have, or is its owner by now."""
-        claims = self._claims.get(process, set())
-        claims.discard(region)
-        if not claims:
-            self._claims.pop(process, None)
+        self._freed = self._freed or process in self._claimants.get(region, ())
+        _take_from(self._claims, process, region)
+        _take_from(self._claimants, region, process)
 
     def gone(self, process: Key) -> None:
         """Notes that a process is fenced, or has left: it has no region."""
-        self.processes.discard(process)
-        self._claims.pop(process, None)
+        self.listed(process, ())
 
     def claims(self, process: Key) -> int:
         """Returns how many regions a process has against the model."""
         return len(self._claims.get(process, ()))
 
+    def is_held(self, region: Region) -> bool:
+        """Checks whether a region may not go to a server yet."""
+        return (region.doubtful and bool(self.processes)) or region.id in self._claimants
+
     def why_held(self, region: Region) -> str:
         """Returns why a region may not go to a server yet; empty where it may."""
         if region.doubtful and self.processes:
             return f"{_named(self.processes)} may have it, and did not list their regions since the daemon started"
-        claimants = [key for key, regions in self._claims.items() if region.id in regions]
+        claimants = self._claimants.get(region.id, ())
         return f"{_named(claimants)} has it, and is to close it" if claimants else ""
 
     def take_held(self) -> list[int]:
-        """Returns the pids that wait, to be run again."""
+        """Returns the pids that wait, to be run again, if a region may have become free since the last call."""
+        if not self._freed:
+            return []
+        self._freed = False
         held, self.held = self.held, set()
         return sorted(held)
+
+
+def _take_from(sets: dict[K, set[V]], key: K, value: V) -> None:
+    """Removes a value from the set of a key, and the set with its last one."""
+    found = sets.get(key, set())
+    found.discard(value)
+    if not found:
+        sets.pop(key, None)
 
 
 def _named(processes: Iterable[Key]) -> str:

@@ -91,10 +91,10 @@ def believe_rows_after_a_failover(stack: ExitStack) -> None:
     Seeds seldom come to it: a story of its own shows it.
     """
 
-    def free(_: Unheard, _region: Region) -> str:
-        return ""
+    def free(_: Unheard, _region: Region) -> bool:
+        return False
 
-    put(stack, Unheard, "why_held", free)
+    put(stack, Unheard, "is_held", free)
 
 
 @mutation

@@ -11,10 +11,11 @@ from controller.regions.kinds import assign, close, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.operator.explain import explained
 from controller.regions.term import RegionsTerm
+from controller.regions.unheard import Unheard
 from regent_agent import protocol
-from regent_agent.protocol import Close, Left, Open, Owned
-from state_machines.regions.model import Region
-from state_machines.regions.states import RegionState, TableState
+from regent_agent.protocol import Close, Left, Open, Owned, Result
+from state_machines.regions.model import Region, Table
+from state_machines.regions.states import RegionState, TableKind, TableState
 from testing.memory.region_store import RegionDisk
 from tests.region_simulation.kit import (
     OPTIONS,
@@ -147,6 +148,59 @@ async def test_regions_that_a_server_has_listed_wait_for_no_other_one_when_it_cr
         await until(lambda: {str(one.server) for one in regions_of(term)} == {"c,1"})
         assert loop.time() - began_s < LONG.lease_ms / 1000
         assert term.env.unheard.processes == {("a", 1)}
+
+
+def test_procedures_that_wait_run_only_once_a_region_may_be_free() -> None:
+    unheard, claimed = Unheard(), a_region(7)
+    unheard.begin([("a", 1), ("b", 1), ("c", 1)])
+    unheard.held.add(1)
+    unheard.listed(("a", 1), [7, 8])
+    unheard.listed(("b", 1), [7])
+    assert unheard.take_held() == [], "another process has not listed its regions"
+    unheard.gone(("c", 1))
+    assert unheard.take_held() == [1]
+    unheard.held.add(1)
+    unheard.listed(("a", 1), [7, 8])
+    unheard.settled(("b", 1), 9)
+    unheard.gone(("d", 1))
+    assert unheard.take_held() == [], "as many regions are claimed as before"
+    unheard.listed(("a", 1), [8])
+    assert unheard.take_held() == [1]
+    assert unheard.is_held(claimed)
+    assert unheard.why_held(claimed) == "b,1 has it, and is to close it"
+    unheard.held.add(1)
+    unheard.settled(("b", 1), 7)
+    assert unheard.take_held() == [1]
+    assert not unheard.is_held(claimed)
+    assert unheard.why_held(claimed) == ""
+    assert (unheard.claims(("a", 1)), unheard.claims(("b", 1))) == (1, 0)
+
+
+def a_region(id_: int) -> Region:
+    return Region(id_, Table("t", TableKind.USER, TableState.ENABLED, {}, []), b"", b"", RegionState.OFFLINE)
+
+
+@virtual
+async def test_a_region_that_a_server_lists_while_its_next_token_is_reserved_is_not_sent() -> None:
+    async with running(RegionDisk()) as term:
+        server = Server(term, "a")
+        await server.register()
+        await creates(term)
+        first = await server.operation()
+        [region], reserve = regions_of(term), term.env.number
+
+        async def number() -> int:
+            term.env.unheard.listed(("b", 1), [region.id])
+            return await reserve()
+
+        term.env.number = number
+        await server.report(Result(first.pid, protocol.FAILED_OPEN, text="the disk is full"))
+        await until(lambda: region.pid in term.env.unheard.held)
+        assert region.server is None
+        term.env.unheard.gone(("b", 1))
+        term.env.wake_held()
+        term.env.number = reserve
+        await server.operation()
 
 
 @virtual

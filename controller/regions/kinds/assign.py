@@ -64,18 +64,25 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     if (why := unneeded(env, region)) is not None:
         env.model.detach(region, record.pid)
         return Done(why.encode())
-    if env.unheard.why_held(region):
-        env.unheard.held.add(record.pid)
-        return Wait(0, record.data, durable=False)
+    if env.unheard.is_held(region):
+        return _held(env, record)
     if env.left_ms(task.not_before_ms):
         return Wait(task.not_before_ms, record.data, durable=False)
     token = await _new_token(env, record, region, task) if env.servers() else 0
+    if env.unheard.is_held(region):  # again: a server may have listed it meanwhile
+        return _held(env, record)
     server = chosen(env, region, task)
     if server is None:
         env.unplaced.add(record.pid)
         return Wait(0, record.data, durable=False)
     data = TRANSIT.encode(replace(task, server=server.name, incarnation=server.incarnation, token=token))
     return Along(Next(DISPATCH, data), (), lambda _: begun(env, region, record.pid, server, token))
+
+
+def _held(env: RegionsEnv, record: Record) -> Wait:
+    """Waits until no server can have the region."""
+    env.unheard.held.add(record.pid)
+    return Wait(0, record.data, durable=False)
 
 
 async def _new_token(env: RegionsEnv, record: Record, region: Region, task: Transit) -> int:

@@ -56,7 +56,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
     regions = [one for one in _regions(env, task) if _needs_server(env, one) and _takes(env, one, record)]
     servers = env.servers()
-    if not servers or any(env.unheard.why_held(one) for one in regions):
+    if not servers or any(env.unheard.is_held(one) for one in regions):
         children = tuple(assign.assigned(one, task.why, None) for one in regions)
         return Along(Children(children, record.step + 1, record.data), (), lambda change: _given(env, change, regions))
     wishes = [assign.wish(env, one) for one in regions]

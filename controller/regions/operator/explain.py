@@ -116,7 +116,7 @@ def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
         yield f"it is pinned to {pinned}, and opened there wherever that server is online"
     if region.pid in env.unplaced:
         yield "a server registers"
-    if env.unheard.why_held(region):
+    if env.unheard.is_held(region):
         yield "the servers that may have it list their regions and close it, or are fenced"
 
 
