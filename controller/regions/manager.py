@@ -61,6 +61,7 @@ class Manager:
         self.engine = engine
         self.epoch = epoch
         self._store = store
+        self._entering: set[Key] = set()
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises once the store has failed a write that is no procedure's: the term is over."""
 
@@ -78,7 +79,7 @@ class Manager:
             self._check_new(key, len(request.owned))
         if server is None or (server.address, server.software) != row[2:]:
             self._check_alone(key)
-            await self._write((PutServer(row),))
+            await self._enter(row)
             server = env.model.servers.setdefault(key, Server(*row, ServerState.ONLINE, {}))
             server.address, server.software = request.address, request.software
         self._check_alone(key)  # again: another process may have registered during the write
@@ -124,8 +125,17 @@ class Manager:
         """
         if regions:
             raise ServerDead(f"{key[0]},{key[1]} is no member, and lists {regions} regions: this process must end")
-        if len(self.env.model.servers) >= SERVERS_MAX:
+        if len(self._entering.union(self.env.model.servers)) >= SERVERS_MAX:
             raise TooMany(f"server: {key[0]!r} is one more than the {SERVERS_MAX} processes that may be members")
+
+    async def _enter(self, row: ServerRow) -> None:
+        """Stores a process, which counts as a member meanwhile."""
+        key = row.name, row.incarnation
+        self._entering.add(key)
+        try:
+            await self._write((PutServer(row),))
+        finally:
+            self._entering.discard(key)
 
     def _others(self, key: Key) -> list[Server]:
         return [one for one in self.env.model.servers.values() if one.name == key[0] and one.key != key]
@@ -201,15 +211,21 @@ class Manager:
             # Forced: a process that is about to stop would crash with the regions that rest after a move.
             self.start(servers.DRAIN, CRASH.encode(Crash(*server.key, force=True)), drain)
             return max(1, len(server.regions))
-        if left := len(server.regions) or self.env.unheard.claims(server.key):
+        if left := self._regions_of(server):
             return left
         await self._write((DropServer(*server.key),))
-        if not server.regions:
-            self.env.unheard.gone(server.key)
-            self.env.dispatcher.drop(server)
-            self.env.model.drop_server(server.key)
-            self.env.journal.server(server, (ONLINE, LEFT), "it asked to leave, and has no regions", troubles=False)
-        return len(server.regions)
+        if left := self._regions_of(server):  # it listed a region during the write: it is a member until that is closed
+            await self._write((PutServer(ServerRow(*server.key, server.address, server.software)),))
+            return left
+        self.env.unheard.gone(server.key)
+        self.env.dispatcher.drop(server)
+        self.env.model.drop_server(server.key)
+        self.env.journal.server(server, (ONLINE, LEFT), "it asked to leave, and has no regions", troubles=False)
+        return 0
+
+    def _regions_of(self, server: Server) -> int:
+        """Returns how many regions a process has, or has against the model."""
+        return len(server.regions) or self.env.unheard.claims(server.key)
 
     # -- reports
 

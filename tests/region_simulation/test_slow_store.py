@@ -1,0 +1,48 @@
+"""What servers send while the store writes: state is checked again after each write."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.regions import manager
+from controller.regions.manager import OLD_MS
+from regent_agent import protocol
+from regent_agent.protocol import Left, Owned, Registered
+from testing.memory.region_store import RegionDisk
+from tests.region_simulation.kit import Server, creates, done, ended, regions_of, running, serving, until, virtual
+from tests.region_simulation.test_members import WRITE_S, Slow
+
+
+@virtual
+async def test_a_process_that_lists_a_region_during_its_last_request_to_leave_stays_a_member() -> None:
+    disk = RegionDisk()
+    async with running(disk, store=Slow) as term, serving(Server(term, "s2")):
+        await ended(term, creates(term))
+        await asyncio.sleep(OLD_MS / 1000)
+        [region] = regions_of(term)
+        server = Server(term, "s1")
+        await server.register()
+        leave = protocol.Leave("s1", 1, server.epoch)
+        assert await server.ask(leave) == Left(1)
+        await until(lambda: not list(term.engine.live()))
+        last = asyncio.ensure_future(server.ask(leave))
+        await asyncio.sleep(WRITE_S / 2)
+        await server.ask(protocol.Regions("s1", 1, server.epoch, [Owned(region.id, region.token - 1)]))
+        assert await last == Left(1)
+        assert ("s1", 1) in disk.servers
+        await server.report(done(await server.operation()))
+        await until(lambda: not list(term.engine.live()))
+        assert await server.ask(leave) == Left(0)
+        assert ("s1", 1) not in disk.servers
+
+
+@virtual
+async def test_processes_that_register_together_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager, "SERVERS_MAX", 2)
+    disk = RegionDisk()
+    async with running(disk, store=Slow) as term:
+        found = await asyncio.gather(*(Server(term, name).register() for name in "abc"))
+        assert [isinstance(one, Registered) for one in found] == [True, True, False]
+        assert len(disk.servers) == 2
