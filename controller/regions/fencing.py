@@ -73,6 +73,8 @@ class Fencing:
         self._wake = wake
         self._free = asyncio.Semaphore(RUNS_MAX)
         self._runs: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self._waiting: dict[tuple[str, int], int] = {}
+        """The procedures that waited last: an operator may have ended the one that began a run."""
 
     def has_fenced(self, server: Server, pid: int) -> bool:
         """Returns whether the command has fenced a process; begins a run where there is none.
@@ -82,8 +84,9 @@ class Fencing:
         run = self._runs.get(server.key)
         if run is None:
             run = self._runs[server.key] = asyncio.create_task(self._run(server), name=f"fence of {server}")
-            run.add_done_callback(lambda _: self._wake(pid))
+            run.add_done_callback(lambda _: self._ended(server.key))
         if not run.done():
+            self._waiting[server.key] = pid
             return False
         if run.exception() is not None:
             del self._runs[server.key]
@@ -93,6 +96,10 @@ class Fencing:
     def forget(self, key: tuple[str, int]) -> None:
         """Forgets that a process is fenced, once that is durable."""
         self._runs.pop(key, None)
+
+    def _ended(self, key: tuple[str, int]) -> None:
+        if (pid := self._waiting.pop(key, None)) is not None:
+            self._wake(pid)
 
     async def stop(self) -> None:
         """Kills the commands that run."""

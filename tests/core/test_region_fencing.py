@@ -14,6 +14,7 @@ from controller.regions.fencing import NotFenced, run_command
 from controller.regions.kinds import crash
 from controller.regions.regime import BOTH, COMMAND, LEASE, LOG, Regime, fences_in
 from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 from tests.core.regions_kit import Log, Stage, stage
 from tests.polling import eventually
 
@@ -31,6 +32,14 @@ with open(f"{folder}/runs", "a") as runs:
     print(name, incarnation, address, file=runs)
 if not pathlib.Path(folder, "works").exists():
     sys.exit("the rack does not respond")
+"""
+
+LASTS = """
+import pathlib, sys, time
+folder = pathlib.Path(sys.argv[1])
+(folder / "run").touch()
+while not (folder / "works").exists():
+    time.sleep(0.05)
 """
 
 
@@ -99,6 +108,10 @@ def crash_of(found: Stage) -> Record | None:
     return next((one for one in found.term.engine.records.values() if one.kind == crash.NAME), None)
 
 
+def waits(record: Record) -> bool:
+    return record.kind == crash.NAME and record.state is State.WAITING_TIMEOUT
+
+
 async def killed(found: Stage) -> None:
     """Kills the only server with regions, and lets another one come."""
     await found.join("kv-1", 1795)
@@ -128,6 +141,20 @@ async def test_a_crash_waits_until_the_command_has_succeeded(tmp_path: Path, cap
     [line, *_] = log.whole("is not fenced by the command")
     assert "the rack does not respond" in line
     assert "correct regions.fence_command" in line
+
+
+async def test_a_crash_begun_anew_goes_on_at_the_end_of_the_run_that_it_finds(tmp_path: Path) -> None:
+    async with stage(tmp_path, options=options(tmp_path, LASTS)) as found:
+        await killed(found)
+        await found.until((tmp_path / "run").exists)
+        bypassed = crash_of(found)
+        assert bypassed is not None
+        assert await found.term.engine.bypass(bypassed.pid)
+        await found.until(lambda: any(waits(one) for one in found.term.engine.live() if one.pid != bypassed.pid))
+        (tmp_path / "works").touch()
+        regions = found.term.env.model.regions.values()
+        await found.until(lambda: {str(one.server) for one in regions} == {"kv-2,1"})
+        assert not found.term.env.fencing._runs, "what is durable is not kept"
 
 
 async def test_without_a_command_a_crash_waits_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
