@@ -74,6 +74,7 @@ def resume(env: RegionsEnv, records: Iterable[Record]) -> None:
             server = env.model.servers.get((drained.server, drained.incarnation))
             if server is not None:
                 server.leaving = True
+                server.forced |= drained.force
     env.unheard.begin(key for key, one in env.model.servers.items() if one.state is not ServerState.FENCED)
 
 

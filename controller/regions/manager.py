@@ -204,7 +204,7 @@ class Manager:
 
     async def leave(self, server: Server) -> int:
         """Has all regions of a process moved away; returns how many it has still. Without any it is gone."""
-        server.leaving = True
+        server.leaving = server.forced = True
         drain = f"drain of {server} in term {self.epoch}"
         if self.engine.pid_of(Caller(ITSELF, "", "", drain)) is None:
             # A region may be on its way to it by a step of this turn; when the drain has begun, that is entered.

@@ -51,7 +51,8 @@ class Server(msgspec.Struct, gc=False, eq=False):
 
     ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``confirmed``: it
     has polled since, so it has the response, and serves under the lease and the fence of this daemon. ``listed_s``: its
-    regions were compared then. ``leaving``: its regions are moved away. ``load``: figures that it sent.
+    regions were compared then. ``leaving``: its regions are moved away; ``forced``: also those that rest after a move.
+    ``load``: figures that it sent.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     confirmed: bool = False
     listed_s: float = 0.0
     leaving: bool = False
+    forced: bool = False
     load: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property

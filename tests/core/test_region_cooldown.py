@@ -86,6 +86,25 @@ async def test_a_forced_drain_a_crash_and_a_server_that_leaves_do_not_wait(tmp_p
             await found.until(lambda regions=regions: names(regions) == ["s2", "s2"])  # type: ignore[misc]
 
 
+async def test_a_server_that_leaves_does_not_wait_for_a_drain_that_lets_regions_rest(tmp_path: Path) -> None:
+    async with stage(tmp_path, options=LONG) as found:
+        regions = await moved(found)
+        pid = await drained(found, force=False)
+        await found.until(lambda: names(regions) == ["s1", "s2"])
+        await found.term.service.handle(protocol.Leave("s1", 1, found.term.manager.epoch))
+        await found.until(lambda: names(regions) == ["s2", "s2"])
+        assert (await found.term.engine.result(pid)).state is State.SUCCESS
+
+
+async def test_the_next_daemon_knows_that_a_forced_drain_waits_for_another_one(tmp_path: Path) -> None:
+    async with stage(tmp_path, options=LONG) as found:
+        await moved(found)
+        for force in (False, True):
+            await drained(found, force=force)
+    async with stage(tmp_path, options=LONG) as later:
+        assert later.term.env.model.servers["s1", 1].forced
+
+
 async def test_a_close_and_a_reopen_do_not_wait_and_a_reopen_is_no_move(tmp_path: Path) -> None:
     async with stage(tmp_path, options=LONG) as found:
         regions = await moved(found)
@@ -111,4 +130,22 @@ def test_an_operators_second_move_is_refused_without_force(tmp_path: Path) -> No
         [shown] = items("regions", "procedures", "show", drain["pid"], *at)
         assert "1 of them rest after a move (regions.move_cooldown_ms)" in shown["progress"]
         items("regions", "move", region["id"], here, "--force", "--wait", *at)
+        assert items("regions", "list", *at)[0]["server"] == here
+
+
+def test_a_forced_drain_does_not_wait_for_one_that_lets_regions_rest(tmp_path: Path) -> None:
+    with world_in_thread(settings_of(tmp_path, move_cooldown_ms=3_600_000)) as blocking:
+        at = ("--server", blocking.socket)
+        items("tables", "create", "t", "--wait", *at)
+        [region] = items("regions", "list", *at)
+        here = region["server"]
+        there = "s2" if here == "s1" else "s1"
+        items("regions", "move", region["id"], there, "--wait", *at)
+        [drain] = items("servers", "drain", there, *at)
+        items("servers", "drain", there, "--force", "--dry-run", *at)
+        [shown] = items("regions", "procedures", "show", drain["pid"], *at)
+        assert shown["state"] == "waiting_timeout"
+        items("servers", "drain", there, "--force", "--wait", "--timeout", "20", *at)
+        [shown] = items("regions", "procedures", "show", drain["pid"], *at)
+        assert shown["state"] == "success"
         assert items("regions", "list", *at)[0]["server"] == here

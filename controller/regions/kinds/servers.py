@@ -23,7 +23,10 @@ PAUSE_MS: Final = 500
 
 
 async def drain(env: RegionsEnv, record: Record) -> Outcome:
-    """Moves some regions to other servers; ends once the process has none."""
+    """Moves some regions to other servers; ends once the process has none.
+
+    A forced drain that waits for the lock of one that is not has that one move all regions.
+    """
     task: Crash = CRASH.decode(record.data)
     server = env.model.servers.get((task.server, task.incarnation))
     if server is None or server.state is not ServerState.ONLINE:
@@ -33,7 +36,7 @@ async def drain(env: RegionsEnv, record: Record) -> Outcome:
         return Done()
     free = (one for one in server.regions.values() if not one.pid and one.state is RegionState.OPEN)
     now_ms = env.now_ms()
-    some = [one for one in free if task.force or not env.cooldown.left_ms(one.id, now_ms)][:MOVES_TOGETHER]
+    some = [one for one in free if task.force or server.forced or not env.cooldown.left_ms(one.id, now_ms)][:MOVES_TOGETHER]
     if not some or not env.servers():
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
     some.sort(key=lambda one: (-one.table.kind, one.id))
@@ -46,7 +49,7 @@ async def undrain(env: RegionsEnv, record: Record) -> Outcome:
     task: Crash = CRASH.decode(record.data)
     server = env.model.servers.get((task.server, task.incarnation))
     if server is not None:
-        server.leaving = False
+        server.leaving = server.forced = False
         env.wake_unplaced()
     return Done()
 

@@ -122,7 +122,9 @@ class Changes:
             _refuse(checks.drain_problem(term.env.model, found), "see 'regent servers list'")
             data = CRASH.encode(Crash(*found.key, why=request.reason, force=request.force))
             about = f"server {found} with {len(found.regions)} regions: drain"
-            return await start(term, servers.DRAIN, data, caller, request, about)
+            begun = await start(term, servers.DRAIN, data, caller, request, about)
+            found.forced |= request.force and not request.dry_run
+            return begun
         return await self._expire(term, found, request, principal)
 
     async def _expire(self, term: RegionsTerm, server: Server, request: Change, principal: str) -> Procedure:
