@@ -70,12 +70,13 @@ class Outbox:
 
     def due(self) -> list[Result]:
         """Returns the results of the next report."""
-        now_s, chosen, size = self._clock(), list[Result](), 0
+        now_s, chosen, size, parts = self._clock(), list[Result](), 0, 0
         for kept in self._kept.values():
             if kept.due_s is None or kept.due_s > now_s:
                 continue
             size += kept.size
-            if chosen and (size > REPORT_BYTES_MAX or len(chosen) == RESULTS_MAX):
+            parts += len(kept.result.parts)
+            if chosen and (size > REPORT_BYTES_MAX or parts > PARTS_MAX or len(chosen) == RESULTS_MAX):
                 break
             kept.due_s = None
             chosen.append(kept.result)

@@ -30,8 +30,8 @@ OWNED_MAX: Final = 250_000
 """Regions of one server."""
 RESULTS_MAX: Final = 1_000
 """Results of one report."""
-PARTS_MAX: Final = 1_000
-"""Parts of one log that was fenced."""
+PARTS_MAX: Final = 250_000
+"""Parts of the logs that the results of one report list: as many objects as the regions of one server."""
 FIGURES_MAX: Final = 1_000
 """Figures of one server's load."""
 TABLES_MAX: Final = 1_000
@@ -338,16 +338,61 @@ _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _responses: msgspec.msgpack.Decoder[Response] = msgspec.msgpack.Decoder(Response)
 
 
+class _Uncounted(_Message, frozen=True):
+    """A :class:`Result` whose parts are not made."""
+
+    pid: int
+    outcome: Name
+    sequence: int = 0
+    text: str = ""
+    parts: msgspec.Raw = msgspec.Raw(b"\x90")
+
+
+class _Unmade(_Message, frozen=True, tag="report"):
+    """A :class:`Report` whose parts are not made."""
+
+    server: Name
+    incarnation: int
+    epoch: int
+    results: Annotated[list[_Uncounted], Meta(max_length=RESULTS_MAX)]
+
+
+_unmade: msgspec.msgpack.Decoder[_Unmade] = msgspec.msgpack.Decoder(_Unmade)
 _BEYOND: Final = re.compile(r"Expected `\w+` of length <= (\d+) - at `\$\[(\d+)\].*`")
 _KINDS: Final = {kind.__struct_config__.tag: kind for kind in get_args(Request)}
 
 
 def _too_many(body: bytes, most: int, at: int, why: str) -> str:
     """Names the field of a request whose bound is exceeded; its tag is the short string behind one byte."""
-    kind = _KINDS.get(body[2 : 2 + (body[1] & 0x1F)].decode())
+    kind = _KINDS.get(body[2 : 2 + (body[1] & 0x1F)].decode(errors="replace"))
     if kind is None or not 0 < at <= len(kind.__struct_fields__):
         return why
     return f"{kind.__struct_fields__[at - 1]}: more than the {most} that a {kind.__name__} may have there"
+
+
+def _check_parts(body: bytes) -> None:
+    """Raises :class:`TooMany` for a report of too many parts in all; each one has a byte at least."""
+    if len(body) <= PARTS_MAX:
+        return
+    try:
+        results = _unmade.decode(body).results
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return  # it is another request, or malformed
+    if sum(_length(bytes(memoryview(one.parts)[:5])) for one in results) > PARTS_MAX:
+        raise TooMany(f"results: more than the {PARTS_MAX} parts of logs that a Report may have there")
+
+
+def _length(head: bytes) -> int:
+    """Returns the length of an array by its first bytes; 0 for what is none."""
+    match head[0]:
+        case short if short & 0xF0 == 0x90:
+            return short & 0x0F
+        case 0xDC:
+            return int.from_bytes(head[1:3], "big")
+        case 0xDD:
+            return int.from_bytes(head[1:5], "big")
+        case _:
+            return 0
 
 
 def encode(message: Request | Response) -> bytes:
@@ -360,6 +405,7 @@ def encode(message: Request | Response) -> bytes:
 
 def decode_request(body: bytes) -> Request:
     """Decodes the bytes of a frame at the daemon; raises :class:`Malformed`, and :class:`TooMany` beyond a bound."""
+    _check_parts(body)
     try:
         return _requests.decode(body)
     except msgspec.ValidationError as error:

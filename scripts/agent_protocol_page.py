@@ -20,7 +20,14 @@ inside of messages are arrays without a tag, except operations. A reader ignores
 a missing field has its default: fields are only ever added at the end. Keys are bytes; an empty end has no end.
 
 *At most* is a bound of the values in an array or map, or of the characters of a string. A reader checks it before it
-makes any value; the daemon refuses a request beyond one with `{protocol.INVALID}`, and names the field.
+makes any value; the daemon refuses a request beyond one with `{protocol.INVALID}`, and names the field. The parts of
+all results of one `Report` are at most {protocol.PARTS_MAX:,}.
+
+Agents that were built before these bounds do not check them: what the daemon refuses they repeat for ever, a report
+with all its results. Before the daemons, update agents whose logs may have more than {protocol.PARTS_MAX:,} parts in
+one report, agents whose load has more than {protocol.FIGURES_MAX:,} figures, and clients that follow more than
+{protocol.TABLES_MAX:,} tables. A newer agent reports a log of more parts as `{protocol.FAILED}`: its `fence` has to
+list fewer, larger parts.
 
 Servers and clients connect, over TLS where the daemon has it. A connection carries one request at a time, and
 begins with `Hello`. Each request has one response, or `Refused`. A server has two connections: one polls, one reports.
@@ -89,7 +96,7 @@ MEANINGS: Final = {
     "Route.token": "fence token of its owner; 0: it has no owner",
     "Result.outcome": "one of the outcomes below",
     "Result.sequence": "sequence number of the open, which the service chose",
-    "Result.parts": "parts of a fenced log",
+    "Result.parts": "parts of a fenced log; the bound counts those of all results of the report",
     "Open.token": "fence token, higher than that of any owner before",
     "Open.sequence": "sequence number of the last open",
     "Open.options": "options of the table",

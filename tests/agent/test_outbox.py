@@ -100,7 +100,9 @@ def test_a_result_that_cannot_be_sent_is_a_failure(outbox: Outbox, parts: list[s
 def test_a_log_of_too_many_parts_is_a_failure_that_says_so(outbox: Outbox) -> None:
     outbox.add(Result(7, DONE, parts=["p"] * PARTS_MAX))
     outbox.add(Result(8, DONE, parts=["p"] * (PARTS_MAX + 1)))
+    outbox.add(Result(9, DONE, parts=["p"]))
     whole, failed = outbox.due()
+    assert [one.pid for one in outbox.due()] == [9], "they are too many for one report"
     assert len(whole.parts) == PARTS_MAX
     assert (failed.outcome, failed.parts) == (FAILED, [])
     assert f"{PARTS_MAX + 1} parts, at most {PARTS_MAX}" in failed.text

@@ -136,13 +136,55 @@ def test_a_list_beyond_its_bound_is_refused_before_it_becomes_objects(what: str)
 
 
 def test_the_parts_of_all_results_and_the_figures_of_a_load_are_bounded() -> None:
-    parts = ["ab"] * (protocol.PARTS_MAX + 1)
-    report = msgspec.msgpack.encode(["report", "s1", 5, 3, [[7, "done", 0, "", parts]] * 3])
-    with pytest.raises(TooMany, match=f"^results: more than the {protocol.PARTS_MAX} "):
-        decode_request(report)
+    for tag in (b"\xa6report", b"\xd9\x06report"):
+        with pytest.raises(TooMany, match=f"^results: more than the {protocol.PARTS_MAX} parts of logs"):
+            decode_request(report_of(protocol.PARTS_MAX + 1, tag=tag))
+        with pytest.raises(TooMany, match=f"^results: more than the {protocol.PARTS_MAX} parts of logs"):
+            decode_request(report_of(*[40_000] * 7, 10, tag=tag))
     load = {str(number): 1 for number in range(protocol.FIGURES_MAX + 1)}
     with pytest.raises(TooMany, match=f"^load: more than the {protocol.FIGURES_MAX} "):
         decode_request(msgspec.msgpack.encode(["poll", "s1", 5, 3, 0, load]))
+
+
+def report_of(*parts: int, tag: bytes = b"\xa6report") -> bytes:
+    """Returns a report of results with so many parts."""
+    results = [[7, "done", 0, "", ["ab"] * one] for one in parts]
+    return b"\x95" + tag + b"\xa2s1\x05\x03" + msgspec.msgpack.encode(results)
+
+
+def peak_bytes_of(body: bytes) -> int:
+    tracemalloc.start()
+    try:
+        decode_request(body)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("results", [1, 10])
+def test_the_most_parts_of_a_report_take_no_more_memory_than_the_most_regions(results: int) -> None:
+    owned = [protocol.Owned(1 << 40, 1 << 40)] * protocol.OWNED_MAX
+    regions = encode(protocol.Register("s1", 1, "a", owned=owned))[4:]
+    assert peak_bytes_of(report_of(*[protocol.PARTS_MAX // results] * results)) < peak_bytes_of(regions)
+
+
+def test_a_report_of_too_many_parts_is_refused_before_it_becomes_objects() -> None:
+    hostile = report_of(*[protocol.PARTS_MAX] * 20)
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooMany):
+            decode_request(hostile)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 64 * 1024
+
+
+@pytest.mark.parametrize("tag", [b"\xd9\x08register", b"\xa8\xff\xfe\xfd\xfc\xfb\xfa\xf9\xf8"])
+def test_a_tag_in_another_form_is_refused_like_any_other(tag: bytes) -> None:
+    count = protocol.OWNED_MAX + 1
+    with pytest.raises(Malformed):
+        decode_request(b"\x96" + tag + b"\xa1s\x01\xa1a\xa0\xdd" + count.to_bytes(4, "big") + b"\x92\x01\x01" * count)
 
 
 def test_a_name_beyond_its_bound_is_refused() -> None:
