@@ -26,7 +26,7 @@ log = logging.getLogger("regent.regions")
 HELLO_BYTES_MAX: Final = 1_024
 """Bytes of a frame before the peer has proven itself."""
 VERSION, SECRET, MISSING = "version", "secret", "missing"
-"""Causes of a connection's end at its Hello. MISSING: it began with another request."""
+"""Causes of a connection's end at its Hello. MISSING: it began with another request, or with none."""
 
 
 class Handlers(Protocol):
@@ -103,17 +103,18 @@ class RegionListener(InboundListener):
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""
         greeting = None if connection is None else connection.authentication
+        greeted = not isinstance(greeting, _Greeting) or greeting.user is not None
         try:
             request = protocol.decode_request(frame)
-        except protocol.TooMany as error:
-            if isinstance(greeting, _Greeting) and greeting.user is None:
-                raise Malformed(str(error)) from error
-            return protocol.encode(Refused(protocol.INVALID, str(error)))
         except protocol.Malformed as error:
+            if greeted and isinstance(error, protocol.TooMany):
+                return protocol.encode(Refused(protocol.INVALID, str(error)))
+            if not greeted:
+                self.hellos_refused[MISSING] += 1
             raise Malformed(str(error)) from error
         if isinstance(request, Hello):
             return protocol.encode(self._greeted(request, greeting))
-        if isinstance(greeting, _Greeting) and greeting.user is None:
+        if not greeted:
             self.hellos_refused[MISSING] += 1
             raise Malformed("a request before Hello")
         handlers = self._handlers

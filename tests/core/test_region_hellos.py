@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from brokers.wire.primitives import Malformed
 from controller.metrics.region_gauges import RegionGauges
 from controller.metrics.region_metrics import RegionsCollector
 from controller.regions.process import domain_of
@@ -22,10 +23,10 @@ class View:
         return RegionGauges()
 
 
-async def last_response(port: int, request: Hello | Leave) -> bytes:
-    """Sends a request on a connection of its own; returns all that comes until the connection's end."""
+async def last_response(port: int, request: Hello | Leave | bytes) -> bytes:
+    """Sends a request or a frame on a connection of its own; returns all that comes until the connection's end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(encode(request))
+    writer.write(request if isinstance(request, bytes) else encode(request))
     try:
         async with asyncio.timeout(20):
             return await reader.read()
@@ -56,6 +57,36 @@ async def test_refusals_at_hello_are_counted_by_cause(tmp_path: Path) -> None:
     assert {one.labels["cause"]: one.value for one in metric.samples if one.name.endswith("_total")} == {
         "version": 1, "secret": 2, "missing": 1,
     }  # fmt: skip
+
+
+MANY = b"\xdd\x00\x10\x00\x00" + b"\xa0" * 10
+HOSTILE = {
+    "a list beyond its bound": b"\x94\xa6follow\x01\x01" + MANY,
+    "the same, with a longer form of its tag": b"\x94\xd9\x06follow\x01\x01" + MANY,
+    "no request": b"\xc1",
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+async def test_bytes_that_are_no_request_before_hello_are_counted_and_leave_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    listener = domain_of(settings_of(tmp_path), None, SECRET).listener
+    await listener.start()
+    try:
+        for _ in range(3):
+            assert await last_response(listener.port, LENGTH.pack(len(HOSTILE[what])) + HOSTILE[what]) == b""
+    finally:
+        await listener.stop()
+    assert listener.hellos_refused == {"missing": 3}
+    assert [one.levelname for one in caplog.records if one.name == "regent.listener"] == ["WARNING"]
+
+
+async def test_bytes_that_are_no_request_after_hello_are_no_refused_hello(tmp_path: Path) -> None:
+    listener = domain_of(settings_of(tmp_path), None, "").listener
+    with pytest.raises(Malformed):
+        await listener.respond(b"\xc1")
+    assert listener.hellos_refused.total() == 0
 
 
 @pytest.mark.parametrize("secret", ["", SECRET])
