@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Final
 
 from regent_agent.connection import Backoff, RequestRefused, Unreachable
-from regent_agent.protocol import DEAD, INVALID, REGISTER, UNAUTHENTICATED
+from regent_agent.protocol import DEAD, FULL, INVALID, REGISTER, UNAUTHENTICATED
 
 log = logging.getLogger("regent_agent")
 
@@ -16,6 +16,7 @@ REMEDIES: Final = {
     REGISTER: "it registers anew",
     UNAUTHENTICATED: "give it the secret that the daemons have",
     INVALID: "correct its options, or update the older one of agent and daemon",
+    FULL: "it registers once one of them has ended",
 }
 """What ends a refusal, by its code."""
 OTHER_REMEDY: Final = "it tries all daemons in turn; look whether one is active and can be reached from here"

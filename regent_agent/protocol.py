@@ -328,7 +328,9 @@ UNAUTHENTICATED: Final = "unauthenticated"
 INVALID: Final = "invalid"
 """A field has a value that the daemon does not accept; the text names both."""
 UNKNOWN_TABLE: Final = "unknown_table"
-CODES: Final = frozenset({DEAD, REGISTER, NOT_ACTIVE, UNAUTHENTICATED, INVALID, UNKNOWN_TABLE})
+FULL: Final = "full"
+"""As many processes as there may be are members: it registers once one of them has ended."""
+CODES: Final = frozenset({DEAD, REGISTER, NOT_ACTIVE, UNAUTHENTICATED, INVALID, UNKNOWN_TABLE, FULL})
 
 Request: TypeAlias = Hello | Register | Poll | Report | Regions | Leave | Locate | ListRoutes | Follow
 Response: TypeAlias = Welcome | Registered | Operations | Accepted | Left | Routes | Changes | Refused

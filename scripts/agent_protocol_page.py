@@ -58,7 +58,8 @@ RULES: Final = f"""
    to 5 s.
 5. Its lease counts from the sending of the last acknowledged poll or registration; it uses 80 percent of it. If
    `Registered.suspends`, it serves nothing and begins no operation without a valid lease.
-6. `Refused` with `{protocol.DEAD}`: it serves nothing any more, does not register again, and ends.
+6. `Refused` with `{protocol.DEAD}`: it serves nothing any more, does not register again, and ends. With a code that it
+   does not know: it repeats the request after a pause, and logs the text.
 7. It ignores a response whose epoch is lower than the highest it has seen, and closes the connection. Responses without
    an epoch have that of the last one on their connection.
 8. It carries out operations side by side, those of one region in their order, and tasks ahead of opens and closes that
@@ -152,6 +153,7 @@ CODES: Final = {
     protocol.UNAUTHENTICATED: "the secret is wrong",
     protocol.INVALID: "a field has a value that the daemon does not accept",
     protocol.UNKNOWN_TABLE: "there is no such table",
+    protocol.FULL: "as many processes as there may be are members: it tries again until one has ended",
 }
 SCALARS: Final[dict[object, str]] = {int: "int", str: "str", bytes: "bin", bool: "bool"}
 

@@ -50,7 +50,7 @@ class ServerUnknown(Exception):
 
 
 class TooMany(Exception):
-    """A process that is one too many; the text says how many there may be."""
+    """A process that is one too many; the text says how many there may be, and what helps."""
 
 
 class Manager:
@@ -126,7 +126,10 @@ class Manager:
         if regions:
             raise ServerDead(f"{key[0]},{key[1]} is no member, and lists {regions} regions: this process must end")
         if len(self._entering.union(self.env.model.servers)) >= SERVERS_MAX:
-            raise TooMany(f"server: {key[0]!r} is one more than the {SERVERS_MAX} processes that may be members")
+            raise TooMany(
+                f"server: {key[0]!r} would be one more than the {SERVERS_MAX} processes that may be members: "
+                "end those that are of no use, see 'regent servers list'"
+            )
 
     async def _enter(self, row: ServerRow) -> None:
         """Stores a process, which counts as a member meanwhile."""

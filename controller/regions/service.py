@@ -83,8 +83,10 @@ class RegionService:
             return Refused(protocol.DEAD, str(dead))
         except ServerUnknown as unknown:
             return Refused(protocol.REGISTER, str(unknown))
-        except (Invalid, TooMany) as invalid:
+        except Invalid as invalid:
             return Refused(protocol.INVALID, str(invalid))
+        except TooMany as many:
+            return Refused(protocol.FULL, str(many))
         except StoreFailed as failed:
             return Refused(protocol.NOT_ACTIVE, f"nothing can be stored by this daemon: {failed}")
 

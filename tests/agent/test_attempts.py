@@ -6,7 +6,7 @@ import pytest
 
 from regent_agent.attempts import OTHER_REMEDY, Attempts
 from regent_agent.connection import RequestRefused, Unreachable
-from regent_agent.protocol import DEAD, UNAUTHENTICATED, Refused
+from regent_agent.protocol import DEAD, FULL, UNAUTHENTICATED, Refused
 
 
 async def repeated(*outcomes: Exception | None) -> list[Exception]:
@@ -47,6 +47,11 @@ async def test_a_fault_is_logged_and_the_steps_go_on(caplog: pytest.LogCaptureFi
 async def test_a_wrong_secret_has_its_remedy(caplog: pytest.LogCaptureFixture) -> None:
     await repeated(RequestRefused(Refused(UNAUTHENTICATED, "another secret"), "a:1"), None)
     assert "give it the secret that the daemons have" in caplog.text
+
+
+async def test_a_service_without_room_has_its_remedy(caplog: pytest.LogCaptureFixture) -> None:
+    await repeated(RequestRefused(Refused(FULL, "there are 2000"), "a:1"), None)
+    assert "there are 2000 (full); it registers once one of them has ended" in caplog.text
 
 
 async def test_a_dead_server_stops() -> None:
