@@ -53,7 +53,7 @@ def drain(
     wait: Wait = False,
     timeout: WaitS = 3600,
 ) -> None:
-    """Move all regions away from a server; its process gets no region any more, until it is started again."""
+    """Move all regions away from a server; its process gets no further one meanwhile: cordon it for longer."""
     body = {"reason": reason, "nonce": nonce, "force": force, "dryRun": dry_run}
     changed(session, f"{_path(server_name)}/drain", body, wait, timeout)
 

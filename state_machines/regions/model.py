@@ -52,7 +52,8 @@ class Server(msgspec.Struct, gc=False, eq=False):
     ``deadline_s``: end of its lease, on the loop's clock. ``here``: it has registered at this daemon. ``confirmed``: it
     has polled since, so it has the response, and serves under the lease and the fence of this daemon. ``listed_s``: its
     regions were compared then. ``leaving``: its regions are moved away; ``forced``: also those that rest after a move.
-    ``load``: figures that it sent.
+    ``expected``: regions for which a step has chosen it, and whose open is not entered yet. ``load``: figures that it
+    sent.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Server(msgspec.Struct, gc=False, eq=False):
     listed_s: float = 0.0
     leaving: bool = False
     forced: bool = False
+    expected: int = 0
     load: dict[str, int] = msgspec.field(default_factory=dict)
 
     @property

@@ -95,7 +95,7 @@ PLACEMENTS: Final[Mapping[str, Placement]] = {"round_robin": RoundRobin(), "reta
 
 def _turns(servers: Sequence[Server], wanted: int) -> list[Server]:
     """Returns the server with the fewest regions, then the next one, as many as are wanted."""
-    heap = [(len(one.regions), one.name, number) for number, one in enumerate(servers)]
+    heap = [(len(one.regions) + one.expected, one.name, number) for number, one in enumerate(servers)]
     heapify(heap)
     found: list[Server] = []
     for _ in range(wanted):

@@ -75,8 +75,14 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     if server is None:
         env.unplaced.add(record.pid)
         return Wait(0, record.data, durable=False)
+    server.expected += 1
+
+    def entered(_: Change) -> None:
+        server.expected -= 1
+        begun(env, region, record.pid, server, token)
+
     data = TRANSIT.encode(replace(task, server=server.name, incarnation=server.incarnation, token=token))
-    return Along(Next(DISPATCH, data), (), lambda _: begun(env, region, record.pid, server, token))
+    return Along(Next(DISPATCH, data), (), entered)
 
 
 def _held(env: RegionsEnv, record: Record) -> Wait:

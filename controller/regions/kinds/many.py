@@ -6,6 +6,7 @@ out while their children live. The next batch begins once fewer regions are in t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -63,7 +64,13 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     plan = planned(env.placement, wishes, servers, env.prompt(servers), env.draw)
     children = tuple(assign.assigned(one, task.why, server) for one, server in zip(regions, plan, strict=True))
 
+    counts = Counter(plan)
+    for server, count in counts.items():
+        server.expected += count
+
     def entered(change: Change) -> None:
+        for server, count in counts.items():
+            server.expected -= count
         pids = [put.pid for put in change.puts if put.pid != record.pid]
         for pid, region, server in zip(pids, regions, plan, strict=True):
             assign.begun(env, region, pid, server, pid)

@@ -46,7 +46,12 @@ async def end(env: RegionsEnv, record: Record) -> Outcome:
     region = env.model.regions.get(task.region)
     if region is not None and region.state is RegionState.OPEN and not task.reopens:
         env.cooldown.moved(region.id, env.now_ms())
-    return Done(b"the region is gone" if region is None else region.state.name.lower().encode())
+    if region is None:
+        return Done(b"the region is gone")
+    result = region.state.name.lower()
+    if task.to and region.server is not None and region.server.name != task.to:
+        result += f" at {region.server}: {task.to} could not get it, see 'regent servers list'"
+    return Done(result.encode())
 
 
 MOVE_REGION: Final[Kind[RegionsEnv]] = Kind(

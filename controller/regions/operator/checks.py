@@ -54,6 +54,8 @@ def _target_problem(model: Regions, region: Region, server: str) -> str | None:
     target = model.current(server)
     if target is None:
         return f"server {server!r} is not online"
+    if model.marks.is_cordoned(server):
+        return f"server {server} is cordoned, and gets no regions: 'regent servers uncordon {server}' ends that"
     if target.leaving:
         return f"server {target} is leaving: its regions are moved away"
     if region.server is target:
