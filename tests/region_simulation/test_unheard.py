@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from controller.regions.kinds import assign, close, servers
-from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
+from controller.regions.kinds import assign, close, servers, tables
+from controller.regions.kinds.messages import CRASH, TABLE_TASK, TRANSIT, Crash, TableTask, Transit
 from controller.regions.operator.explain import explained
 from controller.regions.term import RegionsTerm
 from controller.regions.unheard import Unheard
@@ -82,7 +82,7 @@ async def wanted(term: RegionsTerm, region: Region) -> None:
 def test_a_region_whose_open_is_not_known_waits_until_the_server_that_has_it_has_closed_it(left: object) -> None:
     @virtual
     async def story() -> None:
-        disk = RegionDisk()
+        disk, loop = RegionDisk(), asyncio.get_running_loop()
         opened: Open = await left(disk)  # type: ignore[operator]
         async with running(disk) as term, serving(other := Server(term, "b")):
             [region] = regions_of(term)
@@ -96,9 +96,14 @@ def test_a_region_whose_open_is_not_known_waits_until_the_server_that_has_it_has
             await asyncio.sleep(0.1)
             assert (region.server, other.has) == (None, {}), "the server has it until it says that it has closed it"
             assert await server.ask(protocol.Leave("a", 1, server.epoch)) == Left(1)
+            await until(lambda: [one for one in term.engine.records.values() if one.kind == servers.DRAIN])
+            await until(lambda: not [one for one in term.engine.live() if one.kind == servers.DRAIN])
             assert await server.ask(protocol.Leave("a", 1, server.epoch)) == Left(1)
+            assert ("a", 1) in disk.servers
+            closed_s = loop.time()
             await server.report(done(operation))
             await until(lambda: other.has)
+            assert loop.time() - closed_s < 1.0, "it does not wait for the lease of the server that has closed it"
             assert other.has[region.id] > opened.token
 
     story()
@@ -132,6 +137,34 @@ async def test_a_region_whose_open_is_not_known_is_free_once_all_servers_have_li
         async with serving(Server(term, "a")):
             await until(lambda: region.state is RegionState.OPEN)
             assert loop.time() - began_s < 1.0
+
+
+@virtual
+async def test_a_batch_gives_no_region_away_that_a_silent_server_may_have() -> None:
+    disk = RegionDisk()
+    async with running(disk, LONG) as term, serving(Server(term, "a")):
+        await ended(term, creates(term))
+        await ended(term, procedure(term, tables.DISABLE.name, TABLE_TASK.encode(TableTask("t"))))
+    async with running(disk) as term, serving(other := Server(term, "b")):
+        [region] = regions_of(term)
+        enabled = await procedure(term, tables.ENABLE.name, TABLE_TASK.encode(TableTask("t")))
+        await until(lambda: region.pid in term.env.unheard.held)
+        assert (region.state, other.has) == (RegionState.CLOSED, {})
+        async with serving(Server(term, "a")):
+            await ended(term, _known(enabled))
+            assert region.state is RegionState.OPEN
+
+
+@virtual
+async def test_a_procedure_that_an_operator_ends_is_no_longer_held() -> None:
+    disk = RegionDisk()
+    await damaged(disk)
+    async with running(disk) as term:
+        [region] = regions_of(term)
+        await wanted(term, region)
+        assert await term.engine.bypass(pid := region.pid)
+        await until(lambda: term.engine.records[pid].state.is_final)
+        assert pid not in term.env.unheard.held
 
 
 @virtual
@@ -201,6 +234,19 @@ async def test_a_region_that_a_server_lists_while_its_next_token_is_reserved_is_
         term.env.wake_held()
         term.env.number = reserve
         await server.operation()
+
+
+@virtual
+async def test_a_region_that_a_server_has_closed_in_this_term_waits_for_no_other_one() -> None:
+    disk = RegionDisk()
+    async with running(disk, LONG) as term, serving(Server(term, "b")):
+        await ended(term, creates(term))
+        await Server(term, "a").register()
+    async with running(disk) as term, serving(Server(term, "b")):
+        [region] = regions_of(term)
+        await ended(term, procedure(term, close.NAME, TRANSIT.encode(Transit(region.id, "t"))))
+        await ended(term, procedure(term, assign.NAME, TRANSIT.encode(Transit(region.id, "t"))))
+        assert term.env.unheard.processes == {("a", 1)}
 
 
 @virtual
