@@ -12,30 +12,24 @@ from typing import Final
 
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
+from controller.regions.comparison import LIST_EVERY_S, Comparison
 from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
 from controller.regions.journal import CRASHED, LEFT, ONLINE
 from controller.regions.kinds import crash, log_task, servers
-from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
+from controller.regions.kinds.messages import CRASH, Crash
 from metadata_store.catalog.rows import DropServer, PutServer, ServerRow, Write
 from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol
-from regent_agent.protocol import Owned, Result
+from regent_agent.protocol import Result
 from state_machines.procedures.record import Caller
-from state_machines.regions.model import Region, Server
-from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.model import Server
+from state_machines.regions.states import ServerState
 
 log = logging.getLogger("regent.regions")
 
-OLD_MS: Final = 1_000
-"""Age of a region's state from which a server's report may contradict it (row S3-37)."""
 SUCCESSES: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 """Outcomes of operations that change nothing when they are done again."""
-LIST_EVERY_S: Final = 60.0
-"""Time after which a server lists its regions again."""
-STRAYS_TOGETHER: Final = 100
-"""Regions that a server should not have, and that are closed after one comparison."""
-STRAYS_AGAIN_S: Final = 5.0
 ITSELF: Final = "regent"
 SERVERS_MAX: Final = 2_000
 """Processes of servers in the store: ZooKeeper lists them in one response, which has a bound."""
@@ -62,6 +56,7 @@ class Manager:
         self.epoch = epoch
         self._store = store
         self._entering: set[Key] = set()
+        self.comparison = Comparison(env, self.start, self.expire, epoch)
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises once the store has failed a write that is no procedure's: the term is over."""
 
@@ -91,7 +86,7 @@ class Manager:
         env.journal.server(server, ("" if new else ONLINE, ONLINE), about, troubles=False)
         for older in [one for one in self._others(key) if one.incarnation < server.incarnation]:
             self.expire(older, f"{server} registered")
-        self.compare(server, request.owned)
+        self.comparison.take(server, request.owned)
         if server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end")
         self.place_if_enough()
@@ -262,51 +257,6 @@ class Manager:
             await durable
         return again
 
-    def compare(self, server: Server, owned: Sequence[Owned]) -> None:
-        """Compares what a server has with the model, which is right: what disagrees is closed, or opened again.
-
-        What disagrees and has changed only now is no fault yet: the server lists its regions once more.
-        """
-        server.listed_s = self.env.clock()
-        listed = {one.region: one.token for one in owned}
-        model = self.env.model.regions
-        strays = [
-            (id_, token, region)
-            for id_, token in listed.items()
-            if (region := model.get(id_)) is None or not _has(region, server, token)
-        ]
-        for has in server.regions.values():
-            if has.id in listed and _has(has, server, listed[has.id]):
-                has.doubtful = False
-        self.env.unheard.listed(server.key, [id_ for id_, _, region in strays if region is not None])
-        self.env.wake_held()
-        for id_, token, region in strays[:STRAYS_TOGETHER]:
-            self._close_stray(server, id_, token, region)
-        if len(strays) > STRAYS_TOGETHER:
-            log.warning("server %s has %d such regions in all; it lists them again later", server, len(strays))
-            server.listed_s = self.env.clock() - LIST_EVERY_S + STRAYS_AGAIN_S
-        for region in [one for one in server.regions.values() if one.id not in listed]:
-            if region.state is not RegionState.OPEN or region.pid:
-                continue
-            if self._is_old(region):
-                log.error("server %s does not have region %s: its process is ended as crashed", server, region)
-                self.expire(server, f"it lost region {region}")
-                return
-            self.env.dispatcher.list_regions(server)
-
-    def _close_stray(self, server: Server, id_: int, token: int, region: Region | None) -> None:
-        """Has a server close a region that it should not have."""
-        if region is not None and not self._is_old(region):
-            self.env.dispatcher.list_regions(server)
-            return
-        what = "does not exist" if region is None else f"is {region.state.name} at {region.server}"
-        log.warning("server %s has region %d with token %d, which %s: it is closed", server, id_, token, what)
-        task = Transit(id_, "", "stray", server.name, server.incarnation, token)
-        self.start(servers.STRAY, TRANSIT.encode(task), f"stray {id_} {token} of {server} in term {self.epoch}")
-
-    def _is_old(self, region: Region) -> bool:
-        return self.env.now_ms() - region.changed_ms > OLD_MS
-
     # -- procedures
 
     def start(self, kind: str, data: bytes, nonce: str) -> bool:
@@ -325,8 +275,3 @@ class Manager:
             if not self.broken.done():
                 self.broken.set_exception(failed)
             raise
-
-
-def _has(region: Region, server: Server, token: int) -> bool:
-    """Checks whether a server may have a region with this token."""
-    return region.server is server and token in (region.token, region.opening)

@@ -108,7 +108,7 @@ class RegionService:
                 known = [one if 0 <= one.sequence < SEQUENCE_END else _unusable(one) for one in results]
                 return Accepted(await manager.report(manager.server(server, incarnation, epoch), known, taken))
             case protocol.Regions(server, incarnation, epoch, owned):
-                manager.compare(manager.server(server, incarnation, epoch), owned)
+                manager.comparison.take(manager.server(server, incarnation, epoch), owned)
                 return Accepted()
             case protocol.Leave(server, incarnation) if manager.is_gone(server, incarnation):
                 return Left(0)  # the response to the request before was lost

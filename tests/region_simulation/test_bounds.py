@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
+from controller.regions.comparison import STRAYS_TOGETHER
 from controller.regions.dispatcher import BATCH_BYTES_MAX
 from controller.regions.kinds import servers
 from controller.regions.kinds.crash import PARTS_TOGETHER
 from controller.regions.kinds.messages import CRASH, TABLE_TASK, Crash, TableTask
-from controller.regions.manager import STRAYS_TOGETHER
 from controller.regions.regime import BOTH, LEASE, LOG, Regime, fences_in
 from regent_agent import protocol
 from regent_agent.protocol import Owned, Refused, Registered, Result

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from controller.regions import manager
-from controller.regions.manager import OLD_MS
+from controller.regions.comparison import OLD_MS
 from regent_agent import protocol
 from regent_agent.protocol import Left, Owned, Registered
 from testing.memory.region_store import RegionDisk

@@ -162,7 +162,8 @@ async def test_a_procedure_that_an_operator_ends_is_no_longer_held() -> None:
     async with running(disk) as term:
         [region] = regions_of(term)
         await wanted(term, region)
-        assert await term.engine.bypass(pid := region.pid)
+        pid = region.pid
+        assert await term.engine.bypass(pid)
         await until(lambda: term.engine.records[pid].state.is_final)
         assert pid not in term.env.unheard.held
 
