@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from regent_agent.protocol import Open, Operation, Operations
+from regent_agent.protocol import Open, Operation, Operations, Task
 from state_machines.regions.model import Server
 
 Key = tuple[str, int]
@@ -68,6 +68,8 @@ class Dispatcher:
         self._expected: dict[int, Key] = {}
         self.sent = 0
         """Operations that were sent."""
+        self._workers: dict[int, dict[Key, None]] = {}
+        """Of work on logs: the processes that were to do it, the latest ones."""
         self._numbers: dict[int, int] = {}
         """Of the batches in which operations that are expected were sent last."""
         self._in_flight = 0
@@ -83,11 +85,22 @@ class Dispatcher:
             queue.first_s = self._clock()
         queue.waiting[operation.pid] = operation
         self._expected[operation.pid] = server.key
+        if isinstance(operation, Task):
+            workers = self._workers.setdefault(operation.pid, {})
+            workers.pop(server.key, None)
+            workers[server.key] = None
+            if len(workers) > WORKERS_MAX:
+                del workers[next(iter(workers))]
         if len(queue.waiting) == 1 or len(queue.waiting) >= self._limits.batch_max:
             queue.wake()
 
     def forget(self, pid: int) -> None:
         """Removes an operation whose procedure goes on without its result."""
+        self.take_back(pid)
+        self._workers.pop(pid, None)
+
+    def take_back(self, pid: int) -> None:
+        """Removes work on a log from its server; another one is to do it, but what this one has done still counts."""
         self.hold_back(pid)
         self._expected.pop(pid, None)
         self._numbers.pop(pid, None)
@@ -105,6 +118,10 @@ class Dispatcher:
     def expects(self, pid: int) -> Key | None:
         """Returns the process whose result is awaited for a pid."""
         return self._expected.get(pid)
+
+    def is_worker(self, pid: int, key: Key) -> bool:
+        """Checks whether a process was to do work on a log."""
+        return key in self._workers.get(pid, ())
 
     # -- for servers
 
@@ -207,5 +224,7 @@ def _size(operation: Operation) -> int:
 
 BATCH_BYTES_MAX: Final = 4 * 1024 * 1024
 HEAD_BYTES: Final = 1_000
+WORKERS_MAX: Final = 10
+"""Processes whose work on a log is accepted: without a result in time it is given to another one, again and again."""
 HOLD_FRACTION: Final = 4
 """A poll is held for this part of the lease."""

@@ -16,7 +16,7 @@ from controller.regions.comparison import LIST_EVERY_S, Comparison
 from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
 from controller.regions.journal import CRASHED, LEFT, ONLINE
-from controller.regions.kinds import crash, log_task, servers
+from controller.regions.kinds import crash, servers
 from controller.regions.kinds.messages import CRASH, Crash
 from metadata_store.catalog.rows import DropServer, PutServer, ServerRow, Write
 from metadata_store.records.port import RecordStore, StoreFailed
@@ -233,7 +233,7 @@ class Manager:
         ``taken``: batches that the server had when it made the report. A failure of an operation that is on its way to
         it is not accepted: the server could still do it, while the region goes to another one.
         """
-        dispatcher = self.env.dispatcher
+        dispatcher, key = self.env.dispatcher, server.key
         again: list[int] = []
         mine: list[Result] = []
         for one in results:
@@ -243,7 +243,7 @@ class Manager:
             expected = dispatcher.expects(one.pid)
             if expected is None:
                 again.append(one.pid)
-            elif expected != server.key and not (one.outcome == protocol.DONE and record.kind in log_task.NAMES):
+            elif expected != key and not (one.outcome == protocol.DONE and dispatcher.is_worker(one.pid, key)):
                 continue  # this server was left, and what it did is of no use; work on a log is done all the same
             elif one.outcome in SUCCESSES or dispatcher.has_arrived(one.pid, taken):
                 dispatcher.hold_back(one.pid)

@@ -97,6 +97,23 @@ async def test_a_server_that_was_left_and_has_done_the_work_has_its_result_taken
 
 
 @virtual
+async def test_work_on_a_log_counts_only_from_a_server_that_was_to_do_it() -> None:
+    async with running(RegionDisk(), replace(OPTIONS, fence=LOG)) as term:
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term))
+        worker, other = Server(term, "b"), Server(term, "c")
+        await worker.register()
+        term.manager.expire(term.env.model.servers["a", 1], "a test")
+        task = await worker.operation()
+        await other.register()
+        assert await other.report(done(task)) == [], "it is not to repeat it"
+        assert fencing(term) == task.pid
+        await worker.report(done(task))
+        assert not fencing(term)
+        assert not term.env.dispatcher.is_worker(task.pid, ("b", 1))
+
+
+@virtual
 async def test_a_region_has_no_route_from_the_moment_on_that_its_server_counts_as_crashed() -> None:
     async with running(RegionDisk(), replace(OPTIONS, fence=LOG)) as term:
         server = Server(term, "a")

@@ -60,15 +60,16 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
     result = env.results.get(record.pid)
     what = FENCE if record.kind == "fence_log" else SPLIT
 
-    def used(_: Change) -> None:
+    def left(_: Change) -> None:
         env.results.used(record.pid)
-        env.dispatcher.forget(record.pid)
+        env.dispatcher.take_back(record.pid)
 
     if result is not None and result.outcome == protocol.DONE:
         parts = tuple(result.parts)
 
-        def done(change: Change) -> None:
-            used(change)
+        def done(_: Change) -> None:
+            env.results.used(record.pid)
+            env.dispatcher.forget(record.pid)
             if what == FENCE:
                 env.log_parts[task.server, task.incarnation] = parts
                 _fenced(env, task, record.parent)
@@ -76,7 +77,7 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
         return Along(Done(), (), done)
     if result is not None or worker is None or worker.state is not S.ONLINE or _is_left(env, worker):
         pause_ms = 0 if result is None else AGAIN_MS
-        return Along(Next(0, LOG_TASK.encode(replace(task, not_before_ms=env.wall_ms() + pause_ms))), (), used)
+        return Along(Next(0, LOG_TASK.encode(replace(task, not_before_ms=env.wall_ms() + pause_ms))), (), left)
     if env.dispatcher.expects(record.pid) != key:
         env.dispatcher.send(worker, protocol.Task(record.pid, what, task.server, task.incarnation, task.part))
     return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
@@ -109,4 +110,3 @@ def _kind(name: str) -> Kind[RegionsEnv]:
 
 FENCE_LOG: Final = _kind("fence_log")
 SPLIT_LOG: Final = _kind("split_log")
-NAMES: Final = frozenset({FENCE_LOG.name, SPLIT_LOG.name})

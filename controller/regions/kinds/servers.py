@@ -35,10 +35,8 @@ async def drain(env: RegionsEnv, record: Record) -> Outcome:
     if not server.regions:
         return Done()
     free = (one for one in server.regions.values() if not one.pid and one.state is RegionState.OPEN)
-    now_ms = env.now_ms()
-    some = [one for one in free if task.force or server.forced or not env.cooldown.left_ms(one.id, now_ms)][
-        :MOVES_TOGETHER
-    ]
+    forced, now_ms = task.force or server.forced, env.now_ms()
+    some = [one for one in free if forced or not env.cooldown.left_ms(one.id, now_ms)][:MOVES_TOGETHER]
     if not some or not env.servers():
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
     some.sort(key=lambda one: (-one.table.kind, one.id))
