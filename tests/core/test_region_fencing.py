@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -83,6 +84,19 @@ async def test_output_without_an_end_is_cut_to_its_last_bytes() -> None:
         await run_command(("/bin/sh", "-c", "head -c 1000000 /dev/zero | tr '\\0' x; echo END; exit 1"), 60)
     assert str(found.value).endswith("xxxEND")
     assert len(str(found.value)) < 600
+
+
+async def test_output_goes_to_no_file_which_could_grow_without_a_bound() -> None:
+    await run_command(("/bin/sh", "-c", "[ -p /dev/fd/1 ] && [ -p /dev/fd/2 ]"), 60)
+
+
+async def test_a_child_that_keeps_the_output_open_delays_nothing(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    try:
+        with pytest.raises(NotFenced, match="it ended with 3; it said: early"):
+            await run_command(("/bin/sh", "-c", 'echo early; sleep 600 & echo $! > "$0"; exit 3', str(pid)), 60)
+    finally:
+        os.kill(group_of(pid), signal.SIGKILL)
 
 
 async def test_a_command_that_is_late_is_killed_with_its_children(tmp_path: Path) -> None:
