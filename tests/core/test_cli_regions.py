@@ -114,6 +114,10 @@ def test_a_region_is_moved_reopened_closed_and_assigned() -> None:
     assert f"is at {region['server']}" in unwrapped(
         regent("regions", "move", region["id"], region["server"], code=Exit.REFUSED).stderr
     )
+    items("servers", "cordon", there)
+    refused = unwrapped(regent("regions", "move", region["id"], there, code=Exit.REFUSED).stderr)
+    assert f"server {there} is cordoned, and gets no regions: 'regent servers uncordon {there}' ends that" in refused
+    items("servers", "uncordon", there)
     assert items("regions", "move", region["id"], there, "--dry-run")[0]["state"] == "planned"
     [moved] = items("regions", "move", region["id"], there, "--wait", "--reason", "hot")
     assert (moved["state"], moved["reason"]) == ("success", "hot")
