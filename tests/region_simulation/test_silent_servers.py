@@ -6,6 +6,7 @@ import asyncio
 
 from msgspec.structs import replace
 
+from controller.regions.dispatcher import WORKERS_MAX
 from controller.regions.regime import LOG
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
@@ -111,6 +112,21 @@ async def test_work_on_a_log_counts_only_from_a_server_that_was_to_do_it() -> No
         await worker.report(done(task))
         assert not fencing(term)
         assert not term.env.dispatcher.is_worker(task.pid, ("b", 1))
+
+
+@virtual
+async def test_the_latest_servers_that_were_to_do_work_on_a_log_are_remembered() -> None:
+    async with running(RegionDisk()) as term:
+        dispatcher, count = term.env.dispatcher, WORKERS_MAX + 2
+        for number in (0, *range(count)):
+            name = f"s{number}"
+            await Server(term, name).register()
+            dispatcher.send(term.env.model.servers[name, 1], protocol.Task(7, "split", "a", 1, "p0"))
+            dispatcher.take_back(7)
+        found = [number for number in range(count) if dispatcher.is_worker(7, (f"s{number}", 1))]
+        assert found == list(range(2, count))
+        dispatcher.forget(7)
+        assert not dispatcher.is_worker(7, (f"s{count - 1}", 1))
 
 
 @virtual
