@@ -63,9 +63,13 @@ class Agent:
         clock: Callable[[], float] = machine_s,
         load: Callable[[], dict[str, int]] | None = None,
         jitter: Callable[[], float] = random.random,
+        fenced_by: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``clock``: seconds; it must not stand still during a step of the loop. ``load``: figures for the polls."""
-        self._options, self._clock = options, clock
+        """``clock``: seconds; it must not stand still during a step of the loop. ``load``: figures for the polls.
+
+        ``fenced_by`` gets :attr:`fence` at each registration, before anything is opened; it may have changed since.
+        """
+        self._options, self._clock, self._fenced_by = options, clock, fenced_by
         self.load = load
         self.server = options.server
         self.incarnation = options.incarnation or time.time_ns() // 1_000
@@ -177,6 +181,7 @@ class Agent:
             len(owned),
         )
         self._registration, self._taken = registration, 0
+        self._fenced_by(self.fence)
         self._renew(sent_s, registration)
         self._outbox.repeat_all()
         self._registered.set()

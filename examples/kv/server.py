@@ -43,6 +43,7 @@ class Server:
         self._service = KeyValueService(options.data, self._log)
         self._listener = Listener(self._service)
         self._stopping = asyncio.Event()
+        self._unsafe = asyncio.Event()
 
     async def run(self) -> int:
         """Serves until SIGTERM or SIGINT, or until nothing may be answered any more; returns the exit code."""
@@ -70,7 +71,15 @@ class Server:
             incarnation=self._incarnation,
             secret=self._options.secret,
         )
-        return Agent(self._service, options, load=self._service.load)
+        return Agent(self._service, options, load=self._service.load, fenced_by=self._fenced_by)
+
+    def _fenced_by(self, fence: str) -> None:
+        """Serves nothing from now on where the daemon has another fence, also where it had the right one before."""
+        if fence == FENCE and not self._unsafe.is_set():
+            self._service.admit(True)
+            return
+        self._service.admit(False)
+        self._unsafe.set()
 
     async def _serve(self, agent: Agent) -> int:
         starting = asyncio.create_task(agent.start())
@@ -80,20 +89,27 @@ class Server:
             return LEFT  # no daemon knows this process
         starting.result()
         name = self._options.name
-        while not agent.fence:
-            await agent.registered()
-        if agent.fence != FENCE:
-            logger.critical(
-                'server ends: %s: the daemon has regions.fence = "%s", which recovers no edits from logs: '
-                'set fence = "%s" in the section [regions] of its settings, restart it, and start this server again',
-                *(name, agent.fence, FENCE),
-            )
-            return UNSAFE
-        self._service.admit()
-        print(f"kv server {name} serves clients, incarnation {self._incarnation}", flush=True)
-        await stopping
+        if not self._unsafe.is_set():
+            print(f"kv server {name} serves clients, incarnation {self._incarnation}", flush=True)
+        unsafe = asyncio.create_task(self._unsafe.wait())
+        await asyncio.wait([stopping, unsafe], return_when=asyncio.FIRST_COMPLETED)
+        if unsafe.done():
+            return await self._end_unsafe(agent.fence)
         logger.info("server leaves: %s got a signal; it ends once other servers have its regions", name)
         return LEFT if await agent.leave(self._options.leave_s) else NOT_LEFT
+
+    async def _end_unsafe(self, fence: str) -> int:
+        """Writes all edits to the files of their regions: a daemon with another fence has no log split."""
+        logger.critical(
+            'server ends: %s: the daemon has regions.fence = "%s", which recovers no edits from logs: '
+            'set fence = "%s" in the section [regions] of its settings, restart it, and start this server again',
+            *(self._options.name, fence, FENCE),
+        )
+        try:
+            await self._service.save()
+        except OSError as error:
+            self._log.fail(error)
+        return UNSAFE
 
     def _abandon(self) -> None:
         """Ends the process at once: the regions may be with other servers, so it must write and answer nothing."""

@@ -58,16 +58,21 @@ class KeyValueService:
         self._admitted = False
         self._flushes: asyncio.Task[None] | None = None
 
-    def admit(self) -> None:
-        """Opens regions from now on: the daemon fences this server by its log."""
-        self._admitted = True
+    def admit(self, admitted: bool) -> None:
+        """Opens and serves regions from now on where the daemon fences this server by its log, else none."""
+        self._admitted = admitted
+
+    async def save(self) -> None:
+        """Writes what the files of regions do not have: nothing recovers it from the log."""
+        for region in list(self._regions.values()):
+            await self._flush(region)
 
     # -- callbacks of the agent
 
     async def open(self, region: OpenedRegion) -> int:
         """Reads a region and makes this owner's file; returns the sequence number of the open."""
         if not self._admitted:
-            raise NotRunning("this server does not know yet how the daemon fences it")
+            raise NotRunning("this server does not know that the daemon fences it by its log")
         content = await asyncio.to_thread(
             regions.open_content, self._data, region.region, region.token, region.sequence
         )
@@ -149,6 +154,8 @@ class KeyValueService:
     def _owned(self, number: int, token: int, *keys: bytes) -> Region:
         if self._suspended:
             raise Suspended("this server has lost its lease; try again, it waits for a new one")
+        if not self._admitted:
+            raise Suspended("the daemon does not fence this server by its log; locate the key again, this server ends")
         region = self._regions.get(number)
         if region is None or region.token != token or region.closing:
             raise NotOwner(f"this server does not own region {number} with token {token}; locate the key again")

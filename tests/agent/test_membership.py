@@ -57,6 +57,23 @@ class TestRegistration:
             async with started(Recorded(), daemon) as agent:
                 assert agent.fence == fence
 
+    async def test_each_registration_says_how_the_daemon_fences_the_server(self) -> None:
+        fences, said = ["log", "lease"], list[str]()
+
+        async def registered(_: Request) -> Response:
+            return Registered(1, 60_000, 20, False, fences.pop(0))
+
+        async def forgotten(_: Request) -> Response:
+            return refusing(REGISTER) if fences else Operations(1, 1)
+
+        async with StandIn(hold_ms=20).running() as daemon:
+            daemon.responses[Register] = registered
+            agent = Agent(Recorded(), options(daemon), jitter=lambda: 0.0, fenced_by=said.append)
+            await agent.start()
+            daemon.responses[Poll] = forgotten
+            await eventually(lambda: said == ["log", "lease"])
+            await agent.stop()
+
     async def test_the_incarnation_is_the_time_of_the_start(self) -> None:
         async with StandIn().running() as daemon:
             first, second = (Agent(Recorded(), options(daemon, incarnation=0)) for _ in range(2))

@@ -148,6 +148,8 @@ class Daemon:
             case Register():
                 self.members[request.server] = Member(request)
                 return Registered(EPOCH, LEASE_MS, int(HOLD_S * 1000), suspends=False, fence=self.fence)
+            case Poll() if request.server not in self.members:
+                return Refused(protocol.REGISTER, f"{request.server} is to register")
             case Poll():
                 return await self._operations(self.members[request.server])
             case Report():

@@ -22,7 +22,7 @@ async def service(
     log = Log(Segments(data, name, 1, segment_bytes))
     try:
         service = KeyValueService(data, log, flush_bytes)
-        service.admit()
+        service.admit(True)
         yield service
     finally:
         await log.close()

@@ -177,6 +177,24 @@ async def test_a_server_refuses_to_serve_under_another_fence_than_its_log(tmp_pa
         assert "region opened" not in text
 
 
+async def test_a_server_ends_and_loses_nothing_where_the_fence_is_another_at_a_later_registration(
+    tmp_path: Path,
+) -> None:
+    async with cluster(tmp_path) as kv:
+        await kv.start("a", "b")
+        kv.daemon.create(1)
+        await kv.daemon.open(1, "a")
+        async with Writers(kv.client).running() as writers:
+            await writers.more(100)
+            kv.daemon.fence = "lease"
+            del kv.daemon.members["a"]
+            assert await kv.servers["a"].ended() == UNSAFE
+            await kv.daemon.open(1, "b")  # nobody splits the log
+            await writers.more(100)
+        await expect_all(kv, writers.acknowledged)
+        assert 'server ends: a: the daemon has regions.fence = "lease"' in kv.servers["a"].text.read_text()
+
+
 async def test_the_command_line_reads_and_writes(tmp_path: Path) -> None:
     async with cluster(tmp_path) as kv:
         await kv.start("a")
