@@ -17,6 +17,7 @@ from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind, Kinds
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
+from controller.process.wording import named
 from controller.regions import loading, overdue, regime
 from controller.regions.bypassed import let_go
 from controller.regions.dispatcher import Dispatcher, Limits
@@ -130,6 +131,13 @@ class RegionsTerm:
         content = await self._catalog.read()
         before = regime.stored(content.marks)
         self.env.former = self._regime.united(before or self._regime)
+        if before is not None and before.fence != self._regime.fence and content.servers:
+            log.warning(
+                'regions.fence is "%s" and was "%s", under running servers (%s): one that relies on the former fence may '
+                'lose edits; set it back to "%s", stop all servers, and change it then',
+                *(self._regime.fence, before.fence, named(f"{one.name},{one.incarnation}" for one in content.servers)),
+                before.fence,
+            )
         if self.env.former != before:
             await self._store.write((), (), (self.env.former.row,))
         await loading.enter(self.env.model, content, self.env.now_ms())

@@ -204,6 +204,22 @@ def test_of_two_settings_each_fence_counts(former: str, present: str, united: st
     assert Regime(1_000, former).united(Regime(3_000, present)) == Regime(3_000, united)
 
 
+async def test_a_fence_that_changes_under_servers_is_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = Log(caplog)
+    for fence, servers in ((LOG, ["kv-1"]), (LOG, []), (LEASE, [])):
+        async with stage(tmp_path, options=Options(lease_ms=60_000, startup_wait_ms=0, fence=fence)) as found:
+            for name in servers:
+                await found.join(name)
+            changed = log.whole("regions.fence is")
+            assert bool(changed) is (fence == LEASE)
+    assert changed == [
+        'regions.fence is "lease" and was "log", under running servers (kv-1,1): one that relies on the former fence '
+        'may lose edits; set it back to "log", stop all servers, and change it then'
+    ]
+
+
 def test_a_fence_that_this_daemon_lacks_lets_no_region_go() -> None:
     with pytest.raises(ValueError, match="start a newer one"):
         fences_in("lease+quorum")
