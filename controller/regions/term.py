@@ -133,8 +133,8 @@ class RegionsTerm:
         self.env.former = self._regime.united(before or self._regime)
         if before is not None and before.fence != self._regime.fence and content.servers:
             log.warning(
-                'regions.fence is "%s" and was "%s", under running servers (%s): one that relies on the former fence may '
-                'lose edits; set it back to "%s", stop all servers, and change it then',
+                'regions.fence is "%s" and was "%s", under running servers (%s): one that relies on the former fence '
+                'may lose edits; set it back to "%s", stop all servers, and change it then',
                 *(self._regime.fence, before.fence, named(f"{one.name},{one.incarnation}" for one in content.servers)),
                 before.fence,
             )

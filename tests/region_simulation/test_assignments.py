@@ -250,3 +250,14 @@ async def test_a_server_closes_a_region_in_the_same_way_whether_it_or_its_table_
         ]
         assert len(closes) == 2
         assert {super(Told, server).do(one).outcome for one in closes} == {CLOSED}
+
+
+@virtual
+async def test_a_new_region_is_as_old_as_its_creation() -> None:
+    async with running(RegionDisk()) as term:
+        await asyncio.sleep(3_600)
+        creating = asyncio.ensure_future(ended(term, creates(term, regions=1)))
+        await until(lambda: bool(term.env.model.regions))
+        [region] = regions_of(term)
+        assert term.env.now_ms() - region.changed_ms < 1_000
+        creating.cancel()

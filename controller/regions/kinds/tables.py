@@ -60,7 +60,8 @@ async def metadata(env: RegionsEnv, record: Record) -> Outcome | Along:
             env.model.add_table(table)
             env.journal.table(table.name, None, table.state, 0, record.pid)
         known = env.model.regions
-        new = [Region(one, table, start, end, RegionState.OFFLINE) for one, start, end in some if one not in known]
+        now_ms, state = env.now_ms(), RegionState.OFFLINE
+        new = [Region(one, table, start, end, state, changed_ms=now_ms) for one, start, end in some if one not in known]
         env.model.add_regions(table, new)
         env.journal.made(table, new, record.pid)
 
