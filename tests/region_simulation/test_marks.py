@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 from controller.regions.kinds import marks
 from controller.regions.kinds.marks import MARK, MARK_TASK, UNMARK, MarkTask
+from controller.regions.operator.explain import explained
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.states import State
 from state_machines.regions.marks import MarkKind
@@ -62,6 +63,12 @@ async def test_held_regions_wait_for_the_next_process_of_their_server() -> None:
         await until(lambda: term.env.model.servers["a", 1].state.name == "FENCED")
         await asyncio.sleep(5)
         assert all(one.state is not RegionState.OPEN or one.server is term.env.model.servers["a", 1] for one in mine)
+        told = explained(mine[0], term.env, term.engine)
+        [pid] = [one.pid for one in term.engine.live() if one.kind == "crash"]
+        assert "a,1 crashed and is fenced: a hold keeps it for the next process of a, until 20" in told.server_because
+        assert told.server_because.endswith(f"; then procedure {pid} (crash) has another server get the region")
+        assert told.procedure_because == f"procedure {pid} (crash) waits for the end of the hold"
+        assert "a registers, or its hold ends; regent servers release a ends it" in told.would_change
         async with serving(Server(term, "a", 2)):
             await until(lambda: all(str(one.server) == "a,2" for one in mine) and are_open(term))
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from controller.http.record_items import time_of
 from controller.http.region_models import RegionExplanation
 from controller.procedures.engine import Engine
 from controller.process.wording import named
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds.messages import Transit
+from controller.regions.kinds import crash
+from controller.regions.kinds.messages import CRASH, Crash, Transit
 from controller.regions.operator.items import message_of, region_item, step_of, why_of
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region, Server
@@ -34,7 +36,7 @@ def explained(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Re
     return RegionExplanation(
         region=region_item(region, env),
         state_because=_state(region, env),
-        server_because=_server(region, env),
+        server_because=_server(region, env, engine),
         procedure_because=_procedure(region, record, env, engine),
         would_change=list(_changes(region, env)),
     )
@@ -47,7 +49,7 @@ def _state(region: Region, env: RegionsEnv) -> str:
     return f"{because} (for {max(0, env.now_ms() - region.changed_ms) / 1000:.1f} s)"
 
 
-def _server(region: Region, env: RegionsEnv) -> str:
+def _server(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     server = region.server
     if server is None:
         return env.unheard.why_held(region) or "no server has it, or may have it"
@@ -57,16 +59,44 @@ def _server(region: Region, env: RegionsEnv) -> str:
                 f"{server} crashed and is not fenced yet: until then it may write, so no other server gets the region"
             )
         case ServerState.FENCED:
-            return f"{server} crashed and is fenced: another server gets the region"
+            return f"{server} crashed and is fenced: {_after_fence(server, env, engine)}"
         case _:
             left_s = max(0.0, server.deadline_s - env.clock())
             leaving = ", and its regions are being moved away" if server.leaving else ""
             return f"{server} polls, its lease holds for {left_s:.1f} s without another poll{leaving}"
 
 
+def _after_fence(server: Server, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
+    """Says where the regions of a fenced process go, and names the procedure that sees to it."""
+    pid = _crash_of(server, engine)
+    moved = f"procedure {pid} (crash) has another server get the region" if pid else "another server gets the region"
+    until_ms = _held_until_ms(server, env)
+    if not pid or not until_ms:
+        return moved
+    until = f"until {time_of(until_ms // 1000 * 1000)} ({(until_ms - env.wall_ms()) / 1000:.0f} s)"
+    return f"a hold keeps it for the next process of {server.name}, {until}; then {moved}"
+
+
+def _held_until_ms(server: Server | None, env: RegionsEnv) -> int:
+    """Returns the end of the hold that keeps the regions of a fenced process where they are, 0 without one."""
+    if server is None or server.state is not ServerState.FENCED or env.model.current(server.name) is not None:
+        return 0
+    return env.model.marks.held_until_ms(server.name, env.wall_ms())
+
+
+def _crash_of(server: Server, engine: Engine[RegionsEnv]) -> int:
+    """Returns the pid of the procedure that deals with a crash, 0 without one."""
+    for record in engine.live():
+        if record.kind == crash.NAME:
+            task: Crash = CRASH.decode(record.data)
+            if (task.server, task.incarnation) == server.key:
+                return record.pid
+    return 0
+
+
 def _procedure(region: Region, record: Record | None, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     if record is None:
-        return _waiting(region, engine)
+        return _waiting(region, env, engine)
     parts = [f"procedure {record.pid} ({record.kind}, step {step_of(record)}) moves it"]
     if why := why_of(record):
         parts.append(f"because: {why}")
@@ -84,10 +114,13 @@ def _procedure(region: Region, record: Record | None, env: RegionsEnv, engine: E
     return "; ".join(parts)
 
 
-def _waiting(region: Region, engine: Engine[RegionsEnv]) -> str:
+def _waiting(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     """Names procedures that wait for a lock of the region."""
     locks = engine.locks()
     mine = [one for one in locks if str(region.id) in one.parts and one.waiting]
+    held = region.server if _held_until_ms(region.server, env) else None
+    if not mine and held is not None and (pid := _crash_of(held, engine)):
+        return f"procedure {pid} (crash) waits for the end of the hold"
     if not mine:
         return "no procedure moves it"
     holders = sorted({one.pid for one in locks if one.resource == mine[0].resource and not one.waiting})
@@ -116,6 +149,8 @@ def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
         yield f"it is pinned to {pinned}, and opened there wherever that server is online"
     if region.pid in env.unplaced:
         yield "a server registers"
+    if server is not None and _held_until_ms(server, env):
+        yield f"{server.name} registers, or its hold ends; regent servers release {server.name} ends it"
     if env.unheard.is_held(region):
         yield "the servers that may have it list their regions and close it, or are fenced"
 
