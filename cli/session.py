@@ -112,6 +112,12 @@ class Session:
 
         return _configured(lambda: load_section(StateSettings, self.config))
 
+    def is_without_kafka(self) -> bool:
+        """Checks whether the settings are of a daemon for regions alone."""
+        from configs.loading import is_without_kafka
+
+        return _configured(lambda: is_without_kafka(self.config))
+
     def merged(self, context: typer.Context, given: dict[str, Any]) -> Session:
         """Returns these options with those ``given`` here; any command line wins over the environment."""
         named = {name: value for name, value in given.items() if _typed(context, name) or not getattr(self, name)}

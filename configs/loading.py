@@ -85,6 +85,11 @@ def load_section(kind: type[S], file: Path | None = None, environ: Mapping[str, 
     return section
 
 
+def is_without_kafka(file: Path | None = None, environ: Mapping[str, str] = os.environ) -> bool:
+    """Checks whether a daemon with these settings assigns regions, and is no controller of a Kafka cluster."""
+    return bool(_Sources.read(file, environ).without_kafka())
+
+
 @dataclass(frozen=True, slots=True)
 class _Sources:
     """Merged raw values by section and key, each with its origin."""
@@ -131,7 +136,7 @@ class _Sources:
         unknown = [name for name in self.raw if name not in Settings.model_fields]
         problems += [unknown_section(name, self.raw[name], self.origins) for name in unknown]
         sections = {}
-        absent = self._without_kafka() if kafka_optional else frozenset()
+        absent = self.without_kafka() if kafka_optional else frozenset()
         for name in Settings.model_fields:
             if name in absent:
                 sections[name] = section_type(name).model_construct(None, **KAFKA[name])
@@ -140,7 +145,7 @@ class _Sources:
             problems += found
         return sections, problems
 
-    def _without_kafka(self) -> frozenset[str]:
+    def without_kafka(self) -> frozenset[str]:
         """Returns the absent sections where regions are to be assigned, and there is no Kafka cluster."""
         regions, _ = section_problems("regions", RegionsSettings, self._given("regions"), self.origins)
         assert isinstance(regions, RegionsSettings)

@@ -42,7 +42,8 @@ Directory = Annotated[
     Path | None,
     typer.Option(
         "--directory",
-        help="Folder of a journal (default: state.directory/events; with a filter of regions its folder regions).",
+        help="Folder of a journal (default: state.directory/events; with a filter of regions, and where the settings "
+        "are of regions alone, its folder regions).",
     ),
 ]
 
@@ -151,11 +152,16 @@ def check(session: Session, directory: Directory = None) -> None:
 
 
 def _folder(session: Session, directory: Path | None, of_regions: OfRegions | None = None) -> Path:
-    """Returns the folder of a journal: without ``directory`` the daemon's, that of regions where those are wanted."""
+    """Returns the folder of a journal: without ``directory`` the daemon's.
+
+    That is the one of regions where those are wanted, or where the daemon has no other.
+    """
     from controller.journal.journal import folder_in, regions_folder_in
 
-    of_daemon = regions_folder_in if of_regions is not None and first_of(of_regions) else folder_in
-    folder = directory or of_daemon(session.section_of_state().directory)
+    folder = directory
+    if folder is None:
+        of_regions_alone = (of_regions is not None and first_of(of_regions)) or session.is_without_kafka()
+        folder = (regions_folder_in if of_regions_alone else folder_in)(session.section_of_state().directory)
     try:
         next(folder.iterdir(), None)
     except PermissionError:

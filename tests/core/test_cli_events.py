@@ -283,3 +283,14 @@ def test_rows_of_regions_are_filtered_in_the_journal_of_regions(
     path.write_bytes(lines([row(at, fields) for at, fields in enumerate(OF_REGIONS)]))
     assert numbers(*filters) == expected
     assert len(events("tail", "-n", 5, *filters).stdout.splitlines()) == (len(expected[-5:]) + 1 if expected else 0)
+
+
+def test_a_daemon_of_regions_alone_has_their_journal_by_default(folder: Path, tmp_path: Path) -> None:
+    path = folder / "regions" / str(SegmentName(1, 1, 0))
+    path.parent.mkdir()
+    path.write_bytes(lines([row(at, fields) for at, fields in enumerate(OF_REGIONS)]))
+    settings = tmp_path / "regent.toml"
+    settings.write_text(f'[state]\ndirectory = "{folder.parent}"\n[regions]\nport = 9190\n')
+    assert numbers("--pid", 4, "--config", settings) == [4, 5]
+    settings.write_text(f'{settings.read_text()}[zookeeper]\nconnect = "zk:2181"\n')
+    assert numbers("--pid", 4, "--config", settings) == []
