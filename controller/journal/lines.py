@@ -42,7 +42,7 @@ def about(of: Members) -> str:
     """Renders the table, the region and the process that a procedure is about, as far as it is about some."""
     parts = (
         f"table={of.table}" if of.table else "",
-        f"region={of.table}#{of.region}" if of.region else "",
+        f"region={of.table and f'{of.table}#'}{of.region}" if of.region else "",
         f"server={process(of.server, of.incarnation)}" if of.server else "",
     )
     return " ".join(filter(None, parts))

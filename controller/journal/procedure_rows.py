@@ -62,7 +62,7 @@ class Procedural(Struct, frozen=True):
                 from_state=_STATES[before.state] if before is not None else None,
                 to_state=_STATES[after.state],
                 reason=bounded(caller.reason) if caller.reason else None,
-                why=self._told(before, after),
+                why=self._told(before, after, members.what),
                 err=bounded(after.error) if after.error else None,
                 pid=after.pid,
                 ppid=after.parent or None,
@@ -84,10 +84,10 @@ class Procedural(Struct, frozen=True):
                 incarnation=members.incarnation or None,
             )
 
-    def _told(self, before: Record | None, after: Record) -> str:
+    def _told(self, before: Record | None, after: Record, what: str) -> str:
         """Describes the change in one sentence."""
         if before is None:
-            return _begun(after)
+            return _begun(after, what)
         if after.state.is_final:
             return _ended(before, after)
         if after.bypassed and not before.bypassed:
@@ -128,14 +128,14 @@ def bounded(text: str) -> str | None:
     return (line if len(line) <= TEXT_MAX else f"{line[: TEXT_MAX - 3]}...") or None
 
 
-def _begun(record: Record) -> str:
+def _begun(record: Record, what: str) -> str:
     caller = record.caller
     by = f" by {bounded(caller.principal)}" if caller.principal else ""
     by += f" ({bounded(caller.client)})" if caller.client else ""
     by += f": {bounded(caller.reason)}" if caller.reason else ""
     if record.state.is_final:
         return f"requested{by}, and done: {bounded(record.result.decode('utf-8', 'replace')) or 'no result'}"
-    return f"begun by pid={record.parent}" if record.parent else f"submitted{by}"
+    return f"begun by pid={record.parent}" if record.parent else f"{what} submitted{by}".lstrip()
 
 
 def _children(parent: Record) -> str:

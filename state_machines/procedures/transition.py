@@ -20,7 +20,7 @@ class Transition(NamedTuple):
 class Members(NamedTuple):
     """The topics and brokers that a procedure is about; or its table, region and process of a server.
 
-    ``why``: the reason that its message has.
+    ``why``: the reason that its message has. ``what``: the kind of a mark.
     """
 
     topics: tuple[str, ...] = ()
@@ -30,6 +30,7 @@ class Members(NamedTuple):
     server: str = ""
     incarnation: int = 0
     why: str = ""
+    what: str = ""
 
 
 class Names(Protocol):

@@ -12,9 +12,11 @@ from controller.journal.query import entity, sentence
 from controller.journal.reader import read
 from controller.journal.region_lines import TOGETHER_MAX
 from controller.regions.environment import Options
+from controller.regions.kinds import marks
 from regent_agent import protocol
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Kind, Row
+from state_machines.regions.marks import MarkKind
 from tests.core.journal_kit import Book, Desk
 from tests.core.regions_kit import Log, Stage, stage
 
@@ -99,6 +101,22 @@ async def test_a_move_is_a_close_whose_lines_mirror_those_of_the_open_and_then_a
         "pid=4 move: SUCCESS, finished with SUCCESS",
     ]
     assert len(log.whole("ppid=4 ")) == 15, "the search for the move finds its children, too"
+
+
+async def test_a_mark_names_its_kind_and_its_server_or_region(tmp_path: Path, log: Log) -> None:
+    async with stage(tmp_path) as s:
+        await s.join("kv-1", 1795)
+        await s.run(marks.MARK, marks.MARK_TASK.encode(marks.MarkTask(MarkKind.HOLD, "kv-1", until_ms=1)))
+        await s.run(marks.MARK, marks.MARK_TASK.encode(marks.MarkTask(MarkKind.PIN, "17", "kv-1")))
+        await s.run(marks.UNMARK, marks.MARK_TASK.encode(marks.MarkTask(MarkKind.PIN, "17")))
+    assert without_times(log.whole("mark:")) == [
+        "pid=1 mark: RUNNABLE, hold submitted by User:ops; server=kv-1, step store",
+        "pid=1 mark: SUCCESS, finished with SUCCESS",
+        "pid=2 mark: RUNNABLE, pin submitted by User:ops; region=17 server=kv-1, step store",
+        "pid=2 mark: SUCCESS, finished with SUCCESS",
+        "pid=3 unmark: RUNNABLE, pin submitted by User:ops; region=17, step remove",
+        "pid=3 unmark: SUCCESS, finished with SUCCESS",
+    ]
 
 
 @pytest.mark.seed("S1-12", "S1-90", "S3-6", "S3-13", "S3-22", "S3-34")

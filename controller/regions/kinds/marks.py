@@ -12,6 +12,7 @@ from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Done, Failed, Outcome
 from state_machines.procedures.record import Record
+from state_machines.procedures.transition import Members
 from state_machines.regions.marks import Mark, MarkKind
 
 MARK: Final = "mark"
@@ -63,11 +64,19 @@ async def unmark(env: RegionsEnv, record: Record) -> Outcome | Along:
     return Along(Done(), (DropMark(task.kind, task.subject),), entered)
 
 
+def _members(record: Record) -> Members:
+    """Names the kind of a mark, and its server or region."""
+    task: MarkTask = MARK_TASK.decode(record.data)
+    if task.kind is MarkKind.PIN:
+        return Members(region=int(task.subject), server=task.value, why=task.why, what=task.kind)
+    return Members(server=task.subject, why=task.why, what=task.kind)
+
+
 def _demand(record: Record) -> Demand:
     """Demands all marks: one step may remove marks of other subjects."""
     MARK_TASK.decode(record.data)
     return Demand(Resource(Scope.SERVER, "marks"), exclusive=True)
 
 
-MARK_SUBJECT: Final[Kind[RegionsEnv]] = Kind(MARK, (Step("store", mark),), _demand)
-UNMARK_SUBJECT: Final[Kind[RegionsEnv]] = Kind(UNMARK, (Step("remove", unmark),), _demand)
+MARK_SUBJECT: Final[Kind[RegionsEnv]] = Kind(MARK, (Step("store", mark),), _demand, members=_members)
+UNMARK_SUBJECT: Final[Kind[RegionsEnv]] = Kind(UNMARK, (Step("remove", unmark),), _demand, members=_members)
