@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -15,6 +16,8 @@ POLL_S: Final = 20.0
 """Longest wait of one request for the end of a procedure, where each change is a line."""
 BAR_POLL_S: Final = 2.0
 """The same where a bar moves."""
+SAID_AGAIN_S: Final = 10.0
+"""Time after which a trouble that lasts is a line again."""
 
 
 class ProgressLine:
@@ -27,7 +30,7 @@ class ProgressLine:
         self._console = console
         self._title = f"pid {pid}"
         self._say = say
-        self._said = ""
+        self._said, self._said_s = "", 0.0
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self.poll_s = BAR_POLL_S if console.is_terminal else POLL_S
@@ -44,8 +47,9 @@ class ProgressLine:
         text = trouble or sentence(found or {})
         if found is not None and found.get("sizeBytes") and self._console.is_terminal:
             self._move_bar(found, text)
-        elif text and text != self._said:
+        elif text and (text != self._said or (trouble and time.monotonic() - self._said_s >= SAID_AGAIN_S)):
             self._say(f"{self._title}: {text}")
+            self._said_s = time.monotonic()
         self._said = text
 
     def _move_bar(self, found: dict[str, Any], text: str) -> None:

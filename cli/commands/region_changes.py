@@ -18,7 +18,11 @@ if TYPE_CHECKING:
 AGAIN_S: Final = 0.5
 """Pause before a request is sent again."""
 TRIED_S: Final = 2.0
-"""Time for which a request without a response is repeated; with ``--wait`` it is the timeout."""
+"""Time for which a request that no daemon takes is repeated."""
+WAITED_S: Final = 60.0
+"""The same with ``--wait``, at most: a failover is over by then, a full disk is not."""
+SAID_AGAIN_S: Final = 10.0
+"""Time after which a cause that lasts is printed again."""
 
 Reason = Annotated[str, typer.Option("--reason", help="The reason; kept with the procedure.")]
 Nonce = Annotated[
@@ -35,7 +39,7 @@ def changed(session: Session, path: str, body: dict[str, Any], wait: bool, timeo
     A request without a response is repeated with its nonce, so that it takes effect once.
     """
     nonce = body.pop("nonce", "") or uuid.uuid4().hex
-    tried_s = timeout_s if wait else TRIED_S
+    tried_s = min(timeout_s, WAITED_S) if wait else TRIED_S
     found = _posted(session, session.client(), path, {**body, "nonce": nonce}, tried_s)
     if wait and not body.get("dryRun"):
         report(session, awaited(session, found["pid"], timeout_s, domain=REGIONS))
@@ -44,16 +48,16 @@ def changed(session: Session, path: str, body: dict[str, Any], wait: bool, timeo
 
 
 def _posted(session: Session, client: Client, path: str, body: Json, tried_s: float) -> Json:
-    ends_s, said = time.monotonic() + tried_s, False
+    began_s, said = time.monotonic(), dict[str, float]()
     while True:
         try:
             found: Json = client.post(path, body)["items"][0]
         except Failure as failure:
-            if failure.code is not Exit.UNREACHABLE or time.monotonic() + AGAIN_S >= ends_s:
+            if failure.code is not Exit.UNREACHABLE or time.monotonic() + AGAIN_S >= began_s + tried_s:
                 raise
-            if not said:
+            if time.monotonic() - said.get(failure.message, -SAID_AGAIN_S) >= SAID_AGAIN_S:
                 session.output.message(f"{failure.message}; the request is sent again, with nonce {body['nonce']}")
-                said = True
+                said[failure.message] = time.monotonic()
             time.sleep(AGAIN_S)
         else:
             return found

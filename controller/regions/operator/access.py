@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from controller.http.ports import NotActive, NotFound
-from controller.regions.domain import RegionsDomain
+from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.term import RegionsTerm
 from state_machines.regions.model import Region, Regions, Server, Table
 
@@ -17,6 +17,8 @@ def active_term(domain: RegionsDomain) -> RegionsTerm:
     """Returns the present term; raises ``NotActive`` on a daemon that has none."""
     if domain.term is None:
         remedy = "send the request to the active daemon of the store, or try again in some seconds"
+        if domain.mode is RegionsMode.FAILING:
+            remedy = "remove the cause: the daemon tries again by itself, and its log has more"
         raise NotActive(f"the regions' domain of this daemon is {domain.mode.value}: {domain.why}", remedy)
     return domain.term
 
