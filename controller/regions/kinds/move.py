@@ -49,8 +49,9 @@ async def end(env: RegionsEnv, record: Record) -> Outcome:
     if region is None:
         return Done(b"the region is gone")
     result = region.state.name.lower()
-    if task.to and region.server is not None and region.server.name != task.to:
-        result += f" at {region.server}: {task.to} could not get it, see 'regent servers list'"
+    wanted = "" if task.reopens else task.to
+    if wanted and region.server is not None and region.server.name != wanted:
+        result += f" at {region.server}: {wanted} could not get it, see 'regent servers list'"
     return Done(result.encode())
 
 
