@@ -56,7 +56,9 @@ def listed(session: Session) -> None:
 
 def describe(session: Session, table: Table) -> None:
     """Show a table."""
-    session.output.detail("Table", session.client().get(_path(table))["items"][0])
+    found = session.client().get(_path(table))["items"][0]
+    options = [f"{name}={value}" for name, value in found["options"].items()]
+    session.output.detail("Table", found if session.output.for_programs else found | {"options": options})
 
 
 def create(

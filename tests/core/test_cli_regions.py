@@ -84,7 +84,7 @@ def test_a_dry_run_changes_nothing() -> None:
         (("tables", "create", "x", "--split", "b", "--split", "a"), Exit.USAGE, "keys must ascend"),
         (("tables", "create", "x", "--split", "\\q"), Exit.USAGE, "a backslash begins \\xNN"),
         (("tables", "create", "x y"), Exit.USAGE, "letters, digits"),
-        (("tables", "create", "none:x"), Exit.REFUSED, "regent namespaces create"),
+        (("tables", "create", "none:x"), Exit.REFUSED, "Remedy: regent namespaces create none"),
         (("tables", "create", "x", "--split", "a", "--regions", 3), Exit.USAGE, "exclude each other"),
         (("tables", "create", "x", "--option", "ttl"), Exit.USAGE, "not NAME=VALUE"),
         (("tables", "create", "x", "--splits-file", "/none"), Exit.USAGE, "cannot be read"),
@@ -296,3 +296,10 @@ def test_drain_and_expiry_of_servers(world: Blocking) -> None:
     assert "it hangs" in expired["detail"]
     assert {one["server"] for one in items("regions", "list", "--table", "last")} == {"s3"}
     assert world.world.agents["s2"].died.is_set()
+
+
+def test_a_move_to_an_unknown_server_names_the_list_of_servers_and_a_table_shows_its_options() -> None:
+    [region] = created("lost", "--option", "ttl=60")
+    refused = regent("regions", "move", region["id"], "nobody", code=Exit.REFUSED).stderr
+    assert "Remedy: see 'regent servers list'" in refused
+    assert "ttl=60" in regent("tables", "describe", "lost").stdout

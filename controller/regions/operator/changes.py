@@ -49,7 +49,7 @@ class Changes:
         found = region_of(term.env.model, region)
         _refuse(
             checks.region_problem(term.env, found, act, request.server, force=request.force),
-            f"regent regions explain {region}",
+            checks.region_remedy(term.env.model, found, request.server),
         )
         kind, data = _of_region(act, found, request)
         return await start(term, kind, data, caller, request, f"region {found}: {act}")
@@ -68,7 +68,8 @@ class Changes:
         problem = name_problem(request.name) or layout_problem(splits, request.uniform)
         if problem is not None:
             raise Invalid(problem, "correct it; keys are text, other bytes in them \\xNN")
-        _refuse(checks.creation_problem(term.env.model, request.name), "see 'regent tables list'")
+        model = term.env.model
+        _refuse(checks.creation_problem(model, request.name), checks.creation_remedy(model, request.name))
         kind = TableKind[request.kind.upper()]
         task = TableTask(request.name, kind, request.options, splits, request.uniform, why=request.reason)
         count = count_of(splits, request.uniform)

@@ -63,13 +63,25 @@ def _target_problem(model: Regions, region: Region, server: str) -> str | None:
     return None
 
 
+def region_remedy(model: Regions, region: Region, server: str) -> str:
+    """Returns where an operator finds what lets the change of a region begin."""
+    absent = bool(server) and model.current(server) is None
+    return "see 'regent servers list'" if absent else f"regent regions explain {region.id}"
+
+
 def creation_problem(model: Regions, table: str) -> str | None:
     """Returns why a table cannot be created; None where it can."""
     if table in model.tables:
         return f"table {table!r} exists already"
     if namespace_of(table) not in model.namespaces:
-        return f"namespace {namespace_of(table)!r} does not exist: create it with 'regent namespaces create'"
+        return f"namespace {namespace_of(table)!r} does not exist"
     return None
+
+
+def creation_remedy(model: Regions, table: str) -> str:
+    """Returns what lets the creation of a table begin."""
+    missing = namespace_of(table) not in model.namespaces
+    return f"regent namespaces create {namespace_of(table)}" if missing else "see 'regent tables list'"
 
 
 def table_problem(table: Table, act: TableAct) -> str | None:
