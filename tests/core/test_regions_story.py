@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import signal
 import socket
@@ -133,6 +134,14 @@ async def _failover(first: Process, second: Process) -> None:
     after = await asyncio.to_thread(second.items, "regions", "list")
     owners = [[(one["id"], one["server"], one["token"]) for one in some] for some in (before, after)]
     assert owners[0] == owners[1]
+
+    async def drains() -> bool:
+        with contextlib.suppress(AssertionError):  # it is refused until s2 has registered, too
+            await asyncio.to_thread(second.items, "servers", "drain", "s1", "--dry-run")
+            return True
+        return False
+
+    await eventually(drains, 30)
     [moved] = await asyncio.to_thread(second.items, "servers", "drain", "s1", "--wait", "--timeout", 60)
     assert moved["state"] == "success"
     assert {one["server"] for one in await asyncio.to_thread(second.items, "regions", "list")} == {"s2"}
