@@ -240,9 +240,11 @@ class Judge:
         world.note(f"{region} {region.state.name} at {owner} -> {state.name} at {where}, pid {region.pid}")
         if state is S.OPENING and region.state is S.OPEN and owner is not None:
             self._fail("TransitionValid", f"{region} is open at {owner} and is opened at {where}")
-        if state is S.OPENING and server is not None and self._cordoned_in is world.term:
+        term = world.term
+        if state is S.OPENING and server is not None and term is not None and self._cordoned_in is term:
             since_s = self._cordoned.get(server.name, world.loop.now_s)
-            if world.loop.now_s > since_s + CORDONED_S:
+            # a look takes place once a write is durable, so the end of a cordon may have been entered since
+            if term.env.model.marks.is_cordoned(server.name) and world.loop.now_s > since_s + CORDONED_S:
                 self._fail("CordonKept", f"{region} is opened at {server}, which is cordoned since {since_s:.1f} s")
         if state is not S.ABNORMALLY_CLOSED or owner is None:
             return
