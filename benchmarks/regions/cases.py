@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import shutil
@@ -14,7 +13,6 @@ from typing import Final, NamedTuple
 
 from benchmarks.arena import say
 from benchmarks.procfs import rss_mb
-from benchmarks.regions.servers import SimulatedServer
 from benchmarks.regions.world import TABLE, World, servers, until, world
 from benchmarks.results import Goal, Row, Sample
 from controller.regions.kinds.messages import TRANSIT, Transit
@@ -25,6 +23,7 @@ from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from state_machines.regions.layout import bounds
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
+from testing.embedded.process import free_port
 
 LAG_MS_MAX: Final = 250
 GOALS: Final = {
@@ -127,7 +126,7 @@ async def _recovered(found: World) -> float:
 
 
 async def failed_over(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
-    """A3: a daemon opens the store of another one; until it sends the operation that was under way."""
+    """A3: a daemon opens the store of another one, and its servers come; until it sends the operation under way."""
     with tempfile.TemporaryDirectory(prefix="regions-", dir=_disk()) as name:
         await _stored(Path(name) / "first.db", shape)
         await _pending(Path(name) / "first.db")
@@ -137,15 +136,14 @@ async def failed_over(shape: Shape, rounds: int = ROUNDS) -> list[Row]:
             folder = Path(name) / str(number)
             folder.mkdir()
             shutil.copy(Path(name) / "first.db", folder / "regions.db")
-            began_s = time.perf_counter()
-            async with world(folder) as found:
-                server = SimulatedServer("new", found.port)
-                serving = asyncio.ensure_future(server.run(asyncio.Event()))
-                await until(lambda: found.term.env.dispatcher.sent)
-                times.append(time.perf_counter() - began_s)
-                lags.append(found.lag.take_ms())
-                serving.cancel()
-                say(f"A3 {shape}: {times[-1]:.2f} s, lag {lags[-1]:.0f} ms")
+            port = free_port()
+            with servers(port, shape.servers, stored=shape.regions):
+                began_s = time.perf_counter()
+                async with world(folder, port=port) as found:
+                    await until(lambda: found.term.env.dispatcher.sent)
+                    times.append(time.perf_counter() - began_s)
+                    lags.append(found.lag.take_ms())
+                    say(f"A3 {shape}: {times[-1]:.2f} s, lag {lags[-1]:.0f} ms")
     goal = GOALS.get(f"A3 {shape.regions:,}", Goal())
     return [
         _row(

@@ -1,6 +1,7 @@
 """Simulated servers in a process of their own: they open and close at once, and report in batches.
 
-``python -m benchmarks.regions.servers PORT COUNT FIRST`` runs until its standard input closes.
+``python -m benchmarks.regions.servers PORT COUNT FIRST STORED`` runs until its standard input closes. With STORED they
+are those of a catalog with so many regions, and wait for its daemon.
 """
 
 from __future__ import annotations
@@ -8,13 +9,26 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from itertools import count
 from typing import Final, TypeVar, cast
 
 import uvloop
 
 from regent_agent import protocol
-from regent_agent.protocol import Hello, Operations, Poll, Register, Registered, Report, Request, Response, Result
+from regent_agent.protocol import (
+    Hello,
+    Operations,
+    Owned,
+    Poll,
+    Register,
+    Registered,
+    Report,
+    Request,
+    Response,
+    Result,
+)
 
+AGAIN_S: Final = 0.5
 HEAD_BYTES: Final = protocol.LENGTH.size
 R = TypeVar("R", bound=Response)
 
@@ -28,10 +42,15 @@ class Peer:
 
     @classmethod
     async def connect(cls, port: int) -> Peer:
-        """Connects and sends Hello."""
-        peer = cls(*await asyncio.open_connection("127.0.0.1", port))
-        await peer.send(Hello(protocol.VERSION))
-        return peer
+        """Connects once somebody listens, and sends Hello."""
+        while True:
+            try:
+                peer = cls(*await asyncio.open_connection("127.0.0.1", port))
+            except ConnectionRefusedError:
+                await asyncio.sleep(AGAIN_S)
+            else:
+                await peer.send(Hello(protocol.VERSION))
+                return peer
 
     async def send(self, request: Request) -> Response:
         """Sends a request; returns its response."""
@@ -43,9 +62,11 @@ class Peer:
 class SimulatedServer:
     """A server that does what it is sent, at once."""
 
-    def __init__(self, name: str, port: int) -> None:
+    def __init__(self, name: str, port: int, owned: list[Owned] | None = None) -> None:
+        """``owned``: regions that it has already, as the process that the benchmark's catalog names."""
         self._name = name
-        self._incarnation = time.time_ns() // 1_000
+        self._incarnation = time.time_ns() // 1_000 if owned is None else 1
+        self._owned = owned or []
         self._port = port
         self._results: list[Result] = []
         self._came = asyncio.Event()
@@ -53,7 +74,7 @@ class SimulatedServer:
     async def run(self, ready: asyncio.Event) -> None:
         """Registers, and serves until cancelled."""
         polls, reports = await Peer.connect(self._port), await Peer.connect(self._port)
-        registered = cast("Registered", await polls.send(Register(self._name, self._incarnation, f"{self._name}:1")))
+        registered = await self._registered(polls)
         ready.set()
         reporting = asyncio.ensure_future(self._report(reports, registered.epoch))
         taken = 0
@@ -65,6 +86,17 @@ class SimulatedServer:
             self._results += [_done(one) for one in found.operations]
             self._came.set()
         await reporting
+
+    async def _registered(self, peer: Peer) -> Registered:
+        """Registers, again and again until a daemon is active."""
+        request = Register(self._name, self._incarnation, f"{self._name}:1", owned=self._owned)
+        response = await peer.send(request)
+        for _ in count():
+            if isinstance(response, Registered):
+                break
+            await asyncio.sleep(AGAIN_S)
+            response = await peer.send(request)
+        return cast("Registered", response)
 
     async def _report(self, peer: Peer, epoch: int) -> None:
         while True:
@@ -85,10 +117,17 @@ def _done(operation: protocol.Operation) -> Result:
             return Result(operation.pid, protocol.DONE)
 
 
-async def main(port: int, count: int, first: int) -> None:
+def owned_by(number: int, servers: int, stored: int) -> list[Owned]:
+    """Lists the regions that a stored catalog gives to a server; the first region of all has no owner."""
+    return [Owned(one + 1, one + 1) for one in range(number or servers, stored, servers)]
+
+
+async def main(port: int, servers_count: int, first: int, stored: int) -> None:
     """Runs so many servers until standard input closes."""
-    ready = [asyncio.Event() for _ in range(count)]
-    servers = [SimulatedServer(f"s{first + number}", port) for number in range(count)]
+    print("starting", flush=True)
+    ready = [asyncio.Event() for _ in range(servers_count)]
+    owned = [owned_by(number, servers_count, stored) if stored else None for number in range(servers_count)]
+    servers = [SimulatedServer(f"s{first + number}", port, owned[number]) for number in range(servers_count)]
     tasks = [asyncio.ensure_future(one.run(event)) for one, event in zip(servers, ready, strict=True)]
     for event in ready:
         await event.wait()
@@ -99,4 +138,4 @@ async def main(port: int, count: int, first: int) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(main(*(int(one) for one in sys.argv[1:4])))
+    uvloop.run(main(*(int(one) for one in sys.argv[1:5])))

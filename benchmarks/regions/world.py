@@ -90,7 +90,9 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, limits: Limits | None = None, servers_min: int = 1) -> AsyncIterator[World]:
+async def world(
+    folder: Path, limits: Limits | None = None, servers_min: int = 1, port: int = 0
+) -> AsyncIterator[World]:
     """Runs a domain on a SQLite file in ``folder``, with the threads of a daemon."""
     sys.setswitchinterval(SWITCH_S)
     options = Options(lease_ms=LEASE_MS, servers_min=servers_min, transit_max=20_000)
@@ -98,7 +100,7 @@ async def world(folder: Path, limits: Limits | None = None, servers_min: int = 1
     journal.start()
     domain = RegionsDomain(
         lambda: SqliteOpened.open(folder / "regions.db"),
-        RegionListener("127.0.0.1", 0),
+        RegionListener("127.0.0.1", port),
         options,
         wall_ms=wall_ms,
         limits=limits or Limits(),
@@ -120,11 +122,14 @@ async def world(folder: Path, limits: Limits | None = None, servers_min: int = 1
 
 
 @contextmanager
-def servers(port: int, count: int, first: int = 0) -> Iterator[subprocess.Popen[str]]:
-    """Runs simulated servers in a process of their own; returns at once."""
-    command = [sys.executable, "-m", "benchmarks.regions.servers", str(port), str(count), str(first)]
+def servers(port: int, count: int, first: int = 0, stored: int = 0) -> Iterator[subprocess.Popen[str]]:
+    """Runs simulated servers in a process of their own. ``stored``: regions of a catalog that names them."""
+    numbers = map(str, (port, count, first, stored))
+    command = [sys.executable, "-m", "benchmarks.regions.servers", *numbers]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
+        assert process.stdout is not None
+        process.stdout.readline()
         yield process
     finally:
         process.kill()
