@@ -385,7 +385,7 @@ def _check_parts(body: bytes) -> None:
 
 
 def _length(head: bytes) -> int:
-    """Returns the length of an array by its first bytes; 0 for what is none."""
+    """Returns the length of the array that begins with these bytes; 0 for any other value."""
     match head[0]:
         case short if short & 0xF0 == 0x90:
             return short & 0x0F

@@ -29,7 +29,9 @@ Nonce = Annotated[
     str, typer.Option("--nonce", help="Name of this request: the same one again never begins a second procedure.")
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the request, change nothing.")]
-Force = Annotated[bool, typer.Option("--force", help="Also what was moved within regions.move_cooldown_ms.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Move regions that rest after a move (regions.move_cooldown_ms), too.")
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end, also over restarts of the daemon.")]
 
 

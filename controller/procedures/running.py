@@ -201,7 +201,7 @@ class Running(Generic[Env]):
             if pid in asleep and not self.scheduler.lock(self._entries[pid]):
                 self.scheduler.add_front([self._entries[pid]])
             else:
-                # What is not stored waits by its own time: a record may have one that has passed.
+                # a wait that is not stored has a deadline of its own: the record's may have passed
                 self._wait(pid, self.procedures.records[pid].deadline_ms if change.puts else decided.until_ms)
 
     def _wait(self, pid: int, deadline_ms: int) -> None:

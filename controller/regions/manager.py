@@ -156,8 +156,11 @@ class Manager:
         return await self.env.dispatcher.poll(server, taken, hold_s)
 
     def _renew(self, server: Server) -> None:
-        lease_ms = self.env.options.lease_ms if server.confirmed else self.env.former.lease_ms
-        server.deadline_s = self.env.clock() + lease_ms / 1000
+        server.deadline_s = self.env.clock() + self._lease_ms(server) / 1000
+
+    def _lease_ms(self, server: Server) -> int:
+        """Returns the lease under which a process serves."""
+        return self.env.options.lease_ms if server.confirmed else self.env.former.lease_ms
 
     def expire(self, server: Server, why: str) -> None:
         """Begins the crash of a process, once."""
@@ -166,12 +169,12 @@ class Manager:
         task = Crash(*server.key, self.fence_of(server), why)
         if not self.start(crash.NAME, CRASH.encode(task), ""):
             return  # the next check of leases begins it
-        server.state = ServerState.CRASHED
+        before, server.state = server.state.name, ServerState.CRASHED
         self.env.crashing.add(server.key)
         self.env.dispatcher.drop(server)
         for region in server.regions.values():
             self.env.routes.changed(region)
-        self.env.journal.server(server, (ONLINE, CRASHED), f"{why}; it gets nothing any more until it is fenced")
+        self.env.journal.server(server, (before, CRASHED), f"{why}; it gets nothing any more until it is fenced")
 
     def fence_of(self, server: Server) -> str:
         """Returns the fences under which a process serves."""
@@ -187,7 +190,7 @@ class Manager:
         """Begins the crash of each process whose lease ran out, anew where an operator has ended it."""
         now_s = self.env.clock()
         for server in [one for one in self.env.model.servers.values() if one.deadline_s <= now_s]:
-            self.expire(server, f"no poll for {self.env.options.lease_ms} ms")
+            self.expire(server, f"no poll for {self._lease_ms(server)} ms")
 
     def place_if_enough(self) -> None:
         """Lets regions be placed once enough servers have come."""

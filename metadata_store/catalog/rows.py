@@ -112,7 +112,7 @@ class Bury(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """Removes what is remembered of a fenced server."""
+    """Removes the name of a fenced server."""
 
     name: str
 

@@ -128,7 +128,7 @@ class CatalogContract:
             assert list((await catalog.read()).buried.items()) == [("a", 1), ("c", 2)]
         await written(catalogs, Bury("d", 1, 12))
         async with catalogs() as (_, catalog):
-            assert (await catalog.read()).buried["d"] == 1, "what is forgotten counts no more"
+            assert (await catalog.read()).buried["d"] == 1, "a forgotten incarnation does not count"
 
     async def test_marks_are_replaced_and_dropped_by_kind_and_subject(self, catalogs: Catalogs) -> None:
         mark, other = MarkRow("cordon", "s1", "", 0, "ops", "rack 3"), MarkRow("pin", "7", "s1", 5)

@@ -220,7 +220,7 @@ async def test_a_step_that_meets_a_store_that_failed_ends_the_term() -> None:
 
 @virtual
 async def test_a_crash_that_an_operator_ends_begins_anew_and_its_process_stays_out() -> None:
-    """Its regions may be with others already, whatever becomes of the procedure."""
+    """Other servers may have its regions already, however the procedure ends."""
     disk = RegionDisk()
     async with running(disk) as term:
         async with serving(Server(term, "a")):
