@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-import sys
 from functools import partial
 from typing import Final
 
@@ -17,7 +16,7 @@ from configs.settings import Settings
 from controller.http.app import create_regions_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
-from controller.life import SWITCH_S, failed, log_start, need_http, need_regions
+from controller.life import failed, log_start, need_http, need_regions, tune
 from controller.metrics.exposition import About, AloneCollector, registry
 from controller.metrics.region_metrics import RegionsCollector
 from controller.process.logs import logging_to
@@ -34,7 +33,7 @@ STATUS_S: Final = 1.0
 
 async def run_alone(settings: Settings) -> int:
     """Runs the domain until SIGTERM or SIGINT; returns the exit code."""
-    sys.setswitchinterval(SWITCH_S)
+    tune()
     guard = StallGuard(settings.controller.loop_stall_ms_max / 1000)
     with logging_to(settings.log) as lines:
         log_start(settings)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
+import sys
+from typing import Final
 
 from configs.advice import advice
 from configs.settings import Settings
@@ -12,11 +15,22 @@ from controller.http.unix_socket import SocketTaken
 
 log = logging.getLogger("regent.daemon")
 
-SWITCH_S = 0.000_2
+SWITCH_S: Final = 0.000_2
 """Longest hold of the interpreter against other threads: Python's default is 5 ms.
 
 With it kazoo's thread makes a failover a fifth slower, and the journal's doubles the longest lag of many assignments.
 """
+COLLECT_AFTER: Final = (20_000, 20, 50)
+"""Objects, and collections of the younger generation, after which garbage is collected: Python's are 700, 10 and 10.
+
+With these a daemon that has 100,000 procedures under way spends an eighth of its time on collections that find nothing.
+"""
+
+
+def tune() -> None:
+    """Sets how the interpreter shares its time among threads, and how often it collects garbage."""
+    sys.setswitchinterval(SWITCH_S)
+    gc.set_threshold(*COLLECT_AFTER)
 
 
 def log_start(settings: Settings) -> None:

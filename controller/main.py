@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -25,7 +24,7 @@ from controller.http.app import create_app
 from controller.http.server import serving
 from controller.http.tcp import serving_remotely
 from controller.journal.journal import Journal, folder_in
-from controller.life import SWITCH_S, failed, log_start, need_http, need_regions
+from controller.life import failed, log_start, need_http, need_regions, tune
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.region_metrics import RegionsCollector
@@ -58,7 +57,7 @@ async def run(
 
     ``endpoint_beside``: an admin endpoint starts with it. ``guarded`` and ``new_lease`` are for tests.
     """
-    sys.setswitchinterval(SWITCH_S)
+    tune()
     guard = StallGuard(settings.controller.loop_stall_ms_max / 1000)
     with logging_to(settings.log) as lines:
         log_start(settings)

@@ -14,7 +14,7 @@ from typing import Final
 from brokers.regions.listener import RegionListener
 from configs.sections import JournalSettings
 from controller.journal.journal import Journal
-from controller.life import SWITCH_S
+from controller.life import tune
 from controller.metrics.counters import Counters
 from controller.process.wall_clock import wall_ms
 from controller.regions.dispatcher import Limits
@@ -94,7 +94,7 @@ async def world(
     folder: Path, limits: Limits | None = None, servers_min: int = 1, port: int = 0
 ) -> AsyncIterator[World]:
     """Runs a domain on a SQLite file in ``folder``, with the threads of a daemon."""
-    sys.setswitchinterval(SWITCH_S)
+    tune()
     options = Options(lease_ms=LEASE_MS, servers_min=servers_min, transit_max=20_000)
     journal = Journal(folder / "journal", JournalSettings(), Counters())
     journal.start()

@@ -127,6 +127,8 @@ Item: TypeAlias = (
 
 def rows_in(item: Item) -> int:
     """Returns the number of rows that an item becomes."""
+    if isinstance(item, Moved):  # most items are
+        return 1
     if isinstance(item, Changed):
         return len(item.moved)
     return len(item.regions) if isinstance(item, Made) else 1

@@ -62,8 +62,12 @@ class Regional(Struct, frozen=True):
         """Yields the rows of all items."""
         seq = self.seq
         for item in self.items:
-            yield from self.of(item, seq)
-            seq += rows_in(item)
+            if type(item) is Moved:  # most items are, and one generator less for each counts
+                yield self._moved(item, seq)
+                seq += 1
+            else:
+                yield from self.of(item, seq)
+                seq += rows_in(item)
 
     def of(self, item: Item, seq: int) -> Iterator[Row]:
         """Yields the rows of one item, the first one with number ``seq``."""

@@ -8,7 +8,7 @@ from state_machines.procedures.record import Record
 from state_machines.procedures.transition import Members, Names
 
 PIDS_MAX: Final = 50_000
-"""Procedures that are remembered, about 300 bytes each."""
+"""Procedures that are remembered, about 250 bytes each."""
 
 
 class _Known(NamedTuple):
@@ -16,7 +16,6 @@ class _Known(NamedTuple):
 
     data: bytes
     members: Members
-    locks: tuple[str, ...]
 
 
 class Remembered:
@@ -29,17 +28,13 @@ class Remembered:
 
     def lock_names(self, record: Record) -> tuple[str, ...]:
         """Returns the locks of the procedure."""
-        return self._of(record).locks
+        return self._names.lock_names(record)
 
     def members(self, record: Record) -> Members:
         """Returns what the procedure is about."""
-        return self._of(record).members
-
-    def _of(self, record: Record) -> _Known:
         known = self._known.get(record.pid)
         if known is None or known.data != record.data:
             if len(self._known) >= PIDS_MAX:
                 self._known.clear()
-            known = _Known(record.data, self._names.members(record), self._names.lock_names(record))
-            self._known[record.pid] = known
-        return known
+            known = self._known[record.pid] = _Known(record.data, self._names.members(record))
+        return known.members
