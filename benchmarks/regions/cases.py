@@ -21,7 +21,7 @@ from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
-from state_machines.regions.layout import bounds
+from state_machines.regions.layout import ranges
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 from testing.embedded.process import free_port
 
@@ -169,7 +169,11 @@ async def _stored(path: Path, shape: Shape) -> None:
     await store.write((), (), [PutTable(TableRow(TABLE, TableKind.USER, TableState.ENABLED))])
     for first in range(0, shape.regions, CHUNK):
         some = range(first, min(first + CHUNK, shape.regions))
-        rows = tuple(RegionRow(one + 1, TABLE, *bounds((), shape.regions, one), RegionState.OFFLINE) for one in some)
+        keys = ranges((), shape.regions, first)
+        rows = tuple(
+            RegionRow(one + 1, TABLE, start, end, RegionState.OFFLINE)
+            for one, (start, end) in zip(some, keys, strict=False)
+        )
         owners = [Owner(one + 1, RegionState.OPEN, names[one % shape.servers], 1, one + 1, 1) for one in some]
         await store.write((), (), [NewRegions(rows), *owners])
     await store.close()

@@ -36,10 +36,13 @@ class Timer:
         """Adds one duration."""
         self.count += 1
         self.total_s += seconds
-        self.max_s = max(self.max_s, seconds)
+        if seconds > self.max_s:
+            self.max_s = seconds
         self.buckets[bisect_left(BUCKETS_S, seconds)] += 1
-        self.recent_s = self.lately()
-        self.last_s = time.monotonic()
+        now_s = time.monotonic()
+        if now_s - self.last_s > self.kept_s:
+            self.recent_s = []
+        self.last_s = now_s
         self.recent_s.append(seconds)
         if len(self.recent_s) > self.WINDOW:
             del self.recent_s[: self.WINDOW // 2]

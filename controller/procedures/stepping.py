@@ -71,7 +71,7 @@ class Stepping(Generic[Env]):
 
     def _bounded(self, record: Record, act: Act, change: Change) -> Change:
         """Fails a step whose records are larger than a transaction of the store may be."""
-        size = sum(len(put.data) + len(put.result) for put in change.puts)
+        size = sum([len(put.data) + len(put.result) for put in change.puts]) if change.puts else 0
         if size <= CHANGE_BYTES_MAX:
             return change
         why = f"its records have {size} bytes, one step may write {CHANGE_BYTES_MAX}"

@@ -80,15 +80,16 @@ class Dispatcher:
 
     def send(self, server: Server, operation: Operation) -> None:
         """Queues an operation; the same pid again replaces it."""
-        queue = self._queues.setdefault(server.key, _Queue())
+        key, pid = server.key, operation.pid
+        queue = self._queue(key)
         if not queue.waiting:
             queue.first_s = self._clock()
-        queue.waiting[operation.pid] = operation
-        self._expected[operation.pid] = server.key
+        queue.waiting[pid] = operation
+        self._expected[pid] = key
         if isinstance(operation, Task):
-            workers = self._workers.setdefault(operation.pid, {})
-            workers.pop(server.key, None)
-            workers[server.key] = None
+            workers = self._workers.setdefault(pid, {})
+            workers.pop(key, None)
+            workers[key] = None
             if len(workers) > WORKERS_MAX:
                 del workers[next(iter(workers))]
         if len(queue.waiting) == 1 or len(queue.waiting) >= self._limits.batch_max:
@@ -101,8 +102,9 @@ class Dispatcher:
 
     def take_back(self, pid: int) -> None:
         """Removes work on a log from its server; another one is to do it, but what this one has done still counts."""
-        self.hold_back(pid)
-        self._expected.pop(pid, None)
+        key = self._expected.pop(pid, None)
+        if key is not None and (queue := self._queues.get(key)) is not None:
+            queue.waiting.pop(pid, None)
         self._numbers.pop(pid, None)
 
     def hold_back(self, pid: int) -> None:
@@ -139,7 +141,7 @@ class Dispatcher:
 
     async def poll(self, server: Server, taken: int, hold_s: float) -> Operations:
         """Returns the next operations of a server, none after ``hold_s``. A batch that was not taken is sent again."""
-        queue = self._queues.setdefault(server.key, _Queue())
+        queue = self._queue(server.key)
         if queue.sent is not None:
             if taken < queue.sent.number:
                 return queue.sent
@@ -153,6 +155,12 @@ class Dispatcher:
             if self._queues.get(server.key) is not queue or queue.polls != mine:
                 return Operations(self._epoch, taken)
         return self._batch(server, queue)
+
+    def _queue(self, key: Key) -> _Queue:
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue()
+        return queue
 
     def _wait_s(self, queue: _Queue, ends_s: float) -> float:
         left_s = ends_s - self._clock()

@@ -141,15 +141,16 @@ class RegionsEnv:
         self.wake: Callable[[int], None] = lambda _: None
         self.fencing = Fencing(options.fence_command, options.fence_timeout_ms, self._wake)
 
-    def fit(self, keys: Iterable[tuple[bytes, bytes]]) -> int:
-        """Returns how many regions with these keys one step may write, at least one where there are any."""
-        count = size = 0
+    def fit(self, keys: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        """Returns the first of the key ranges, as many as one step may write: at least one where there are any."""
+        found: list[tuple[bytes, bytes]] = []
+        size = 0
         for start, end in islice(keys, self.rows_max):
             size += len(start) + len(end)
-            if count and size > KEY_BYTES_MAX:
+            if found and size > KEY_BYTES_MAX:
                 break
-            count += 1
-        return count
+            found.append((start, end))
+        return found
 
     def _wake(self, pid: int) -> None:
         """Runs a procedure by the engine, which comes later than this."""

@@ -65,7 +65,8 @@ class Procedures:
 
     def stage(self, change: Change) -> None:
         """Shows a change that is about to be written to the decisions after it."""
-        self._staged.update((record.pid, record) for record in change.puts)
+        for record in change.puts:
+            self._staged[record.pid] = record
 
     def latest(self, pid: int) -> Record:
         """Returns the record as the next write finds it, staged or durable."""
@@ -95,7 +96,7 @@ class Procedures:
                 if not siblings:
                     del self.children[record.parent]
                     woken.append(record.parent)
-        return (*change.ready, *(pid for pid in woken if pid not in change.ready))
+        return (*change.ready, *[pid for pid in woken if pid not in change.ready]) if woken else change.ready
 
     # -- decisions
 

@@ -138,13 +138,15 @@ class Scheduler:
     def release(self, entry: Entry) -> None:
         """Releases all locks of a procedure that was given out, and queues those that waited for them."""
         queue = entry.queue
-        if entry.plain and not (entry.inherits or queue.parked or self._barriers or self._part_waiters):
+        if entry.plain and not (queue.parked or self._barriers or self._part_waiters):
             del self._held[entry.pid]
-            if entry.exclusive:
+            if entry.inherits:
+                pass
+            elif entry.exclusive:
                 queue.owner = 0
             else:
                 queue.shared.discard(entry.pid)
-            if entry.parts and queue.parts[entry.parts[0]] == entry.pid:
+            if entry.parts and queue.parts.get(entry.parts[0]) == entry.pid:
                 del queue.parts[entry.parts[0]]
             if not queue.ringed and (queue.ready or queue.inner):
                 self._ring(queue)
@@ -158,7 +160,21 @@ class Scheduler:
 
     def lock(self, entry: Entry) -> bool:
         """Locks the resources of a procedure that is in no queue, where nothing stands in the way."""
-        locks = self._locks
+        locks, queue = self._locks, entry.queue
+        # the short way of nearly all, as in poll: here an ancestor may own the entity's lock
+        if (
+            entry.plain
+            and not self._barriers
+            and (queue.owner in entry.ancestors if queue.owner else not (entry.exclusive or queue.parked))
+            and not (entry.parts and entry.parts[0] in queue.parts)
+        ):
+            self._held[entry.pid] = entry
+            entry.inherits = queue.owner != 0
+            if not entry.inherits:
+                queue.shared.add(entry.pid)
+            if entry.parts:
+                queue.parts[entry.parts[0]] = entry.pid
+            return True
         if locks.barrier(entry) is not None or not locks.is_free(entry) or locks.in_the_way(entry) is not None:
             return False
         locks.lock(entry)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Final
 
 KEY_BYTES_MAX: Final = 1_024
@@ -17,15 +18,19 @@ def count_of(splits: Sequence[bytes], uniform: int) -> int:
     return uniform or len(splits) + 1
 
 
-def bounds(splits: Sequence[bytes], uniform: int, number: int) -> tuple[bytes, bytes]:
-    """Returns start and end of a region, the first one with number 0."""
-    if uniform:
-        return _uniform(uniform, number), _uniform(uniform, number + 1)
-    return (splits[number - 1] if number else b""), (splits[number] if number < len(splits) else b"")
+def ranges(splits: Sequence[bytes], uniform: int, first: int = 0) -> Iterator[tuple[bytes, bytes]]:
+    """Yields start and end of each region in order, from number ``first`` on; the first of all has number 0."""
+    return pairwise(_keys(splits, uniform, first))
 
 
-def _uniform(count: int, number: int) -> bytes:
-    return b"%08x" % (number * SPACE // count) if 0 < number < count else b""
+def _keys(splits: Sequence[bytes], uniform: int, first: int) -> Iterator[bytes]:
+    """Yields the start of a region and of those behind it, and the end of the last one."""
+    count = count_of(splits, uniform)
+    for number in range(first, count + 1):
+        if not 0 < number < count:
+            yield b""
+        else:
+            yield b"%08x" % (number * SPACE // count) if uniform else splits[number - 1]
 
 
 def layout_problem(splits: Sequence[bytes], uniform: int) -> str | None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state_machines.regions.changes import abandoned, change_problem
-from state_machines.regions.layout import bounds, count_of, layout_problem, name_problem
+from state_machines.regions.layout import count_of, layout_problem, name_problem, ranges
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.placement import PLACEMENTS, Wish
 from state_machines.regions.states import WANTED, RegionState, ServerState, TableKind, TableState
@@ -89,7 +89,9 @@ def test_a_region_of_a_crashed_server_is_corrected_before_it_opens() -> None:
 
 @given(st.integers(2, 5_000))
 def test_uniform_regions_cover_all_keys(count: int) -> None:
-    found = [bounds((), count, number) for number in range(count_of((), count))]
+    found = list(ranges((), count))
+    assert len(found) == count_of((), count)
+    assert list(ranges((), count, count // 2)) == found[count // 2 :]
     assert found[0][0] == found[-1][1] == b""
     assert all(before[1] == after[0] for before, after in pairwise(found))
     assert all(start < end for start, end in found[:-1])
@@ -99,7 +101,9 @@ def test_uniform_regions_cover_all_keys(count: int) -> None:
 def test_split_keys_cover_all_keys(keys: set[bytes]) -> None:
     splits = tuple(sorted(keys))
     assert layout_problem(splits, 0) is None
-    found = [bounds(splits, 0, number) for number in range(count_of(splits, 0))]
+    found = list(ranges(splits, 0))
+    assert len(found) == count_of(splits, 0)
+    assert list(ranges(splits, 0, len(splits))) == found[-1:]
     assert found[0][0] == found[-1][1] == b""
     assert [end for _, end in found[:-1]] == [start for start, _ in found[1:]] == list(splits)
 

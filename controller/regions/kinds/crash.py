@@ -175,7 +175,7 @@ def _batches(tables: list[list[Region]], why: str) -> list[Record]:
 
 def _closed(env: RegionsEnv, record: Record, regions: list[Region]) -> Along:
     """Enters that regions of tables that are not to be open have no owner."""
-    count = min(env.fit((one.start, one.end) for one in regions), many.TOGETHER)
+    count = min(len(env.fit((one.start, one.end) for one in regions)), many.TOGETHER)
     some = [one for one in regions[:count] if env.model.take(one, record.pid)]
 
     def entered(_: Change) -> None:

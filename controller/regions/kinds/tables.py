@@ -19,7 +19,7 @@ from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem
-from state_machines.regions.layout import bounds, count_of
+from state_machines.regions.layout import count_of, ranges
 from state_machines.regions.model import Region, Table, namespace_of
 from state_machines.regions.states import RegionState, TableKind, TableState
 
@@ -43,12 +43,11 @@ async def layout(env: RegionsEnv, record: Record) -> Outcome:
 async def metadata(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Stores some rows of its regions."""
     task: TableTask = TABLE_TASK.decode(record.data)
-    count = count_of(task.splits, task.uniform)
-    numbers = range(task.made, count)
-    last = task.made + env.fit(bounds(task.splits, task.uniform, number) for number in numbers)
-    some = [(task.first_id + number, *bounds(task.splits, task.uniform, number)) for number in range(task.made, last)]
+    fitting = env.fit(ranges(task.splits, task.uniform, task.made))
+    last = task.made + len(fitting)
+    some = [(one, start, end) for one, (start, end) in enumerate(fitting, task.first_id + task.made)]
     rows: tuple[Write, ...] = (
-        NewRegions(tuple(RegionRow(id_, task.table, start, end, RegionState.OFFLINE) for id_, start, end in some)),
+        NewRegions(tuple([RegionRow(one, task.table, start, end, RegionState.OFFLINE) for one, start, end in some])),
     )
     if not task.made:
         rows = (PutTable(_row(task, TableState.CREATING)), *rows)
@@ -65,7 +64,7 @@ async def metadata(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.model.add_regions(table, new)
         env.journal.made(table, new, record.pid)
 
-    step = record.step + 1 if last == count else record.step
+    step = record.step + 1 if last == count_of(task.splits, task.uniform) else record.step
     return Along(Next(step, TABLE_TASK.encode(replace(task, made=last))), rows, entered)
 
 
