@@ -157,8 +157,14 @@ async def test_a_crash_waits_until_the_command_has_succeeded(tmp_path: Path, cap
     assert "correct regions.fence_command" in line
 
 
-async def test_a_crash_begun_anew_goes_on_at_the_end_of_the_run_that_it_finds(tmp_path: Path) -> None:
+async def test_a_crash_begun_anew_goes_on_at_the_end_of_the_run_that_it_finds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with stage(tmp_path, options=options(tmp_path, LASTS)) as found:
+        changes: list[tuple[str, str]] = []
+        monkeypatch.setattr(
+            found.term.env.journal, "server", lambda server, change, why, *more, **told: changes.append(change)
+        )
         await killed(found)
         await found.until((tmp_path / "run").exists)
         bypassed = crash_of(found)
@@ -169,6 +175,7 @@ async def test_a_crash_begun_anew_goes_on_at_the_end_of_the_run_that_it_finds(tm
         regions = found.term.env.model.regions.values()
         await found.until(lambda: {str(one.server) for one in regions} == {"kv-2,1"})
         assert not found.term.env.fencing._runs, "what is durable is not kept"
+        assert [before for before, after in changes if after == "CRASHED"] == ["ONLINE", "CRASHED"]
 
 
 async def test_without_a_command_a_crash_waits_and_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

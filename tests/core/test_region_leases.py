@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.regions.environment import Options
+from controller.regions.regime import Regime
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from state_machines.regions.states import ServerState
@@ -67,6 +68,16 @@ async def test_a_server_that_is_silent_while_the_daemon_runs_counts_as_crashed()
         assert daemon.is_online()
         await daemon.passes(4 * STEP_S)
         assert not daemon.is_online()
+
+
+async def test_the_sentence_of_an_expired_lease_names_the_lease_of_that_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as daemon:
+        sentences: list[str] = []
+        env = daemon.term.env
+        monkeypatch.setattr(env.journal, "server", lambda server, change, why, **more: sentences.append(why))
+        env.former = Regime(3_000, "lease")
+        await daemon.passes(4 * LEASE_S)
+        assert sentences[0].startswith("no poll for 3000 ms"), "it never polled under the lease of this daemon"
 
 
 @pytest.mark.parametrize("before_s", [0.0, LEASE_S / 2], ids=["before its first check", "later"])
