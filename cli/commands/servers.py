@@ -62,6 +62,7 @@ def expire(
     session: Session,
     server_name: Named,
     reason: Reason = "",
+    nonce: Nonce = "",
     dry_run: DryRun = False,
     yes: Yes = False,
     wait: Wait = False,
@@ -69,7 +70,8 @@ def expire(
 ) -> None:
     """Deal with a server as crashed, although it polls: it is fenced and must end, and its regions go elsewhere."""
     confirmed(yes or dry_run, f"Fence server {server_name}? Its process must end.")
-    changed(session, f"{_path(server_name)}/expire", {"reason": reason, "dryRun": dry_run}, wait, timeout)
+    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
+    changed(session, f"{_path(server_name)}/expire", body, wait, timeout)
 
 
 def _path(server: str) -> str:

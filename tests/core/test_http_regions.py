@@ -145,3 +145,22 @@ async def test_beside_kafka_both_have_their_routes(tmp_path: Path) -> None:
             assert 'regent_role{mode="active"}' in text
 
     await with_world(tmp_path, work)
+
+
+async def test_a_server_is_expired_once_however_often_that_is_requested(tmp_path: Path) -> None:
+    """A request whose response was lost is sent again, when a next process with this name may have registered."""
+
+    async def work(world: World, client: httpx.AsyncClient) -> None:
+        path, body = "/v1/regions/servers/s1/expire", {"nonce": "n1", "reason": "it hangs"}
+        [first] = (await client.post(path, json=body)).raise_for_status().json()["items"]
+        await eventually(world.agents["s1"].died.is_set)
+        await world.start("s1", 2)
+        [again] = (await client.post(path, json=body)).raise_for_status().json()["items"]
+        assert again["pid"] == first["pid"]
+        crashes = await items(client, "/v1/regions/procedures", kind="crash")
+        assert [one["pid"] for one in crashes] == [first["pid"]]
+        assert "it hangs" in crashes[0]["detail"]
+        [server] = await items(client, "/v1/regions/servers/s1")
+        assert (server["incarnation"], server["state"]) == (2, "online")
+
+    await with_world(tmp_path, work)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from msgspec.structs import replace
+
 from controller.http.ports import Invalid, NotFound, Refused
 from controller.http.procedure_models import Procedure
 from controller.http.region_ports import RegionAct, ServerAct, TableAct
@@ -13,12 +15,9 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.kinds import assign, close, crash, move, namespaces, servers
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
-from controller.regions.manager import ITSELF
 from controller.regions.operator import checks
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
-from controller.regions.operator.items import procedure_item
-from controller.regions.operator.procedures import requested
-from controller.regions.operator.starting import caller_of, known, planned, start
+from controller.regions.operator.starting import caller_of, known, start
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Caller
 from state_machines.regions.key_text import NotAKey, key_of
@@ -116,7 +115,7 @@ class Changes:
     async def change_server(self, act: ServerAct, server: str, request: ServerChange, principal: str) -> Procedure:
         """Drains a server, or has its process dealt with as crashed."""
         term, caller = self._term(), caller_of(request, principal)
-        if act == "drain" and (again := known(term, caller, request)) is not None:
+        if (again := known(term, caller, request)) is not None:
             return again
         found = server_of(term.env.model, server)
         if act == "drain":
@@ -126,19 +125,20 @@ class Changes:
             begun = await start(term, servers.DRAIN, data, caller, request, about)
             found.forced |= request.force and not request.dry_run
             return begun
-        return await self._expire(term, found, request, principal)
+        return await self._expire(term, found, request, caller)
 
-    async def _expire(self, term: RegionsTerm, server: Server, request: Change, principal: str) -> Procedure:
-        """Begins the crash of a process as the manager does; again, it describes the procedure that was begun."""
-        why = f"expired by {principal}" + (f": {request.reason}" if request.reason else "")
-        if request.dry_run:
-            return planned(crash.NAME, f"server {server} with {len(server.regions)} regions: {why}")
-        if server.state is ServerState.ONLINE:
-            term.manager.expire(server, why)
+    async def _expire(self, term: RegionsTerm, server: Server, request: Change, caller: Caller) -> Procedure:
+        """Begins the crash of a process as the manager does; without a nonce once for each process.
+
+        The nonce is stored with it: the request, repeated, must not end a next process with this name.
+        """
+        why = f"expired by {caller.principal}" + (f": {caller.reason}" if caller.reason else "")
+        about = f"server {server} with {len(server.regions)} regions: {why}"
+        named = caller if caller.nonce else replace(caller, nonce=f"crash of {server}")
         task = Crash(*server.key, term.manager.fence_of(server), why)
-        caller = Caller(ITSELF, "", "", f"crash of {server}")
-        pid = await requested(term.engine.submit(crash.NAME, CRASH.encode(task), caller))
-        return procedure_item(term.engine.records[pid])
+        if server.state is ServerState.ONLINE and not request.dry_run:
+            term.manager.expire(server, why, named)  # the procedure of this nonce, which the next line finds
+        return await start(term, crash.NAME, CRASH.encode(task), named, request, about)
 
     # -- all of them
 
