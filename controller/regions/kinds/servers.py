@@ -32,7 +32,7 @@ async def drain(env: RegionsEnv, record: Record) -> Outcome:
     if server is None or server.state is not ServerState.ONLINE:
         return Done(b"the server is gone")
     server.leaving = True
-    if not server.regions:
+    if not server.regions and not server.expected:  # a step of this turn may have chosen it: that is entered later
         return Done()
     free = (one for one in server.regions.values() if not one.pid and one.state is RegionState.OPEN)
     forced, now_ms = task.force or server.forced, env.now_ms()
