@@ -42,6 +42,8 @@ ROUTES_MAX: Final = 5_000
 """Routes of one response."""
 OPTIONS_MAX: Final = 1_000
 """Options of one table."""
+SEQUENCE_MAX: Final = (1 << 63) - 1
+"""Highest sequence number of an open; the lowest one is 0."""
 NAME_CHARS_MAX: Final = 1_000
 """Characters of a name or an address; the daemon accepts fewer, and says how many."""
 

@@ -21,6 +21,7 @@ from regent_agent.protocol import (
     NOT_RUNNING,
     OPENED,
     OWNED_MAX,
+    SEQUENCE_MAX,
     Close,
     Open,
     Operation,
@@ -166,8 +167,12 @@ class Work:
             operation.sequence,
             operation.options,
         )
-        # An int and nothing else: a service without type checks may forget to return it.
-        sequence = operator.index(await self._service.open(region))
+        found = await self._service.open(region)
+        try:
+            sequence = _checked(found)
+        except (TypeError, ValueError):
+            await self._close_region(region)  # another server gets it
+            raise
         self.opened[number] = msgspec.structs.replace(region, sequence=sequence)
         return Result(pid, OPENED, sequence)
 
@@ -189,6 +194,14 @@ class Work:
             await self._service.split(task.server, task.incarnation, task.part)
             return []
         raise ValueError(f"this version of the agent knows no task {task.what!r}: update it")
+
+
+def _checked(sequence: object) -> int:
+    """Returns what an open returned; raises where the daemon could not store it, or a service forgot to return it."""
+    found = operator.index(sequence)  # type: ignore[arg-type]
+    if not 0 <= found <= SEQUENCE_MAX:
+        raise ValueError(f"open returned the sequence number {found}, expected 0 to {SEQUENCE_MAX}")
+    return found
 
 
 def _region(operation: Operation) -> int | None:

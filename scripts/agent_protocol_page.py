@@ -96,7 +96,7 @@ MEANINGS: Final = {
     "Route.address": "where clients reach the server; empty: it has no owner",
     "Route.token": "fence token of its owner; 0: it has no owner",
     "Result.outcome": "one of the outcomes below",
-    "Result.sequence": "sequence number of the open, which the service chose",
+    "Result.sequence": "sequence number of the open, which the service chose, below 2^63; any other counts as 0",
     "Result.parts": "parts of a fenced log; the bound counts those of all results of the report",
     "Open.token": "fence token, higher than that of any owner before",
     "Open.sequence": "sequence number of the last open",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote
+
+from msgspec.structs import replace
 
 from controller.metrics.region_counters import RegionCounters
 from controller.regions.dispatcher import HOLD_FRACTION
@@ -27,12 +30,13 @@ from regent_agent.protocol import (
 from state_machines.regions.model import Table, start_of
 from state_machines.regions.states import TableState
 
+log = logging.getLogger("regent.regions")
+
 NAME_CHARS_MAX: Final = 200
 NAME_BYTES_MAX: Final = 255
 """Bytes of a server's name as the path of a znode has it: ZooKeeper lists thousands of them in a response of 1 MiB."""
 FIGURES_MAX: Final = 50
 """Figures of a server's load."""
-SEQUENCE_END: Final = 1 << 63
 FOLLOW_S: Final = 10.0
 OF_SERVERS: Final = (protocol.Register, protocol.Poll, protocol.Report, protocol.Regions, protocol.Leave)
 """Requests whose response renews a lease, or lets a server forget something."""
@@ -105,7 +109,7 @@ class RegionService:
             case protocol.Report(server, incarnation, epoch, results, taken):
                 self._counters.reports += 1
                 self._counters.results += len(results)
-                known = [one if 0 <= one.sequence < SEQUENCE_END else _unusable(one) for one in results]
+                known = [one if 0 <= one.sequence <= protocol.SEQUENCE_MAX else _without(one) for one in results]
                 return Accepted(await manager.report(manager.server(server, incarnation, epoch), known, taken))
             case protocol.Regions(server, incarnation, epoch, owned):
                 manager.comparison.take(manager.server(server, incarnation, epoch), owned)
@@ -146,10 +150,16 @@ class RegionService:
         return None if table is None or table.state in HIDDEN else table
 
 
-def _unusable(result: Result) -> Result:
-    """Returns the failure that a result counts as whose sequence number cannot be stored."""
-    outcome = protocol.FAILED_OPEN if result.outcome == protocol.OPENED else result.outcome
-    return Result(result.pid, outcome, 0, f"its sequence {result.sequence} is not between 0 and {SEQUENCE_END - 1}")
+def _without(result: Result) -> Result:
+    """Returns a result without its sequence number, which cannot be stored; the region has that of its last open.
+
+    It is no failure: the server has the region open, and another one must not get it beside.
+    """
+    log.warning(
+        "pid=%d: %s with sequence %d, not between 0 and %d: the region keeps the one before; correct the service",
+        *(result.pid, result.outcome, result.sequence, protocol.SEQUENCE_MAX),
+    )
+    return replace(result, sequence=0)
 
 
 def _position(table: Table, start: bytes) -> int:

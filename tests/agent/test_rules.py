@@ -14,6 +14,7 @@ from regent_agent.protocol import (
     FAILED_OPEN,
     NOT_RUNNING,
     OPENED,
+    SEQUENCE_MAX,
     Owned,
     Poll,
     Regions,
@@ -278,12 +279,28 @@ async def test_a_registration_lists_regions_that_are_about_to_be_opened() -> Non
         ]
 
 
-@pytest.mark.parametrize("returned", [None, "7"])
-async def test_an_open_without_a_number_fails(returned: object, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("returned", [None, "7", -1, SEQUENCE_MAX + 1, 1 << 70])
+async def test_an_open_without_a_number_that_can_be_stored_fails_and_the_region_is_closed(
+    returned: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another server gets the region then: this one must not serve it beside."""
+
     async def forgetful(self: Recorded, region: object) -> object:
         return returned
 
     monkeypatch.setattr(Recorded, "open", forgetful)
-    async with StandIn().running() as daemon, started(Recorded(), daemon):
+    service = Recorded()
+    async with StandIn().running() as daemon, started(service, daemon) as agent:
         daemon.send(opens(7, 1))
         assert (await daemon.result(7)).outcome == FAILED_OPEN
+        assert not agent.owned
+        assert service.calls == [("close", 1, 7)]
+
+
+async def test_the_highest_number_that_can_be_stored_is_that_of_an_open() -> None:
+    service = Recorded()
+    service.sequence = SEQUENCE_MAX - 1
+    async with StandIn().running() as daemon, started(service, daemon) as agent:
+        daemon.send(opens(7, 1))
+        assert await daemon.result(7) == Result(7, OPENED, SEQUENCE_MAX)
+        assert agent.owns(1, 7)

@@ -36,7 +36,7 @@ LONG = replace(OPTIONS, lease_ms=30_000)
 
 
 @virtual
-async def test_a_sequence_that_cannot_be_stored_is_a_failed_open() -> None:
+async def test_a_region_that_is_open_with_a_sequence_that_cannot_be_stored_goes_to_no_other_server() -> None:
     async with running(RegionDisk()) as term, serving(Server(term, "b")):
         server = Server(term, "a")
         await server.register()
@@ -44,8 +44,8 @@ async def test_a_sequence_that_cannot_be_stored_is_a_failed_open() -> None:
         while not (operations := await server.poll()):
             pass
         await server.report(*(Result(one.pid, protocol.OPENED, 1 << 63) for one in operations))
-        await until(lambda: all(one.state is RegionState.OPEN for one in term.env.model.regions.values()))
-        assert {str(one.server) for one in term.env.model.regions.values()} == {"b,1"}
+        await until(lambda: all(one.state is RegionState.OPEN for one in regions_of(term)))
+        assert {(str(one.server), one.sequence) for one in regions_of(term)} == {("a,1", 0), ("b,1", 1)}
 
 
 @pytest.mark.parametrize("software", ["x" * 201, "a\nb"])
