@@ -193,4 +193,12 @@ class _InPool:
         await self._call(self._service.split, server, incarnation, part)
 
     async def _call(self, function: Callable[..., T], *arguments: object) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, function, *arguments)
+        return await asyncio.get_running_loop().run_in_executor(self._pool, _outcome, function, *arguments)
+
+
+def _outcome(function: Callable[..., T], *arguments: object) -> T:
+    """Returns what a callback does; its StopIteration, which no future takes, becomes another error."""
+    try:
+        return function(*arguments)
+    except StopIteration as error:
+        raise RuntimeError("the callback raised StopIteration") from error

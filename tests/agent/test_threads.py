@@ -11,7 +11,7 @@ import pytest
 
 from regent_agent.agent import Died
 from regent_agent.options import AgentOptions
-from regent_agent.protocol import CLOSED, DEAD, DONE, OPENED, Leave, Left, Poll, Refused, Request, Response
+from regent_agent.protocol import CLOSED, DEAD, DONE, FAILED_OPEN, OPENED, Leave, Left, Poll, Refused, Request, Response
 from regent_agent.service import OpenedRegion
 from regent_agent.threads import LoopThread, ThreadedAgent, ThreadedRouter
 from tests.agent.kit import closes, opens, options, task
@@ -137,6 +137,20 @@ def test_a_start_without_a_daemon_goes_on_behind_its_deadline(unused_tcp_port: i
     agent.stop()
     served.loop.run(context.__aexit__(None, None, None))
     served.loop.stop()
+
+
+def test_a_callback_that_runs_out_of_something_has_a_result_like_any_failure() -> None:
+    """No future takes a StopIteration: the operation would never end."""
+    service, served = Blocking(), Served(StandIn())
+
+    def open_it(region: OpenedRegion) -> int:
+        return next(iter(()))
+
+    service.open = open_it  # type: ignore[method-assign]
+    with served.running() as daemon, agent_of(service, options(daemon)):
+        served.loop.call(lambda: daemon.send(opens(7, 5)))
+        result = served.loop.run(daemon.result(7))
+        assert (result.outcome, "StopIteration" in result.text) == (FAILED_OPEN, True)
 
 
 def test_a_stop_does_not_wait_for_a_callback() -> None:
