@@ -106,8 +106,7 @@ class Agent:
     @property
     def fence(self) -> str:
         """Returns the daemon's setting ``regions.fence``, empty while this server is not registered."""
-        found = self._registration
-        return "" if found is None else found.fence or ("lease" if found.suspends else "log")
+        return "" if self._registration is None else _fence_of(self._registration)
 
     def owns(self, region: int, token: int | None = None) -> bool:
         """Returns whether a region is open here, with this token if one is given, and may be served now."""
@@ -180,8 +179,8 @@ class Agent:
             self.incarnation,
             len(owned),
         )
+        self._fenced_by(_fence_of(registration))  # where it raises, this server registers anew
         self._registration, self._taken = registration, 0
-        self._fenced_by(self.fence)
         self._renew(sent_s, registration)
         self._outbox.repeat_all()
         self._registered.set()
@@ -246,11 +245,18 @@ class Agent:
             if results := self._outbox.due():
                 await self._send_report(registration, results)
             if self._list_regions:
-                message = Regions(self.server, self.incarnation, registration.epoch, self._work.owned())
-                await self._request(registration, message, Accepted)
-                self._list_regions = False
+                await self._send_list(registration)
         except BaseException:
             self._wake.set()
+            raise
+
+    async def _send_list(self, registration: Registered) -> None:
+        self._list_regions = False  # another request for a list may come while this one is on its way
+        message = Regions(self.server, self.incarnation, registration.epoch, self._work.owned())
+        try:
+            await self._request(registration, message, Accepted)
+        except BaseException:
+            self._list_regions = True
             raise
 
     async def _send_report(self, registration: Registered, results: list[Result]) -> None:
@@ -310,3 +316,8 @@ class Agent:
         for task in (*self._tasks, *self._work.running):
             if task is not caller:
                 task.cancel()
+
+
+def _fence_of(registration: Registered) -> str:
+    """Returns the daemon's fence; older daemons do not name it."""
+    return registration.fence or ("lease" if registration.suspends else "log")

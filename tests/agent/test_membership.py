@@ -12,6 +12,7 @@ from regent_agent.protocol import (
     INVALID,
     OPENED,
     REGISTER,
+    Accepted,
     Hello,
     Leave,
     Operations,
@@ -72,6 +73,23 @@ class TestRegistration:
             await agent.start()
             daemon.responses[Poll] = forgotten
             await eventually(lambda: said == ["log", "lease"])
+            await agent.stop()
+
+    async def test_a_service_that_fails_to_take_its_fence_is_registered_again(self) -> None:
+        service, causes = Recorded(), [OSError("no disk"), OSError("no disk")]
+
+        def takes(_: str) -> None:
+            if causes:
+                raise causes.pop()
+
+        async with StandIn(hold_ms=20).running() as daemon:
+            agent = Agent(service, options(daemon), jitter=lambda: 0.0, fenced_by=takes)
+            async with asyncio.timeout(10):
+                await agent.start()
+            assert len(daemon.seen(Register)) == 3
+            assert daemon.requests.index(await daemon.arrived(Poll)) > daemon.requests.index(daemon.seen(Register)[2])
+            daemon.send(opens(7, 1))
+            assert (await daemon.result(7)).outcome == OPENED
             await agent.stop()
 
     async def test_the_incarnation_is_the_time_of_the_start(self) -> None:
@@ -184,6 +202,22 @@ class TestRegistration:
             await daemon.arrived(Regions)
             del daemon.responses[Regions]
             assert (await daemon.arrived(Regions, 2)) == Regions("s1", 5, 1, [Owned(1, 7), Owned(2, 8)])
+
+    async def test_a_list_is_sent_again_where_it_is_requested_while_one_is_on_its_way(self) -> None:
+        async with StandIn(hold_ms=20).running() as daemon, started(Recorded(), daemon):
+            accepts = asyncio.Event()
+
+            async def accepted(_: Request) -> Response:
+                await accepts.wait()
+                return Accepted()
+
+            daemon.responses[Regions] = accepted
+            daemon.send(list_regions=True)
+            await daemon.arrived(Regions)
+            daemon.send(list_regions=True)
+            await daemon.arrived(Poll, len(daemon.seen(Poll)) + 2)  # the second request has arrived
+            accepts.set()
+            await daemon.arrived(Regions, 2)
 
     async def test_a_refusal_is_logged_once_with_its_remedy(self, caplog: pytest.LogCaptureFixture) -> None:
         async with StandIn().running() as daemon:
