@@ -31,6 +31,7 @@ log = logging.getLogger("regent.regions")
 SUCCESSES: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 """Outcomes of operations that change nothing when they are done again."""
 ITSELF: Final = "regent"
+LATER: Final = "a process that began later needs a higher incarnation (was its clock set back?)"
 BY_ITSELF: Final = Caller(ITSELF)
 SERVERS_MAX: Final = 2_000
 """Processes of servers in the store: ZooKeeper lists them in one response, which has a bound."""
@@ -112,7 +113,9 @@ class Manager:
     def _check_buried(self, key: Key) -> None:
         """Raises :class:`ServerDead` for a process whose regions were given to others: it may believe to have them."""
         if self.env.model.is_buried(key):
-            raise ServerDead(f"{key[0]},{key[1]} was fenced after its crash: this process must end")
+            last = self.env.model.buried[key[0]]
+            why = "was fenced after its crash" if key[1] == last else f"is not above {last}, which was fenced: {LATER}"
+            raise ServerDead(f"{key[0]},{key[1]} {why}: this process must end")
 
     def _check_new(self, key: Key, regions: int) -> None:
         """Raises :class:`ServerDead` for a process that is no member and has regions, :class:`TooMany` for a surplus.
@@ -145,7 +148,7 @@ class Manager:
             if other.incarnation > key[1]:
                 if (server := self.env.model.servers.get(key)) is not None:
                     self.expire(server, f"{other} registered")
-                raise ServerDead(f"{other} has registered since: this process must end")
+                raise ServerDead(f"{other} is the later one with this name: {LATER}: this process must end")
 
     async def poll(self, server: Server, taken: int, hold_s: float) -> protocol.Operations:
         """Renews the lease; returns operations, and from time to time the request for a list of its regions."""

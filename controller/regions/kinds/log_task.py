@@ -25,6 +25,8 @@ from state_machines.regions.states import ServerState
 FENCE: Final = "fence"
 SPLIT: Final = "split"
 AGAIN_MS: Final = 1_000
+FAILED_CHARS_MAX: Final = 300
+"""Characters of a server's failure that a record keeps."""
 S = ServerState
 
 
@@ -76,8 +78,11 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
 
         return Along(Done(), (), done)
     if result is not None or worker is None or worker.state is not S.ONLINE or _is_left(env, worker):
-        pause_ms = 0 if result is None else AGAIN_MS
-        return Along(Next(0, LOG_TASK.encode(replace(task, not_before_ms=env.wall_ms() + pause_ms))), (), left)
+        again = replace(task, not_before_ms=env.wall_ms())
+        if result is not None:
+            failed = f"{worker or task.worker} said {result.outcome}: {result.text[:FAILED_CHARS_MAX]}"
+            again = replace(task, not_before_ms=env.wall_ms() + AGAIN_MS, failed=failed)
+        return Along(Next(0, LOG_TASK.encode(again)), (), left)
     if env.dispatcher.expects(record.pid) != key:
         env.dispatcher.send(worker, protocol.Task(record.pid, what, task.server, task.incarnation, task.part))
     return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)

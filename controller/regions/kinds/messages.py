@@ -66,7 +66,10 @@ class Crash(Message, frozen=True):
 
 
 class LogTask(Message, frozen=True):
-    """Work on the log of a crashed process, at any server of the service. ``worker``: the one it was sent to."""
+    """Work on the log of a crashed process, at any server of the service. ``worker``: the one it was sent to.
+
+    ``failed``: what the latest server said that could not do it.
+    """
 
     server: str
     incarnation: int
@@ -74,6 +77,7 @@ class LogTask(Message, frozen=True):
     worker: str = ""
     worker_incarnation: int = 0
     not_before_ms: int = 0
+    failed: str = ""
 
 
 class TableTask(Message, frozen=True):

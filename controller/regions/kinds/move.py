@@ -10,7 +10,7 @@ from controller.regions.kinds import about, assign, close, locks
 from controller.regions.kinds.messages import MOVE, Move
 from state_machines.procedures.outcome import Children, Done, Outcome
 from state_machines.procedures.record import Record
-from state_machines.regions.states import RegionState
+from state_machines.regions.states import RegionState, ServerState
 
 NAME: Final = "move"
 
@@ -22,7 +22,7 @@ async def close_it(env: RegionsEnv, record: Record) -> Outcome:
     if region is None:
         return Done(b"the region is gone")
     server = region.server
-    if server is not None and server.name == task.to and not task.reopens:
+    if server is not None and server.name == task.to and server.state is ServerState.ONLINE and not task.reopens:
         return Done(b"it is there already")
     if not env.model.take(region, record.pid, record.ancestors):
         return Done(b"pid %d has the region" % region.pid)

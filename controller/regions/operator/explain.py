@@ -11,7 +11,7 @@ from controller.procedures.engine import Engine
 from controller.process.wording import named
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash
-from controller.regions.kinds.messages import CRASH, Crash, Transit
+from controller.regions.kinds.messages import CRASH, Crash, LogTask, Transit
 from controller.regions.operator.items import message_of, region_item, step_of, why_of
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region, Server
@@ -57,6 +57,7 @@ def _server(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
         case ServerState.CRASHED:
             return (
                 f"{server} crashed and is not fenced yet: until then it may write, so no other server gets the region"
+                f"{_log_failed(server, engine)}"
             )
         case ServerState.FENCED:
             return f"{server} crashed and is fenced: {_after_fence(server, env, engine)}"
@@ -64,6 +65,15 @@ def _server(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
             left_s = max(0.0, server.deadline_s - env.clock())
             leaving = ", and its regions are being moved away" if server.leaving else ""
             return f"{server} polls, its lease holds for {left_s:.1f} s without another poll{leaving}"
+
+
+def _log_failed(server: Server, engine: Engine[RegionsEnv]) -> str:
+    """Returns the end of a sentence: why the log of a crashed process is not fenced or split yet, where that fails."""
+    for record in engine.live():
+        task = message_of(record)
+        if isinstance(task, LogTask) and task.failed and (task.server, task.incarnation) == server.key:
+            return f"; procedure {record.pid} ({record.kind}) repeats the work on its log: {task.failed}"
+    return ""
 
 
 def _after_fence(server: Server, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
@@ -139,7 +149,7 @@ def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
     server = region.server
     if region.table.state not in WANTED:
         yield f"regent tables enable {region.table.name} opens it"
-    elif region.state is S.FAILED_OPEN or (region.state in (S.CLOSED, S.OFFLINE) and not region.pid):
+    elif region.state is S.FAILED_OPEN or (server is None and not region.pid):
         yield f"regent regions assign {region.id} opens it"
     if region.state is S.OPEN and server is not None:
         yield from _when_open(region, server, env.cooldown.left_ms(region.id, env.now_ms()))

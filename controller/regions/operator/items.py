@@ -184,7 +184,8 @@ def detail_of(record: Record) -> str:
         case LogTask() as task:
             at = f" at {task.worker},{task.worker_incarnation}" if task.worker else ""
             part = f", part {task.part}" if task.part else ""
-            return f"log of {task.server},{task.incarnation}{part}{at}"
+            failed = f"; {task.failed}" if task.failed else ""
+            return f"log of {task.server},{task.incarnation}{part}{at}{failed}"
         case TableTask() as task:
             made = f", {task.made} of {count_of(task.splits, task.uniform)} regions stored" if task.made else ""
             return f"table {task.table}{made}"
