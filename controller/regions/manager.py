@@ -32,7 +32,6 @@ SUCCESSES: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 """Outcomes of operations that change nothing when they are done again."""
 ITSELF: Final = "regent"
 LATER: Final = "a process that began later needs a higher incarnation (was its clock set back?)"
-BY_ITSELF: Final = Caller(ITSELF)
 SERVERS_MAX: Final = 2_000
 """Processes of servers in the store: ZooKeeper lists them in one response, which has a bound."""
 
@@ -166,13 +165,18 @@ class Manager:
         """Returns the lease under which a process serves."""
         return self.env.options.lease_ms if server.confirmed else self.env.former.lease_ms
 
-    def expire(self, server: Server, why: str, caller: Caller = BY_ITSELF) -> None:
-        """Begins the crash of a process, once. ``caller``: the operator that requests it."""
+    def expire(self, server: Server, why: str) -> None:
+        """Begins the crash of a process, once."""
         if server.key in self.env.crashing:
             return
-        task = Crash(*server.key, self.fence_of(server), why)
-        if not self._submitted(crash.NAME, CRASH.encode(task), caller):
-            return  # the next check of leases begins it
+        if self.start(crash.NAME, CRASH.encode(Crash(*server.key, self.fence_of(server), why)), ""):
+            self.crashed(server, why)
+        # else the next check of leases begins it
+
+    def crashed(self, server: Server, why: str) -> None:
+        """Enters that the crash of a process has begun: it gets nothing any more."""
+        if server.key in self.env.crashing or self.env.model.servers.get(server.key) is not server:
+            return
         before, server.state = server.state.name, ServerState.CRASHED
         self.env.crashing.add(server.key)
         self.env.dispatcher.drop(server)
@@ -268,13 +272,10 @@ class Manager:
 
     def start(self, kind: str, data: bytes, nonce: str) -> bool:
         """Submits a procedure of the daemon's own; a nonce keeps a second one like it out. False: not now."""
-        return self._submitted(kind, data, Caller(ITSELF, "", "", nonce))
-
-    def _submitted(self, kind: str, data: bytes, caller: Caller) -> bool:
         try:
-            self.engine.submit_soon(kind, data, caller)
+            self.engine.submit_soon(kind, data, Caller(ITSELF, "", "", nonce))
         except Refused as refused:
-            log.warning("%s is not started yet: %s", caller.nonce or kind, refused)
+            log.warning("%s is not started yet: %s", nonce, refused)
             return False
         return True
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from controller.http.region_requests import NamespaceCreation
 from controller.regions import manager
 from controller.regions.comparison import OLD_MS
+from controller.regions.domain import RegionsDomain
+from controller.regions.operator.changes import Changes
 from regent_agent import protocol
 from regent_agent.protocol import Left, Owned, Registered
 from testing.memory.region_store import RegionDisk
@@ -46,3 +51,17 @@ async def test_processes_that_register_together_are_bounded_too(monkeypatch: pyt
         found = await asyncio.gather(*(Server(term, name).register() for name in "abc"))
         assert [isinstance(one, Registered) for one in found] == [True, True, False]
         assert len(disk.servers) == 2
+
+
+@virtual
+async def test_a_request_that_is_sent_again_while_it_is_stored_has_the_same_procedure() -> None:
+    async with running(RegionDisk(), store=Slow) as term:
+        changes = Changes(cast("RegionsDomain", SimpleNamespace(term=term)))
+        request = NamespaceCreation(name="shop", nonce="n1")
+        first = asyncio.ensure_future(changes.create_namespace(request, "User:ops"))
+        found = []
+        while not first.done():
+            await asyncio.sleep(WRITE_S / 5)
+            found.append(asyncio.ensure_future(changes.create_namespace(request, "User:ops")))
+        assert {one.pid for one in await asyncio.gather(*found)} == {first.result().pid}
+        assert len(found) > 4

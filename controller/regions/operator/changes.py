@@ -23,7 +23,7 @@ from state_machines.procedures.record import Caller
 from state_machines.regions.key_text import NotAKey, key_of
 from state_machines.regions.layout import count_of, layout_problem, name_problem
 from state_machines.regions.model import Region, Server
-from state_machines.regions.states import ServerState, TableKind
+from state_machines.regions.states import TableKind
 
 TABLE_KINDS: Final[Mapping[TableAct, str]] = {
     "enable": "enable_table",
@@ -135,10 +135,12 @@ class Changes:
         why = f"expired by {caller.principal}" + (f": {caller.reason}" if caller.reason else "")
         about = f"server {server} with {len(server.regions)} regions: {why}"
         named = caller if caller.nonce else replace(caller, nonce=f"crash of {server}")
-        task = Crash(*server.key, term.manager.fence_of(server), why)
-        if server.state is ServerState.ONLINE and not request.dry_run:
-            term.manager.expire(server, why, named)  # the procedure of this nonce, which the next line finds
-        return await start(term, crash.NAME, CRASH.encode(task), named, request, about)
+        data = CRASH.encode(Crash(*server.key, term.manager.fence_of(server), why))
+        begun = await start(term, crash.NAME, data, named, request, about)
+        record = term.engine.records.get(begun.pid)
+        if record is not None and record.data == data:  # else the nonce names another request
+            term.manager.crashed(server, why)
+        return begun
 
     # -- all of them
 

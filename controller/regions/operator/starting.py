@@ -20,9 +20,13 @@ def caller_of(request: Change, principal: str) -> Caller:
 
 
 def known(term: RegionsTerm, caller: Caller, request: Change) -> Procedure | None:
-    """Returns the procedure that the caller's nonce has started: a repeated request is not judged anew."""
+    """Returns the procedure that the caller's nonce has started: a repeated request is not judged anew.
+
+    One that is not durable yet has done nothing: the request is submitted again, and has its pid once it is stored.
+    """
     pid = None if request.dry_run else term.engine.pid_of(caller)
-    return None if pid is None else procedure_item(term.engine.records[pid])
+    record = None if pid is None else term.engine.records.get(pid)
+    return None if record is None else procedure_item(record)
 
 
 async def start(term: RegionsTerm, kind: str, data: bytes, caller: Caller, request: Change, about: str) -> Procedure:
