@@ -1,27 +1,46 @@
-"""Compares what servers have with the model, and has what disagrees closed, or opened again."""
+"""Compares what servers have with the model, and has what disagrees closed, or opened again.
+
+Lists are compared one after the other, each in pieces with a pause between them: after a failover hundreds of servers
+list thousands of regions each. After each pause the state is checked again; nothing is decided before the last piece.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count, islice
+from typing import Final, NamedTuple, TypeVar
 
+from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import servers
 from controller.regions.kinds.messages import TRANSIT, Transit
 from regent_agent.protocol import Owned
 from state_machines.regions.model import Region, Server
-from state_machines.regions.states import RegionState
+from state_machines.regions.states import RegionState, ServerState
 
 log = logging.getLogger("regent.regions")
 
 OLD_MS: Final = 1_000
-"""Age of a region's state from which a server's report may contradict it (row S3-37)."""
+"""Age of a region's state, as a list comes, from which the list may contradict it (row S3-37)."""
 LIST_EVERY_S: Final = 60.0
 """Time after which a server lists its regions again."""
 STRAYS_TOGETHER: Final = 100
 """Regions that a server should not have, and that are closed after one comparison."""
 STRAYS_AGAIN_S: Final = 5.0
+PIECE: Final = 500
+"""Regions that are compared in one turn of the loop: about 1 ms."""
+
+T = TypeVar("T")
+
+
+class _Stray(NamedTuple):
+    """A region that a server lists against the model. ``region``: None where the model has none with this id."""
+
+    id: int
+    token: int
+    region: Region | None
 
 
 class Comparison:
@@ -35,42 +54,90 @@ class Comparison:
         epoch: int,
     ) -> None:
         self._env, self._start, self._expire, self._epoch = env, start, expire, epoch
+        self._turn = asyncio.Lock()
+        self._numbers = count(1)
+        self._latest: dict[Key, int] = {}
+        """Numbers of the lists that wait or are being compared, the latest one of each process."""
+        self._over: Exception | None = None
 
-    def take(self, server: Server, owned: Sequence[Owned]) -> None:
+    def close(self, why: Exception) -> None:
+        """Ends all comparisons: the term is over."""
+        self._over = why
+
+    def is_under_way(self, key: Key) -> bool:
+        """Checks whether a list of a process came that is not compared yet."""
+        return key in self._latest
+
+    async def take(self, server: Server, owned: Sequence[Owned]) -> bool:
         """Compares what a server has with the model, which is right: what disagrees is closed, or opened again.
 
-        What disagrees and has changed only now is no fault yet: the server lists its regions once more.
+        What disagrees and has changed only now is no fault yet: the server lists its regions once more. False: a later
+        list came meanwhile, or the process is no member any more. Raises what ended the term.
         """
-        server.listed_s = self._env.clock()
+        env, number = self._env, next(self._numbers)
+        server.listed_s, came_ms = env.clock(), env.now_ms()
+        self._latest[server.key] = number
+        try:
+            async with self._turn:
+                return await self._compared(server, owned, number, came_ms)
+        finally:
+            if self._latest.get(server.key) == number:
+                del self._latest[server.key]
+
+    async def _compared(self, server: Server, owned: Sequence[Owned], number: int, came_ms: int) -> bool:
+        if not self._goes_on(server, number):
+            return False
         listed = {one.region: one.token for one in owned}
+        strays: list[_Stray] = []
+        for some in _pieces(listed.items()):
+            strays += self._strays(server, some)
+            await asyncio.sleep(0)
+            if not self._goes_on(server, number):
+                return False
+        missing: list[Region] = []
+        for regions in _pieces(list(server.regions.values())):
+            missing += [one for one in regions if one.id not in listed]
+            await asyncio.sleep(0)
+            if not self._goes_on(server, number):
+                return False
+        self._settle(server, strays, came_ms)
+        self._check_lost(server, missing, came_ms)
+        return True
+
+    def _goes_on(self, server: Server, number: int) -> bool:
+        """Checks whether a list still counts; raises what ended the term."""
+        if self._over is not None:
+            raise self._over
+        key = server.key
+        is_member = self._env.model.servers.get(key) is server and server.state is ServerState.ONLINE
+        return is_member and self._latest.get(key) == number
+
+    def _strays(self, server: Server, listed: Iterable[tuple[int, int]]) -> list[_Stray]:
+        """Returns what a server lists against the model; what both have is in doubt no longer."""
         model = self._env.model.regions
-        strays = [
-            (id_, token, region)
-            for id_, token in listed.items()
-            if (region := model.get(id_)) is None or not _has(region, server, token)
-        ]
-        for has in server.regions.values():
-            if has.id in listed and _has(has, server, listed[has.id]):
-                has.doubtful = False
-        self._env.unheard.listed(server.key, [id_ for id_, _, region in strays if region is not None])
+        strays: list[_Stray] = []
+        for id_, token in listed:
+            region = model.get(id_)
+            if region is not None and region.server is server and token in (region.token, region.opening):
+                region.doubtful = False
+            else:
+                strays.append(_Stray(id_, token, region))
+        return strays
+
+    def _settle(self, server: Server, strays: Sequence[_Stray], came_ms: int) -> None:
+        """Notes what a server has against the model, and has some of it closed."""
+        self._env.unheard.listed(server.key, [one.id for one in strays if one.region is not None])
         self._env.wake_held()
-        for id_, token, region in strays[:STRAYS_TOGETHER]:
-            self._close_stray(server, id_, token, region)
+        for one in strays[:STRAYS_TOGETHER]:
+            self._close_stray(server, one, came_ms)
         if len(strays) > STRAYS_TOGETHER:
             log.warning("server %s has %d such regions in all; it lists them again later", server, len(strays))
             server.listed_s = self._env.clock() - LIST_EVERY_S + STRAYS_AGAIN_S
-        for region in [one for one in server.regions.values() if one.id not in listed]:
-            if region.state is not RegionState.OPEN or region.pid:
-                continue
-            if self._is_old(region):
-                log.error("server %s does not have region %s: its process is ended as crashed", server, region)
-                self._expire(server, f"it lost region {region}")
-                return
-            self._env.dispatcher.list_regions(server)
 
-    def _close_stray(self, server: Server, id_: int, token: int, region: Region | None) -> None:
+    def _close_stray(self, server: Server, stray: _Stray, came_ms: int) -> None:
         """Has a server close a region that it should not have."""
-        if region is not None and not self._is_old(region):
+        id_, token, region = stray
+        if region is not None and not _was_old(region, came_ms):
             self._env.dispatcher.list_regions(server)
             return
         what = "does not exist" if region is None else f"is {region.state.name} at {region.server}"
@@ -78,10 +145,25 @@ class Comparison:
         task = Transit(id_, "", "stray", server.name, server.incarnation, token)
         self._start(servers.STRAY, TRANSIT.encode(task), f"stray {id_} {token} of {server} in term {self._epoch}")
 
-    def _is_old(self, region: Region) -> bool:
-        return self._env.now_ms() - region.changed_ms > OLD_MS
+    def _check_lost(self, server: Server, missing: Sequence[Region], came_ms: int) -> None:
+        """Has a process crash that does not list a region which the model says it has open."""
+        for region in missing:
+            if region.server is not server or region.state is not RegionState.OPEN or region.pid:
+                continue
+            if _was_old(region, came_ms):
+                log.error("server %s does not have region %s: its process is ended as crashed", server, region)
+                self._expire(server, f"it lost region {region}")
+                return
+            self._env.dispatcher.list_regions(server)
 
 
-def _has(region: Region, server: Server, token: int) -> bool:
-    """Checks whether a server may have a region with this token."""
-    return region.server is server and token in (region.token, region.opening)
+def _was_old(region: Region, came_ms: int) -> bool:
+    """Checks whether a region had its state for long when a list came; a later change contradicts no list."""
+    return came_ms - region.changed_ms > OLD_MS
+
+
+def _pieces(values: Iterable[T]) -> Iterator[list[T]]:
+    """Yields values, some hundred at a time."""
+    left = iter(values)
+    while some := list(islice(left, PIECE)):
+        yield some

@@ -81,15 +81,18 @@ class Manager:
         self._check_alone(key)  # again: another process may have registered during the write
         if server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end, another one may start")
-        server.here = True
         self._renew(server)
         about = f"registered at {server.address} ({server.software or 'no version'})"
         env.journal.server(server, ("" if new else ONLINE, ONLINE), about, troubles=False)
         for older in [one for one in self._others(key) if one.incarnation < server.incarnation]:
             self.expire(older, f"{server} registered")
-        self.comparison.take(server, request.owned)
+        compared = await self.comparison.take(server, request.owned)
         if server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end")
+        if not compared:
+            raise ServerUnknown(f"{server} has left, or registered once more meanwhile: it registers again")
+        server.here = True
+        self._renew(server)
         self.place_if_enough()
         env.wake_unplaced()
         return server
@@ -195,9 +198,14 @@ class Manager:
                 self._renew(server)
 
     def check_leases(self) -> None:
-        """Begins the crash of each process whose lease ran out, anew where an operator has ended it."""
+        """Begins the crash of each process whose lease ran out, anew where an operator has ended it.
+
+        One whose list waits for its comparison is not silent: it waits for the response.
+        """
         now_s = self.env.clock()
         for server in [one for one in self.env.model.servers.values() if one.deadline_s <= now_s]:
+            if server.state is ServerState.ONLINE and self.comparison.is_under_way(server.key):
+                continue
             self.expire(server, f"no poll for {self._lease_ms(server)} ms")
 
     def place_if_enough(self) -> None:
@@ -233,8 +241,9 @@ class Manager:
         return 0
 
     def _regions_of(self, server: Server) -> int:
-        """Returns how many regions a process has, or has against the model."""
-        return len(server.regions) or self.env.unheard.claims(server.key)
+        """Returns how many regions a process has, or has against the model; at least one while a list is compared."""
+        found = len(server.regions) or self.env.unheard.claims(server.key)
+        return found or int(self.comparison.is_under_way(server.key))
 
     # -- reports
 

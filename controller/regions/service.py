@@ -112,7 +112,7 @@ class RegionService:
                 known = [one if 0 <= one.sequence <= protocol.SEQUENCE_MAX else _without(one) for one in results]
                 return Accepted(await manager.report(manager.server(server, incarnation, epoch), known, taken))
             case protocol.Regions(server, incarnation, epoch, owned):
-                manager.comparison.take(manager.server(server, incarnation, epoch), owned)
+                await manager.comparison.take(manager.server(server, incarnation, epoch), owned)
                 return Accepted()
             case protocol.Leave(server, incarnation) if manager.is_gone(server, incarnation):
                 return Left(0)  # the response to the request before was lost

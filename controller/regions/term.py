@@ -183,6 +183,7 @@ class RegionsTerm:
     def close(self, why: Exception) -> None:
         """Refuses callers: the term is over."""
         self.engine.close(why)
+        self.manager.comparison.close(why)
         self.env.results.close()
         self.journal.end(str(why))
 
