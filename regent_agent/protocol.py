@@ -367,8 +367,8 @@ _KINDS: Final = {kind.__struct_config__.tag: kind for kind in get_args(Request)}
 
 
 def _too_many(body: bytes, most: int, at: int, why: str) -> str:
-    """Names the field of a request whose bound is exceeded; its tag is the short string behind one byte."""
-    kind = _KINDS.get(body[2 : 2 + (body[1] & 0x1F)].decode(errors="replace"))
+    """Names the field of a request whose bound is exceeded."""
+    kind = kind_of(body)
     if kind is None or not 0 < at <= len(kind.__struct_fields__):
         return why
     return f"{kind.__struct_fields__[at - 1]}: more than the {most} that a {kind.__name__} may have there"
@@ -405,6 +405,11 @@ def encode(message: Request | Response) -> bytes:
     if len(body) > FRAME_BYTES_MAX:
         raise ValueError(f"a message of {len(body)} bytes, at most {FRAME_BYTES_MAX} are sent")
     return LENGTH.pack(len(body)) + body
+
+
+def kind_of(body: bytes) -> type[Request] | None:
+    """Returns the kind that a request names by the short string behind its first byte, None where it names none."""
+    return _KINDS.get(body[2 : 2 + (body[1] & 0x1F)].decode(errors="replace")) if len(body) > 1 else None
 
 
 def decode_request(body: bytes) -> Request:

@@ -1,7 +1,8 @@
 """Listens for servers and clients of regions: frames of msgpack on the bounded connections of the other listeners.
 
 A connection begins with Hello; where a secret is set, nothing else is read before it was given. Each request gets a
-response, a refusal too; bytes that are no request end the connection.
+response, a refusal too; bytes that are no request end the connection. A daemon that is not active refuses a request by
+its kind alone; a large one is decoded on a thread beside the loop.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import hmac
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, Protocol
 
 from brokers.listener.bound_listener import InboundListener
 from brokers.listener.entrance import ServerTls
 from brokers.listener.inbound import InboundConnection, ListenerLimits
 from brokers.wire.calls import Header
+from brokers.wire.off_loop import run_off_loop
 from brokers.wire.primitives import Malformed, Reader
 from regent_agent import protocol
 from regent_agent.protocol import Hello, Refused, Request, Response, Welcome
@@ -25,6 +28,9 @@ log = logging.getLogger("regent.regions")
 
 HELLO_BYTES_MAX: Final = 1_024
 """Bytes of a frame before the peer has proven itself."""
+NOT_ACTIVE: Final = protocol.encode(
+    Refused(protocol.NOT_ACTIVE, "this daemon is not the active one, or not ready yet")
+)
 VERSION, SECRET, MISSING = "version", "secret", "missing"
 """Causes of a connection's end at its Hello. MISSING: it began with another request, or with none."""
 
@@ -104,8 +110,10 @@ class RegionListener(InboundListener):
         """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""
         greeting = None if connection is None else connection.authentication
         greeted = not isinstance(greeting, _Greeting) or greeting.user is not None
+        if greeted and self._handlers is None and protocol.kind_of(frame) not in (None, Hello):
+            return NOT_ACTIVE  # unread: hundreds of servers list thousands of regions each, again and again
         try:
-            request = protocol.decode_request(frame)
+            request = await run_off_loop(partial(protocol.decode_request, frame), len(frame))
         except protocol.Malformed as error:
             if greeted and isinstance(error, protocol.TooMany):
                 return protocol.encode(Refused(protocol.INVALID, str(error)))
@@ -119,7 +127,7 @@ class RegionListener(InboundListener):
             raise Malformed("a request before Hello")
         handlers = self._handlers
         if handlers is None:
-            return protocol.encode(Refused(protocol.NOT_ACTIVE, "this daemon is not the active one, or not ready yet"))
+            return NOT_ACTIVE
         return await _handled(handlers.handle, request)
 
     def _greeted(self, hello: Hello, greeting: object) -> Response:
