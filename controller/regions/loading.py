@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import gc
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import assign, close, crash, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
-from metadata_store.catalog.rows import Content
+from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Region, Regions, Server, Table
@@ -17,12 +19,28 @@ from state_machines.regions.states import IN_TRANSITION, RegionState, ServerStat
 
 S = RegionState
 
+STATES: Final = {int(one): one for one in S}
 ROWS_TOGETHER: Final = 2_000
 """Rows that are entered in one go: the loop has other work, too."""
 
 
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """Keeps the garbage collector from running: while a million rows are read, it takes longer than the reading."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 async def enter(model: Regions, content: Content, now_ms: int) -> None:
-    """Enters what the catalog holds. Leases of servers begin later, once everything is loaded."""
+    """Enters what the catalog holds, and empties its regions: a million rows that end at once would stall the loop.
+
+    Leases of servers begin later, once everything is loaded.
+    """
     model.namespaces.update(content.namespaces, ("default",))
     model.buried.update(content.buried)
     for mark in content.marks:
@@ -33,19 +51,28 @@ async def enter(model: Regions, content: Content, now_ms: int) -> None:
         model.servers[server.key] = server
     for table in content.tables:
         model.add_table(Table(table.name, TableKind(table.kind), TableState(table.state), dict(table.options), []))
-    for number, one in enumerate(content.regions):
-        if number % ROWS_TOGETHER == 0:
-            await asyncio.sleep(0)
-        table_ = model.tables[one.table]
-        owner = model.servers.get((one.server, one.incarnation)) if one.server else None
-        region = Region(one.id, table_, one.start, one.end, S(one.state), owner, one.token, one.sequence, 0, now_ms)
-        region.doubtful = True
-        if region.state is S.OPEN and owner is None:
-            region.state = S.ABNORMALLY_CLOSED
+    rows = content.regions
+    rows.reverse()  # the end of a list is where it gets shorter at no cost
+    while rows:
+        some = rows[-ROWS_TOGETHER:]
+        del rows[-ROWS_TOGETHER:]
+        _enter_regions(model, reversed(some), now_ms)
+        await asyncio.sleep(0)
+
+
+def _enter_regions(model: Regions, rows: Iterable[RegionRow], now_ms: int) -> None:
+    """Enters regions that are in the order of their tables and keys."""
+    tables, servers_, regions = model.tables, model.servers, model.regions
+    for id_, name, start, end, number, server, incarnation, token, sequence in rows:
+        table, state = tables[name], STATES[number]
+        owner = servers_.get((server, incarnation)) if server else None
+        if owner is None and state is S.OPEN:
+            state = S.ABNORMALLY_CLOSED
+        region = Region(id_, table, start, end, state, owner, token, sequence, 0, now_ms, doubtful=True)
         if owner is not None:
-            owner.regions[region.id] = region
-        model.regions[region.id] = region
-        table_.regions.append(region)
+            owner.regions[id_] = region
+        regions[id_] = region
+        table.regions.append(region)
 
 
 def resume(env: RegionsEnv, records: Iterable[Record]) -> None:
@@ -97,13 +124,13 @@ def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> N
 async def lost(model: Regions) -> list[Region]:
     """Returns regions that ought to be open, and that no procedure and no server has."""
     found: list[Region] = []
-    for number, one in enumerate(list(model.regions.values())):
-        if number % ROWS_TOGETHER == 0:
-            await asyncio.sleep(0)
-        if not one.pid and (one.state in IN_TRANSITION or (one.state is S.OFFLINE and _is_wanted(one))):
-            found.append(one)
+    regions = list(model.regions.values())
+    for at in range(0, len(regions), ROWS_TOGETHER):
+        found += [one for one in regions[at : at + ROWS_TOGETHER] if one.state is not S.OPEN and _is_lost(one)]
+        await asyncio.sleep(0)
     return found
 
 
-def _is_wanted(region: Region) -> bool:
-    return region.table.state is TableState.ENABLED
+def _is_lost(region: Region) -> bool:
+    is_wanted = region.state is S.OFFLINE and region.table.state is TableState.ENABLED
+    return not region.pid and (is_wanted or region.state in IN_TRANSITION)

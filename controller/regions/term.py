@@ -128,6 +128,10 @@ class RegionsTerm:
 
     async def load(self) -> None:
         """Builds the model, and enters the procedures that go on; raises ``StoreFailed``."""
+        with loading.no_collections():
+            await self._load()
+
+    async def _load(self) -> None:
         content = await self._catalog.read()
         before = regime.stored(content.marks)
         self.env.former = self._regime.united(before or self._regime)

@@ -160,14 +160,14 @@ Write: TypeAlias = (
 
 
 class Content(NamedTuple):
-    """All of a catalog; regions are ordered by table and start key.
+    """All of a catalog; regions are ordered by table and start key. The reader of a content may empty their list.
 
     ``buried``: by name, the highest incarnation that was fenced, the latest one last.
     """
 
     namespaces: Sequence[str]
     tables: Sequence[TableRow]
-    regions: Sequence[RegionRow]
+    regions: list[RegionRow]
     servers: Sequence[ServerRow]
     buried: Mapping[str, int] = {}
     marks: Sequence[MarkRow] = ()

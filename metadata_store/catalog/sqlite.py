@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
 
 from metadata_store.catalog.rows import (
     Bury,
@@ -66,6 +67,8 @@ DROPS: Final[Mapping[type[Write], str]] = {
     DropMark: "DELETE FROM mark WHERE kind = ? AND subject = ?",
 }
 """Statements that remove one row; their fields name it."""
+_REGION: Final[Callable[[tuple[Any, ...]], RegionRow]] = partial(tuple.__new__, RegionRow)
+"""Makes a region of a row in half the time of a call with its fields."""
 REGIONS: Final = "INSERT OR IGNORE INTO region VALUES {}"
 
 
@@ -137,7 +140,7 @@ def _read(db: sqlite3.Connection) -> Content:
         TableRow(name, kind, state, tuple(sorted(json.loads(options).items())))
         for name, kind, state, options in db.execute("SELECT * FROM tbl ORDER BY name")
     ]
-    regions = [RegionRow(*row) for row in db.execute("SELECT * FROM region ORDER BY tbl, first")]
+    regions = [*map(_REGION, db.execute("SELECT * FROM region ORDER BY tbl, first"))]
     servers = [ServerRow(*row) for row in db.execute("SELECT * FROM server ORDER BY name, incarnation")]
     marks = [MarkRow(*row) for row in db.execute("SELECT * FROM mark ORDER BY kind, subject")]
     buried = dict(db.execute("SELECT * FROM buried ORDER BY rowid"))
