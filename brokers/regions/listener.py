@@ -28,9 +28,7 @@ log = logging.getLogger("regent.regions")
 
 HELLO_BYTES_MAX: Final = 1_024
 """Bytes of a frame before the peer has proven itself."""
-NOT_ACTIVE: Final = protocol.encode(
-    Refused(protocol.NOT_ACTIVE, "this daemon is not the active one, or not ready yet")
-)
+NOT_ACTIVE: Final = protocol.encode(Refused(protocol.NOT_ACTIVE, "this daemon is not the active one, or not ready yet"))
 VERSION, SECRET, MISSING = "version", "secret", "missing"
 """Causes of a connection's end at its Hello. MISSING: it began with another request, or with none."""
 

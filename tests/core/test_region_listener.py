@@ -1,7 +1,9 @@
-"""What the listener of regions reads: nothing large before Hello, and no list beyond its bound."""
+"""What the listener of regions reads: nothing large before Hello or while inactive, and no list beyond its bound."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +16,20 @@ from regent_agent import protocol
 from regent_agent.protocol import LENGTH, Refused, decode_response
 
 HOSTILE = msgspec.msgpack.encode(["follow", 1, 1, ["t"] * (protocol.TABLES_MAX + 1)])
+LARGE = protocol.Register("a", 1, "a:1", owned=[protocol.Owned(number, 1 << 40) for number in range(5_000)])
+
+
+class Handlers:
+    """An active domain. ``took``: requests that it got."""
+
+    epoch = 1
+
+    def __init__(self) -> None:
+        self.took: list[protocol.Request] = []
+
+    async def handle(self, request: protocol.Request) -> protocol.Response:
+        self.took.append(request)
+        return protocol.Left(0)
 
 
 def connection(user: str | None) -> Any:
@@ -24,6 +40,7 @@ def connection(user: str | None) -> Any:
 
 async def test_a_request_with_a_list_beyond_its_bound_is_refused_and_named() -> None:
     listener = RegionListener("127.0.0.1", 0)
+    listener.serve(Handlers())
     response = decode_response((await listener.respond(HOSTILE, connection("server")))[LENGTH.size :])
     assert response == Refused(protocol.INVALID, "tables: more than the 1000 that a Follow may have there")
 
@@ -31,3 +48,60 @@ async def test_a_request_with_a_list_beyond_its_bound_is_refused_and_named() -> 
 async def test_such_a_request_before_hello_ends_its_connection() -> None:
     with pytest.raises(Malformed, match="tables"):
         await RegionListener("127.0.0.1", 0).respond(HOSTILE, connection(None))
+
+
+async def responded(listener: RegionListener, request: protocol.Request) -> protocol.Response:
+    framed = await listener.respond(protocol.encode(request)[LENGTH.size :], connection("server"))
+    return decode_response(framed[LENGTH.size :])
+
+
+@pytest.fixture
+def decoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
+    """What is called with each decoding of a request."""
+    decode, calls = protocol.decode_request, list[Callable[[], object]]()
+
+    def decoded(body: bytes) -> protocol.Request:
+        for call in calls:
+            call()
+        return decode(body)
+
+    monkeypatch.setattr(protocol, "decode_request", decoded)
+    return calls
+
+
+async def test_a_daemon_that_is_not_active_refuses_requests_unread(decoding: list[Callable[[], object]]) -> None:
+    decoded: list[int] = []
+    decoding.append(lambda: decoded.append(1))
+    listener = RegionListener("127.0.0.1", 0)
+    for request in (LARGE, protocol.Poll("a", 1, 1, 0)):
+        response = await responded(listener, request)
+        assert isinstance(response, Refused)
+        assert response.code == protocol.NOT_ACTIVE
+    assert not decoded
+    assert isinstance(await responded(listener, protocol.Hello(1)), protocol.Welcome)
+
+
+@pytest.mark.parametrize("body", [b"", b"\x90", b"\xff\xa5hello", msgspec.msgpack.encode(["unknown", 1])])
+async def test_bytes_that_are_no_request_end_the_connection_also_while_inactive(body: bytes) -> None:
+    with pytest.raises(Malformed):
+        await RegionListener("127.0.0.1", 0).respond(body, connection("server"))
+
+
+async def test_a_large_request_is_read_beside_the_loop(decoding: list[Callable[[], object]]) -> None:
+    threads: list[threading.Thread] = []
+    decoding.append(lambda: threads.append(threading.current_thread()))
+    listener, handlers = RegionListener("127.0.0.1", 0), Handlers()
+    listener.serve(handlers)
+    assert await responded(listener, LARGE) == protocol.Left(0)
+    assert threads[0] is not threading.current_thread()
+    assert handlers.took == [LARGE]
+
+
+async def test_a_request_that_is_read_while_the_term_ends_is_refused(decoding: list[Callable[[], object]]) -> None:
+    listener, handlers = RegionListener("127.0.0.1", 0), Handlers()
+    listener.serve(handlers)
+    decoding.append(listener.resign)
+    response = await responded(listener, LARGE)
+    assert isinstance(response, Refused)
+    assert response.code == protocol.NOT_ACTIVE
+    assert not handlers.took

@@ -16,7 +16,7 @@ from typing import Any, Final
 from unittest import mock
 
 from controller.procedures import engine
-from controller.regions import domain, fencing
+from controller.regions import comparison, domain, fencing
 from controller.regions.environment import Options
 from controller.regions.fencing import NotFenced
 from controller.regions.kinds import assign
@@ -49,6 +49,8 @@ COMMAND_S_MAX: Final = 2.0
 COMMAND_WORKS: Final = 0.8
 COMMAND_FAILS_MAX: Final = 2
 """Runs after which a fence command ends its process in any case."""
+PIECE: Final = 2
+"""Regions that a daemon compares at a time: its lists are compared in several pieces, too."""
 WALL_MS: Final = 1_700_000_000_000
 LOGGERS: Final = ("regent.regions", "regent.procedures", "regent_agent")
 EXPECTED: Final = ("failed; the daemon sends it again",)
@@ -271,6 +273,7 @@ class World(logging.Handler):
             for target, name, value in (
                 (engine, "time", SimpleNamespace(monotonic=self.loop.time)),
                 (domain, "RegionsTerm", self.new_term),
+                (comparison, "PIECE", PIECE),
                 (fencing, "run_command", self.run_command),
                 (connection.asyncio, "open_connection", self.network.open_connection),  # type: ignore[attr-defined]
             ):
