@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,7 @@ async def turn_taken(term: RegionsTerm) -> AsyncIterator[None]:
         yield
 
 
-async def turns(work: asyncio.Future[object]) -> int:
+async def turns(work: asyncio.Future[Any]) -> int:
     """Returns how many turns of the loop some work took."""
     found = 0
     while not work.done():
