@@ -15,6 +15,7 @@ from brokers.regions.listener import RegionListener
 from controller.journal.journal import Journal
 from controller.metrics.region_counters import RegionCounters
 from controller.procedures.running import Entered
+from controller.regions import loading
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
 from controller.regions.term import RegionsTerm
@@ -24,6 +25,7 @@ from metadata_store.records import file_lock
 from metadata_store.records.port import RecordStore, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.transition import Transition
+from state_machines.regions.model import Regions
 
 log = logging.getLogger("regent.regions")
 
@@ -178,6 +180,7 @@ class RegionsDomain:
     async def _one_term(self) -> None:
         self._become(RegionsMode.STANDBY, "another daemon has the store")
         opened = await self._open()
+        model: Regions | None = None
         try:
             self._become(RegionsMode.LOADING, f"epoch {opened.epoch} reads the store")
             term = RegionsTerm(
@@ -193,6 +196,7 @@ class RegionsDomain:
                 counters=self.counters,
                 leads=opened.leads,
             )
+            model = term.env.model
             await term.load()
             self.term = term
             self.counters.terms += 1
@@ -206,3 +210,5 @@ class RegionsDomain:
                 term.close(StoreFailed("the term of the regions' domain is over: try again"))
         finally:
             await opened.close()
+            if model is not None:
+                await loading.unload(model)

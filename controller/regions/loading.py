@@ -1,4 +1,4 @@
-"""Builds the model of a term from the catalog and the procedure records, before anything is served or run."""
+"""Builds the model of a term from the catalog and its records before anything is served; takes it apart later."""
 
 from __future__ import annotations
 
@@ -119,6 +119,16 @@ def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> N
         region.state, region.opening = S.OPENING, assign.token_of(record, task)
     else:
         region.state = S.CLOSING
+
+
+async def unload(model: Regions) -> None:
+    """Takes the model of an ended term apart: its parts keep each other, which the garbage collector does not see."""
+    for one in (*model.tables.values(), *model.servers.values()):
+        one.regions.clear()
+    while model.regions:
+        for _ in range(min(ROWS_TOGETHER, len(model.regions))):
+            model.regions.popitem()
+        await asyncio.sleep(0)
 
 
 async def lost(model: Regions) -> list[Region]:

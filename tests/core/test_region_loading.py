@@ -1,4 +1,4 @@
-"""The load of a term: the loop has turns in between, and the garbage collector waits for the end."""
+"""The load of a term, in turns of the loop and before the garbage collector; at its end the model comes apart."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import asyncio
 import gc
 import itertools
 from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,8 @@ from state_machines.regions.layout import bounds
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, TableKind, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.region_simulation.kit import running, virtual
+from tests.core.regions_world import regions_world, settings_of
+from tests.region_simulation.kit import creates, ended, running, virtual
 
 COUNT = 40
 TOGETHER = 4
@@ -117,3 +120,29 @@ def test_a_collector_that_was_off_stays_off() -> None:
     finally:
         if was_enabled:
             gc.enable()
+
+
+async def test_the_model_of_an_ended_term_keeps_nothing(tmp_path: Path) -> None:
+    """Its regions and tables refer to each other, which the collector does not see: each term would stay in memory."""
+    async with regions_world(settings_of(tmp_path), servers=1) as world:
+        assert world.domain.term is not None
+        model = world.domain.term.env.model
+        await ended(world.domain.term, creates(world.domain.term, regions=20))
+        [table], [server] = model.tables.values(), model.servers.values()
+        assert len(table.regions) == len(server.regions) == 20
+    assert not table.regions
+    assert not server.regions
+    assert not model.regions
+
+
+async def test_a_model_comes_apart_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "ROWS_TOGETHER", TOGETHER)
+    model = Regions()
+    await loading.enter(model, content(), 5)
+    unloading = asyncio.ensure_future(loading.unload(model))
+    seen: list[int] = []
+    while not unloading.done():
+        await asyncio.sleep(0)
+        seen.append(len(model.regions))
+    assert max(before - after for before, after in pairwise(seen)) <= TOGETHER
+    assert not any(table.regions for table in model.tables.values())
