@@ -123,8 +123,10 @@ def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> N
 
 async def unload(model: Regions) -> None:
     """Takes the model of an ended term apart: its parts keep each other, which the garbage collector does not see."""
-    for one in (*model.tables.values(), *model.servers.values()):
-        one.regions.clear()
+    for table in model.tables.values():
+        table.regions.clear()
+    for server in model.servers.values():
+        server.regions.clear()
     while model.regions:
         for _ in range(min(ROWS_TOGETHER, len(model.regions))):
             model.regions.popitem()
