@@ -180,8 +180,10 @@ class Manager:
         """Enters that the crash of a process has begun: it gets nothing any more."""
         if server.key in self.env.crashing or self.env.model.servers.get(server.key) is not server:
             return
-        before, server.state = server.state.name, ServerState.CRASHED
         self.env.crashing.add(server.key)
+        if server.state is ServerState.FENCED:
+            return  # its procedure is ahead of this
+        before, server.state = server.state.name, ServerState.CRASHED
         self.env.dispatcher.drop(server)
         for region in server.regions.values():
             self.env.routes.changed(region)

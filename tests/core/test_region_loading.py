@@ -14,7 +14,7 @@ import pytest
 from controller.regions import loading
 from metadata_store.catalog.rows import Content, RegionRow, ServerRow, TableRow
 from metadata_store.records.port import StoreFailed
-from state_machines.regions.layout import bounds
+from state_machines.regions.layout import ranges
 from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState, TableKind, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
@@ -40,7 +40,8 @@ def content() -> Content:
         RegionRow(
             first + at + 1,
             table.name,
-            *bounds((), COUNT, at),
+            start,
+            end,
             RegionState.OPEN,
             "a",
             1 if at else 2,
@@ -48,7 +49,7 @@ def content() -> Content:
             at,
         )
         for first, table in ((COUNT, tables[0]), (0, tables[1]))
-        for at in range(COUNT)
+        for at, (start, end) in enumerate(ranges((), COUNT))
     ]
     return Content(["default"], tables, rows, [ServerRow("a", 1, "a:1")])
 
