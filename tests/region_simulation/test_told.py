@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from controller.regions.kinds import marks, move
 from controller.regions.kinds.messages import CRASH, MOVE, Crash, Move
 from controller.regions.kinds.servers import DRAIN
+from controller.regions.operator.checks import region_problem
 from controller.regions.operator.explain import explained
 from controller.regions.operator.items import detail_of
 from controller.regions.operator.progress import progress_of
@@ -90,6 +91,19 @@ async def test_a_drain_without_another_server_says_that_it_waits_for_one() -> No
         await asyncio.sleep(1)
         said = progress_of(term.engine.records[pid], term.env)
         assert said == "2 regions left, online, no server that may get them is online: see 'regent servers list'"
+
+
+@virtual
+async def test_a_move_to_a_drained_server_is_refused_with_what_ends_that() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "a"), Server(term, "b")):
+        await ended(term, creates(term))
+        [region] = regions_of(term)
+        assert str(region.server) == "a,1"
+        await ended(term, procedure(term, DRAIN, CRASH.encode(Crash("b", 1))))
+        problem = region_problem(term.env, region, "move", "b")
+        assert problem == "server b,1 is leaving: its regions are moved away; a next process of it gets regions again"
+        async with serving(Server(term, "b", 2)):
+            assert region_problem(term.env, region, "move", "b") is None
 
 
 class Unable(Server):
