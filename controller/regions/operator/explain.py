@@ -141,7 +141,20 @@ def _unplaced(env: RegionsEnv) -> str:
     online = len(list(env.model.online()))
     if not env.places:
         return f"{online} servers have come, and {env.options.servers_min} are awaited (regions.servers_min)"
-    return "no server is online that may get regions"
+    return without_servers(env)
+
+
+def without_servers(env: RegionsEnv) -> str:
+    """Says that no server may get regions, and names those that are online and may not."""
+    online = [one for one in env.model.servers.values() if one.state is ServerState.ONLINE and one.here]
+    cordoned = sorted({one.name for one in online if env.model.marks.is_cordoned(one.name)})
+    leaving = sorted(str(one) for one in online if one.leaving and one.name not in cordoned)
+    text = "no server is online that may get regions"
+    if leaving:
+        text += f"; leaving, so that only a next process of it gets some: {named(leaving)}"
+    if cordoned:
+        text += f"; cordoned until 'regent servers uncordon NAME': {named(cordoned)}"
+    return text
 
 
 def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:

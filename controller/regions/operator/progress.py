@@ -6,6 +6,7 @@ from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import Crash, Move, TableTask, Transit
 from controller.regions.kinds.servers import DRAIN
+from controller.regions.operator.explain import without_servers
 from controller.regions.operator.items import message_of
 from controller.regions.overdue import wait_of
 from state_machines.procedures.record import Record
@@ -41,7 +42,7 @@ def _of_server(server: Server, env: RegionsEnv) -> str:
 
 def _nowhere(env: RegionsEnv) -> str:
     """Says that a drain waits for another server, where it does."""
-    return "" if env.servers() else ", no server that may get them is online: see 'regent servers list'"
+    return "" if env.servers() else f", {without_servers(env)}"
 
 
 def _of_table(model: Regions, name: str, wanted: RegionState) -> str:

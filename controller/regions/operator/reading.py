@@ -28,7 +28,7 @@ from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
 from controller.regions.operator.counts import RegionCounts, servers_of, transit_of
-from controller.regions.operator.explain import explained
+from controller.regions.operator.explain import explained, without_servers
 from controller.regions.operator.items import region_item, server_item, table_item, transition_item
 from controller.regions.operator.pages import region_page, table_page
 from controller.regions.overdue import late
@@ -145,7 +145,7 @@ def _warnings(term: RegionsTerm) -> list[str]:
     if not env.places:
         found.append(f"{online} of {env.options.servers_min} servers have come: no region is placed yet")
     elif not online:
-        found.append("no server is online: regions wait for one")
+        found.append(without_servers(env))
     if term.engine.unusable:
         found.append(f"{len(term.engine.unusable)} procedures cannot go on: see 'regent regions procedures'")
     return found
