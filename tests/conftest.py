@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from testing.embedded.zookeeper import EmbeddedZooKeeper
 from tests import seed_results
 from tests.kills import tally
 
 SUPER_PASSWORD = "super-secret"
+
+settings.register_profile("untimed", settings(deadline=None))
+settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -276,5 +276,10 @@ def queried(query: Callable[[], Json]) -> tuple[Json | None, str]:
 def report(session: Session, found: Json) -> None:
     """Shows a procedure that has ended; exits by its end."""
     session.output.detail("Procedure", found)
-    if found["state"] != "success":
+    if has_failed(found):
         raise typer.Exit(Exit.FAILED)
+
+
+def has_failed(found: Json) -> bool:
+    """Checks whether a procedure that has ended was undone, or did not bring about what it was for."""
+    return found["state"] != "success" or bool(found.get("unmet"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.commands.procedures import REGIONS, Pid, WaitS, Why, Yes, awaited, flag
+from cli.commands.procedures import REGIONS, Pid, WaitS, Why, Yes, awaited, flag, has_failed
 from cli.exit_codes import Exit
 from cli.help import Panel
 from cli.session import Session, command, confirmed, group
@@ -56,11 +56,11 @@ def show(session: Session, pid: Pid) -> None:
 
 
 def wait(session: Session, pids: Pids, timeout: WaitS = 3600) -> None:
-    """Wait for the end of procedures: exit code 0 when all succeeded, 1 when one was undone."""
+    """Wait for the end of procedures: exit code 1 when one was undone, or left a region not open that was to be."""
     ends_s = time.monotonic() + timeout
     found = [awaited(session, pid, max(1.0, ends_s - time.monotonic()), domain=REGIONS) for pid in pids]
     _shown(session, found)
-    if any(one["state"] != "success" for one in found):
+    if any(map(has_failed, found)):
         raise typer.Exit(Exit.FAILED)
 
 

@@ -54,6 +54,7 @@ class Procedure(Item):
     end_at: datetime | None = None
     error: str = ""
     result: str = ""
+    unmet: str = Field("", description="what a procedure of regions that has succeeded did not bring about")
     progress: str = Field("", description="of a reassign plan, by the reports of brokers that receive replicas")
     copied_bytes: int | None = None
     size_bytes: int | None = Field(None, description="to copy in all, without moves of unknown size")

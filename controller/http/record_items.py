@@ -12,9 +12,14 @@ from state_machines.procedures.states import State
 
 
 def record_item(
-    record: Record, step: str, detail: str = "", results: Sequence[ServerResult] = (), unusable: str = ""
+    record: Record,
+    step: str,
+    detail: str = "",
+    results: Sequence[ServerResult] = (),
+    unusable: str = "",
+    unmet: str = "",
 ) -> Procedure:
-    """Describes a record. ``step``: its name; ``detail``, ``results``: the kind's own."""
+    """Describes a record. ``step``: its name; ``detail``, ``results``, ``unmet``: the kind's own."""
     return Procedure(
         pid=record.pid,
         kind=record.kind,
@@ -40,6 +45,7 @@ def record_item(
         result=record.result.decode("utf-8", "replace") if record.state is State.SUCCESS else "",
         results=list(results),
         unusable=unusable,
+        unmet=unmet,
     )
 
 

@@ -194,8 +194,9 @@ class ProcedureView:
         refuse_other_cluster(request, self._cluster_id())
         caller = Caller(principal=principal, client="regent", reason=request.reason, nonce=request.nonce)
         known = self._active().procedures.engine_or_none
-        if known is not None and (pid := known.pid_of(caller)) is not None and not request.dry_run:
-            return procedure_item(known.records[pid], BY_NAME)
+        pid = known.pid_of(caller) if known is not None and not request.dry_run else None
+        if known is not None and pid is not None and (record := known.records.get(pid)) is not None:
+            return procedure_item(record, BY_NAME)  # one that is not durable yet has its pid once it is stored
         plan = await requested_plan(self._active(), request)
         refuse_unfit(self._active(), plan)
         data = encoded(plan, self._active().cluster)

@@ -183,7 +183,7 @@ async def test_bytes_that_are_no_response_close_the_connection(response: bytes |
         channel.close()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(max_size=64))
 def test_hostile_bytes_are_never_more_than_a_lost_connection(hostile: bytes) -> None:
     async def run() -> None:

@@ -17,7 +17,7 @@ from brokers.wire.messages import MESSAGES
 from brokers.wire.primitives import ZERO_ID
 from brokers.wire.versions import Api
 
-a_few = settings(max_examples=8, deadline=None)
+a_few = settings(max_examples=8)
 Place = tuple[Api, int, bool]
 """An API, a version, and whether it is the response."""
 

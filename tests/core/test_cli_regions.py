@@ -229,6 +229,23 @@ def test_a_region_that_no_server_can_open_is_in_transition_and_explained(world: 
     assert items("regions", "procedures", "wait", parent["pid"], "--timeout", 60)[0]["state"] == "success"
 
 
+def test_a_script_sees_by_the_exit_code_that_regions_could_not_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with world_in_thread(settings_of(tmp_path, open_attempts_max=1), servers=1) as world:
+        monkeypatch.setenv("REGENT_SERVER", str(world.socket))
+        world.world.services["s1"].broken.update(range(10_000))
+        found = regent("tables", "create", "t", "--regions", 2, "--wait", "--timeout", 30, code=Exit.FAILED).stdout
+        assert "2 regions not open: see 'regent regions transitions'" in unwrapped(found)
+        region = items("regions", "list", "--table", "t")[0]["id"]
+        found = regent("regions", "assign", region, "--wait", "--timeout", 30, code=Exit.FAILED).stdout
+        assert "the region is not where it was wanted: failed_open: OSError: its file is broken" in unwrapped(found)
+        [pid] = [one["pid"] for one in items("regions", "procedures", "list", "--kind", "create_table")]
+        regent("regions", "procedures", "wait", pid, code=Exit.FAILED)
+        world.world.services["s1"].broken.clear()
+        assert not items("regions", "assign", region, "--wait", "--timeout", 30)[0]["unmet"]
+
+
 def test_a_procedure_is_bypassed(world: Blocking) -> None:
     """The region is let go: it is assigned once its server, which may have it, is certain not to."""
     [region] = created("stuck")

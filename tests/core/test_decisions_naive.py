@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -71,7 +71,6 @@ def expected(made: list[P], after: list[Reference]) -> dict[int, tuple[int, tupl
     return {i: (r.leader, r.isr, r.epoch, made[i].version + 1) for i, r in enumerate(after) if r.written}
 
 
-@settings(deadline=None)
 @given(made=many, dead=some, unclean=st.booleans())
 def test_a_death_decides_as_the_reference_does(made: list[P], dead: set[int], unclean: bool) -> None:
     after = references(made)
@@ -87,7 +86,6 @@ def test_a_death_decides_as_the_reference_does(made: list[P], dead: set[int], un
     assert {change.entity: shown(change) for change in decision.writes} == expected(made, after)
 
 
-@settings(deadline=None)
 @given(made=anyhow, dead=st.sets(st.sampled_from(IDS)), unclean=st.booleans())
 def test_a_failover_decides_as_the_reference_does(made: list[P], dead: set[int], unclean: bool) -> None:
     after = references(made)
@@ -103,7 +101,6 @@ def test_a_failover_decides_as_the_reference_does(made: list[P], dead: set[int],
     assert {change.entity: shown(change) for change in decision.writes} == expected(made, after)
 
 
-@settings(deadline=None)
 @given(made=many, leaving=st.permutations(IDS), earlier=st.integers(0, 3))
 def test_a_controlled_shutdown_decides_as_the_reference_does(made: list[P], leaving: list[int], earlier: int) -> None:
     broker, away = leaving[0], set(leaving[: earlier + 1])

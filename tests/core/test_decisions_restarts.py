@@ -381,7 +381,7 @@ def restarted(cluster: Cluster, brokers: Collection[int], epoch: int) -> None:
     carried_out(cluster, partial(broker_return, returned=sorted(brokers)))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(
     found=st.lists(partitions(), min_size=1, max_size=3),
     dead=st.sets(st.sampled_from(IDS), max_size=1),
@@ -413,7 +413,7 @@ def test_an_allowed_stop_takes_no_partition_offline_nor_below_min_isr(
                 assert (row.state, row.leader) == (was.state, was.leader), "no in-sync copy was lost"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     found=st.lists(partitions(), min_size=1, max_size=4),
     racks=st.lists(st.sampled_from(["a", "b", None]), min_size=len(IDS), max_size=len(IDS)),

@@ -286,5 +286,5 @@ class ClusterHistory(RuleBasedStateMachine):
 
 TestClusterHistory = ClusterHistory.TestCase
 TestClusterHistory.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=60, stateful_step_count=30, suppress_health_check=[HealthCheck.too_slow]
 )

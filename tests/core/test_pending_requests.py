@@ -81,7 +81,7 @@ TestMerging = pytest.mark.kafka(
     "ControllerChannelManagerTest.testLeaderAndIsrRequestIsNew",
     "ControllerChannelManagerTest.testStopReplicaRequestWithAlreadyDefinedDeletedPartition",
 )(Merging.TestCase)
-TestMerging.settings = settings(max_examples=50, deadline=None)
+TestMerging.settings = settings(max_examples=50)
 
 
 def test_leader_and_isr_after_a_stop_replica_waits_until_that_was_taken() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from state_machines.admin_rules.placement import PlacementError, alternated, place
@@ -80,7 +80,6 @@ def test_alternated_brokers_are_one_of_each_rack_in_turn() -> None:
     assert alternated({0: "a", 1: "a", 2: "a", 3: "b", 4: "c", 5: "c"}) == [0, 3, 4, 1, 5, 2]
 
 
-@settings(deadline=None)
 @given(
     racks=st.lists(st.sampled_from("abc"), min_size=1, max_size=9) | st.integers(1, 9).map(lambda n: [None] * n),
     partitions=st.integers(1, 40),

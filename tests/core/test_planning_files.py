@@ -37,7 +37,7 @@ def without(field: str) -> bytes:
     return json.dumps({k: v for k, v in json.loads(file()).items() if k != field}).encode()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(views().flatmap(lambda view: goals(view).map(lambda goal: (view, plan(view, goal)))))
 def test_a_plan_is_read_back_and_fits_its_cluster_until_it_is_carried_out(case: Any) -> None:
     view, found = case

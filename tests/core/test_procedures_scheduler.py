@@ -160,7 +160,7 @@ class Machine(RuleBasedStateMachine):
         assert not list(self.scheduler.holders)
 
 
-Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Machine.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
 TestRandomProcedures = pytest.mark.seed("S1-60", "S1-61", "S3-10")(Machine.TestCase)
 
 

@@ -147,14 +147,14 @@ def play(actions: list[tuple[str, object]], *, tame: bool) -> Counter[str]:
     return scene.end()
 
 
-@settings(max_examples=300, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ACTION, max_size=14))
 def test_no_interleaving_yields_a_false_difference(actions: list[tuple[str, object]]) -> None:
     counts = play(actions, tame=False)
     event("something was compared" if counts["compared"] else "nothing was compared")
 
 
-@settings(max_examples=100, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(ACTION, max_size=12))
 def test_with_a_read_after_every_event_nothing_stays_uncompared(actions: list[tuple[str, object]]) -> None:
     assert play(actions, tame=True)["uncomparable"] == 0
@@ -183,7 +183,7 @@ class Tamper:
         return Leadership(leader, epoch, isr, 0, 0)
 
 
-@settings(max_examples=200, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(ACTION.filter(lambda action: action[0] not in {"failover", "prefer"}), min_size=1, max_size=8),
     st.integers(1, 20),

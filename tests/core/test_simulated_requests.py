@@ -30,7 +30,7 @@ from tests.core.wire_kit import read_request as kio_request
 
 ALL = [(api, version) for api, (first, last) in VERSIONS.items() for version in range(first, last + 1)]
 
-sparsely = settings(max_examples=20, deadline=None)
+sparsely = settings(max_examples=20)
 """For tests of every version of every request."""
 
 

@@ -101,7 +101,7 @@ def watched() -> Iterator[tuple[Owners, Disk]]:
 
 
 @pytest.mark.timeout(600)  # to find the smallest failure takes long
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(
     actions=st.lists(ACTIONS, min_size=3, max_size=25),
     between=st.lists(st.tuples(st.integers(1, 60), ACTIONS), max_size=10),
