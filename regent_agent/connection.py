@@ -8,22 +8,18 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, TypeVar
 
+from regent_agent.codec import FRAME_BYTES_MAX, LENGTH, Malformed, decode_response, encode
 from regent_agent.protocol import (
-    FRAME_BYTES_MAX,
-    LENGTH,
     NOT_ACTIVE,
     UNAUTHENTICATED,
     VERSION,
     Accepted,
     Hello,
     Left,
-    Malformed,
     Refused,
     Request,
     Response,
     Welcome,
-    decode_response,
-    encode,
 )
 
 Address: TypeAlias = tuple[str, int]

@@ -15,17 +15,13 @@ hundreds of megabytes of objects.
 
 from __future__ import annotations
 
-import re
-from struct import Struct as Layout
-from typing import Annotated, Final, TypeAlias, get_args
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 VERSION: Final = 1
 """Version of the protocol that this module speaks."""
-FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
-LENGTH: Final = Layout(">i")
 OWNED_MAX: Final = 250_000
 """Regions of one server."""
 RESULTS_MAX: Final = 1_000
@@ -50,29 +46,21 @@ NAME_CHARS_MAX: Final = 1_000
 Name: TypeAlias = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 
 
-class Malformed(Exception):
-    """Bytes that are no message of this protocol; the text says why."""
-
-
-class TooMany(Malformed):
-    """A message with more values in a list or a map, or a longer name, than its bound; no value of it was made."""
-
-
-class _Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Base of everything that is sent."""
 
 
 # -- values inside of messages
 
 
-class Owned(_Message, frozen=True):
+class Owned(Message, frozen=True):
     """A region that a server has, opening and closing ones included. ``token``: of its open."""
 
     region: int
     token: int
 
 
-class Open(_Message, frozen=True, tag="open"):
+class Open(Message, frozen=True, tag="open"):
     """Has the server open a region. Keys are bytes; an empty ``end`` has no end.
 
     ``pid``: names the operation in the result. ``token``: the fence token, higher than that of any owner before: the
@@ -90,7 +78,7 @@ class Open(_Message, frozen=True, tag="open"):
     options: Annotated[dict[str, str], Meta(max_length=OPTIONS_MAX)] = {}
 
 
-class Close(_Message, frozen=True, tag="close"):
+class Close(Message, frozen=True, tag="close"):
     """Has the server close a region that it opened with ``token``."""
 
     pid: int
@@ -98,7 +86,7 @@ class Close(_Message, frozen=True, tag="close"):
     token: int
 
 
-class Task(_Message, frozen=True, tag="task"):
+class Task(Message, frozen=True, tag="task"):
     """Has the server work on the log of a server that crashed.
 
     ``what``: "fence" keeps the dead server from writing any more, and its result lists the parts of its log;
@@ -115,7 +103,7 @@ class Task(_Message, frozen=True, tag="task"):
 Operation: TypeAlias = Open | Close | Task
 
 
-class Result(_Message, frozen=True):
+class Result(Message, frozen=True):
     """The outcome of an operation. ``outcome``: a member of :data:`OUTCOMES`.
 
     ``sequence``: of the open, chosen by the service. ``text``: cause of a failure. ``parts``: of a fenced log.
@@ -142,7 +130,7 @@ BUSY: Final = "busy"
 OUTCOMES: Final = frozenset({OPENED, FAILED_OPEN, CLOSED, DONE, FAILED, NOT_RUNNING, BUSY})
 
 
-class Route(_Message, frozen=True):
+class Route(Message, frozen=True):
     """The owner of a region. ``server`` and ``address`` are empty and ``token`` is 0 while it has none."""
 
     region: int
@@ -157,14 +145,14 @@ class Route(_Message, frozen=True):
 # -- requests and responses
 
 
-class Hello(_Message, frozen=True, tag="hello"):
+class Hello(Message, frozen=True, tag="hello"):
     """Begins a connection. ``secret``: the bearer token, where the daemon wants one. Response: :class:`Welcome`."""
 
     version: int
     secret: str = ""
 
 
-class Welcome(_Message, frozen=True, tag="welcome"):
+class Welcome(Message, frozen=True, tag="welcome"):
     """Accepts a connection. ``version``: the lower one of both sides. ``epoch``: of the daemon."""
 
     version: int
@@ -172,7 +160,7 @@ class Welcome(_Message, frozen=True, tag="welcome"):
     daemon: str = ""
 
 
-class Register(_Message, frozen=True, tag="register"):
+class Register(Message, frozen=True, tag="register"):
     """Enters one process of a server, or enters it anew after a failover of the daemon.
 
     ``server``: a name of its own in the service. ``incarnation``: higher than that of any process before it with this
@@ -187,7 +175,7 @@ class Register(_Message, frozen=True, tag="register"):
     owned: Annotated[list[Owned], Meta(max_length=OWNED_MAX)] = []
 
 
-class Registered(_Message, frozen=True, tag="registered"):
+class Registered(Message, frozen=True, tag="registered"):
     """Accepts a server. ``epoch``: repeated in its polls and reports.
 
     ``lease_ms``: the server may be fenced that long after its last poll. ``hold_ms``: longest wait for a response to a
@@ -202,7 +190,7 @@ class Registered(_Message, frozen=True, tag="registered"):
     fence: str = ""
 
 
-class Poll(_Message, frozen=True, tag="poll"):
+class Poll(Message, frozen=True, tag="poll"):
     """Fetches operations and renews the lease. Response: :class:`Operations`.
 
     ``taken``: number of the last :class:`Operations` that arrived, 0 without. ``load``: figures of the service.
@@ -215,7 +203,7 @@ class Poll(_Message, frozen=True, tag="poll"):
     load: Annotated[dict[Name, int], Meta(max_length=FIGURES_MAX)] = {}
 
 
-class Operations(_Message, frozen=True, tag="operations"):
+class Operations(Message, frozen=True, tag="operations"):
     """Operations that the server carries out side by side; one with a known pid is answered again, not done again.
 
     ``list_regions``: the server sends :class:`Regions` soon.
@@ -227,7 +215,7 @@ class Operations(_Message, frozen=True, tag="operations"):
     list_regions: bool = False
 
 
-class Report(_Message, frozen=True, tag="report"):
+class Report(Message, frozen=True, tag="report"):
     """Reports results. Response: :class:`Accepted`, once they are durable.
 
     ``taken``: number of the last operations that had arrived when the report was made, as in :class:`Poll`. The daemon
@@ -241,13 +229,13 @@ class Report(_Message, frozen=True, tag="report"):
     taken: int = 0
 
 
-class Accepted(_Message, frozen=True, tag="accepted"):
+class Accepted(Message, frozen=True, tag="accepted"):
     """Responds to a report. ``again``: pids whose result is to be sent again; the server forgets all others."""
 
     again: Annotated[list[int], Meta(max_length=RESULTS_MAX)] = []
 
 
-class Regions(_Message, frozen=True, tag="regions"):
+class Regions(Message, frozen=True, tag="regions"):
     """Lists all regions that a server has. Response: :class:`Accepted`."""
 
     server: Name
@@ -256,7 +244,7 @@ class Regions(_Message, frozen=True, tag="regions"):
     owned: Annotated[list[Owned], Meta(max_length=OWNED_MAX)]
 
 
-class Leave(_Message, frozen=True, tag="leave"):
+class Leave(Message, frozen=True, tag="leave"):
     """Has the daemon move all regions away, because the server is about to stop. Response: :class:`Left`.
 
     The server goes on polling, and repeats this request until all have left.
@@ -267,20 +255,20 @@ class Leave(_Message, frozen=True, tag="leave"):
     epoch: int
 
 
-class Left(_Message, frozen=True, tag="left"):
+class Left(Message, frozen=True, tag="left"):
     """Says how many regions the server still has; at 0 it is no member any more, and may end."""
 
     regions: int
 
 
-class Locate(_Message, frozen=True, tag="locate"):
+class Locate(Message, frozen=True, tag="locate"):
     """Looks up the owner of a key. Response: :class:`Routes` with one route."""
 
     table: Name
     key: bytes
 
 
-class ListRoutes(_Message, frozen=True, tag="list_routes"):
+class ListRoutes(Message, frozen=True, tag="list_routes"):
     """Lists the owners of a table's regions, from the one that has the key ``start``. Response: :class:`Routes`."""
 
     table: Name
@@ -288,7 +276,7 @@ class ListRoutes(_Message, frozen=True, tag="list_routes"):
     count_max: int = 1_000
 
 
-class Routes(_Message, frozen=True, tag="routes"):
+class Routes(Message, frozen=True, tag="routes"):
     """Lists routes in the order of keys. ``change``: number of the latest change that they contain."""
 
     epoch: int
@@ -296,7 +284,7 @@ class Routes(_Message, frozen=True, tag="routes"):
     routes: Annotated[list[Route], Meta(max_length=ROUTES_MAX)]
 
 
-class Follow(_Message, frozen=True, tag="follow"):
+class Follow(Message, frozen=True, tag="follow"):
     """Waits for changes of routes after number ``change`` of ``epoch``. Response: :class:`Changes`."""
 
     epoch: int
@@ -304,7 +292,7 @@ class Follow(_Message, frozen=True, tag="follow"):
     tables: Annotated[list[Name], Meta(max_length=TABLES_MAX)] = []
 
 
-class Changes(_Message, frozen=True, tag="changes"):
+class Changes(Message, frozen=True, tag="changes"):
     """Lists changed routes, the latest state of each. ``reset``: the client lists all routes again."""
 
     epoch: int
@@ -313,7 +301,7 @@ class Changes(_Message, frozen=True, tag="changes"):
     reset: bool = False
 
 
-class Refused(_Message, frozen=True, tag="refused"):
+class Refused(Message, frozen=True, tag="refused"):
     """Refuses a request. ``code``: a member of :data:`CODES`; ``text``: the cause and what would make it succeed."""
 
     code: str
@@ -336,98 +324,3 @@ CODES: Final = frozenset({DEAD, REGISTER, NOT_ACTIVE, UNAUTHENTICATED, INVALID, 
 
 Request: TypeAlias = Hello | Register | Poll | Report | Regions | Leave | Locate | ListRoutes | Follow
 Response: TypeAlias = Welcome | Registered | Operations | Accepted | Left | Routes | Changes | Refused
-
-_encoder = msgspec.msgpack.Encoder()
-_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
-_responses: msgspec.msgpack.Decoder[Response] = msgspec.msgpack.Decoder(Response)
-
-
-class _Uncounted(_Message, frozen=True):
-    """A :class:`Result` whose parts are not made."""
-
-    pid: int
-    outcome: Name
-    sequence: int = 0
-    text: str = ""
-    parts: msgspec.Raw = msgspec.Raw(b"\x90")
-
-
-class _Unmade(_Message, frozen=True, tag="report"):
-    """A :class:`Report` whose parts are not made."""
-
-    server: Name
-    incarnation: int
-    epoch: int
-    results: Annotated[list[_Uncounted], Meta(max_length=RESULTS_MAX)]
-
-
-_unmade: msgspec.msgpack.Decoder[_Unmade] = msgspec.msgpack.Decoder(_Unmade)
-_BEYOND: Final = re.compile(r"Expected `\w+` of length <= (\d+) - at `\$\[(\d+)\].*`")
-_KINDS: Final = {kind.__struct_config__.tag: kind for kind in get_args(Request)}
-
-
-def _too_many(body: bytes, most: int, at: int, why: str) -> str:
-    """Names the field of a request whose bound is exceeded."""
-    kind = kind_of(body)
-    if kind is None or not 0 < at <= len(kind.__struct_fields__):
-        return why
-    return f"{kind.__struct_fields__[at - 1]}: more than the {most} that a {kind.__name__} may have there"
-
-
-def _check_parts(body: bytes) -> None:
-    """Raises :class:`TooMany` for a report of too many parts in all; each one has a byte at least."""
-    if len(body) <= PARTS_MAX:
-        return
-    try:
-        results = _unmade.decode(body).results
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return  # it is another request, or malformed
-    if sum(_length(bytes(memoryview(one.parts)[:5])) for one in results) > PARTS_MAX:
-        raise TooMany(f"results: more than the {PARTS_MAX} parts of logs that a Report may have there")
-
-
-def _length(head: bytes) -> int:
-    """Returns the length of the array that begins with these bytes; 0 for any other value."""
-    match head[0]:
-        case short if short & 0xF0 == 0x90:
-            return short & 0x0F
-        case 0xDC:
-            return int.from_bytes(head[1:3], "big")
-        case 0xDD:
-            return int.from_bytes(head[1:5], "big")
-        case _:
-            return 0
-
-
-def encode(message: Request | Response) -> bytes:
-    """Returns a message as a frame; raises ValueError where it is longer than :data:`FRAME_BYTES_MAX`."""
-    body = _encoder.encode(message)
-    if len(body) > FRAME_BYTES_MAX:
-        raise ValueError(f"a message of {len(body)} bytes, at most {FRAME_BYTES_MAX} are sent")
-    return LENGTH.pack(len(body)) + body
-
-
-def kind_of(body: bytes) -> type[Request] | None:
-    """Returns the kind that a request names by the short string behind its first byte, None where it names none."""
-    return _KINDS.get(body[2 : 2 + (body[1] & 0x1F)].decode(errors="replace")) if len(body) > 1 else None
-
-
-def decode_request(body: bytes) -> Request:
-    """Decodes the bytes of a frame at the daemon; raises :class:`Malformed`, and :class:`TooMany` beyond a bound."""
-    _check_parts(body)
-    try:
-        return _requests.decode(body)
-    except msgspec.ValidationError as error:
-        if found := _BEYOND.match(str(error)):
-            raise TooMany(_too_many(body, int(found[1]), int(found[2]), found[0])) from error
-        raise Malformed(f"no request: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"no request: {error}") from error
-
-
-def decode_response(body: bytes) -> Response:
-    """Decodes the bytes of a frame at the side that connected; raises :class:`Malformed`."""
-    try:
-        return _responses.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Malformed(f"no response: {error}") from error

@@ -14,7 +14,7 @@ from typing import Final, TypeVar, cast
 
 import uvloop
 
-from regent_agent import protocol
+from regent_agent import codec, protocol
 from regent_agent.protocol import (
     Hello,
     Operations,
@@ -29,7 +29,7 @@ from regent_agent.protocol import (
 )
 
 AGAIN_S: Final = 0.5
-HEAD_BYTES: Final = protocol.LENGTH.size
+HEAD_BYTES: Final = codec.LENGTH.size
 R = TypeVar("R", bound=Response)
 
 
@@ -54,9 +54,9 @@ class Peer:
 
     async def send(self, request: Request) -> Response:
         """Sends a request; returns its response."""
-        self._writer.write(protocol.encode(request))
-        [size] = protocol.LENGTH.unpack(await self._reader.readexactly(HEAD_BYTES))
-        return protocol.decode_response(await self._reader.readexactly(size))
+        self._writer.write(codec.encode(request))
+        [size] = codec.LENGTH.unpack(await self._reader.readexactly(HEAD_BYTES))
+        return codec.decode_response(await self._reader.readexactly(size))
 
 
 class SimulatedServer:

@@ -21,14 +21,14 @@ from brokers.listener.inbound import InboundConnection, ListenerLimits
 from brokers.wire.calls import Header
 from brokers.wire.off_loop import run_off_loop
 from brokers.wire.primitives import Malformed, Reader
-from regent_agent import protocol
+from regent_agent import codec, protocol
 from regent_agent.protocol import Hello, Refused, Request, Response, Welcome
 
 log = logging.getLogger("regent.regions")
 
 HELLO_BYTES_MAX: Final = 1_024
 """Bytes of a frame before the peer has proven itself."""
-NOT_ACTIVE: Final = protocol.encode(Refused(protocol.NOT_ACTIVE, "this daemon is not the active one, or not ready yet"))
+NOT_ACTIVE: Final = codec.encode(Refused(protocol.NOT_ACTIVE, "this daemon is not the active one, or not ready yet"))
 VERSION, SECRET, MISSING = "version", "secret", "missing"
 """Causes of a connection's end at its Hello. MISSING: it began with another request, or with none."""
 
@@ -108,18 +108,18 @@ class RegionListener(InboundListener):
         """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""
         greeting = None if connection is None else connection.authentication
         greeted = not isinstance(greeting, _Greeting) or greeting.user is not None
-        if greeted and self._handlers is None and protocol.kind_of(frame) not in (None, Hello):
+        if greeted and self._handlers is None and codec.kind_of(frame) not in (None, Hello):
             return NOT_ACTIVE  # unread: hundreds of servers list thousands of regions each, again and again
         try:
-            request = await run_off_loop(partial(protocol.decode_request, frame), len(frame))
-        except protocol.Malformed as error:
-            if greeted and isinstance(error, protocol.TooMany):
-                return protocol.encode(Refused(protocol.INVALID, str(error)))
+            request = await run_off_loop(partial(codec.decode_request, frame), len(frame))
+        except codec.Malformed as error:
+            if greeted and isinstance(error, codec.TooMany):
+                return codec.encode(Refused(protocol.INVALID, str(error)))
             if not greeted:
                 self.hellos_refused[MISSING] += 1
             raise Malformed(str(error)) from error
         if isinstance(request, Hello):
-            return protocol.encode(self._greeted(request, greeting))
+            return codec.encode(self._greeted(request, greeting))
         if not greeted:
             self.hellos_refused[MISSING] += 1
             raise Malformed("a request before Hello")
@@ -150,9 +150,9 @@ class RegionListener(InboundListener):
 
 async def _handled(handle: Callable[[Request], Awaitable[Response]], request: Request) -> bytes:
     try:
-        return protocol.encode(await handle(request))
+        return codec.encode(await handle(request))
     except asyncio.CancelledError:
         raise
     except Exception:
         log.exception("a %s failed; its peer tries it again", type(request).__name__)
-        return protocol.encode(Refused(protocol.NOT_ACTIVE, "the daemon failed to handle it: try again"))
+        return codec.encode(Refused(protocol.NOT_ACTIVE, "the daemon failed to handle it: try again"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from regent_agent.codec import encode
 from regent_agent.protocol import (
     CLOSED,
     DEAD,
@@ -39,7 +40,6 @@ from regent_agent.protocol import (
     Routes,
     Task,
     Welcome,
-    encode,
 )
 
 GOLDEN = Path(__file__).parent / "golden.txt"

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Self, TypeVar
 
+from regent_agent.codec import LENGTH, decode_request, encode
 from regent_agent.protocol import (
-    LENGTH,
     REGISTER,
     VERSION,
     Accepted,
@@ -26,8 +26,6 @@ from regent_agent.protocol import (
     Response,
     Result,
     Welcome,
-    decode_request,
-    encode,
 )
 from tests.polling import eventually
 

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from regent_agent.codec import FRAME_BYTES_MAX, LENGTH, encode
 from regent_agent.connection import Backoff, Channel, Daemons, RequestRefused, Unreachable
 from regent_agent.protocol import (
-    FRAME_BYTES_MAX,
     INVALID,
-    LENGTH,
     NOT_ACTIVE,
     UNAUTHENTICATED,
     Hello,
@@ -25,7 +24,6 @@ from regent_agent.protocol import (
     Request,
     Response,
     Welcome,
-    encode,
 )
 from tests.agent.stand_in import Respond, StandIn
 from tests.certificates import Authority

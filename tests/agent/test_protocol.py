@@ -13,21 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regent_agent import protocol
-from regent_agent.protocol import (
-    FRAME_BYTES_MAX,
-    LENGTH,
-    Hello,
-    Malformed,
-    Operation,
-    Operations,
-    Request,
-    Response,
-    Result,
-    TooMany,
-    decode_request,
-    decode_response,
-    encode,
-)
+from regent_agent.codec import FRAME_BYTES_MAX, LENGTH, Malformed, TooMany, decode_request, decode_response, encode
+from regent_agent.protocol import Hello, Operation, Operations, Request, Response, Result
 from tests.agent.examples import GOLDEN, REQUESTS, RESPONSES, golden
 
 FRAMES = dict(line.split() for line in GOLDEN.read_text(encoding="utf-8").splitlines()[1:])

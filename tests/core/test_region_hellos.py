@@ -11,7 +11,8 @@ from brokers.wire.primitives import Malformed
 from controller.metrics.region_gauges import RegionGauges
 from controller.metrics.region_metrics import RegionsCollector
 from controller.regions.process import domain_of
-from regent_agent.protocol import INVALID, LENGTH, UNAUTHENTICATED, Hello, Leave, Refused, decode_response, encode
+from regent_agent.codec import LENGTH, decode_response, encode
+from regent_agent.protocol import INVALID, UNAUTHENTICATED, Hello, Leave, Refused
 from tests.core.regions_world import settings_of
 from tests.polling import eventually
 

@@ -12,8 +12,9 @@ import pytest
 
 from brokers.regions.listener import RegionListener, _Greeting
 from brokers.wire.primitives import Malformed
-from regent_agent import protocol
-from regent_agent.protocol import LENGTH, Refused, decode_response
+from regent_agent import codec, protocol
+from regent_agent.codec import LENGTH, decode_response
+from regent_agent.protocol import Refused
 
 HOSTILE = msgspec.msgpack.encode(["follow", 1, 1, ["t"] * (protocol.TABLES_MAX + 1)])
 LARGE = protocol.Register("a", 1, "a:1", owned=[protocol.Owned(number, 1 << 40) for number in range(5_000)])
@@ -51,21 +52,21 @@ async def test_such_a_request_before_hello_ends_its_connection() -> None:
 
 
 async def responded(listener: RegionListener, request: protocol.Request) -> protocol.Response:
-    framed = await listener.respond(protocol.encode(request)[LENGTH.size :], connection("server"))
+    framed = await listener.respond(codec.encode(request)[LENGTH.size :], connection("server"))
     return decode_response(framed[LENGTH.size :])
 
 
 @pytest.fixture
 def decoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
     """What is called with each decoding of a request."""
-    decode, calls = protocol.decode_request, list[Callable[[], object]]()
+    decode, calls = codec.decode_request, list[Callable[[], object]]()
 
     def decoded(body: bytes) -> protocol.Request:
         for call in calls:
             call()
         return decode(body)
 
-    monkeypatch.setattr(protocol, "decode_request", decoded)
+    monkeypatch.setattr(codec, "decode_request", decoded)
     return calls
 
 

@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 
 from msgspec.structs import replace
 
-from regent_agent import protocol
+from regent_agent import codec, protocol
+from regent_agent.codec import Malformed
 from regent_agent.connection import Address
 from regent_agent.protocol import (
     Accepted,
@@ -22,7 +23,6 @@ from regent_agent.protocol import (
     Left,
     ListRoutes,
     Locate,
-    Malformed,
     Open,
     Operation,
     Operations,
@@ -134,9 +134,9 @@ class Daemon:
         self._connections.add(connection)
         with contextlib.suppress(OSError, EOFError, Malformed, asyncio.CancelledError):
             while True:
-                [length] = protocol.LENGTH.unpack(await reader.readexactly(protocol.LENGTH.size))
-                request = protocol.decode_request(await reader.readexactly(length))
-                writer.write(protocol.encode(await self._respond(request)))
+                [length] = codec.LENGTH.unpack(await reader.readexactly(codec.LENGTH.size))
+                request = codec.decode_request(await reader.readexactly(length))
+                writer.write(codec.encode(await self._respond(request)))
         writer.close()
 
     async def _respond(self, request: Request) -> Response:

@@ -14,7 +14,7 @@ from controller.regions.domain import CLAIM_S, RegionsDomain
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import RecordStore, Stored, StoreFailed
-from regent_agent import protocol
+from regent_agent import codec, protocol
 from state_machines.procedures.record import Record
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.region_simulation.journals import SimJournal
@@ -43,9 +43,9 @@ class SimListener(RegionListener):
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """Responds, and has the judge look at what is accepted."""
         response = await super().respond(frame, connection)
-        request = protocol.decode_request(frame)
+        request = codec.decode_request(frame)
         if isinstance(request, protocol.Report):
-            accepted = protocol.decode_response(response[protocol.LENGTH.size :])
+            accepted = codec.decode_response(response[codec.LENGTH.size :])
             if isinstance(accepted, protocol.Accepted):
                 self._node.world.judge.accepted(request, accepted)
         return response

@@ -12,7 +12,7 @@ from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.term import RegionsTerm
-from regent_agent import protocol
+from regent_agent import codec, protocol
 from regent_agent.protocol import Accepted, Operation, Operations, Owned, Refused, Registered, Response, Result
 from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
@@ -105,7 +105,7 @@ class Server:
         self.has: dict[int, int] = {}
 
     async def ask(self, request: protocol.Request) -> Response:
-        return await self.term.service.handle(protocol.decode_request(protocol.encode(request)[4:]))
+        return await self.term.service.handle(codec.decode_request(codec.encode(request)[4:]))
 
     async def register(self, *owned: Owned) -> Registered | Refused:
         found = await self.ask(protocol.Register(self.name, self.incarnation, f"{self.name}:1", owned=list(owned)))

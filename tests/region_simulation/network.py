@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from regent_agent.protocol import LENGTH
+from regent_agent.codec import LENGTH
 from tests.simulation.loop import PROCESS, Process, SimLoop
 
 if TYPE_CHECKING:
