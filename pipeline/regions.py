@@ -100,8 +100,10 @@ def _past_a_fence(found: DataFrame, ends: DataFrame) -> DataFrame:
     elsewhere = (fn.col("to_state") == OPENING) & fn.col("server").isNotNull() & (holder["server"] != "")
     other = (holder["server"] != fn.col("server")) | (holder["incarnation"] != fn.col("incarnation"))
     leaves = (fn.col("to_state") == CRASHED) & fn.col("server0").isNotNull()
-    had = fn.struct("at", fn.col("server0").alias("server"), fn.col("incarnation0").alias("incarnation"))
-    gone = fn.when(leaves, had)
+    since = fn.coalesce(holder["at"], fn.col("at")).alias("at")  # rows of its crash may be missing since it came there
+    gone = fn.when(
+        leaves, fn.struct(since, fn.col("server0").alias("server"), fn.col("incarnation0").alias("incarnation"))
+    )
     moved = found.withColumn("holder", fn.coalesce(gone, holder)).filter(leaves | (elsewhere & other))
     holder = fn.col("holder")
     joined = moved.join(ends, _same(holder), "left")
