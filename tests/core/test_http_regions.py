@@ -83,11 +83,16 @@ async def test_a_page_goes_on_where_its_last_region_was_deleted(tmp_path: Path) 
 async def test_a_daemon_that_waits_for_servers_says_so(tmp_path: Path) -> None:
     async def work(world: World, client: httpx.AsyncClient) -> None:
         [begun] = (await client.post("/v1/regions/tables", json={"name": "t"})).json()["items"]
-        transition = await eventually(lambda: items(client, "/v1/regions/transitions"))
-        assert transition[0]["waitsFor"] == "a server comes that may get regions"
+
+        async def waits() -> str:
+            found = await items(client, "/v1/regions/transitions")
+            assert [one["waitsFor"] for one in found] == ["a server comes that may get regions"]
+            return str(found[0]["id"])
+
+        region = await eventually(waits)
         [status] = await items(client, "/v1/regions")
         assert status["warnings"] == ["2 of 3 servers have come: no region is placed yet"]
-        [found] = await items(client, f"/v1/regions/{transition[0]['id']}/explanation")
+        [found] = await items(client, f"/v1/regions/{region}/explanation")
         assert "3 are awaited (regions.servers_min)" in found["procedureBecause"]
         [held] = [one for one in await items(client, "/v1/regions/locks") if one["pid"] == begun["pid"]]
         assert (held["resource"], held["exclusive"]) == ("table default t", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from cli.exit_codes import Exit
@@ -16,6 +17,7 @@ from state_machines.regions.model import Region
 from tests.core.cli_kit import items, regent, unwrapped
 from tests.core.regions_kit import OPERATOR, Stage, stage
 from tests.core.regions_world import settings_of, world_in_thread
+from tests.polling import eventually
 
 LONG = Options(lease_ms=1_000, startup_wait_ms=0, move_cooldown_ms=3_600_000)
 
@@ -133,6 +135,11 @@ def test_an_operators_second_move_is_refused_without_force(tmp_path: Path) -> No
         assert items("regions", "list", *at)[0]["server"] == here
 
 
+def state_of(pid: int, *at: object) -> str:
+    [shown] = items("regions", "procedures", "show", pid, *at)
+    return str(shown["state"])
+
+
 def test_a_forced_drain_does_not_wait_for_one_that_lets_regions_rest(tmp_path: Path) -> None:
     with world_in_thread(settings_of(tmp_path, move_cooldown_ms=3_600_000)) as blocking:
         at = ("--server", blocking.socket)
@@ -143,9 +150,7 @@ def test_a_forced_drain_does_not_wait_for_one_that_lets_regions_rest(tmp_path: P
         items("regions", "move", region["id"], there, "--wait", *at)
         [drain] = items("servers", "drain", there, *at)
         items("servers", "drain", there, "--force", "--dry-run", *at)
-        [shown] = items("regions", "procedures", "show", drain["pid"], *at)
-        assert shown["state"] == "waiting_timeout"
+        asyncio.run(eventually(lambda: state_of(drain["pid"], *at) == "waiting_timeout"))
         items("servers", "drain", there, "--force", "--wait", "--timeout", "20", *at)
-        [shown] = items("regions", "procedures", "show", drain["pid"], *at)
-        assert shown["state"] == "success"
+        assert state_of(drain["pid"], *at) == "success"
         assert items("regions", "list", *at)[0]["server"] == here

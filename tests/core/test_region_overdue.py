@@ -24,10 +24,10 @@ async def test_a_region_in_transition_for_long_is_named_with_its_wait_and_the_re
         silent = await s.join("kv-1", 1795)
         silent.answers = False
         s.submit_table("kv", 1)
-        await s.until(lambda: bool(log.whole("it waits until")))
+        await s.until(lambda: bool(log.whole(" is OPENING for ")))
         [region] = s.term.env.model.regions.values()
         assert region.state is RegionState.OPENING, "nothing is assigned anew for it"
-        line = log.whole("it waits until")[0]
+        line = log.whole(" is OPENING for ")[0]
     assert line.startswith(f"pid=3 ppid=2 assign: region=kv#{region.id} is OPENING for ")
     assert ", server=kv-1,1795; it waits until kv-1,1795 has opened it: see its log" in line
 
@@ -38,7 +38,8 @@ async def test_of_many_regions_in_transition_some_are_named_and_the_others_count
         silent = await s.join("kv-1", 1795)
         silent.answers = False
         s.submit_table("kv", 50)
-        await s.until(lambda: len(s.term.env.model.transit) == 50)
+        transit = s.term.env.model.transit
+        await s.until(lambda: [one.state for one in transit.values()] == [RegionState.OPENING] * 50)
         records = s.term.engine.records
         assert late(s.term.env, records, 60_000) == []
         await s.until(lambda: len(late(s.term.env, records, 5)) == 50)
