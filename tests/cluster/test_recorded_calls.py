@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from metadata_store import paths
 from testing.embedded.tools import Tools
 from tests.cluster.endpoint import endpoint
 from tests.cluster.scene import Scene, succeeds
 from tests.cluster.test_admin_topics import fresh
+from tests.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -56,5 +56,5 @@ async def test_operators_see_which_client_changed_what(stage: Scene, tmp_path: P
     for item in mine:
         [shown] = await procedures(stage, "show", str(item["pid"]))
         assert (shown["kind"], shown["result"]) == (item["kind"], item["result"])
-    assert await stage.w.zk.exists(paths.topic(name)) is None
+    await eventually(lambda: stage.gone(name), 60.0)
     await stage.proven()

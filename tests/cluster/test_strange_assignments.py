@@ -6,6 +6,7 @@ import uuid
 
 import pytest
 
+from state_machines.model.types import TopicAssignment
 from testing.znodes import create_topic, read_topic
 from tests.cluster.scene import Scene, agreed
 from tests.polling import eventually
@@ -26,8 +27,13 @@ async def test_a_daemon_in_an_assignment_is_replaced_and_unknown_brokers_stay(
     topic = f"strange-{uuid.uuid4().hex[:6]}"
     await create_topic(stage.w.zk, topic, {0: [1, 99], 1: [99], 2: [stage.daemon.id, 2], 3: [2, 3, 1]})
     await eventually(lambda: _is(stage, topic, {0: 1, 1: None, 3: 2}), 30.0)
-    found = await read_topic(stage.w.zk, topic)
-    assert stage.daemon.id not in found.partitions[2].replicas
+
+    async def replaced() -> TopicAssignment | None:
+        found = await read_topic(stage.w.zk, topic)
+        return found if stage.daemon.id not in found.partitions[2].replicas else None
+
+    found = await eventually(replaced, 30.0)
+    assert found is not None
     assert len(set(found.partitions[2].replicas)) == 2
     assert [found.partitions[p].replicas for p in (0, 1, 3)] == [(1, 99), (99,), (2, 3, 1)], "nothing else is touched"
     await eventually(lambda: _is(stage, topic, {2: found.partitions[2].replicas[0]}), 30.0)

@@ -164,8 +164,12 @@ async def in_flight(broker: FakeBroker, apis: str) -> None:
 
 
 async def nothing_for(made: World, *brokers: int) -> None:
-    """Checks that changes wait, and that their requests are not sent, for these brokers and no other."""
-    assert await made.channels.quiesced(BRIEFLY_S) == set(brokers)
+    """Checks that changes wait, and that their requests are not sent, for these brokers and, soon, no other."""
+
+    async def others_have_all() -> bool:
+        return await made.channels.quiesced(BRIEFLY_S) == set(brokers)
+
+    await eventually(others_have_all)
 
 
 def never_lower(broker: FakeBroker) -> None:
