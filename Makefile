@@ -39,7 +39,7 @@ test-cluster: venv jars ## tests on real brokers, two clusters at a time
 	$(PYTEST) tests/cluster --timeout=300 -n 2
 
 test-pipeline: venv-pipeline ## jobs on two local Sparks, also over the journals that tests left; skipped without Java 17
-	$(PYTEST) tests/pipeline --timeout=300 -n 2 --dist=loadfile
+	$(PYTEST) tests/pipeline --timeout=300 -n 2
 
 verify: verify-simulation verify-tests ## the long tests, hours on two cores; the two parts may run side by side in two terminals
 

@@ -1,12 +1,11 @@
 """Journals of two daemons, each broken in one way: one audit of all of them finds every break by its number.
 
-Each log has its own cluster, named by its break, so that one pass over all of them is enough.
+Each log has its own cluster, named by its break, so that one pass is enough over all of them and those of regions.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +15,8 @@ import pytest
 from state_machines.journal.audit import INVARIANTS, OF_PARTITIONS, judge
 from state_machines.journal.events import Row
 from tests.core.test_audit import MUTATIONS, SOUND
-from tests.pipeline.logs import Line, Mutation, also, both, change, sound, text, without, write
-from tests.pipeline.region_logs import OF_REGIONS
+from tests.pipeline.conftest import Judged
+from tests.pipeline.logs import Line, Log, Mutation, also, both, change, sound, text, without
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,69 +112,46 @@ MUTATED: dict[str, Mutation] = {name: mutation for name, (_, mutation) in BROKEN
 }
 
 
-@pytest.fixture(scope="module")
-def bronze(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Ingests all logs, with daemon 1's files twice as after a copy; returns the folder and the summary."""
-    from pipeline import jobs
-
-    folder = tmp_path_factory.mktemp("journals")
-    journals = write(folder, [MUTATED.get(name, list)(sound(name)) for name in ("sound", *MUTATED)])
-    shutil.copytree(folder / "daemon-1", folder / "copy")
-    into = tmp_path_factory.mktemp("bronze")
-    return into, jobs.ingest(spark, [*journals, str(folder / "copy")], str(into))
+def logs() -> list[Log]:
+    """Makes all logs, the sound one first."""
+    return [MUTATED.get(name, list)(sound(name)) for name in ("sound", *MUTATED)]
 
 
-@pytest.fixture(scope="module")
-def judged(spark: SparkSession, bronze: tuple[Path, dict[str, Any]]) -> tuple[dict[str, set[str]], dict[str, Any]]:
-    """Audits all logs; returns the invariants that each cluster broke, and the summary."""
-    from pipeline import jobs
-
-    summary = jobs.audit(spark, str(bronze[0]), racks=True)
-    found: dict[str, set[str]] = {}
-    for row in spark.read.parquet(f"{bronze[0]}/violations").collect():
-        found.setdefault(row.cluster, set()).add(row.invariant)
-    return found, summary
-
-
-def test_a_sound_journal_is_clean(judged: tuple[dict[str, set[str]], dict[str, Any]]) -> None:
-    assert "sound" not in judged[0]
+def test_a_sound_journal_is_clean(judged: Judged) -> None:
+    assert "sound" not in judged.broken
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_each_break_is_found(judged: tuple[dict[str, set[str]], dict[str, Any]], name: str) -> None:
-    assert judged[0].get(name) == BROKEN[name][0]
+def test_each_break_is_found(judged: Judged, name: str) -> None:
+    assert judged.broken.get(name) == BROKEN[name][0]
 
 
 @pytest.mark.parametrize("name", GAPPED)
-def test_a_gap_breaks_no_invariant(judged: tuple[dict[str, set[str]], dict[str, Any]], name: str) -> None:
-    assert name not in judged[0]
+def test_a_gap_breaks_no_invariant(judged: Judged, name: str) -> None:
+    assert name not in judged.broken
 
 
-def test_every_invariant_is_broken_or_named_as_unjudged(
-    judged: tuple[dict[str, set[str]], dict[str, Any]],
-) -> None:
-    summary = judged[1]
-    assert summary["broken"].keys() | summary["unjudged"].keys() | OF_REGIONS == INVARIANTS.keys()
+def test_every_invariant_is_broken_or_named_as_unjudged(judged: Judged) -> None:
+    summary = judged.audited
+    assert summary["broken"].keys() | summary["unjudged"].keys() == INVARIANTS.keys()
     assert summary["violations"] == sum(summary["broken"].values())
     assert not summary["clean"]
 
 
 @pytest.mark.parametrize("name", ["sound", *GAPPED])
-def test_each_gap_is_marked_with_its_place(spark: SparkSession, bronze: tuple[Path, dict[str, Any]], name: str) -> None:
-    found = spark.read.parquet(f"{bronze[0]}/gaps").filter(f"cluster = '{name}'").orderBy("ctl_epoch", "seq").collect()
+def test_each_gap_is_marked_with_its_place(spark: SparkSession, judged: Judged, name: str) -> None:
+    rows = spark.read.parquet(f"{judged.folder}/gaps")
+    found = rows.filter(f"cluster = '{name}'").orderBy("ctl_epoch", "seq").collect()
     wanted = GAPPED[name][0] if name in GAPPED else []
     gaps = [(gap.kind, gap.ctl_epoch, gap.seq, gap.rows) for gap in found]
     later = [gap for gap in gaps if gap[0] == "CUT_SHORT" and gap[1] == 6]
     assert [gap for gap in gaps if gap not in later or gap in wanted] == wanted
 
 
-def test_each_row_is_kept_once_and_none_is_quarantined(bronze: tuple[Path, dict[str, Any]]) -> None:
-    folder, summary = bronze
-    assert summary["rows"] == sum(
-        len(log) for log in (sound(""), *(mutation(sound("")) for mutation in MUTATED.values()))
-    )
-    assert summary["quarantined"] == 0
-    assert json.loads((folder / "ingest.json").read_text()) == summary
+def test_each_row_is_kept_once_and_none_is_quarantined(judged: Judged) -> None:
+    assert judged.ingested["rows"] == judged.rows
+    assert judged.ingested["quarantined"] == 0
+    assert json.loads((judged.folder / "ingest.json").read_text()) == judged.ingested
 
 
 BAD: dict[str, str] = {

@@ -43,7 +43,9 @@ def test_an_audit_of_a_clean_journal_succeeds(tmp_path: Path) -> None:
     assert summary["clean"]
 
 
+@pytest.mark.usefixtures("compiling")
 def test_an_audit_of_a_broken_journal_is_refused(tmp_path: Path) -> None:
+    """With the code that Spark makes for users."""
     bronze = ingested(tmp_path, change((5, 9), isr0=[1, 3])(sound("c")))
     printed = pipeline("audit", bronze, code=Exit.REFUSED)
     assert printed.stdout.splitlines() == [

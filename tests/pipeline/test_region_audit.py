@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pytest
@@ -13,13 +13,16 @@ from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
 from tests.core.journal_kit import Desk
 from tests.core.regions_kit import Stage, stage
-from tests.pipeline.logs import Log, Mutation, both, change, text, without, write
+from tests.pipeline.conftest import Judged
+from tests.pipeline.logs import Log, Mutation, both, change, text, without
 from tests.pipeline.region_logs import OF_REGIONS, A, B, sound_regions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 E = 3
+SOUND: Final = "sound regions"
+IN_BULK: Final = "sound regions in bulk"
 
 
 def at(seq: int, **fields: Any) -> Mutation:
@@ -83,35 +86,25 @@ BROKEN |= {
 MUTATED: dict[str, Mutation] = {name: mutation for name, (_, mutation) in BROKEN.items()} | EXCUSED
 
 
-@pytest.fixture(scope="module")
-def judged(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
-    """Ingests and audits all logs; returns the invariants that each cluster broke."""
-    from pipeline import jobs
-
-    logs = [MUTATED.get(name, list)(sound_regions(name)) for name in ("sound", *MUTATED)]
-    logs.append(FOLDED(sound_regions("sound in bulk")))
-    into = str(tmp_path_factory.mktemp("bronze"))
-    jobs.ingest(spark, write(tmp_path_factory.mktemp("journals"), logs), into)
-    jobs.audit(spark, into)
-    found: dict[str, set[str]] = {}
-    for row in spark.read.parquet(f"{into}/violations").collect():
-        found.setdefault(row.cluster, set()).add(row.invariant)
-    return found
+def logs() -> list[Log]:
+    """Makes all logs, the sound ones first and last."""
+    made = [MUTATED.get(name, list)(sound_regions(name)) for name in (SOUND, *MUTATED)]
+    return [*made, FOLDED(sound_regions(IN_BULK))]
 
 
-def test_a_sound_journal_of_regions_is_clean(judged: dict[str, set[str]]) -> None:
-    assert "sound" not in judged
-    assert "sound in bulk" not in judged
+def test_a_sound_journal_of_regions_is_clean(judged: Judged) -> None:
+    assert SOUND not in judged.broken
+    assert IN_BULK not in judged.broken
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_each_break_is_found(judged: dict[str, set[str]], name: str) -> None:
-    assert judged.get(name) == BROKEN[name][0]
+def test_each_break_is_found(judged: Judged, name: str) -> None:
+    assert judged.broken.get(name) == BROKEN[name][0]
 
 
 @pytest.mark.parametrize("name", EXCUSED)
-def test_a_gap_excuses_what_it_explains(judged: dict[str, set[str]], name: str) -> None:
-    assert name not in judged
+def test_a_gap_excuses_what_it_explains(judged: Judged, name: str) -> None:
+    assert name not in judged.broken
 
 
 def test_every_invariant_of_regions_is_broken_here() -> None:
