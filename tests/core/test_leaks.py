@@ -23,6 +23,8 @@ from tests.core.leak_kit import growth, life, short_windows
 from tests.core.model import P, make_cluster
 from tests.core.virtual_time import in_virtual_time
 
+pytestmark = pytest.mark.timeout(300)  # ten seconds of work each: a busy machine takes long
+
 
 @in_virtual_time
 async def test_bounces_leave_nothing_in_memory() -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.procedures import calls, steps, terms
 from benchmarks.procedures.plan import TINY
 
@@ -25,6 +27,7 @@ async def test_a_daemon_takes_office_with_and_without_records(tmp_path: Path) ->
     assert all(row.ratio is not None for row in rows)
 
 
+@pytest.mark.timeout(300)  # a busy machine takes long
 async def test_clients_calls_reach_a_daemon(tmp_path: Path) -> None:
     turns = await calls.play(TINY, tmp_path, None)
     assert {case: len(found) for case, found in turns.items()} == dict.fromkeys(("T1c", "R1c", "P1c"), TINY.rounds)
