@@ -24,7 +24,7 @@ from tests.core.planning_kit import (
 )
 
 Case = tuple[ClusterView, Goal, Plan]
-EXAMPLES = settings(max_examples=60)
+EXAMPLES = settings(max_examples=30)
 
 
 def planned(*kinds: type) -> st.SearchStrategy[Case]:

@@ -18,7 +18,7 @@ from state_machines.model.types import NO_VERSION, Assignment, Broker, Endpoint,
 
 IBPS = [Ibp.parse(text) for text in ("2.7-IV1", "2.8", "3.2", "3.9")]
 """One IBP for each combination of request versions."""
-quickly = settings(max_examples=30)
+quickly = settings(max_examples=15)
 
 
 def unframe(parts: Iterable[bytes]) -> bytes:

@@ -70,6 +70,9 @@ def on_zookeeper(_: Path) -> Domains:
 
 STORES: dict[str, Callable[[Path], Domains]] = {"memory": in_memory, "sqlite": on_sqlite, "zookeeper": on_zookeeper}
 
+SOME = list(CASES)[::3]
+"""Families that are killed on SQLite here; ``tests/verify/test_region_kills.py`` has all of them."""
+
 
 async def end_of(case: Case, domains: Domains, deaths: Deaths) -> End:
     """Plays a case; only the daemons of its last story die."""
@@ -90,8 +93,9 @@ async def _end_of(case: Case, domains: Domains, deaths: Deaths, service: Service
 
 
 @pytest.mark.seed("S1-3", "S1-75", "S2-3", "S2-47", "S3-5")
-@pytest.mark.parametrize("store", ["memory", "sqlite"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("name", "store"), [*((name, "memory") for name in CASES), *((name, "sqlite") for name in SOME)]
+)
 async def test_a_region_procedure_whose_daemon_is_killed_at_any_write_ends_as_the_clean_run(
     name: str, store: str, tmp_path: Path, record_property: RecordProperty
 ) -> None:

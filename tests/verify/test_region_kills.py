@@ -1,4 +1,4 @@
-"""The kill tests of regions on the third store, whose double of ZooKeeper takes as long as the other two together."""
+"""The kill tests of regions on the stores that take long: all families on SQLite, and on a double of ZooKeeper."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from tests.kills.test_regions import killed_everywhere
 
 
 @pytest.mark.seed("S1-3", "S1-75", "S2-3", "S3-5")
+@pytest.mark.parametrize("store", ["sqlite", "zookeeper"])
 @pytest.mark.parametrize("name", CASES)
-async def test_a_region_procedure_on_zookeeper_ends_as_the_clean_run(
-    name: str, tmp_path: Path, record_property: RecordProperty
+async def test_a_region_procedure_on_a_durable_store_ends_as_the_clean_run(
+    name: str, store: str, tmp_path: Path, record_property: RecordProperty
 ) -> None:
-    await killed_everywhere(name, "zookeeper", tmp_path, record_property)
+    await killed_everywhere(name, store, tmp_path, record_property)
