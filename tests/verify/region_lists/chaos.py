@@ -190,7 +190,7 @@ class Chaos:
 
     async def _freeze_daemon(self, _: KvServer) -> None:
         daemon = self._stage.daemon
-        self._daemon_down_us = wall_us()
+        began_us = self._daemon_down_us = wall_us()
         daemon.pause()
         try:
             await asyncio.sleep(self._chance.choice([0.3, 1.0, STALL_MS_MAX / 1_000 + self._chance.uniform(0.5, 5.0)]))
@@ -200,7 +200,7 @@ class Chaos:
             self.counts["daemon ended after a freeze"] += 1
             await self._revive_daemon()
         else:
-            self._daemon_is_up(self._daemon_down_us)
+            self._daemon_is_up(began_us)
 
     async def _moves(self) -> None:
         """Moves regions one after the other; the daemon may refuse, or be down."""
