@@ -140,12 +140,11 @@ class Scheduler:
         queue = entry.queue
         if entry.plain and not (queue.parked or self._barriers or self._part_waiters):
             del self._held[entry.pid]
-            if entry.inherits:
-                pass
-            elif entry.exclusive:
-                queue.owner = 0
-            else:
-                queue.shared.discard(entry.pid)
+            if not entry.inherits:
+                if entry.exclusive:
+                    queue.owner = 0
+                else:
+                    queue.shared.discard(entry.pid)
             if entry.parts and queue.parts.get(entry.parts[0]) == entry.pid:
                 del queue.parts[entry.parts[0]]
             if not queue.ringed and (queue.ready or queue.inner):

@@ -58,7 +58,7 @@ async def responded(listener: RegionListener, request: protocol.Request) -> prot
 
 @pytest.fixture
 def decoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
-    """What is called with each decoding of a request."""
+    """Returns a list of functions that each decoding of a request calls first."""
     decode, calls = codec.decode_request, list[Callable[[], object]]()
 
     def decoded(body: bytes) -> protocol.Request:

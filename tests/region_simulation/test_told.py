@@ -1,4 +1,4 @@
-"""What operators and servers are told where nothing goes on: the cause, and what would change it."""
+"""Sentences for operators and servers where nothing goes on: each has the cause, and what would change it."""
 
 from __future__ import annotations
 

@@ -12,6 +12,8 @@ from state_machines.procedures.states import State
 MET: Final = frozenset({"", "open", "it is open already", "it is there already"})
 """Results of an assign or a move after which the region is where it was wanted."""
 
+WHERE: Final = "see 'regent regions transitions' and 'regent regions list --state failed_open'"
+
 
 def unmet_of(record: Record) -> str:
     """Returns one sentence, empty where all is done, or where the procedure has not succeeded."""
@@ -29,9 +31,7 @@ def _of_table(result: str) -> str:
     count = int(result) if result.isdigit() else 0
     if not count:
         return ""
-    return (
-        f"{counted(count, 'region')} not open: see 'regent regions transitions', and 'regent regions list' for others"
-    )
+    return f"{counted(count, 'region')} not open: {WHERE}"
 
 
 _JUDGES: Final[Mapping[str, Callable[[str], str]]] = {
