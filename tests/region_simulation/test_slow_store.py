@@ -15,6 +15,7 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.operator.changes import Changes
 from regent_agent import protocol
 from regent_agent.protocol import Left, Owned, Registered
+from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
 from tests.region_simulation.kit import Server, creates, done, ended, regions_of, running, serving, until, virtual
 from tests.region_simulation.test_members import WRITE_S, Slow
@@ -65,3 +66,18 @@ async def test_a_request_that_is_sent_again_while_it_is_stored_has_the_same_proc
             found.append(asyncio.ensure_future(changes.create_namespace(request, "User:ops")))
         assert {one.pid for one in await asyncio.gather(*found)} == {first.result().pid}
         assert len(found) > 4
+
+
+@virtual
+async def test_a_crash_that_is_ahead_of_the_request_for_it_is_not_set_back() -> None:
+    async with running(RegionDisk(), store=Slow) as term:
+        await Server(term, "s1").register()
+        server = term.env.model.servers["s1", 1]
+        server.state = ServerState.FENCED
+        term.manager.crashed(server, "expired by User:ops")
+        assert server.state is ServerState.FENCED, "its regions may be elsewhere already"
+        assert server.key in term.env.crashing, "the check of leases begins no second one"
+        term.env.crashing.clear()
+        server.state = ServerState.ONLINE
+        term.manager.crashed(server, "expired by User:ops")
+        assert server.state is ServerState.CRASHED
