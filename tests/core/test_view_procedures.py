@@ -133,6 +133,17 @@ async def test_a_repeated_call_finds_its_plan_although_the_cluster_has_changed_s
 
 
 @in_world(1, 2, 3)
+async def test_a_call_that_is_repeated_while_its_plan_is_stored_finds_that_plan(w: World) -> None:
+    view = await running(w)
+    calls = [asyncio.ensure_future(view.apply(request(nonce="n"), "uid 0"))]
+    while not calls[0].done():
+        await asyncio.sleep(0)
+        calls.append(asyncio.ensure_future(view.apply(request(nonce="n"), "uid 0")))
+    assert len(calls) > 4
+    assert {one.pid for one in await asyncio.gather(*calls)} == {calls[0].result().pid}
+
+
+@in_world(1, 2, 3)
 async def test_operations_on_what_is_not_there_name_it(w: World) -> None:
     view = await running(w)
     with pytest.raises(NotFound, match="procedure 7 is not known"):
