@@ -38,6 +38,8 @@ class Domain(NamedTuple):
 KAFKA: Final = Domain("/v1/procedures", "regent procedures")
 REGIONS: Final = Domain("/v1/regions/procedures", "regent regions procedures")
 
+REMOVES: Final = "Remove the record of {}, with its family? A daemon that has its kind could go on with it."
+
 Pid = Annotated[int, typer.Argument(help="Pid of the procedure.", min=1)]
 Pids = Annotated[list[int] | None, typer.Argument(help="Pids of procedures.", min=1, metavar="[PID...]")]
 PidFile = Annotated[Path | None, typer.Option("--file", help="File with the pids, one on each line.")]
@@ -72,6 +74,7 @@ def register(app: typer.Typer) -> None:
         ),
     )(abort)
     command(named, examples=("regent procedures bypass 12 --yes",))(bypass)
+    command(named, examples=("regent procedures remove 12 --reason 'its record is damaged' --yes",))(remove)
     procedures_log.register(named)
     command(app, panel=Panel.LOOK, examples=("regent locks", "regent locks --waiting"))(locks)
 
@@ -159,6 +162,13 @@ def bypass(session: Session, pids: Pids = None, file: PidFile = None, reason: Wh
     else:
         confirmed(yes, f"End {_words(named)} as it is, without undoing anything?")
     _each(session, named, "bypass", reason)
+
+
+def remove(session: Session, pids: Pids = None, file: PidFile = None, reason: Why = "", yes: Yes = False) -> None:
+    """Remove records that cannot be used, each with its family; what they left half done is yours to repair."""
+    named = chosen(pids, file)
+    confirmed(yes, REMOVES.format(_words(named)))
+    _each(session, named, "remove", reason)
 
 
 def _type_its_name(session: Session, pid: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from cli.commands.procedures import REGIONS, Pid, WaitS, Why, Yes, awaited, flag, has_failed
+from cli.commands.procedures import REGIONS, REMOVES, Pid, WaitS, Why, Yes, awaited, flag, has_failed
 from cli.exit_codes import Exit
 from cli.help import Panel
 from cli.session import Session, command, confirmed, group
@@ -35,6 +35,7 @@ def register(app: typer.Typer) -> None:
     command(named, examples=("regent regions procedures wait 12 13 --timeout 600",))(wait)
     command(named, examples=("regent regions procedures abort 12 --yes --reason 'wrong splits'",))(abort)
     command(named, examples=("regent regions procedures bypass 12 --yes",))(bypass)
+    command(named, examples=("regent regions procedures remove 12 --reason 'its record is damaged' --yes",))(remove)
 
 
 def listed(
@@ -76,7 +77,13 @@ def bypass(session: Session, pids: Pids, reason: Why = "", yes: Yes = False) -> 
     _ended(session, pids, "bypass", reason)
 
 
-def _ended(session: Session, pids: list[int], act: Literal["abort", "bypass"], reason: str) -> None:
+def remove(session: Session, pids: Pids, reason: Why = "", yes: Yes = False) -> None:
+    """Remove records that cannot be used, each with its family; what they left half done is yours to repair."""
+    confirmed(yes, REMOVES.format(_words(pids)))
+    _ended(session, pids, "remove", reason)
+
+
+def _ended(session: Session, pids: list[int], act: Literal["abort", "bypass", "remove"], reason: str) -> None:
     client = session.client()
     body = {"reason": reason} if reason else {}
     _shown(session, [client.post(f"{REGIONS.path}/{pid}/{act}", body)["items"][0] for pid in pids])

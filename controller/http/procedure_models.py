@@ -12,7 +12,7 @@ from controller.http.models import Item
 REASON_MAX: Final = 1_000
 """Characters of a reason, a nonce or a client's name."""
 END_REASON_MAX: Final = 500
-"""Characters of the reason of a cancellation, an abort or a bypass: it is stored in each record that ends."""
+"""Characters of the reason of a cancellation, an abort, a bypass or a removal: each record that ends stores it."""
 MOVES_MAX: Final = 10_000
 """Moves of one plan."""
 
@@ -48,7 +48,7 @@ class Procedure(Item):
     stuck: bool = Field(False, description="one step was tried in vain so often that an operator should look")
     aborted: bool = False
     bypassed: bool = False
-    end_requested: str = Field("", description="the latest request to end it: cancel, abort or bypass")
+    end_requested: str = Field("", description="the latest request to end it: cancel, abort, bypass or remove")
     end_principal: str = ""
     end_reason: str = ""
     end_at: datetime | None = None

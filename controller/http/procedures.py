@@ -61,6 +61,9 @@ class Procedures(Protocol):
     async def bypass(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Ends a procedure as it is."""
 
+    async def remove(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
+        """Removes a record that cannot be used."""
+
 
 class Cordoning(Protocol):
     """The marks of brokers as the surface uses them. Any method may raise ``ViewError``."""
@@ -143,3 +146,7 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
     @app.post("/v1/procedures/{pid}/bypass", response_model=Document[Procedure])
     async def bypass(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
         return document("Procedure", [await procedures.bypass(pid, principal_of(request), reason_of(wanted))])
+
+    @app.post("/v1/procedures/{pid}/remove", response_model=Document[Procedure])
+    async def remove(pid: int, request: Request, wanted: EndRequest | None = None) -> Response:
+        return document("Procedure", [await procedures.remove(pid, principal_of(request), reason_of(wanted))])

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from controller.http.procedure_models import Procedure, ServerResult
+from controller.process.wording import named
 from state_machines.procedures.kernel import is_stuck
-from state_machines.procedures.record import Record
+from state_machines.procedures.record import Ending, Record
 from state_machines.procedures.states import State
 
 
@@ -52,6 +53,22 @@ def record_item(
 def unreadable_item(pid: int, why: str) -> Procedure:
     """Describes a record of which only the pid is known."""
     return Procedure(pid=pid, kind="unknown", state="unknown", unusable=why)
+
+
+def removed_item(found: Procedure, ending: Ending, family: Sequence[int]) -> Procedure:
+    """Describes a record that was removed, as it was before. ``family``: the pids that went together."""
+    others = [pid for pid in family if pid != found.pid]
+    detail = f"removed with {named(f'pid {pid}' for pid in others)} of its family" if others else "removed"
+    return found.model_copy(
+        update={
+            "state": "removed",
+            "ended": True,
+            "detail": f"{found.detail}; {detail}" if found.detail else detail,
+            "end_requested": ending.act,
+            "end_principal": ending.principal,
+            "end_reason": ending.reason,
+        }
+    )
 
 
 def time_of(ms: int) -> datetime | None:

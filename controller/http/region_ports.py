@@ -21,7 +21,7 @@ from controller.http.region_requests import Change, NamespaceCreation, RegionCha
 RegionAct = Literal["assign", "unassign", "move", "reopen"]
 TableAct = Literal["enable", "disable", "delete"]
 ServerAct = Literal["drain", "expire"]
-EndAct = Literal["abort", "bypass"]
+EndAct = Literal["abort", "bypass", "remove"]
 
 
 class RegionQuery(NamedTuple):
@@ -116,7 +116,7 @@ class RegionProcedures(Protocol):
         """Lists locks."""
 
     async def end(self, act: EndAct, pid: int, principal: str, reason: str) -> Procedure:
-        """Undoes a procedure, or ends it as it is."""
+        """Undoes a procedure, ends it as it is, or removes a record that cannot be used."""
 
 
 class RegionChanges(Protocol):

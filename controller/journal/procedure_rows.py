@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from controller.journal.moment import Head, Moment
 from state_machines.journal.events import SCHEMA_VERSION, Kind, Row
-from state_machines.procedures.record import Record
+from state_machines.procedures.record import REMOVED, Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Members, Names, Transition
 
@@ -68,7 +68,7 @@ class Procedural(Struct, frozen=True):
                 ppid=after.parent or None,
                 root=after.root,
                 procedure=after.kind,
-                step=names.step_name(after, after.step) or None,
+                step=names.step_name(after, after.step) or (str(after.step) if _is_removed(after) else None),
                 attempts=after.attempts or None,
                 locks=names.lock_names(after)[:LOCKS_MAX] or None,
                 locked=after.locked or None,
@@ -88,6 +88,8 @@ class Procedural(Struct, frozen=True):
         """Describes the change in one sentence."""
         if before is None:
             return _begun(after, what)
+        if _is_removed(after):
+            return f"its record could not be used, and is removed{_requester(after)}: all else stays as it is"
         if after.state.is_final:
             return _ended(before, after)
         if after.bypassed and not before.bypassed:
@@ -120,6 +122,11 @@ class Procedural(Struct, frozen=True):
         if after.state is before.state:
             return "changed by a command"
         return f"step {step} waits" if after.state is State.WAITING_TIMEOUT else f"step {step} goes on"
+
+
+def _is_removed(record: Record) -> bool:
+    """Checks whether a record that cannot be used was removed: its kind may not be known."""
+    return record.ending.act == REMOVED
 
 
 def bounded(text: str) -> str | None:

@@ -34,7 +34,9 @@ def procedure_item(record: Record, kinds: Mapping[str, Kind[KafkaEnv]], unusable
     kind = kinds.get(record.kind)
     known = kind is not None and record.step < len(kind.steps)
     step = kind.steps[record.step].name if kind is not None and known else str(record.step)
-    return record_item(record, step, _detail(record), _results(record), unusable)
+    if unusable:  # its message may be what cannot be read
+        return record_item(record, step, unusable=unusable)
+    return record_item(record, step, _detail(record), _results(record))
 
 
 def move_items(plan: ReassignPlan, each: Sequence[MovePace] | None = None) -> list[Move]:

@@ -11,7 +11,7 @@ import msgspec
 from controller.daemon.daemon import Daemon
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, Reassignment, ReassignRequest
-from controller.http.record_items import unreadable_item
+from controller.http.record_items import removed_item, unreadable_item
 from controller.kinds import elect, reassign, throttle, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.operator.plan_meter import PlanMeter
@@ -32,7 +32,7 @@ from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fence
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
-from state_machines.procedures.record import NO_ENDING, Caller, Ending, Record
+from state_machines.procedures.record import NO_ENDING, REMOVED, Caller, Ending, Record
 from state_machines.procedures.states import State
 
 T = TypeVar("T")
@@ -169,7 +169,7 @@ class ProcedureView:
             except requests.Refused:
                 pass
             else:
-                return dict(engine.records), dict(engine.unusable)
+                return {**engine.records, **engine.unusable_records}, dict(engine.unusable)
         return await self._stored()
 
     async def _stored(self) -> tuple[dict[int, Record], dict[int, str]]:
@@ -242,6 +242,12 @@ class ProcedureView:
         why = "it has ended, or has children: bypass those first"
         return await self._done(engine, pid, engine.bypass(pid, ending), why)
 
+    async def remove(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
+        """Removes a record that cannot be used, with its family."""
+        engine, ending = self._engine(self._active()), ending_of(REMOVED, principal, reason)
+        before = next((one for one in await self.list_all() if one.pid == pid), unreadable_item(pid, ""))
+        return removed_item(before, ending, await self._requested(engine.remove(pid, ending)))
+
     async def _done(self, engine: Engine[KafkaEnv], pid: int, work: Awaitable[bool], why: str) -> Procedure:
         if not await self._requested(work):
             if (root := _taken_back(engine, pid)) is not None:
@@ -252,6 +258,8 @@ class ProcedureView:
     async def _requested(self, work: Awaitable[T]) -> T:
         try:
             return await work
+        except requests.Unusable as unusable:
+            raise Refused(str(unusable), f"'regent procedures remove {unusable.pid}' removes it") from unusable
         except requests.Refused as refused:
             raise Refused(str(refused), "see 'regent procedures list'") from refused
         except StoreFailed as failed:

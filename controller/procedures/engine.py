@@ -16,7 +16,7 @@ from controller.procedures.group import RECORDS_MAX, Decided, Group, Weigh
 from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env, Kind, Kinds
 from controller.procedures.pids import Pids
-from controller.procedures.requests import Abort, Bypass, Command, Refused, Request, Submit
+from controller.procedures.requests import Abort, Bypass, Command, Refused, Remove, Request, Submit
 from controller.procedures.running import Entered, LockItem, Running
 from controller.procedures.stepping import Stepping
 from controller.procedures.steps import Steps
@@ -88,7 +88,12 @@ class Engine(Generic[Env]):
     @property
     def unusable(self) -> Mapping[int, str]:
         """Returns the records that cannot be run, by pid, and why."""
-        return self._intake.unusable
+        return self._intake.unusable.why
+
+    @property
+    def unusable_records(self) -> Mapping[int, Record]:
+        """Returns those of them that can be read, by pid."""
+        return self._intake.unusable.records
 
     def pid_of(self, caller: Caller) -> int | None:
         """Returns the pid that this caller's nonce has started."""
@@ -124,6 +129,14 @@ class Engine(Generic[Env]):
     async def bypass(self, pid: int, ending: Ending = NO_ENDING) -> bool:
         """Ends a procedure and its ancestors as they are; False where it has ended or has children."""
         return bool(await self._request(Bypass(pid, ending)))
+
+    async def remove(self, pid: int, ending: Ending = NO_ENDING) -> list[int]:
+        """Removes a record that cannot be used, with its family; returns their pids. Raises :class:`Refused`."""
+        family = self._intake.unusable.family(pid)
+        oldest = min(family) if pid in self.unusable else pid
+        while not await self._request(Remove(oldest, ending)):
+            pass  # the rest of a large family goes in later turns
+        return family
 
     async def command(self, pid: int, command: bytes, ending: Ending = NO_ENDING) -> bool:
         """Has the kind of a procedure change its message; False where it failed or ended. Raises :class:`Refused`."""
@@ -165,10 +178,7 @@ class Engine(Generic[Env]):
         unreadable = {one.pid: Unusable(one.fault, one.why) for one in stored.damaged}
         found = load(stored.records, self._kinds.unfit, unreadable)
         conflicts = self._running.restore(found)
-        self._intake.unusable = {**{pid: one.why for pid, one in found.unusable.items()}, **conflicts}
-        callers = {one.pid: one.caller for one in stored.damaged}
-        callers |= {one.pid: one.caller for one in stored.records if one.pid in self.unusable and not one.parent}
-        self._intake.nonces = {(one.principal, one.nonce): pid for pid, one in callers.items() if one.nonce}
+        self._intake.unusable.fill(stored, {pid: one.why for pid, one in found.unusable.items()} | conflicts)
         self._pids.begin_after(stored.last_pid)
         self._running.waiting.arm(self._evicts_ms())
         self._wanted()
@@ -246,14 +256,14 @@ class Engine(Generic[Env]):
                 break
             pending = self._intake.take()
             try:
-                change, pid = self._intake.decide(pending.request)
+                decided = self._intake.decide(pending)
             except Refused as refused:
                 pending.refuse(refused)
             except Exception as error:
                 pending.refuse(error)
                 raise
             else:
-                self._stage(group, Decided(change, pending=pending, pid=pid))
+                self._stage(group, decided)
 
     async def _run(self, entry: Entry, group: Group) -> None:
         """Runs a step, and adds what follows to the group; a step with an effect is written by itself."""

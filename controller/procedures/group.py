@@ -12,6 +12,7 @@ from state_machines.procedures.demand import Demand
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Record
+from state_machines.procedures.transition import Transition
 
 RECORDS_MAX: Final = 400
 """Records that one turn writes, before the last change is added; a ZooKeeper multi has room for 500."""
@@ -31,7 +32,7 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
 
     ``again``: the procedure is queued again. ``pending``: the request that led to it, ``pid``: its response.
     ``rows`` are written in the same transaction; ``entered`` is called once it is durable. ``demands``: of new
-    children, as they were checked.
+    children, as they were checked. ``removes``: records that cannot be used; ``ends``: of those that are gone.
     """
 
     change: Change
@@ -43,6 +44,8 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
     rows: tuple[object, ...] = ()
     entered: Callable[[Change], None] | None = None
     demands: Mapping[int, Demand] = {}
+    removes: tuple[int, ...] = ()
+    ends: tuple[Transition, ...] = ()
 
     def respond(self) -> None:
         """Sends the response to the request."""
@@ -102,6 +105,7 @@ class Group:
         for pid in decided.change.deletes:
             self._puts.pop(pid, None)
             self._deletes[pid] = None
+        self._deletes.update(dict.fromkeys(decided.removes))
 
     def _add_rows(self, rows: Sequence[object]) -> None:
         """Adds rows; those that weigh something count as records, too."""

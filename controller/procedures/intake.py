@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, Generic
 
-from controller.procedures.group import CHANGE_BYTES_MAX
+from controller.procedures.group import CHANGE_BYTES_MAX, Decided
 from controller.procedures.kinds import Env, Kinds, misordered
 from controller.procedures.pids import Pids
-from controller.procedures.requests import Abort, Bypass, Pending, Refused, Request, Submit
-from controller.procedures.results import Nonce
+from controller.procedures.requests import Abort, Bypass, Command, Pending, Refused, Remove, Request, Submit
 from controller.procedures.running import Running
+from controller.procedures.unusable import UnusableRecords
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Record
 
@@ -21,14 +21,10 @@ REQUESTS_MAX: Final = 1_000
 
 
 class Intake(Generic[Env]):
-    """Holds requests until a turn decides on them.
-
-    ``unusable``: records that cannot be run, by pid, and why; ``nonces``: those of their callers, as far as known.
-    """
+    """Holds requests until a turn decides on them."""
 
     def __init__(self, kinds: Kinds[Env], running: Running[Env], pids: Pids, now_ms: Callable[[], int]) -> None:
-        self.unusable: Mapping[int, str] = {}
-        self.nonces: Mapping[Nonce, int] = {}
+        self.unusable = UnusableRecords()
         self._kinds = kinds
         self._running = running
         self._procedures = running.procedures
@@ -57,8 +53,14 @@ class Intake(Generic[Env]):
         while self._waiting:
             self._waiting.popleft().refuse(why)
 
-    def decide(self, request: Request) -> tuple[Change, int]:
-        """Decides on a request; returns what to write, and the response. Raises :class:`Refused`."""
+    def decide(self, pending: Pending) -> Decided:
+        """Decides on a request; returns what to write, with the response. Raises :class:`Refused`."""
+        if isinstance(pending.request, Remove):
+            return self._removed(pending, pending.request)
+        change, pid = self._changed(pending.request)
+        return Decided(change, pending=pending, pid=pid)
+
+    def _changed(self, request: Submit | Abort | Bypass | Command) -> tuple[Change, int]:
         now_ms = self._now_ms()
         if isinstance(request, Submit):
             return self._submitted(request, now_ms)
@@ -77,9 +79,25 @@ class Intake(Generic[Env]):
         """Returns the durable record of a procedure; raises :class:`Refused` where there is none that can be used."""
         record = self._procedures.records.get(pid)
         if record is None:
-            why = self.unusable.get(pid, "it is not known: it never was, or its result was removed")
-            raise Refused(f"pid {pid}: {why}")
+            self.unusable.check(pid)
+            raise Refused(f"pid {pid}: it is not known: it never was, or its result was removed")
         return record
+
+    def _removed(self, pending: Pending, request: Remove) -> Decided:
+        """Removes a record that cannot be used, and its family, or a part of that."""
+        if request.pid < 1:
+            raise Refused("an entry whose name is no pid belongs to another client: delete its znode by hand")
+        if request.pid not in self.unusable.why:
+            state = self.known(request.pid).state.name
+            raise Refused(f"pid {request.pid}: its record can be used ({state}): abort or bypass it, or wait")
+        deletes, ends, is_last = self.unusable.removal(request.pid, request.ending, self._now_ms())
+        gone = [after.pid for _, after in ends]
+        response = request.pid if is_last else 0
+
+        def entered(_: Change) -> None:
+            self.unusable.forget(gone)
+
+        return Decided(Change(), pending=pending, pid=response, entered=entered, removes=deletes, ends=ends)
 
     def _commanded(self, pid: int, command: bytes) -> bytes:
         """Returns the message of a procedure after an operator's command; raises :class:`Refused`."""
@@ -94,10 +112,7 @@ class Intake(Generic[Env]):
         earlier = self._results.pid_of(request.caller)
         if earlier is not None:
             return Change(), earlier
-        unusable = self.nonces.get((request.caller.principal, request.caller.nonce))
-        if unusable is not None:
-            cause = self.unusable.get(unusable, "its record cannot be used")
-            raise Refused(f"this call has pid {unusable} already, and that cannot go on: {cause}")
+        self.unusable.check_nonce((request.caller.principal, request.caller.nonce))
         record = self._pids.named(request.record(now_ms))
         demand = self._kinds.demand(record)
         why = demand if isinstance(demand, str) else misordered(record.pid, demand, self._running.scheduler, ())

@@ -112,7 +112,7 @@ class Kinds(Generic[Env]):
             known = ", ".join(sorted(self._kinds))
             return f"kind {record.kind!r} is not known to this daemon ({known}): start one that has it"
         if record.step >= len(kind.steps) or (record.done and max(record.done) >= len(kind.steps)):
-            return f"{record.kind} has no step {max(record.step, *record.done)} in this daemon: start a newer one"
+            return f"{record.kind} has no step {max((record.step, *record.done))} in this daemon: start a newer one"
         try:
             return kind.demand(record)
         except Exception as error:

@@ -37,6 +37,13 @@ class Bypass(NamedTuple):
     ending: Ending
 
 
+class Remove(NamedTuple):
+    """Removes a record that cannot be used, with its family; the response is 0 where more of it is left to do."""
+
+    pid: int
+    ending: Ending
+
+
 class Command(NamedTuple):
     """Changes the message of a procedure as its kind understands it; the response is 0 where it failed or ended."""
 
@@ -45,7 +52,7 @@ class Command(NamedTuple):
     ending: Ending
 
 
-Request: TypeAlias = Submit | Abort | Bypass | Command
+Request: TypeAlias = Submit | Abort | Bypass | Remove | Command
 
 
 class Pending(NamedTuple):
@@ -67,3 +74,11 @@ class Pending(NamedTuple):
 
 class Refused(Exception):
     """A request cannot be carried out; the text says why, and what would make it succeed."""
+
+
+class Unusable(Refused):
+    """A request is about a record that cannot be used: an operator may have it removed."""
+
+    def __init__(self, pid: int, text: str) -> None:
+        super().__init__(text)
+        self.pid = pid

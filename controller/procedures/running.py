@@ -105,6 +105,7 @@ class Running(Generic[Env]):
         ended: list[Transition] = []
         for decided in group:
             change = decided.change
+            ended += decided.ends
             if change.puts or change.deletes:
                 self._enter(decided, ended)
             else:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash
 from controller.regions.kinds.messages import CRASH, Crash
+from state_machines.procedures.record import REMOVED
 from state_machines.procedures.transition import Transition
 from state_machines.regions.states import ServerState
 
@@ -17,8 +18,8 @@ def let_go(env: RegionsEnv, moved: Sequence[Transition]) -> None:
     The crash of a server begins anew: its regions would have no owner, and its process could come back to them.
     """
     for _, record in moved:
-        if not (record.bypassed and record.state.is_final):
-            continue
+        if not (record.bypassed and record.state.is_final) or record.ending.act == REMOVED:
+            continue  # this term never ran one that was removed: it knows its regions by their rows
         for region in [one for one in env.model.transit.values() if one.pid == record.pid]:
             env.model.detach(region, record.pid)
         env.dispatcher.forget(record.pid)

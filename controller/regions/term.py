@@ -150,7 +150,9 @@ class RegionsTerm:
         self.journal.begin(self.engine.live())
         self.env.model.observer = self.journal
         for pid, why in islice(self.engine.unusable.items(), UNUSABLE_LOGGED_MAX):
-            log.error("pid=%d cannot go on: %s", pid, why)
+            log.error(
+                "pid=%d cannot go on: %s; 'regent regions procedures remove %d' removes its record", pid, why, pid
+            )
         self._lost.extend(await loading.lost(self.env.model))
         if self._lost and (why := self.env.unheard.why_held(self._lost[0])):
             log.warning("%d regions have no owner and no procedure; they wait: %s", len(self._lost), why)

@@ -137,7 +137,7 @@ class TermProcedures:
         if unusable.keys() != self._said:
             self._said = frozenset(unusable)
             for pid, why in islice(unusable.items(), UNUSABLE_LOGGED_MAX):
-                log.error("pid=%d cannot go on: %s", pid, why)
+                log.error("pid=%d cannot go on: %s; 'regent procedures remove %d' removes its record", pid, why, pid)
             if len(unusable) > UNUSABLE_LOGGED_MAX:
                 log.error("%d records cannot be used in all: regent procedures list names each", len(unusable))
 

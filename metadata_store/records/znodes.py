@@ -42,7 +42,7 @@ async def children(zk: ZooKeeper, root: str) -> Children | None:
 def _entry(name: str, path: str, found: Node | Code) -> Found:
     pid = int(name) if name.isascii() and name.isdigit() and len(name) == NAME_DIGITS else 0
     if not pid:
-        return unread(0, path, Fault.UNREADABLE, "its name is no pid: another client made it")
+        return unread(0, path, Fault.UNREADABLE, f"the name of {path} is no pid: another client made it, delete it")
     if isinstance(found, Node):
         return read(pid, path, found.data or b"", codec.unsealed, found.stat.version)
     return unread(pid, path, Fault.UNREADABLE, f"it cannot be read ({found.name}): check its ACL")

@@ -22,7 +22,7 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """An operator's request to end a procedure. ``act``: cancel, abort or bypass; empty: there was none."""
+    """An operator's request to end a procedure. ``act``: cancel, abort, bypass or remove; empty: there was none."""
 
     act: str = ""
     principal: str = ""
@@ -31,6 +31,8 @@ class Ending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 NO_ENDING: Final = Ending()
+REMOVED: Final = "remove"
+"""Act of the request by which a record that cannot be used is removed."""
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

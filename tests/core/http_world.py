@@ -162,6 +162,9 @@ class ProceduresDouble:
     async def bypass(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         return self._ended("bypass", pid, principal, reason)
 
+    async def remove(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
+        return self._ended("remove", pid, principal, reason)
+
 
 class PausesDouble:
     """A pause in memory; ``seen`` has the requests."""

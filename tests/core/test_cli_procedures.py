@@ -274,7 +274,7 @@ def test_locks_are_listed_with_their_holders(view: ProceduresDouble) -> None:
 # -- several procedures
 
 
-@pytest.mark.parametrize("act", ["cancel", "abort", "bypass"])
+@pytest.mark.parametrize("act", ["cancel", "abort", "bypass", "remove"])
 def test_several_procedures_are_named_by_pids_or_by_a_file(view: ProceduresDouble, tmp_path: Path, act: str) -> None:
     file = tmp_path / "pids.txt"
     file.write_text("12\n13\n", encoding="utf-8")
@@ -283,7 +283,7 @@ def test_several_procedures_are_named_by_pids_or_by_a_file(view: ProceduresDoubl
     assert view.seen == [(act, 12), (act, 13)] * 2
 
 
-@pytest.mark.parametrize("act", ["cancel", "abort", "bypass"])
+@pytest.mark.parametrize("act", ["cancel", "abort", "bypass", "remove"])
 def test_the_end_of_a_procedure_is_requested_with_a_reason(view: ProceduresDouble, act: str) -> None:
     regent("procedures", act, 12, 13, "--reason", "wrong rack", "--yes")
     regent("procedures", act, 12, "--yes")

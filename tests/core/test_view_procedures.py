@@ -168,7 +168,9 @@ async def test_what_has_ended_is_neither_aborted_nor_bypassed_nor_changed(w: Wor
 
 
 @in_world(1, 2, 3)
-async def test_records_that_cannot_be_used_are_listed_with_the_reason(w: World) -> None:
+async def test_records_that_cannot_be_used_are_listed_with_the_reason_and_removed_by_the_command_of_the_refusals(
+    w: World,
+) -> None:
     view = await running(w)
     begun = await view.apply(request(paused=True), "uid 0")
     await w.settle()
@@ -178,6 +180,21 @@ async def test_records_that_cannot_be_used_are_listed_with_the_reason(w: World) 
     found = {item.pid: item.unusable for item in await view_of(w).list_all()}
     assert found[begun.pid] == ""
     assert "JSON" in found[9999] or "Input data" in found[9999]
+    view = view_of(w)
+    for work in (view.abort(9999), view.bypass(9999), view.cancel(9999)):
+        with pytest.raises(Refused, match="pid 9999: ") as refused:
+            await work
+        assert refused.value.remedy == "'regent procedures remove 9999' removes it"
+    with pytest.raises(Refused, match=f"pid {begun.pid}: its record can be used"):
+        await view.remove(begun.pid, "uid 7", "")
+    removed = await view.remove(9999, "uid 7", " a stray\n record ")
+    assert (removed.pid, removed.state, removed.end_principal, removed.end_reason) == (
+        9999, "removed", "uid 7", "a stray record",
+    )  # fmt: skip
+    assert [one.pid for one in await view.list_all()] == [begun.pid]
+    assert await w.operator.exists(f"{own.PROCEDURES}/0000009999") is None
+    [told] = [row.why for row in w.book.read() if row.pid == 9999]
+    assert told == "its record could not be used, and is removed by uid 7 (a stray record): all else stays as it is"
 
 
 # -- progress

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Procedure
-from controller.http.record_items import unreadable_item
+from controller.http.record_items import removed_item, unreadable_item
 from controller.http.region_ports import EndAct, ProcedurePage, ProcedureQuery
 from controller.procedures import requests
 from controller.procedures.engine import Engine
@@ -40,9 +40,7 @@ class Procedures:
         wanted = {pid for pid, one in records.items() if _matches(one, query)} | unusable.keys()
         some = sorted(pid for pid in wanted if pid > query.after)
         items = [
-            procedure_item(records[pid], unusable.get(pid, ""))
-            if pid in records
-            else unreadable_item(pid, unusable[pid])
+            procedure_item(records[pid]) if pid in records else _unusable_item(engine, pid)
             for pid in some[: query.limit]
         ]
         return ProcedurePage(items, str(some[query.limit - 1]) if len(some) > query.limit else None)
@@ -59,9 +57,9 @@ class Procedures:
                 raise _failed(failed) from failed
         if (record := engine.records.get(pid)) is not None:
             progress = progress_of(record, active_term(self._domain).env)
-            return procedure_item(record, engine.unusable.get(pid, "")).model_copy(update={"progress": progress})
+            return procedure_item(record).model_copy(update={"progress": progress})
         if pid in engine.unusable:
-            return unreadable_item(pid, engine.unusable[pid])
+            return _unusable_item(engine, pid)
         raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed after its time")
 
     def locks(self) -> list[Lock]:
@@ -76,12 +74,18 @@ class Procedures:
         ]
 
     async def end(self, act: EndAct, pid: int, principal: str, reason: str) -> Procedure:
-        """Undoes a procedure, or ends it as it is."""
+        """Undoes a procedure, ends it as it is, or removes a record that cannot be used."""
         engine, ending = self._engine(), Ending(act, principal, " ".join(reason.split()))
+        if act == "remove":
+            return await self._removed(engine, pid, ending)
         work = engine.abort(pid, ending) if act == "abort" else engine.bypass(pid, ending)
         if not await requested(work):
             raise Refused(f"pid {pid}: {WHY_NOT[act]}", f"see 'regent regions procedures show {pid}'")
         return procedure_item(engine.records[pid])
+
+    async def _removed(self, engine: Engine[RegionsEnv], pid: int, ending: Ending) -> Procedure:
+        before = _unusable_item(engine, pid) if pid in engine.unusable else unreadable_item(pid, "")
+        return removed_item(before, ending, await requested(engine.remove(pid, ending)))
 
     def _engine(self) -> Engine[RegionsEnv]:
         return active_term(self._domain).engine
@@ -91,6 +95,8 @@ async def requested(work: Awaitable[T]) -> T:
     """Waits for a request to the engine; turns its refusal into a response."""
     try:
         return await work
+    except requests.Unusable as unusable:
+        raise Refused(str(unusable), f"'regent regions procedures remove {unusable.pid}' removes it") from unusable
     except requests.Refused as refused:
         raise Refused(str(refused), "see 'regent regions procedures list'") from refused
     except StoreFailed as failed:
@@ -99,6 +105,12 @@ async def requested(work: Awaitable[T]) -> T:
 
 def _failed(failed: StoreFailed) -> NotActive:
     return NotActive(f"the regions' store failed: {failed}", "see the daemon's log, then try again")
+
+
+def _unusable_item(engine: Engine[RegionsEnv], pid: int) -> Procedure:
+    """Describes a record that cannot be used, as far as it can be read."""
+    record, why = engine.unusable_records.get(pid), engine.unusable[pid]
+    return unreadable_item(pid, why) if record is None else procedure_item(record, why)
 
 
 def _matches(record: Record, query: ProcedureQuery) -> bool:

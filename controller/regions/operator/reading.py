@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from configs.settings import Settings
@@ -25,6 +26,7 @@ from controller.http.region_models import (
     Table as TableItem,
 )
 from controller.http.region_ports import RegionPage, RegionQuery, TablePage
+from controller.process.wording import counted, named
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
 from controller.regions.operator.counts import RegionCounts, servers_of, transit_of
@@ -139,6 +141,13 @@ class Reading:
         return server_item(server_of(env.model, server), env)
 
 
+def _unusable(pids: Collection[int]) -> str:
+    return (
+        f"{counted(len(pids), 'procedure')} cannot go on (pid {named(sorted(pids))}): "
+        "'regent regions procedures list -o wide' says why, and 'regent regions procedures remove PID' removes one"
+    )
+
+
 def _warnings(term: RegionsTerm) -> list[str]:
     env, found = term.env, list[str]()
     online = len(list(env.model.online()))
@@ -147,5 +156,5 @@ def _warnings(term: RegionsTerm) -> list[str]:
     elif not online:
         found.append(without_servers(env))
     if term.engine.unusable:
-        found.append(f"{len(term.engine.unusable)} procedures cannot go on: see 'regent regions procedures'")
+        found.append(_unusable(term.engine.unusable))
     return found
