@@ -3,6 +3,7 @@
 ``python -m scripts.mutants``          the bugs written by hand, and 40 that are drawn from the syntax
 ``--generated 400 --seed 2``           more of those, others
 ``--only ID ...``, ``--area AREA``     some of them
+``--room ROOM ...``                    those by hand that are in some files of ``tests/mutants/planted/``
 ``--again build/mutants.json``         the same ones as in an earlier result
 ``--tests tests/core/test_a.py ...``   only some test files
 ``--list``                             lists them and plants nothing
@@ -25,7 +26,7 @@ import msgspec
 
 from tests.mutants.coverage import Coverage, coverage, default_jobs
 from tests.mutants.judge import CAUGHT, SURVIVED, UNCOVERED, Judge, Mutant, Verdict
-from tests.mutants.planted import planted
+from tests.mutants.planted import Planted, planted, rooms
 from tests.mutants.sites import all_generated, drawn
 from tests.mutants.source import AREAS, ROOT
 
@@ -56,6 +57,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, help="which ones")
     parser.add_argument("--by-hand", choices=("yes", "no"), default="yes", help="with those written by hand")
     parser.add_argument("--area", nargs="+", choices=AREAS, default=AREAS)
+    parser.add_argument("--room", nargs="+", choices=rooms(), default=[])
     parser.add_argument("--only", nargs="+", metavar="ID", default=[])
     parser.add_argument("--again", type=Path, metavar="JSON", help="those of an earlier result")
     parser.add_argument("--tests", nargs="+", metavar="FILE", default=[], help="test files; all that need no Java")
@@ -70,6 +72,8 @@ def _options() -> argparse.Namespace:
 def _chosen(options: argparse.Namespace) -> list[tuple[Mutant, bool]]:
     """Returns the mutants, and whether they were written by hand."""
     by_hand: list[tuple[Mutant, bool]] = [(one, True) for one in planted()] if options.by_hand == "yes" else []
+    if options.room:
+        return [(one, True) for one in planted() if one.room in options.room]
     wanted = set(options.only)
     if options.again is not None:
         wanted = {verdict.id for verdict in _read(options.again)}
@@ -117,6 +121,7 @@ def _judge_all(
             while not errors:
                 mutant, by_hand = waiting.get_nowait()
                 verdict = judge.judge(mutant, by_hand=by_hand)
+                verdict.room = mutant.room if isinstance(mutant, Planted) else ""
                 if errors:  # the run was stopped: tests that were ended by force judge no mutant
                     return
                 results.add(verdict)
@@ -142,17 +147,17 @@ def _judge_all(
 
 
 def _table(verdicts: Sequence[Verdict]) -> str:
-    """Counts the mutants by area, kind and outcome, and lists those that no test caught."""
+    """Counts the mutants by room or area, kind and outcome, and lists those that no test caught."""
     rows: dict[tuple[str, bool], list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
-        rows[verdict.area, verdict.by_hand].append(verdict)
-    lines = [f"{'area':<16} {'kind':<9} {'mutants':>7} {'caught':>7} {'survived':>8} {'not run':>7} {'score':>6}"]
+        rows[verdict.room or verdict.area, verdict.by_hand].append(verdict)
+    lines = [f"{'room':<20} {'kind':<9} {'mutants':>7} {'caught':>7} {'survived':>8} {'not run':>7} {'score':>6}"]
     for (area, by_hand), found in [*sorted(rows.items()), (("all", True), list(verdicts))]:
         caught, survived, not_run = (sum(v.outcome == what for v in found) for what in (CAUGHT, SURVIVED, UNCOVERED))
         judged = caught + survived + not_run
         kind = "" if area == "all" else "by hand" if by_hand else "drawn"
         score = f"{100 * caught / judged:.0f} %" if judged else "-"
-        lines.append(f"{area:<16} {kind:<9} {len(found):>7} {caught:>7} {survived:>8} {not_run:>7} {score:>6}")
+        lines.append(f"{area:<20} {kind:<9} {len(found):>7} {caught:>7} {survived:>8} {not_run:>7} {score:>6}")
     missed = [verdict for verdict in verdicts if verdict.outcome in (SURVIVED, UNCOVERED)]
     lines += [f"{v.outcome}: {v.id}, {v.file} {v.function}: {v.wrong}" for v in missed]
     return "\n".join(lines)

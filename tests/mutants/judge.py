@@ -25,6 +25,8 @@ UNCOVERED: Final = "no test runs it"
 UNJUDGED: Final = "not judged"
 
 SEEDS: Final = 60
+OF_REGIONS: Final = ("state_machines/regions/", "controller/regions/", "brokers/regions/", "regent_agent/")
+PROCEDURES: Final = ("state_machines/procedures/", "controller/procedures/")
 SIMULATED: Final = ("state_machines/", "controller/", "metadata_store/", "brokers/outbound/")
 SIMULATION_S_MAX: Final = 900.0
 TESTS_S_MAX: Final = 240.0
@@ -55,7 +57,10 @@ class Mutant(Protocol):
 
 
 class Verdict(msgspec.Struct):
-    """The fate of a mutant. ``by``: the test or the stage that failed; ``left_out``: tests there was no time for."""
+    """The fate of a mutant. ``by``: the test or the stage that failed; ``left_out``: tests there was no time for.
+
+    ``room``: of a bug that was written by hand.
+    """
 
     id: str
     area: str
@@ -69,6 +74,7 @@ class Verdict(msgspec.Struct):
     left_out: int = 0
     unsteady: list[str] = []
     seconds: float = 0.0
+    room: str = ""
 
 
 class Judge:
@@ -99,8 +105,9 @@ class Judge:
             self._tests(verdict)
             if verdict.outcome != CAUGHT and area == "pipeline":
                 self._pipeline(verdict)
-            if verdict.outcome != CAUGHT and self._simulation and mutant.file.startswith(SIMULATED):
-                self._seeds(verdict)
+            for module in _simulations(mutant.file) if self._simulation else ():
+                if verdict.outcome != CAUGHT:
+                    self._seeds(verdict, module)
         finally:
             self._place.restore(mutant.file)
         verdict.seconds = round(time.monotonic() - began_s, 1)
@@ -152,13 +159,13 @@ class Judge:
                 ran = self._place.run(["-m", "pytest", *options, f"@{listed}"], limit_s, environ)
         return ran, _last(progress)
 
-    def _seeds(self, verdict: Verdict) -> None:
-        arguments = ["-m", "tests.simulation", "--seeds", str(SEEDS), "--jobs", "1"]
+    def _seeds(self, verdict: Verdict, module: str) -> None:
+        arguments = ["-m", module, "--seeds", str(SEEDS), "--jobs", "1"]
         ran = self._place.run(arguments, SIMULATION_S_MAX, until=FAILED_SEED)
         if ran.code == 0:
             verdict.outcome = SURVIVED
         else:
-            verdict.outcome, verdict.by = CAUGHT, f"simulation: {ran.found or 'it did not end well'}"
+            verdict.outcome, verdict.by = CAUGHT, f"{module}: {ran.found or 'it did not end well'}"
 
     def _pipeline(self, verdict: Verdict) -> None:
         if importlib.util.find_spec("pyspark") is None:
@@ -169,6 +176,12 @@ class Judge:
             verdict.outcome, verdict.by = UNJUDGED, "the tests of the pipeline need Java 17"
             return
         verdict.outcome, verdict.by = (SURVIVED, "") if ran.code == 0 else (CAUGHT, "tests/pipeline")
+
+
+def _simulations(file: str) -> list[str]:
+    """Returns the simulations that run a file: of the regions of a service, of a Kafka cluster, or both."""
+    found = ["tests.region_simulation"] if file.startswith((*OF_REGIONS, *PROCEDURES)) else []
+    return [*found, "tests.simulation"] if file.startswith(SIMULATED) and not file.startswith(OF_REGIONS) else found
 
 
 def _last(progress: Path) -> str | None:

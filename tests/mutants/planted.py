@@ -37,10 +37,14 @@ class Found(NamedTuple):
 
 
 class Planted:
-    """A bug: in a function, ``new`` instead of ``old``; ``wrong`` says what a user notices."""
+    """A bug: in a function, ``new`` instead of ``old``; ``wrong`` says what a user notices.
 
-    def __init__(self, id: str, file: str, function: str, old: str, new: str, wrong: str) -> None:
+    ``room``: the part of the product that it belongs to, the name of its file.
+    """
+
+    def __init__(self, id: str, file: str, function: str, old: str, new: str, wrong: str, room: str = "") -> None:
         self.id = id
+        self.room = room
         self.wrong = wrong
         self._file, self._function = file, function
         self.old, self.new = old, new
@@ -142,11 +146,16 @@ def _read(file: str) -> tuple[str, Mapping[str, object]]:
     return text, functions(ast.parse(text))
 
 
+def rooms() -> list[str]:
+    """Lists the rooms that have bugs."""
+    return sorted(path.stem for path in FOLDER.glob("*.toml"))
+
+
 @cache
 def planted() -> tuple[Planted, ...]:
     """Reads all bugs that were written by hand."""
     found: list[Planted] = []
     for path in sorted(FOLDER.glob("*.toml")):
         entries = tomllib.loads(path.read_text(encoding="utf-8"))
-        found += (Planted(id=name, **entry) for name, entry in entries.items())
+        found += (Planted(id=name, room=path.stem, **entry) for name, entry in entries.items())
     return tuple(found)

@@ -9,7 +9,17 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
-AREAS: Final = ("state_machines", "controller", "metadata_store", "brokers", "admin", "configs", "pipeline")
+AREAS: Final = (
+    "state_machines",
+    "controller",
+    "metadata_store",
+    "brokers",
+    "regent_agent",
+    "cli",
+    "admin",
+    "configs",
+    "pipeline",
+)
 MODULE: Final = "<module>"
 """Stands for the code outside of functions."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import tomllib
 from collections import Counter
 from functools import cache
 
@@ -11,7 +12,20 @@ import pytest
 
 from tests.mutants.planted import DoesNotApply, Planted, planted
 from tests.mutants.sites import all_generated, drawn
-from tests.mutants.source import ROOT, product_files
+from tests.mutants.source import AREAS, ROOT, product_files
+
+OF_PROCEDURES_AND_REGIONS = (
+    "procedures",
+    "kinds",
+    "regions",
+    "region_kinds",
+    "records",
+    "catalog",
+    "region_listener",
+    "regent_agent",
+    "cli",
+    "http",
+)
 
 
 @cache
@@ -44,7 +58,7 @@ def test_a_bug_written_by_hand_applies(bug: Planted) -> None:
 
 def test_each_bug_has_its_own_name() -> None:
     assert max(Counter(bug.id for bug in planted()).values()) == 1
-    assert len(planted()) >= 75
+    assert len(planted()) >= 190
 
 
 @pytest.mark.parametrize("bug", planted(), ids=lambda bug: bug.id)
@@ -53,6 +67,13 @@ def test_a_bug_uses_existing_names(bug: Planted) -> None:
     mutant = ast.parse(bug.mutant)
     assert names_of(mutant) - names_of(tree) - set(dir(builtins)) <= stored_in(mutant)
     assert attributes_of(mutant) <= attributes_of_the_product()
+
+
+def test_every_package_is_an_area_and_every_room_has_bugs() -> None:
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert set(wheel["packages"]) - {"testing", "examples"} == set(AREAS)
+    count = Counter(bug.room for bug in planted())
+    assert all(count[room] >= 7 for room in OF_PROCEDURES_AND_REGIONS), count
 
 
 def planted_in(text: str, old: str, new: str) -> str:
