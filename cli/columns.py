@@ -221,6 +221,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("SERVER", "server"),
         Column("PID", "pid"),
         Column("WAITS-FOR", "waitsFor"),
+        Column("CAUSE", "cause"),
         Column("REASON", "reason"),
         Column("KIND", "kind", wide=True),
         Column("STEP", "step", wide=True),

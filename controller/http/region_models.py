@@ -77,6 +77,7 @@ class RegionTransition(Region):
     step: str = ""
     attempts: int = 0
     reason: str = Field("", description="of its procedure")
+    cause: str = Field("", description="why the latest attempt of its procedure failed")
     waits_for: str = ""
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from controller.regions.causes import Causes
 from controller.regions.dispatcher import Dispatcher, Key
 from controller.regions.fencing import Fencing
 from controller.regions.journal import RegionsJournal
@@ -132,6 +133,7 @@ class RegionsEnv:
         self.routes = RouteLog()
         self.unplaced: set[int] = set()
         self.unheard = Unheard()
+        self.causes = Causes()
         self.crashing: set[Key] = set()
         self.log_parts: dict[Key, tuple[str, ...]] = {}
         self.places = False

@@ -86,6 +86,8 @@ def resume(env: RegionsEnv, records: Iterable[Record]) -> None:
             region = env.model.regions.get(task.region)
             if region is None or region.pid:
                 continue
+            if task.failed:
+                env.causes.noted(record.pid, region.id, task.failed)
             if record.step == assign.DISPATCH:
                 _resume(env, record, region, task)
             elif record.locked:

@@ -76,6 +76,8 @@ def tell(env: RegionsEnv, records: Mapping[int, Record], threshold_ms: int) -> i
         ppid = f" ppid={record.parent}" if record is not None and record.parent else ""
         kind = f" {record.kind}" if record is not None else ""
         why = f" after {record.attempts} attempts in vain ({record.error})" if record and record.attempts else ""
+        if cause := env.causes.of(region.pid):
+            why += f"; in the last attempt {cause}"
         wait = wait_of(region, env)
         log.warning(
             "pid=%d%s%s: region=%s is %s for %.0f s, server=%s; it waits until %s%s: %s",

@@ -196,6 +196,9 @@ class RegionsTerm:
     def _changed(self, moved: Sequence[Transition]) -> None:
         let_go(self.env, moved)
         self.journal.changed(moved)
+        for _, after in moved:
+            if after.state.is_final:
+                self.env.causes.over(after.pid)
         if self._entered is not None:
             self._entered(moved)
 

@@ -89,7 +89,7 @@ async def test_a_drain_without_another_server_says_that_it_waits_for_one() -> No
         await ended(term, creates(term, regions=2))
         pid = await procedure(term, DRAIN, CRASH.encode(Crash("a", 1)))
         await asyncio.sleep(1)
-        said = progress_of(term.engine.records[pid], term.env)
+        said = progress_of(term.engine.records[pid], term.env, term.engine)
         assert said == (
             "2 regions left, online, no server is online that may get regions; leaving, so that only a next process of "
             "it gets some: a,1; cordoned until 'regent servers uncordon NAME': b"

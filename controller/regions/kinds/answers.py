@@ -19,6 +19,17 @@ ANSWERS: Final[Mapping[str, Answer]] = {
 }
 
 
+SAID_CHARS_MAX: Final = 300
+"""Characters of a server's words that a record keeps."""
+
+
+def said(server: object, result: Result) -> str:
+    """Returns in one line what a server said that could not do something."""
+    words = " ".join(result.text[: 2 * SAID_CHARS_MAX].split())
+    text = "".join(one if one.isprintable() else "?" for one in words)[:SAID_CHARS_MAX]
+    return f"{server} said {result.outcome}{f': {text}' if text else ''}"
+
+
 def answer_of(result: Result | None) -> Answer:
     """Returns the answer in a result; one that no operation on a region has counts as a failure."""
     return Answer.NONE if result is None else ANSWERS.get(result.outcome, Answer.FAILED)

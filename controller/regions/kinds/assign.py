@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about, locks
-from controller.regions.kinds.answers import answer_of
+from controller.regions.kinds.answers import answer_of, said
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
 from regent_agent import protocol
@@ -137,6 +137,7 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
     key = task.server, task.incarnation
     fenced, result = env.model.is_fenced(key), env.results.get(record.pid)
     options = env.options
+    failed = _failed(env, record.pid, task, result)
     waited_ms = env.wall_ms() - record.updated_ms
     attempts = Attempts(task.retries, options.open_attempts_max, waited_ms, options.not_running_ms_max)
     match transit.opening(fenced, answer_of(result), attempts):
@@ -150,11 +151,11 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
             env.dispatcher.forget(record.pid)
             return Wait(env.wall_ms() + options.not_running_pause_ms, record.data, durable=False)
         case Act.GIVE_UP:
-            return _given_up(env, record, region, "" if result is None else result.text)
+            return _given_up(env, record, region, "" if result is None else result.text, failed)
         case _ if fenced:
             return _left(env, record, region, replace(task, avoid=""), S.ABNORMALLY_CLOSED)
         case _:
-            return _left(env, record, region, _retried(env, task, result))
+            return _left(env, record, region, _retried(env, task, result, failed))
 
 
 def _sent(env: RegionsEnv, record: Record, region: Region, server: Server, token: int) -> Wait:
@@ -165,13 +166,22 @@ def _sent(env: RegionsEnv, record: Record, region: Region, server: Server, token
     return Wait(0, record.data, durable=False)
 
 
-def _retried(env: RegionsEnv, task: Transit, result: Result | None) -> Transit:
+def _failed(env: RegionsEnv, pid: int, task: Transit, result: Result | None) -> str:
+    """Notes what the server said, and returns it; that of the attempt before where it said nothing, or opened it."""
+    if result is None or answer_of(result) is transit.Answer.OPENED:
+        return task.failed
+    text = said(f"{task.server},{task.incarnation}", result)
+    env.causes.noted(pid, task.region, text)
+    return text
+
+
+def _retried(env: RegionsEnv, task: Transit, result: Result | None, failed: str) -> Transit:
     """Returns the message after an open that failed, or was not begun: another server is tried first."""
     if result is None or result.outcome in (protocol.BUSY, protocol.NOT_RUNNING):
-        return replace(task, avoid=task.server)
+        return replace(task, avoid=task.server, failed=failed)
     pause_ms = transit.pause_ms(task.retries + 1)
     until_ms = env.wall_ms() + pause_ms if pause_ms else 0
-    return replace(task, retries=task.retries + 1, avoid=task.server, not_before_ms=until_ms)
+    return replace(task, retries=task.retries + 1, avoid=task.server, not_before_ms=until_ms, failed=failed)
 
 
 def opening(pid: int, region: Region, token: int) -> protocol.Open:
@@ -188,6 +198,7 @@ def _opened(env: RegionsEnv, record: Record, region: Region, task: Transit, sequ
         region.token, region.sequence = token, sequence
         env.model.move(region, S.OPEN, server, env.now_ms())
         _over(env, record.pid, region)
+        env.causes.opened(region.id)
         env.routes.changed(region)
 
     row = Owner(region.id, S.OPEN, server.name, server.incarnation, token, sequence)
@@ -207,9 +218,10 @@ def _left(env: RegionsEnv, record: Record, region: Region, task: Transit, state:
     return Along(Next(QUEUE, TRANSIT.encode(after)), (), entered)
 
 
-def _given_up(env: RegionsEnv, record: Record, region: Region, why: str) -> Along:
+def _given_up(env: RegionsEnv, record: Record, region: Region, why: str, failed: str) -> Along:
     def entered(_: Change) -> None:
         env.model.move(region, S.FAILED_OPEN, None, env.now_ms())
+        env.causes.given_up(region.id, failed)
         _over(env, record.pid, region)
 
     row = Owner(region.id, S.FAILED_OPEN, "", 0, region.token, region.sequence)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about, locks
-from controller.regions.kinds.answers import answer_of
+from controller.regions.kinds.answers import answer_of, said
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
 from regent_agent import protocol
@@ -84,6 +84,8 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
         case Act.END:
             return _ended(env, record, region, S.CLOSED)
         case Act.AGAIN:
+            if result is not None:
+                env.causes.noted(record.pid, region.id, said(f"{task.server},{task.incarnation}", result))
             env.results.used(record.pid)
             env.dispatcher.forget(record.pid)
             return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)

@@ -13,6 +13,7 @@ from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.journal import CRASHED, FENCED
 from controller.regions.kinds import about
+from controller.regions.kinds.answers import said
 from controller.regions.kinds.messages import LOG_TASK, Crash, LogTask
 from regent_agent import protocol
 from state_machines.procedures.demand import Demand, Resource, Scope
@@ -25,8 +26,6 @@ from state_machines.regions.states import ServerState
 FENCE: Final = "fence"
 SPLIT: Final = "split"
 AGAIN_MS: Final = 1_000
-FAILED_CHARS_MAX: Final = 300
-"""Characters of a server's failure that a record keeps."""
 S = ServerState
 
 
@@ -80,7 +79,7 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
     if result is not None or worker is None or worker.state is not S.ONLINE or _is_left(env, worker):
         again = replace(task, not_before_ms=env.wall_ms())
         if result is not None:
-            failed = f"{worker or task.worker} said {result.outcome}: {result.text[:FAILED_CHARS_MAX]}"
+            failed = said(worker or task.worker, result)
             again = replace(task, not_before_ms=env.wall_ms() + AGAIN_MS, failed=failed)
         return Along(Next(0, LOG_TASK.encode(again)), (), left)
     if env.dispatcher.expects(record.pid) != key:

@@ -18,6 +18,7 @@ class Transit(Message, frozen=True):
     the latest open of an assign, 0 where that is its pid. ``retries``: opens that failed. ``avoid``: name of the server
     that failed last. ``to``: name of the wanted server.
     ``not_before_ms``: the wall clock's time of the next attempt. ``table``, ``why``: for locks and log lines.
+    ``failed``: what the latest server said that could not do it.
     """
 
     region: int
@@ -30,6 +31,7 @@ class Transit(Message, frozen=True):
     avoid: str = ""
     to: str = ""
     not_before_ms: int = 0
+    failed: str = ""
 
 
 class Move(Message, frozen=True):

@@ -7,6 +7,7 @@ from typing import Final
 from controller.procedures.kinds import Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about
+from controller.regions.kinds.answers import said
 from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from controller.regions.kinds.move import NAME as MOVE_NAME
 from regent_agent import protocol
@@ -76,6 +77,7 @@ async def close_stray(env: RegionsEnv, record: Record) -> Outcome:
         env.unheard.settled(key, task.region)
         return Done(b"it is its owner")
     if result is not None:
+        env.causes.noted(record.pid, task.region, said(server, result))
         env.dispatcher.forget(record.pid)
     if env.dispatcher.expects(record.pid) != key:
         env.dispatcher.send(server, protocol.Close(record.pid, task.region, task.token))

@@ -12,12 +12,15 @@ from controller.process.wording import named
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash
 from controller.regions.kinds.messages import CRASH, Crash, LogTask, Transit
-from controller.regions.operator.items import message_of, region_item, step_of, why_of
+from controller.regions.operator.items import cause_of, message_of, region_item, step_of, why_of
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region, Server
 from state_machines.regions.states import WANTED, RegionState, ServerState
 
 S = RegionState
+
+FAILURES_SHOWN: Final = 3
+"""Parts of a log whose failures one sentence names."""
 
 STATES: Final = {
     S.OFFLINE: "no server has opened it since it was created",
@@ -44,9 +47,18 @@ def explained(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Re
 
 def _state(region: Region, env: RegionsEnv) -> str:
     because = STATES[region.state]
+    if region.state is S.FAILED_OPEN:
+        because += f"; {_given_up(region, env)}"
     if region.table.state not in WANTED:
         because += f"; its table is {region.table.state.name.lower()}, so it is not to be open"
     return f"{because} (for {max(0, env.now_ms() - region.changed_ms) / 1000:.1f} s)"
+
+
+def _given_up(region: Region, env: RegionsEnv) -> str:
+    """Says why no server could open a region; an earlier term knew it where this one does not."""
+    if cause := env.causes.of_region(region.id):
+        return f"in the last attempt {cause}"
+    return f"'regent events show --region {region.id}' has what they said"
 
 
 def _server(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
@@ -57,7 +69,7 @@ def _server(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
         case ServerState.CRASHED:
             return (
                 f"{server} crashed and is not fenced yet: until then it may write, so no other server gets the region"
-                f"{_log_failed(server, engine)}"
+                f"{_not_dealt_with(server, engine)}"
             )
         case ServerState.FENCED:
             return f"{server} crashed and is fenced: {_after_fence(server, env, engine)}"
@@ -67,13 +79,26 @@ def _server(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
             return f"{server} polls, its lease holds for {left_s:.1f} s without another poll{leaving}"
 
 
-def _log_failed(server: Server, engine: Engine[RegionsEnv]) -> str:
-    """Returns the end of a sentence: why the log of a crashed process is not fenced or split yet, where that fails."""
+def _not_dealt_with(server: Server, engine: Engine[RegionsEnv]) -> str:
+    """Returns the end of a sentence: why a crashed process is not fenced, or its log not split, where that fails."""
+    found = failures_of(server.key, engine)
+    return f"; {'; '.join(found)}" if found else ""
+
+
+def failures_of(key: tuple[str, int], engine: Engine[RegionsEnv]) -> list[str]:
+    """Returns why the latest attempts to deal with a crash failed: of its fence command, and of work on its log."""
+    found: list[str] = []
     for record in engine.live():
         task = message_of(record)
-        if isinstance(task, LogTask) and task.failed and (task.server, task.incarnation) == server.key:
-            return f"; procedure {record.pid} ({record.kind}) repeats the work on its log: {task.failed}"
-    return ""
+        if not isinstance(task, LogTask | Crash) or (task.server, task.incarnation) != key:
+            continue
+        if isinstance(task, LogTask) and task.failed:
+            part = f", part {task.part}" if task.part else ""
+            found.append(f"procedure {record.pid} ({record.kind}{part}) repeats the work on its log: {task.failed}")
+        elif record.kind == crash.NAME and record.error:
+            found.append(f"procedure {record.pid} ({crash.NAME}) failed {record.attempts} times: {record.error}")
+    shown = found[:FAILURES_SHOWN]
+    return [*shown, f"and {len(found) - len(shown)} more"] if len(found) > len(shown) else shown
 
 
 def _after_fence(server: Server, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
@@ -113,6 +138,8 @@ def _procedure(region: Region, record: Record | None, env: RegionsEnv, engine: E
     task = message_of(record)
     if isinstance(task, Transit) and task.retries:
         parts.append(f"{task.retries} attempts failed, the last one at {task.avoid or 'a server'}")
+    if cause := cause_of(record, env):
+        parts.append(f"in the last attempt {cause}")
     if isinstance(task, Transit) and task.not_before_ms > env.wall_ms():
         parts.append(f"the next one comes in {(task.not_before_ms - env.wall_ms()) / 1000:.1f} s")
     if record.pid in env.unplaced:

@@ -100,6 +100,7 @@ def transition_item(aged: Aged, env: RegionsEnv, *, overdue: bool) -> Transition
         step=step_of(record) if record is not None else "",
         attempts=record.attempts if record is not None else 0,
         reason=why_of(record) if record is not None else "",
+        cause=cause_of(record, env) if record is not None else "",
         waits_for=wait_of(region, env).what,
     )
 
@@ -167,13 +168,19 @@ def why_of(record: Record) -> str:
     return record.caller.reason or getattr(message_of(record), "why", "")
 
 
+def cause_of(record: Record, env: RegionsEnv) -> str:
+    """Returns why the latest attempt of a procedure on one region failed, as far as this term or its record knows."""
+    return env.causes.of(record.pid) or getattr(message_of(record), "failed", "")
+
+
 def detail_of(record: Record) -> str:
     """Returns what a procedure is about, and how far it is."""
     match message_of(record):
         case Transit() as task:
             to = f" to {task.server},{task.incarnation}" if task.server else ""
             failed = f", {task.retries} attempts failed" if task.retries else ""
-            return f"region {task.table}#{task.region}{to}{failed}"
+            last = f"; {task.failed}" if task.failed else ""
+            return f"region {task.table}#{task.region}{to}{failed}{last}"
         case Move() as task:
             where = "opened again" if task.reopens else f"to {task.to or 'another server'}"
             return f"region {task.table}#{task.region} {where}"

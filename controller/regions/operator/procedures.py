@@ -56,7 +56,7 @@ class Procedures:
             except StoreFailed as failed:
                 raise _failed(failed) from failed
         if (record := engine.records.get(pid)) is not None:
-            progress = progress_of(record, active_term(self._domain).env)
+            progress = progress_of(record, active_term(self._domain).env, engine)
             return procedure_item(record).model_copy(update={"progress": progress})
         if pid in engine.unusable:
             return _unusable_item(engine, pid)

@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from typing import Final
+
+from controller.procedures.engine import Engine
 from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds.messages import Crash, Move, TableTask, Transit
+from controller.regions.kinds.messages import Crash, Many, Move, TableTask, Transit
 from controller.regions.kinds.servers import DRAIN
-from controller.regions.operator.explain import without_servers
+from controller.regions.operator.explain import failures_of, without_servers
 from controller.regions.operator.items import message_of
 from controller.regions.overdue import wait_of
 from state_machines.procedures.record import Record
-from state_machines.regions.model import Regions, Server
+from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.states import RegionState
 
+FAILURES_MAX: Final = 2_000
+"""Failed attempts that one look counts."""
 S = RegionState
 
 
-def progress_of(record: Record, env: RegionsEnv) -> str:
+def progress_of(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     """Returns how far a procedure is; empty where nothing is known, or it has ended."""
     if record.state.is_final:
         return ""
     match message_of(record):
         case TableTask(name):
-            return _of_table(env.model, name, S.CLOSED if record.kind == "disable_table" else S.OPEN)
+            wanted = S.CLOSED if record.kind == "disable_table" else S.OPEN
+            return _of_table(env.model, name, wanted) + _failures(env, name)
         case Crash(server, incarnation):
             found = env.model.servers.get((server, incarnation))
-            return "" if found is None else _of_server(found, env) + (_nowhere(env) if record.kind == DRAIN else "")
+            if found is None:
+                return ""
+            if record.kind == DRAIN:
+                return _of_server(found, env) + _nowhere(env) + _failures(env)
+            return "; ".join((_of_server(found, env), *failures_of(found.key, engine)))
         case Transit(region) | Move(region):
             one = env.model.regions.get(region)
-            return "" if one is None else f"{one.state.name}, waits until {wait_of(one, env).what}"
+            return "" if one is None else f"{one.state.name}, waits until {wait_of(one, env).what}{_cause(one, env)}"
+        case Many(table):
+            return _failures(env, table).removeprefix("; ")
         case _:
             return ""
 
@@ -51,3 +64,23 @@ def _of_table(model: Regions, name: str, wanted: RegionState) -> str:
         return ""
     done = sum(one.state is wanted for one in table.regions)
     return f"{done} of {counted(len(table.regions), 'region')} {wanted.name.lower()}"
+
+
+def _cause(region: Region, env: RegionsEnv) -> str:
+    """Returns the end of a sentence: why the latest attempt on a region failed, by whatever procedure moves it."""
+    cause = env.causes.of(region.pid)
+    return f"; in the last attempt {cause}" if cause else ""
+
+
+def _failures(env: RegionsEnv, table: str = "") -> str:
+    """Returns the end of a sentence: on how many regions, of one table, attempts failed, and why the latest one did."""
+    regions = env.model.regions
+    found = [
+        (region, one.text)
+        for one in islice(env.causes.latest(), FAILURES_MAX)
+        if (region := regions.get(one.region)) is not None and (not table or region.table.name == table)
+    ]
+    if not found:
+        return ""
+    region, text = found[0]
+    return f"; attempts on {counted(len(found), 'region')} failed, the last one on {region}: {text}"
