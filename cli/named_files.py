@@ -73,10 +73,10 @@ def _check_shared_secret(settings: Settings) -> str | None:
 
 
 def _check_regions(settings: Settings) -> str | None:
-    from brokers.regions.secret import regions_secret
+    from brokers.regions.secret import regions_secrets
 
-    path = settings.regions.secret_file
-    return None if path is None else _failure("regions", lambda: regions_secret(path))
+    wanted = settings.regions
+    return _failure("regions", lambda: regions_secrets(wanted.secret_file, wanted.clients_secret_file))
 
 
 def _check_fence_command(settings: Settings) -> str | None:

@@ -10,12 +10,12 @@ from typing import Final
 from configs import endpoint_identity
 from configs.daemon_user import ROOT, daemon_user
 from configs.settings import Settings, value_of
-from configs.values import Address
 
 SECRETS: Final = (
     "zookeeper.digest_file", "zookeeper.sasl_file", "zookeeper.key_file", "admin.zookeeper_digest_file",
     "admin.zookeeper_sasl_file", "admin.key_file", "security.sasl_file", "security.sasl_brokers_file",
     "security.key_file", "http.key_file", "http.token_file", "regions.secret_file",
+    "regions.clients_secret_file",
 )  # fmt: skip
 """Files that hold passwords, tokens or keys. An exposed ``admin.secret_file`` is refused instead of advised against."""
 HOLDERS: Final = {
@@ -33,11 +33,11 @@ def advice(settings: Settings) -> list[str]:
 
 
 def _open_regions(settings: Settings) -> Iterator[str]:
-    regions, host = settings.regions, settings.regions.host
-    if regions.enabled and regions.secret_file is None and not Address(host, regions.port).loopback:
+    regions = settings.regions
+    if regions.enabled and regions.secret_file is not None and regions.clients_secret_file is None:
         yield (
-            f"regions.secret_file is not set, and regions.host is {host}: every machine that reaches port "
-            f"{regions.port} may register servers. Set regions.secret_file, or a regions.host such as 127.0.0.1"
+            "regions.clients_secret_file is not set: every client has the secret of servers, so it could register as a "
+            "server, and get its regions. Set regions.clients_secret_file, and give servers a new secret"
         )
 
 

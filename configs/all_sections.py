@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -20,6 +21,9 @@ from configs.sections import (
 )
 from configs.security_section import SecuritySettings
 from configs.zookeeper_section import ZooKeeperSettings
+
+ANYWHERE: Final = "0.0.0.0"  # noqa: S104  # servers are on other machines
+LOOPBACK: Final = "127.0.0.1"
 
 
 class AllSections(BaseModel):
@@ -44,6 +48,11 @@ class AllSections(BaseModel):
     def has_kafka(self) -> bool:
         """Returns whether the daemon is the controller of a Kafka cluster; otherwise it assigns regions alone."""
         return bool(self.listener.advertised_host)
+
+    @property
+    def regions_host(self) -> str:
+        """Returns the address of the regions' listener: without a secret it serves this machine alone."""
+        return self.regions.host or (ANYWHERE if self.regions.secret_file else LOOPBACK)
 
     @property
     def regions_file(self) -> Path:

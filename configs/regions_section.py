@@ -17,17 +17,27 @@ class RegionsSettings(Section):
         "Without the sections [zookeeper] and [listener] it then does nothing else.",
         sample=False,
     )
-    host: Host = key(
-        "0.0.0.0",  # noqa: S104  # servers are on other machines
-        "Address to listen on for servers and clients.",
+    host: Host | None = key(
+        None,
+        "Address to listen on for servers and clients. Without this key it is 0.0.0.0, all addresses of this machine, "
+        "where regions.secret_file is set, and else 127.0.0.1. Without a secret no other machine is served.",
+        sample="0.0.0.0",  # noqa: S104  # servers are on other machines
         remedy='give an address of this machine, or "0.0.0.0" for all of them',
     )
     port: int = key(9190, "Port to listen on; 0 takes a free one.", ge=0, le=65_535)
     secret_file: AbsolutePath | None = key(
         None,
-        "File with one line, the secret that servers and clients send first. Without this key every machine that "
-        "reaches the port may register servers.",
+        "File with one line, the secret that servers send first. While it is replaced, a second line has the other "
+        "one. Without regions.clients_secret_file it is the secret of clients, too. Without this key the daemon "
+        "listens on a loopback address, and every process of this machine may register servers.",
         sample="/etc/regent/regions-secret",
+        remedy="name a file with one line of 16 to 1000 characters that the daemon may read and others may not",
+    )
+    clients_secret_file: AbsolutePath | None = key(
+        None,
+        "File as regions.secret_file, with the secret of clients. A connection that gives it may ask for routes, and "
+        "for nothing else. Without this key a client needs the secret of servers, with which it could register one.",
+        sample="/etc/regent/regions-clients-secret",
         remedy="name a file with one line of 16 to 1000 characters that the daemon may read and others may not",
     )
     store: Literal["sqlite", "zookeeper"] = key(

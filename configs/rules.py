@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from configs.all_sections import AllSections
-from configs.values import parse_address
+from configs.values import Address, parse_address
 
 GENERATED_IDS_MARGIN: Final = 5_000
 """Least distance of ``controller.id`` above the first id that a broker generates for itself."""
@@ -71,6 +71,25 @@ def _set_acl_needs_identity(s: AllSections) -> Broken | None:
         "set zookeeper.sasl_file to the user of the section Client in the brokers' JAAS file, or write that "
         f"user:password into /etc/credstore/zookeeper-sasl ({BY_SYSTEMD}), or set zookeeper.certificate_file to a "
         "certificate with the brokers' subject",
+    )
+
+
+def _open_regions(s: AllSections) -> Broken | None:
+    regions = s.regions
+    if not regions.enabled or regions.secret_file or Address(s.regions_host, regions.port).loopback:
+        return None
+    return Broken(
+        "serves other machines without a secret, so each of them could register servers and get all regions",
+        "set regions.secret_file, or remove this key: without a secret the daemon listens on 127.0.0.1",
+    )
+
+
+def _clients_secret_needs_servers(s: AllSections) -> Broken | None:
+    if s.regions.clients_secret_file is None or s.regions.secret_file is not None:
+        return None
+    return Broken(
+        "is the secret of clients alone, and servers need none: a client could register as a server",
+        "set regions.secret_file, too",
     )
 
 
@@ -253,6 +272,8 @@ RULES: Final = (
     Rule(("controller.id", "brokers.reserved_broker_max_id"), _id_beyond_generated),
     Rule(("controller.on_absence", "zookeeper.digest", "zookeeper.digest_file"), _hold_needs_digest),
     Rule(("zookeeper.set_acl", "zookeeper.sasl", "zookeeper.sasl_file"), _set_acl_needs_identity),
+    Rule(("regions.host", "regions.secret_file"), _open_regions),
+    Rule(("regions.clients_secret_file", "regions.secret_file"), _clients_secret_needs_servers),
     Rule(("listener.frame_timeout_ms", "listener.idle_timeout_ms"), _frame_within_idle),
     Rule(("admin.frame_timeout_ms", "admin.idle_timeout_ms"), _admin_frame_within_idle),
     Rule(("admin.frame_bytes_max", "admin.buffered_bytes_max"), _admin_fits_buffer),

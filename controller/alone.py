@@ -24,7 +24,7 @@ from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.view import View
-from controller.regions.process import domain_of, regions_secret_of, running
+from controller.regions.process import domain_of, regions_secrets_of, running
 
 log = logging.getLogger("regent.daemon")
 
@@ -39,11 +39,11 @@ async def run_alone(settings: Settings) -> int:
         log_start(settings)
         log.info("no section [zookeeper] is given: this daemon assigns regions, and is no controller of Kafka")
         try:
-            tls, secret = access_of(settings.security).tls, regions_secret_of(settings)
+            tls, secrets = access_of(settings.security).tls, regions_secrets_of(settings)
         except SecurityUnusable as error:
             return failed(error)
         about = AloneCollector(About.of(settings), lambda: lines.dropped)
-        domain = domain_of(settings, tls, secret)
+        domain = domain_of(settings, tls, secrets)
         guard.on_lag = about.loop_lag.record
         guard.last_words = partial(lines.log_last, log)
         guard.start()

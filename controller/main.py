@@ -35,7 +35,7 @@ from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.view import View as RegionsView
-from controller.regions.process import domain_of, regions_secret_of, running
+from controller.regions.process import domain_of, regions_secrets_of, running
 from controller.role.lease import Lease
 from controller.term.dispatch import KAFKA_STATES
 
@@ -63,12 +63,12 @@ async def run(
         log_start(settings)
         try:
             access = access_of(settings.security, only_brokers=settings.listener.only_brokers)
-            secret = regions_secret_of(settings)
+            secrets = regions_secrets_of(settings)
         except SecurityUnusable as error:
             return failed(error)
         counters = Counters()
         journal = journal_of(settings, counters) if not shadow else None
-        regions = domain_of(settings, access.tls, secret) if settings.regions.enabled and not shadow else None
+        regions = domain_of(settings, access.tls, secrets) if settings.regions.enabled and not shadow else None
         daemon = Daemon(
             settings,
             connections(settings),

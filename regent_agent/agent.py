@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
+import secrets
 import time
 from collections.abc import Callable
 from types import MappingProxyType
@@ -17,6 +18,7 @@ from regent_agent.lease import Lease, machine_s
 from regent_agent.options import AgentOptions
 from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
+    DEAD,
     FIGURES_MAX,
     NAME_CHARS_MAX,
     REGISTER,
@@ -24,6 +26,7 @@ from regent_agent.protocol import (
     Leave,
     Left,
     Operations,
+    Owned,
     Poll,
     Regions,
     Register,
@@ -40,13 +43,21 @@ log = logging.getLogger("regent_agent")
 
 REQUEST_S_MAX: Final = 5.0
 """Longest wait for a response, except to a poll."""
+PROOF_BYTES: Final = 16
 LEAVE_PAUSE_S: Final = 0.2
 POLL_MARGIN: Final = 0.2
 """Part of the lease that a response to a poll may be late, before the agent tries another daemon."""
 
 
 class Died(Exception):
-    """Raised where this process is no member any more: the daemon fenced it, or it left or stopped."""
+    """Raised where this process is no member any more: the daemon fenced it, or it left or stopped.
+
+    ``above``: the next process with this name needs an incarnation above this one; 0 where any later one will do.
+    """
+
+    def __init__(self, why: str, above: int = 0) -> None:
+        super().__init__(why)
+        self.above = above
 
 
 class Agent:
@@ -72,7 +83,9 @@ class Agent:
         self._options, self._clock, self._fenced_by = options, clock, fenced_by
         self.load = load
         self.server = options.server
-        self.incarnation = options.incarnation or time.time_ns() // 1_000
+        self._incarnation = options.incarnation or time.time_ns() // 1_000
+        self._is_named = bool(options.incarnation)
+        """Whether others know the incarnation, so that it stays."""
         self.died = asyncio.Event()
         self._lease = Lease(self._clock, service.suspend, service.resume)
         self._wake = asyncio.Event()
@@ -85,13 +98,16 @@ class Agent:
             queue_max=options.queue_max,
         )
         self.owned: MappingProxyType[int, OpenedRegion] = MappingProxyType(self._work.opened)
-        daemons = Daemons(options.daemons, secret=options.secret, tls=options.tls)
+        proof = secrets.token_bytes(PROOF_BYTES)
+        daemons = Daemons(options.daemons, secret=options.secret, proof=proof, tls=options.tls)
         self._polls, self._reports = Channel(daemons), Channel(daemons)
         self._registration: Registered | None = None
         self._registered = asyncio.Event()
         self._taken = 0
+        self._was_member = False
         self._list_regions = False
         self._leaving = asyncio.Lock()
+        self._ended_by = Died("it left or stopped")
         self._attempts = Attempts(self.server, jitter, self._die)
         self._ended = self._attempts.ended
         self._tasks: list[asyncio.Task[None]] = []
@@ -102,6 +118,17 @@ class Agent:
     def serving(self) -> bool:
         """Returns whether the service may answer now: look before each answer to a client."""
         return self._lease.valid
+
+    @property
+    def incarnation(self) -> int:
+        """Returns the incarnation. It stays from now on: the service may name its log by it."""
+        self._is_named = True
+        return self._incarnation
+
+    @property
+    def above(self) -> int:
+        """Returns the incarnation above which the next process with this name has to be; 0 where any later one is."""
+        return self._ended_by.above
 
     @property
     def fence(self) -> str:
@@ -127,7 +154,8 @@ class Agent:
         """Waits until a daemon has accepted this server; raises :class:`Died`."""
         await self._registered.wait()
         if self._ended.is_set():
-            raise Died(f"server {self.server} incarnation {self.incarnation} is no member any more")
+            why = f"server {self.server} incarnation {self._incarnation} is no member any more: {self._ended_by}"
+            raise Died(why, self._ended_by.above)
 
     async def leave(self, timeout_s: float) -> bool:
         """Has all regions moved away; returns whether they are and this server is no member any more.
@@ -166,24 +194,40 @@ class Agent:
 
     async def _register(self) -> None:
         async with self._leaving:  # the last Left may be on its way: this server is not to come back then
-            await self._polls.open()
-            sent_s = self._clock()
-            owned = self._work.owned()
-            options = self._options
-            message = Register(self.server, self.incarnation, options.address, options.software, owned)
-            registration = await self._polls.request(message, Registered, REQUEST_S_MAX)
+            sent_s, owned, registration = await self._enter()
         log.info(
             "server %s is registered with epoch %d, its incarnation is %d, it has %d regions",
             self.server,
             registration.epoch,
-            self.incarnation,
+            self._incarnation,
             len(owned),
         )
         self._fenced_by(_fence_of(registration))  # where it raises, this server registers anew
-        self._registration, self._taken = registration, 0
+        self._registration, self._taken, self._was_member = registration, 0, True
         self._renew(sent_s, registration)
         self._outbox.repeat_all()
         self._registered.set()
+
+    async def _enter(self) -> tuple[float, list[Owned], Registered]:
+        """Registers this process; where its clock is behind, it takes the incarnation after one that was fenced.
+
+        It was never a member, and nobody knows its incarnation: so it is no fenced process that comes back.
+        """
+        options = self._options
+        while True:
+            await self._polls.open()
+            sent_s, owned = self._clock(), self._work.owned()
+            message = Register(self.server, self._incarnation, options.address, options.software, owned)
+            try:
+                return sent_s, owned, await self._polls.request(message, Registered, REQUEST_S_MAX)
+            except RequestRefused as refused:
+                if self._is_named or self._was_member or refused.code != DEAD or not refused.above:
+                    raise
+                self._incarnation = refused.above + 1
+                log.warning(
+                    "%s: server %s takes the incarnation %d, as it was never registered; set the clock of its machine",
+                    *(refused, self.server, self._incarnation),
+                )
 
     async def _fetch(self) -> None:
         registration = self._registration
@@ -192,7 +236,7 @@ class Agent:
         await self._polls.open()
         sent_s = self._clock()
         timeout_s = (registration.hold_ms + registration.lease_ms * POLL_MARGIN) / 1000
-        message = Poll(self.server, self.incarnation, registration.epoch, self._taken, self._load())
+        message = Poll(self.server, self._incarnation, registration.epoch, self._taken, self._load())
         try:
             got = await self._polls.request(message, Operations, timeout_s)
         except RequestRefused as refused:
@@ -252,7 +296,7 @@ class Agent:
 
     async def _send_list(self, registration: Registered) -> None:
         self._list_regions = False  # another request for a list may come while this one is on its way
-        message = Regions(self.server, self.incarnation, registration.epoch, self._work.owned())
+        message = Regions(self.server, self._incarnation, registration.epoch, self._work.owned())
         try:
             await self._request(registration, message, Accepted)
         except BaseException:
@@ -260,7 +304,7 @@ class Agent:
             raise
 
     async def _send_report(self, registration: Registered, results: list[Result]) -> None:
-        message = Report(self.server, self.incarnation, registration.epoch, results, self._taken)
+        message = Report(self.server, self._incarnation, registration.epoch, results, self._taken)
         try:
             accepted = await self._request(registration, message, Accepted)
         except BaseException:
@@ -283,7 +327,7 @@ class Agent:
         async with self._leaving:
             if (registration := self._registration) is None or self._ended.is_set():
                 return
-            message = Leave(self.server, self.incarnation, registration.epoch)
+            message = Leave(self.server, self._incarnation, registration.epoch)
             left = await self._request(registration, message, Left)
             if left.regions == 0:
                 log.info("server %s has left: all its regions are with other servers", self.server)
@@ -302,6 +346,7 @@ class Agent:
         if self._ended.is_set():
             return
         log.critical("server %s is fenced, this process must end and be started again: %s", self.server, error)
+        self._ended_by = Died(str(error), error.above if isinstance(error, RequestRefused) else 0)
         self.died.set()
         self._end()
 

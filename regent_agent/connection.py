@@ -38,11 +38,15 @@ class Unreachable(Exception):
 
 
 class RequestRefused(Exception):
-    """The daemon refused a request. ``code``: a member of :data:`regent_agent.protocol.CODES`."""
+    """The daemon refused a request. ``code``: a member of :data:`regent_agent.protocol.CODES`.
+
+    ``above``: see :class:`regent_agent.protocol.Refused`.
+    """
 
     def __init__(self, refused: Refused, daemon: str) -> None:
         super().__init__(f"{daemon} refused: {refused.text} ({refused.code})")
         self.code = refused.code
+        self.above = refused.above
 
 
 class Backoff:
@@ -75,13 +79,14 @@ class Daemons:
         addresses: Sequence[Address],
         *,
         secret: str = "",
+        proof: bytes = b"",
         tls: ssl.SSLContext | None = None,
         connect_ms_max: int = CONNECT_MS_MAX,
     ) -> None:
         if not addresses:
             raise ValueError("the list of daemons is empty: name at least one as (host, port)")
         self.addresses = tuple(addresses)
-        self.secret = secret
+        self.hello = Hello(VERSION, secret, proof)
         self.tls = tls
         self.connect_ms_max = connect_ms_max
         self.epoch = 0
@@ -180,7 +185,7 @@ class Channel:
                 self._streams = await asyncio.open_connection(*address, ssl=self._daemons.tls)
         except (OSError, TimeoutError) as error:  # errors of TLS are OSErrors, too
             raise Unreachable(f"{self._peer}: {_cause(error, timeout_s)}") from error
-        welcome = await self._exchange(Hello(VERSION, self._daemons.secret), timeout_s)
+        welcome = await self._exchange(self._daemons.hello, timeout_s)
         if isinstance(welcome, Refused):
             self.close()
             raise RequestRefused(welcome, self._peer)

@@ -40,6 +40,8 @@ OPTIONS_MAX: Final = 1_000
 """Options of one table."""
 SEQUENCE_MAX: Final = (1 << 63) - 1
 """Highest sequence number of an open; the lowest one is 0."""
+PROOF_BYTES_MAX: Final = 64
+"""Bytes of a process's proof; 16 random ones are enough."""
 NAME_CHARS_MAX: Final = 1_000
 """Characters of a name or an address; the daemon accepts fewer, and says how many."""
 
@@ -146,10 +148,15 @@ class Route(Message, frozen=True):
 
 
 class Hello(Message, frozen=True, tag="hello"):
-    """Begins a connection. ``secret``: the bearer token, where the daemon wants one. Response: :class:`Welcome`."""
+    """Begins a connection. ``secret``: the bearer token, where the daemon wants one. Response: :class:`Welcome`.
+
+    ``proof``: random bytes that a server's process makes when it begins, the same on all of its connections. Once it
+    has registered, no connection with another proof polls, reports or leaves for it. Clients have none.
+    """
 
     version: int
     secret: str = ""
+    proof: Annotated[bytes, Meta(max_length=PROOF_BYTES_MAX)] = b""
 
 
 class Welcome(Message, frozen=True, tag="welcome"):
@@ -302,10 +309,14 @@ class Changes(Message, frozen=True, tag="changes"):
 
 
 class Refused(Message, frozen=True, tag="refused"):
-    """Refuses a request. ``code``: a member of :data:`CODES`; ``text``: the cause and what would make it succeed."""
+    """Refuses a request. ``code``: a member of :data:`CODES`; ``text``: the cause and what would make it succeed.
+
+    ``above``: a process that has never registered may register with an incarnation above this one; 0 without.
+    """
 
     code: str
     text: str
+    above: int = 0
 
 
 DEAD: Final = "dead"
@@ -324,3 +335,5 @@ CODES: Final = frozenset({DEAD, REGISTER, NOT_ACTIVE, UNAUTHENTICATED, INVALID, 
 
 Request: TypeAlias = Hello | Register | Poll | Report | Regions | Leave | Locate | ListRoutes | Follow
 Response: TypeAlias = Welcome | Registered | Operations | Accepted | Left | Routes | Changes | Refused
+OF_SERVERS: Final = (Register, Poll, Report, Regions, Leave)
+"""Requests of servers: their response renews a lease, or lets a server forget something."""

@@ -106,7 +106,8 @@ MEANINGS: Final = {
     "Task.server": "the dead server",
     "Task.incarnation": "its incarnation",
     "Task.part": "part of its log, for `split`",
-    "Hello.secret": "bearer token, where the daemon wants one",
+    "Hello.secret": "bearer token of servers or of clients, where the daemon wants one",
+    "Hello.proof": "of servers: at least 16 random bytes of the process, the same on all of its connections",
     "Register.software": "version of the service's software",
     "Poll.taken": "number of the last `Operations` that arrived since the registration",
     "Poll.load": "figures of the service",
@@ -136,6 +137,7 @@ MEANINGS: Final = {
     "Changes.reset": "whether the client lists all routes again",
     "Refused.code": "one of the codes below",
     "Refused.text": "cause, and what would make the request succeed",
+    "Refused.above": "a process that was never registered may register with an incarnation above this one; 0: none",
 }
 OUTCOMES: Final = {
     protocol.OPENED: "the region is open",

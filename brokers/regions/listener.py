@@ -8,7 +8,6 @@ its kind alone; a large one is decoded on a thread beside the loop.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -18,6 +17,8 @@ from typing import Final, Protocol
 from brokers.listener.bound_listener import InboundListener
 from brokers.listener.entrance import ServerTls
 from brokers.listener.inbound import InboundConnection, ListenerLimits
+from brokers.regions.peer import PROOF_BYTES_MIN, Peer, digest_of
+from brokers.regions.secret import NO_SECRETS, Secrets
 from brokers.wire.calls import Header
 from brokers.wire.off_loop import run_off_loop
 from brokers.wire.primitives import Malformed, Reader
@@ -26,10 +27,17 @@ from regent_agent.protocol import Hello, Refused, Request, Response, Welcome
 
 log = logging.getLogger("regent.regions")
 
-HELLO_BYTES_MAX: Final = 1_024
+HELLO_BYTES_MAX: Final = 2_048
 """Bytes of a frame before the peer has proven itself."""
 NOT_ACTIVE: Final = codec.encode(Refused(protocol.NOT_ACTIVE, "this daemon is not the active one, or not ready yet"))
-VERSION, SECRET, MISSING = "version", "secret", "missing"
+FORBIDDEN: Final = codec.encode(
+    Refused(
+        protocol.UNAUTHENTICATED,
+        "secret: this connection gave that of clients, which may only ask for routes; a server gives that of "
+        "regions.secret_file",
+    )
+)
+VERSION, SECRET, PROOF, MISSING = "version", "secret", "proof", "missing"
 """Causes of a connection's end at its Hello. MISSING: it began with another request, or with none."""
 
 
@@ -40,16 +48,21 @@ class Handlers(Protocol):
     def epoch(self) -> int:
         """Returns the epoch of the daemon."""
 
-    async def handle(self, request: Request) -> Response:
-        """Returns the response to a request that is no Hello."""
+    async def handle(self, request: Request, peer: Peer) -> Response:
+        """Returns the response to a request that is no Hello, of a connection."""
 
 
 class _Greeting:
     """The state of a connection before and after its Hello."""
 
     def __init__(self) -> None:
-        self.user: str | None = None
+        self.peer: Peer | None = None
         self.over = False
+
+    @property
+    def user(self) -> str | None:
+        """Returns the role of the connection, None before its Hello."""
+        return None if self.peer is None else "server" if self.peer.serves else "client"
 
     def respond(self, header: Header, reader: Reader) -> bytes:
         """Is not called: these connections carry no calls of Kafka."""
@@ -57,8 +70,9 @@ class _Greeting:
 
 
 class RegionListener(InboundListener):
-    """Listens all the time; serves from :meth:`serve` to :meth:`resign`. ``secret``: wanted in each Hello.
+    """Listens all the time; serves from :meth:`serve` to :meth:`resign`.
 
+    ``secrets``: one of them is wanted in each Hello.
     ``hellos_refused`` counts connections that ended at their Hello, by cause.
     """
 
@@ -68,13 +82,13 @@ class RegionListener(InboundListener):
         port: int,
         limits: ListenerLimits | None = None,
         *,
-        secret: str = "",
+        secrets: Secrets = NO_SECRETS,
         tls: ServerTls | None = None,
         daemon: str = "",
     ) -> None:
         super().__init__("the listener of regions", "regions", (host, port), limits, tls=tls)
         self.hellos_refused: Counter[str] = Counter()
-        self._secret = secret
+        self._secrets = secrets
         self._daemon = daemon
         self._handlers: Handlers | None = None
 
@@ -107,7 +121,10 @@ class RegionListener(InboundListener):
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""
         greeting = None if connection is None else connection.authentication
-        greeted = not isinstance(greeting, _Greeting) or greeting.user is not None
+        peer = greeting.peer if isinstance(greeting, _Greeting) else Peer()
+        greeted = peer is not None
+        if peer is not None and not peer.serves and codec.kind_of(frame) in protocol.OF_SERVERS:
+            return FORBIDDEN  # unread, as it may list thousands of regions
         if greeted and self._handlers is None and codec.kind_of(frame) not in (None, Hello):
             return NOT_ACTIVE  # unread: hundreds of servers list thousands of regions each, again and again
         try:
@@ -120,24 +137,30 @@ class RegionListener(InboundListener):
             raise Malformed(str(error)) from error
         if isinstance(request, Hello):
             return codec.encode(self._greeted(request, greeting))
-        if not greeted:
+        if peer is None:
             self.hellos_refused[MISSING] += 1
             raise Malformed("a request before Hello")
+        if not peer.serves and isinstance(request, protocol.OF_SERVERS):
+            return FORBIDDEN
         handlers = self._handlers
         if handlers is None:
             return NOT_ACTIVE
-        return await _handled(handlers.handle, request)
+        return await _handled(partial(handlers.handle, peer=peer), request)
 
     def _greeted(self, hello: Hello, greeting: object) -> Response:
         """Accepts a connection, or refuses it, which ends it."""
         if hello.version < 1:
             why = f"version: {hello.version}, at least 1 is wanted"
             return self._refused(greeting, VERSION, Refused(protocol.INVALID, why))
-        if self._secret and not hmac.compare_digest(hello.secret.encode(), self._secret.encode()):
-            why = "secret: it is not that of regions.secret_file"
+        serves = self._secrets.serves(hello.secret)
+        if serves is None:
+            why = "secret: it is not that of regions.secret_file, and not that of regions.clients_secret_file"
             return self._refused(greeting, SECRET, Refused(protocol.UNAUTHENTICATED, why))
+        if 0 < len(hello.proof) < PROOF_BYTES_MIN:
+            why = f"proof: {len(hello.proof)} bytes, at least {PROOF_BYTES_MIN} random ones are wanted"
+            return self._refused(greeting, PROOF, Refused(protocol.INVALID, why))
         if isinstance(greeting, _Greeting):
-            greeting.user = "server"
+            greeting.peer = Peer(serves, digest_of(hello.proof))
         epoch = 0 if self._handlers is None else self._handlers.epoch
         return Welcome(min(hello.version, protocol.VERSION), epoch, self._daemon)
 

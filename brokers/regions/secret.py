@@ -1,28 +1,68 @@
-"""Reads the secret that servers and clients of regions send in their Hello."""
+"""Reads the secrets that servers and clients of regions send in their Hello, and compares them."""
 
 from __future__ import annotations
 
+import hmac
 import re
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from brokers.security.users import SecurityUnusable
 
+LINES_MAX: Final = 2
 _SECRET: Final = re.compile(r"[!-~]{16,1000}")
 
 
-def regions_secret(path: Path) -> str:
-    """Returns the only line of a file; raises :class:`SecurityUnusable`."""
+class Secrets(NamedTuple):
+    """Secrets that a Hello may give. Without one of servers no peer needs any.
+
+    ``servers``: with one of these a peer may do everything. ``clients``: with one of these it may ask for routes.
+    """
+
+    servers: tuple[str, ...] = ()
+    clients: tuple[str, ...] = ()
+
+    def serves(self, given: str) -> bool | None:
+        """Returns whether a secret is one of servers, or of clients (False); None for any other."""
+        if not self.servers or _is_one(given, self.servers):
+            return True
+        return False if _is_one(given, self.clients) else None
+
+
+NO_SECRETS: Final = Secrets()
+
+
+def _is_one(given: str, of: tuple[str, ...]) -> bool:
+    """Checks all of them, so that the time says nothing about which one fits."""
+    return sum(hmac.compare_digest(given.encode(), one.encode()) for one in of) > 0
+
+
+def regions_secrets(servers: Path | None, clients: Path | None) -> Secrets:
+    """Reads both files; raises :class:`SecurityUnusable`, also where a secret is in both."""
+    found = Secrets(
+        secrets_in("regions.secret_file", servers) if servers is not None else (),
+        secrets_in("regions.clients_secret_file", clients) if clients is not None else (),
+    )
+    if set(found.servers).intersection(found.clients):
+        raise SecurityUnusable(
+            f"regions.clients_secret_file {clients} and regions.secret_file {servers} hold the same secret, so every "
+            f"client could register as a server: write another one, for example by openssl rand -hex 32 > {clients}"
+        )
+    return found
+
+
+def secrets_in(key: str, path: Path) -> tuple[str, ...]:
+    """Returns the lines of a file, the present secret and at most one other; raises :class:`SecurityUnusable`."""
     try:
-        secret = path.read_text(encoding="utf-8").removesuffix("\n")
+        lines = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise SecurityUnusable(
-            f"regions.secret_file {path} cannot be read ({why}): name a file that the daemon's user may read"
+            f"{key} {path} cannot be read ({why}): name a file that the daemon's user may read"
         ) from error
-    if not _SECRET.fullmatch(secret):
+    if len(lines) > LINES_MAX or not all(map(_SECRET.fullmatch, lines)):
         raise SecurityUnusable(
-            f"regions.secret_file {path} holds no secret: write one line of 16 to 1000 characters without spaces, for "
-            f"example by openssl rand -hex 32 > {path}"
+            f"{key} {path} holds no secret: write one line of 16 to 1000 characters without spaces, for "
+            f"example by openssl rand -hex 32 > {path}; while it is replaced, a second line with the other one"
         )
-    return secret
+    return tuple(lines)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from controller.regions import proofs
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import assign, close, crash, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
@@ -46,8 +47,9 @@ async def enter(model: Regions, content: Content, now_ms: int) -> None:
     for mark in content.marks:
         if mark.kind in set(MarkKind):
             model.marks.put(Mark(MarkKind(mark.kind), *mark[1:]))
+    found = proofs.stored(content.marks)
     for row in content.servers:
-        server = Server(*row, ServerState.ONLINE, {})
+        server = Server(*row, ServerState.ONLINE, {}, proof=found.get(row[:2]))
         model.servers[server.key] = server
     for table in content.tables:
         model.add_table(Table(table.name, TableKind(table.kind), TableState(table.state), dict(table.options), []))

@@ -6,12 +6,14 @@ All of it runs on the loop between turns of the engine, and never waits for a se
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 from collections.abc import Sequence
 from typing import Final
 
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
+from controller.regions import proofs
 from controller.regions.comparison import LIST_EVERY_S, Comparison
 from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
@@ -32,16 +34,33 @@ SUCCESSES: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 """Outcomes of operations that change nothing when they are done again."""
 ITSELF: Final = "regent"
 LATER: Final = "a process that began later needs a higher incarnation (was its clock set back?)"
+AHEAD_MS_MAX: Final = 2 * 86_400_000
+"""Time by which a server's clock may be ahead of the daemon's; one of both may be a day off."""
 SERVERS_MAX: Final = 2_000
 """Processes of servers in the store: ZooKeeper lists them in one response, which has a bound."""
 
 
 class ServerDead(Exception):
-    """A process was fenced, or is about to be; the text says why."""
+    """A process was fenced, or is about to be; the text says why.
+
+    ``above``: one that has never registered may do so with an incarnation above this one; 0 without.
+    """
+
+    def __init__(self, why: str, above: int = 0) -> None:
+        super().__init__(why)
+        self.above = above
 
 
 class ServerUnknown(Exception):
     """A process that this term does not know: it registers."""
+
+
+class Unproven(Exception):
+    """A connection that speaks for a process without its proof; the text names what helps."""
+
+
+class IncarnationAhead(Exception):
+    """An incarnation above the present time and a margin; the text names the highest one."""
 
 
 class TooMany(Exception):
@@ -56,28 +75,35 @@ class Manager:
         self.engine = engine
         self.epoch = epoch
         self._store = store
-        self._entering: set[Key] = set()
+        self._entering: dict[Key, str] = {}
+        """Processes that are being stored, with their proofs."""
         self.comparison = Comparison(env, self.start, self.expire, epoch)
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises once the store has failed a write that is no procedure's: the term is over."""
 
     # -- servers
 
-    async def register(self, request: protocol.Register) -> Server:
-        """Enters a process, durably; raises :class:`ServerDead` for one that is to end."""
+    async def register(self, request: protocol.Register, proof: str = "") -> Server:
+        """Enters a process, durably; raises :class:`ServerDead` for one that is to end.
+
+        ``proof``: digest of the connection's proof. From now on no connection with another one speaks for the process.
+        """
         env = self.env
         key = request.server, request.incarnation
         self._check_buried(key)
         new = key not in env.model.servers
         row = ServerRow(*key, request.address, request.software)
         server = env.model.servers.get(key)
+        _check_proof(key, self._entering.get(key, None if server is None else server.proof), proof)
         if server is None:
             self._check_new(key, len(request.owned))
-        if server is None or (server.address, server.software) != row[2:]:
+        if server is None or (server.address, server.software) != row[2:] or (server.proof is None and proof):
             self._check_alone(key)
-            await self._enter(row)
+            await self._enter(row, proof)
             server = env.model.servers.setdefault(key, Server(*row, ServerState.ONLINE, {}))
+            _check_proof(key, server.proof, proof)  # again: its first registration at this daemon may have come twice
             server.address, server.software = request.address, request.software
+        server.proof = proof
         self._check_alone(key)  # again: another process may have registered during the write
         if server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end, another one may start")
@@ -97,9 +123,11 @@ class Manager:
         env.wake_unplaced()
         return server
 
-    def server(self, name: str, incarnation: int, epoch: int) -> Server:
-        """Returns a registered process; raises :class:`ServerUnknown` and :class:`ServerDead`."""
+    def server(self, name: str, incarnation: int, epoch: int, proof: str = "") -> Server:
+        """Returns a registered process; raises :class:`ServerUnknown`, :class:`ServerDead` and :class:`Unproven`."""
         server = self.env.model.servers.get((name, incarnation))
+        if server is not None:
+            _check_proof(server.key, server.proof, proof)
         if server is not None and server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end")
         self._check_buried((name, incarnation))
@@ -114,32 +142,51 @@ class Manager:
 
     def _check_buried(self, key: Key) -> None:
         """Raises :class:`ServerDead` for a process whose regions were given to others: it may believe to have them."""
-        if self.env.model.is_buried(key):
-            last = self.env.model.buried[key[0]]
-            why = "was fenced after its crash" if key[1] == last else f"is not above {last}, which was fenced: {LATER}"
+        if not self.env.model.is_buried(key):
+            return
+        last = self.env.model.buried[key[0]]
+        why = "was fenced after its crash" if key[1] == last else f"is not above {last}, which was fenced: {LATER}"
+        if last >= self._incarnation_max():
+            why = f"{why}; no process comes above that one before 'regent servers forget {key[0]}'"
             raise ServerDead(f"{key[0]},{key[1]} {why}: this process must end")
+        is_last = all(one.incarnation <= last for one in self._others(key))
+        raise ServerDead(f"{key[0]},{key[1]} {why}: this process must end", last if is_last else 0)
+
+    def _incarnation_max(self) -> int:
+        """Returns the highest incarnation that a process may have which registers now."""
+        return (self.env.wall_ms() + AHEAD_MS_MAX) * 1_000
+
+    def _check_not_ahead(self, key: Key) -> None:
+        """Raises :class:`IncarnationAhead`: after such a process no other one with its name could come for long."""
+        if key[1] > (most := self._incarnation_max()):
+            raise IncarnationAhead(
+                f"incarnation: {key[1]}, expected at most {most}, two days from now in microseconds: take the start of "
+                "the process in microseconds since 1970; where that is this number, set the clock of its machine, or "
+                "the daemon's"
+            )
 
     def _check_new(self, key: Key, regions: int) -> None:
         """Raises :class:`ServerDead` for a process that is no member and has regions, :class:`TooMany` for a surplus.
 
         A member with regions stays in the store until it is fenced: no memory of those that were is needed for this.
         """
+        self._check_not_ahead(key)
         if regions:
             raise ServerDead(f"{key[0]},{key[1]} is no member, and lists {regions} regions: this process must end")
-        if len(self._entering.union(self.env.model.servers)) >= SERVERS_MAX:
+        if len(self._entering.keys() | self.env.model.servers.keys()) >= SERVERS_MAX:
             raise TooMany(
                 f"server: {key[0]!r} would be one more than the {SERVERS_MAX} processes that may be members: "
                 "end those that are of no use, see 'regent servers list'"
             )
 
-    async def _enter(self, row: ServerRow) -> None:
+    async def _enter(self, row: ServerRow, proof: str) -> None:
         """Stores a process, which counts as a member meanwhile."""
         key = row.name, row.incarnation
-        self._entering.add(key)
+        self._entering[key] = proof
         try:
-            await self._write((PutServer(row),))
+            await self._write((PutServer(row), *proofs.put(key, proof)))
         finally:
-            self._entering.discard(key)
+            self._entering.pop(key, None)
 
     def _others(self, key: Key) -> list[Server]:
         return [one for one in self.env.model.servers.values() if one.name == key[0] and one.key != key]
@@ -232,9 +279,10 @@ class Manager:
             return max(1, len(server.regions))
         if left := self._regions_of(server):
             return left
-        await self._write((DropServer(*server.key),))
+        await self._write((DropServer(*server.key), *proofs.drop(server.key, server.proof)))
         if left := self._regions_of(server):  # it listed a region during the write: it is a member until that is closed
-            await self._write((PutServer(ServerRow(*server.key, server.address, server.software)),))
+            row = ServerRow(*server.key, server.address, server.software)
+            await self._write((PutServer(row), *proofs.put(server.key, server.proof or "")))
             return left
         self.env.unheard.gone(server.key)
         self.env.dispatcher.drop(server)
@@ -297,3 +345,12 @@ class Manager:
             if not self.broken.done():
                 self.broken.set_exception(failed)
             raise
+
+
+def _check_proof(key: Key, of: str | None, proof: str) -> None:
+    """Raises :class:`Unproven` where a process registered with another proof. ``of``: its own, None where unknown."""
+    if of is not None and not hmac.compare_digest(of, proof):
+        raise Unproven(
+            f"server: {key[0]},{key[1]} has registered with another proof: only its own process speaks for it; give "
+            "another process a name or an incarnation of its own"
+        )

@@ -13,7 +13,7 @@ import anyio
 from brokers.listener.entrance import ServerTls
 from brokers.listener.inbound import ListenerLimits
 from brokers.regions.listener import RegionListener
-from brokers.regions.secret import regions_secret
+from brokers.regions.secret import NO_SECRETS, Secrets, regions_secrets
 from configs.settings import Settings
 from controller.journal.journal import Journal, regions_folder_in
 from controller.metrics.region_counters import RegionCounters
@@ -29,17 +29,21 @@ CALL_EXTRA_MS = 25_000
 """Time for a request beyond the longest wait for operations; after it the connection is closed."""
 
 
-def regions_secret_of(settings: Settings) -> str:
-    """Reads the secret of servers and clients, empty without one; raises ``SecurityUnusable``."""
-    path = settings.regions.secret_file
-    return regions_secret(path) if path is not None else ""
+def regions_secrets_of(settings: Settings) -> Secrets:
+    """Reads the secrets of servers and clients; raises ``SecurityUnusable``."""
+    return regions_secrets(settings.regions.secret_file, settings.regions.clients_secret_file)
 
 
-def domain_of(settings: Settings, tls: ServerTls | None, secret: str = "") -> RegionsDomain:
+def domain_of(settings: Settings, tls: ServerTls | None, secrets: Secrets = NO_SECRETS) -> RegionsDomain:
     """Returns the domain that the settings describe. ``tls``: the daemon's own, where its listeners use TLS."""
     wanted = settings.regions
     listener = RegionListener(
-        wanted.host, wanted.port, listener_limits(settings), secret=secret, tls=tls, daemon=str(settings.controller.id)
+        settings.regions_host,
+        wanted.port,
+        listener_limits(settings),
+        secrets=secrets,
+        tls=tls,
+        daemon=str(settings.controller.id),
     )
     counters = RegionCounters(hellos_refused=listener.hellos_refused)
     return RegionsDomain(

@@ -10,9 +10,10 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from brokers.regions.peer import Peer
 from controller.metrics.region_counters import RegionCounters
 from controller.regions.dispatcher import HOLD_FRACTION
-from controller.regions.manager import Manager, ServerDead, ServerUnknown, TooMany
+from controller.regions.manager import IncarnationAhead, Manager, ServerDead, ServerUnknown, TooMany, Unproven
 from controller.regions.routes import route_of
 from metadata_store.records.port import StoreFailed
 from regent_agent import protocol
@@ -38,8 +39,8 @@ NAME_BYTES_MAX: Final = 255
 FIGURES_MAX: Final = 50
 """Figures of a server's load."""
 FOLLOW_S: Final = 10.0
-OF_SERVERS: Final = (protocol.Register, protocol.Poll, protocol.Report, protocol.Regions, protocol.Leave)
-"""Requests whose response renews a lease, or lets a server forget something."""
+UNNAMED: Final = Peer()
+"""A connection of an agent that gives no proof."""
 HIDDEN: Final = frozenset({TableState.CREATING, TableState.DELETING})
 
 
@@ -68,10 +69,10 @@ class RegionService:
         """Returns the epoch of the daemon."""
         return self._manager.epoch
 
-    async def handle(self, request: Request) -> Response:
-        """Returns the response to a request."""
-        response = await self._judged(request)
-        if not self._leads() and isinstance(request, OF_SERVERS):
+    async def handle(self, request: Request, peer: Peer = UNNAMED) -> Response:
+        """Returns the response to a request of a connection."""
+        response = await self._judged(request, peer)
+        if not self._leads() and isinstance(request, protocol.OF_SERVERS):
             response = Refused(protocol.NOT_ACTIVE, "another daemon may be the active one by now")
         if isinstance(response, Operations) and response.operations:
             self._counters.batches += 1
@@ -80,44 +81,46 @@ class RegionService:
             self._counters.refusals[response.code] += 1
         return response
 
-    async def _judged(self, request: Request) -> Response:
+    async def _judged(self, request: Request, peer: Peer) -> Response:
         try:
-            return await self._handle(request)
+            return await self._handle(request, peer.proof)
         except ServerDead as dead:
-            return Refused(protocol.DEAD, str(dead))
+            return Refused(protocol.DEAD, str(dead), dead.above)
+        except Unproven as unproven:
+            return Refused(protocol.UNAUTHENTICATED, str(unproven))
         except ServerUnknown as unknown:
             return Refused(protocol.REGISTER, str(unknown))
-        except Invalid as invalid:
+        except (Invalid, IncarnationAhead) as invalid:
             return Refused(protocol.INVALID, str(invalid))
         except TooMany as many:
             return Refused(protocol.FULL, str(many))
         except StoreFailed as failed:
             return Refused(protocol.NOT_ACTIVE, f"nothing can be stored by this daemon: {failed}")
 
-    async def _handle(self, request: Request) -> Response:
+    async def _handle(self, request: Request, proof: str) -> Response:
         manager = self._manager
         match request:
             case protocol.Register():
                 _check(request)
-                await manager.register(request)
+                await manager.register(request, proof)
                 options = self._env.options
                 return Registered(self.epoch, options.lease_ms, self._hold_ms, options.fence == "lease", options.fence)
             case protocol.Poll(server, incarnation, epoch, taken, load):
-                found = manager.server(server, incarnation, epoch)
+                found = manager.server(server, incarnation, epoch, proof)
                 found.load = _bounded(load)
                 return await manager.poll(found, taken, self._hold_ms / 1000)
             case protocol.Report(server, incarnation, epoch, results, taken):
                 self._counters.reports += 1
                 self._counters.results += len(results)
                 known = [one if 0 <= one.sequence <= protocol.SEQUENCE_MAX else _without(one) for one in results]
-                return Accepted(await manager.report(manager.server(server, incarnation, epoch), known, taken))
+                return Accepted(await manager.report(manager.server(server, incarnation, epoch, proof), known, taken))
             case protocol.Regions(server, incarnation, epoch, owned):
-                await manager.comparison.take(manager.server(server, incarnation, epoch), owned)
+                await manager.comparison.take(manager.server(server, incarnation, epoch, proof), owned)
                 return Accepted()
             case protocol.Leave(server, incarnation) if manager.is_gone(server, incarnation):
                 return Left(0)  # the response to the request before was lost
             case protocol.Leave(server, incarnation, epoch):
-                return Left(await manager.leave(manager.server(server, incarnation, epoch)))
+                return Left(await manager.leave(manager.server(server, incarnation, epoch, proof)))
             case protocol.Locate(table, key):
                 return self._located(table, key)
             case protocol.ListRoutes(table, start, count_max):

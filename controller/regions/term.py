@@ -18,7 +18,7 @@ from controller.procedures.kinds import Kind, Kinds
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
-from controller.regions import loading, overdue, regime
+from controller.regions import loading, overdue, proofs, regime
 from controller.regions.bypassed import let_go
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
@@ -63,6 +63,8 @@ CHECKS_PER_LEASE: Final = 20
 CHECKS_MISSED_MAX: Final = 5
 """Checks of leases that are missed where the process was frozen: polls may wait that it did not take."""
 UNUSABLE_LOGGED_MAX: Final = 20
+PROOFS_TOGETHER: Final = 100
+"""Proofs of processes that are gone which one write removes."""
 
 
 class RegionsTerm:
@@ -144,6 +146,10 @@ class RegionsTerm:
             )
         if self.env.former != before:
             await self._store.write((), (), (self.env.former.row,))
+        members = {(row.name, row.incarnation) for row in content.servers}
+        over = list(proofs.left_over(proofs.stored(content.marks), members))
+        for at in range(0, len(over), PROOFS_TOGETHER):
+            await self._store.write((), (), over[at : at + PROOFS_TOGETHER])
         await loading.enter(self.env.model, content, self.env.now_ms())
         await self.engine.load()
         loading.resume(self.env, self.engine.live())

@@ -43,6 +43,8 @@ from regent_agent.protocol import (
 )
 
 GOLDEN = Path(__file__).parent / "golden.txt"
+FORMER = Path(__file__).parent / "former.txt"
+"""Frames of an older version, which is out there: they never change."""
 HEAD = "# Frames of the protocol: name of an example, and its bytes in hexadecimal digits with the length first.\n"
 
 LOW = Route(17, "shop:orders", b"", b"\x80", 4_711, "s1", "s1:7000")
@@ -50,7 +52,7 @@ NOWHERE = Route(18, "shop:orders", b"\x80", b"")
 OPEN = Open(4_711, 17, 4_711, "shop:orders", b"", b"\x80", 41, {"ttl_s": "60"})
 
 REQUESTS: dict[str, Request] = {
-    "hello": Hello(VERSION, "s3cret"),
+    "hello": Hello(VERSION, "s3cret", b"0123456789abcdef"),
     "hello-short": Hello(VERSION),
     "register": Register("s1", 1_700_000_000_000_000, "s1:7000", "2.1", [Owned(17, 4_711)]),
     "register-short": Register("s1", 5, "s1:7000"),
@@ -102,6 +104,7 @@ RESPONSES: dict[str, Response] = {
     "changes": Changes(3, 9, [LOW], True),
     "changes-short": Changes(3, 9),
     "refused": Refused(DEAD, "its log is fenced: start it again"),
+    "refused-above": Refused(DEAD, "s1,5 is not above 7", 7),
 }
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from brokers.regions.secret import NO_SECRETS, Secrets
 from brokers.wire.primitives import Malformed
 from controller.metrics.region_gauges import RegionGauges
 from controller.metrics.region_metrics import RegionsCollector
@@ -17,6 +18,7 @@ from tests.core.regions_world import settings_of
 from tests.polling import eventually
 
 SECRET = "s3cret"
+SECRETS = Secrets((SECRET,))
 
 
 class View:
@@ -38,7 +40,7 @@ async def last_response(port: int, request: Hello | Leave | bytes) -> bytes:
 
 
 async def test_refusals_at_hello_are_counted_by_cause(tmp_path: Path) -> None:
-    domain = domain_of(settings_of(tmp_path), None, SECRET)
+    domain = domain_of(settings_of(tmp_path), None, SECRETS)
     listener = domain.listener
     await listener.start()
     try:
@@ -72,7 +74,7 @@ HOSTILE = {
 async def test_bytes_that_are_no_request_before_hello_are_counted_and_leave_one_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
-    listener = domain_of(settings_of(tmp_path), None, SECRET).listener
+    listener = domain_of(settings_of(tmp_path), None, SECRETS).listener
     await listener.start()
     try:
         for _ in range(3):
@@ -84,7 +86,7 @@ async def test_bytes_that_are_no_request_before_hello_are_counted_and_leave_one_
 
 
 async def test_bytes_that_are_no_request_after_hello_are_no_refused_hello(tmp_path: Path) -> None:
-    listener = domain_of(settings_of(tmp_path), None, "").listener
+    listener = domain_of(settings_of(tmp_path), None).listener
     with pytest.raises(Malformed):
         await listener.respond(b"\xc1")
     assert listener.hellos_refused.total() == 0
@@ -92,6 +94,6 @@ async def test_bytes_that_are_no_request_after_hello_are_no_refused_hello(tmp_pa
 
 @pytest.mark.parametrize("secret", ["", SECRET])
 async def test_a_fitting_hello_is_not_counted(tmp_path: Path, secret: str) -> None:
-    listener = domain_of(settings_of(tmp_path), None, secret).listener
+    listener = domain_of(settings_of(tmp_path), None, Secrets((secret,)) if secret else NO_SECRETS).listener
     await listener.respond(encode(Hello(1, secret))[LENGTH.size :])
     assert not listener.hellos_refused

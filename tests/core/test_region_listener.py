@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from brokers.regions.listener import RegionListener, _Greeting
+from brokers.regions.peer import Peer
 from brokers.wire.primitives import Malformed
 from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, decode_response
@@ -21,21 +22,23 @@ LARGE = protocol.Register("a", 1, "a:1", owned=[protocol.Owned(number, 1 << 40) 
 
 
 class Handlers:
-    """An active domain. ``took``: requests that it got."""
+    """An active domain. ``took``: requests that it got; ``peers``: their connections."""
 
     epoch = 1
 
     def __init__(self) -> None:
         self.took: list[protocol.Request] = []
+        self.peers: list[Peer] = []
 
-    async def handle(self, request: protocol.Request) -> protocol.Response:
+    async def handle(self, request: protocol.Request, peer: Peer) -> protocol.Response:
         self.took.append(request)
+        self.peers.append(peer)
         return protocol.Left(0)
 
 
 def connection(user: str | None) -> Any:
     greeting = _Greeting()
-    greeting.user = user
+    greeting.peer = None if user is None else Peer(serves=user == "server")
     return SimpleNamespace(authentication=greeting)
 
 

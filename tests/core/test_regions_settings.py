@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brokers.regions.secret import regions_secret
+from brokers.regions.secret import NO_SECRETS, regions_secrets, secrets_in
 from brokers.security.users import SecurityUnusable
 from cli.exit_codes import Exit
 from configs.advice import advice
@@ -89,20 +89,58 @@ def test_defaults_of_the_start() -> None:
     assert (found.servers_min, found.startup_wait_ms, found.lease_ms) == (1, 60_000, 10_000)
 
 
-def test_an_open_port_without_a_secret_is_advised_against(tmp_path: Path) -> None:
-    assert any("regions.secret_file" in one for one in advice(loaded(tmp_path, "[regions]\n")))
+def test_without_a_secret_no_other_machine_is_served(tmp_path: Path) -> None:
+    assert loaded(tmp_path, "[regions]\n").regions_host == "127.0.0.1"
+    assert loaded(tmp_path, '[regions]\nsecret_file = "/x"\n').regions_host == "0.0.0.0"
+    for host in ("127.0.0.1", "localhost", "::1"):
+        assert loaded(tmp_path, f'[regions]\nhost = "{host}"\n').regions_host == host
+    for host in ("0.0.0.0", "::", "10.0.0.1", "kv.example"):
+        text = f'[regions]\nhost = "{host}"\n'
+        with pytest.raises(ConfigError, match=r"regions\.host (.|\n)*set regions\.secret_file"):
+            loaded(tmp_path, text)
+        assert loaded(tmp_path, text + 'secret_file = "/x"\n').regions_host == host
+        assert not loaded(tmp_path, MINIMAL + text + "enabled = false\n").regions.enabled
+
+
+def test_a_secret_that_clients_share_with_servers_is_advised_against(tmp_path: Path) -> None:
+    text = '[regions]\nsecret_file = "/x"\n'
+    assert any("regions.clients_secret_file is not set" in one for one in advice(loaded(tmp_path, text)))
+    assert not advice(loaded(tmp_path, text + 'clients_secret_file = "/y"\n'))
     assert not advice(loaded(tmp_path, ALONE))
 
 
-def test_a_secret_is_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "secret"
-    path.write_text("0123456789abcdef\n")
-    assert regions_secret(path) == "0123456789abcdef"
-    path.write_text("short\n")
-    with pytest.raises(SecurityUnusable, match="16 to 1000 characters"):
-        regions_secret(path)
+def test_a_secret_of_clients_needs_one_of_servers(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"regions\.clients_secret_file (.|\n)*set regions\.secret_file, too"):
+        loaded(tmp_path, '[regions]\nclients_secret_file = "/y"\n')
+
+
+def test_a_secret_is_one_line_and_a_second_one_while_it_is_replaced(tmp_path: Path) -> None:
+    path, first, second = tmp_path / "secret", "0123456789abcdef", "fedcba9876543210"
+    path.write_text(f"{first}\n")
+    assert secrets_in("regions.secret_file", path) == (first,)
+    path.write_text(f"{first}\n{second}\n")
+    assert secrets_in("regions.secret_file", path) == (first, second)
+    for text in ("short\n", "", "\n", f"{first}\n\n", f"{first}\n{second}\n{first}x\n", f"{first} {second}\n"):
+        path.write_text(text)
+        with pytest.raises(SecurityUnusable, match=r"^regions\.secret_file .* 16 to 1000 characters"):
+            secrets_in("regions.secret_file", path)
     with pytest.raises(SecurityUnusable, match="cannot be read"):
-        regions_secret(tmp_path / "none")
+        secrets_in("regions.secret_file", tmp_path / "none")
+
+
+def test_servers_and_clients_may_not_have_the_same_secret(tmp_path: Path) -> None:
+    servers, clients = tmp_path / "servers", tmp_path / "clients"
+    servers.write_text("0123456789abcdef\nfedcba9876543210\n")
+    clients.write_text("fedcba9876543210\n")
+    with pytest.raises(SecurityUnusable, match="hold the same secret"):
+        regions_secrets(servers, clients)
+    clients.write_text("of-clients-alone\n")
+    found = regions_secrets(servers, clients)
+    assert [found.serves(one) for one in ("0123456789abcdef", "fedcba9876543210", "of-clients-alone", "")] == [
+        True, True, False, None,
+    ]  # fmt: skip
+    assert NO_SECRETS.serves("")
+    assert NO_SECRETS.serves("any")
 
 
 def test_a_fence_by_command_needs_one(tmp_path: Path) -> None:

@@ -187,6 +187,18 @@ ROWS: Final = (
         (OWN_TLS,),
     ),
     Row(
+        ("regions.host", "regions.secret_file"),
+        {"regions.host": "0.0.0.0"},
+        ("each of them could register servers", "set regions.secret_file"),
+        ({"regions.host": "127.0.0.1"}, {"regions.host": "::1"}, {"regions.secret_file": "/secret"}),
+    ),
+    Row(
+        ("regions.clients_secret_file", "regions.secret_file"),
+        {"regions.clients_secret_file": "/clients"},
+        ("a client could register as a server", "set regions.secret_file, too"),
+        ({"regions.secret_file": "/secret"},),
+    ),
+    Row(
         ("regions.fence", "regions.fence_command"),
         {"regions.fence": "command"},
         ("needs a command", "regions.fence_command", '"lease" or "log"'),

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Final
 
 from controller.procedures.kinds import Along, Kind, Step
+from controller.regions import proofs
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import NotFenced
 from controller.regions.journal import CRASHED, FENCED, GONE, RELEASED
@@ -148,7 +149,7 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.crashing.discard(server.key)
         env.log_parts.pop(server.key, None)
 
-    return Along(Done(), (DropServer(*server.key),), entered)
+    return Along(Done(), (DropServer(*server.key), *proofs.drop(server.key, server.proof)), entered)
 
 
 def _gone(env: RegionsEnv, task: Crash, pid: int) -> Along:
