@@ -235,6 +235,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("OPEN", "openRegions"),
         Column("IN-TRANSITION", "inTransition"),
         Column("FAILED", "failedRegions"),
+        Column("STRANDED", "strandedRegions"),
         Column("NAMESPACE", "namespace", wide=True),
         Column("OPTIONS", "options", wide=True),
     ),

@@ -31,11 +31,13 @@ REGIONS: Final = [
     ),
     Panel(
         "Regions in transition",
-        "All, those that take too long, and those that wait for a server.",
+        "All, those that take too long, those that wait for a server, and those that nothing moves.",
         {
             "in transition": largest("regent_regions_in_transition"),
             "overdue": largest("regent_regions_overdue"),
             "unplaced": largest("regent_regions_unplaced"),
+            "stranded": largest("regent_regions_stranded"),
+            "tables halted": largest("regent_regions_tables_halted"),
         },
     ),
     Panel("Oldest transition", "Its age.", {"age": largest("regent_regions_transition_age_seconds")}, "s"),

@@ -23,6 +23,10 @@ AtServer = Annotated[
 ]
 InState = Annotated[State | None, typer.Option("--state", help="Only those in one state.")]
 InTransition = Annotated[bool, typer.Option("--in-transition", help="Only those that are in transition.")]
+Stranded = Annotated[
+    bool,
+    typer.Option("--stranded", help="Only those of enabled tables that are not open, and that no procedure moves."),
+]
 To = Annotated[str, typer.Option("--to", help="Name of the server; without it the placement chooses one.")]
 Limit = Annotated[int, typer.Option("--limit", min=1, max=5_000, help="Most regions that are listed.")]
 
@@ -37,6 +41,7 @@ def register(app: typer.Typer) -> None:
         examples=(
             "regent regions list --table shop:orders",
             "regent regions list --state failed_open",
+            "regent regions list --stranded",
             "regent regions list --server-name kv-1 -o wide",
         ),
     )(listed)
@@ -63,6 +68,7 @@ def listed(
     server_name: AtServer = None,
     state: InState = None,
     in_transition: InTransition = False,
+    stranded: Stranded = False,
 ) -> None:
     r"""List regions by table and start key; several filters together list those that match all of them.
 
@@ -71,6 +77,7 @@ def listed(
     given = {"table": table, "server": server_name, "state": state}
     params: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     params |= {"inTransition": True} if in_transition else {}
+    params |= {"stranded": True} if stranded else {}
     session.output.listing("Region", session.client().pages("/v1/regions/list", params))
 
 

@@ -31,6 +31,9 @@ class RegionsStatus(Item):
     regions: int | None = None
     open_regions: int | None = None
     failed_regions: int | None = Field(None, description="FAILED_OPEN: an operator has them assigned again")
+    stranded_regions: int | None = Field(
+        None, description="of enabled tables, not open, and moved by no procedure: an operator has them assigned"
+    )
     in_transition: int | None = None
     overdue: int | None = Field(None, description="of them, longer than regions.transit_warning_ms")
     oldest_transition_s: float | None = None
@@ -92,6 +95,7 @@ class Table(Item):
     open_regions: int
     in_transition: int
     failed_regions: int
+    stranded_regions: int = Field(0, description="of an enabled table, not open, and moved by no procedure")
     options: dict[str, str] = {}
 
 

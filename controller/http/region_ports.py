@@ -33,6 +33,7 @@ class RegionQuery(NamedTuple):
     server: str | None = None
     state: str | None = None
     in_transition: bool = False
+    stranded: bool = False
 
 
 class RegionPage(NamedTuple):

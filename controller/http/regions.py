@@ -67,10 +67,11 @@ def _reading_regions(app: FastAPI, reading: RegionReading) -> None:
         server: Name = None,
         state: Name = None,
         in_transition: InTransition = False,
+        stranded: bool = False,
         limit: Limit = PAGE_DEFAULT,
         after: After = None,
     ) -> Response:
-        page = reading.list_regions(RegionQuery(limit, after, table, server, state, in_transition))
+        page = reading.list_regions(RegionQuery(limit, after, table, server, state, in_transition, stranded))
         return document("Region", page.items, page.next)
 
     @app.get("/v1/regions/transitions", response_model=Document[RegionTransition])

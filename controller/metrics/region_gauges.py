@@ -20,6 +20,9 @@ class RegionGauges:
     """Those in each state."""
     in_transition: int = 0
     overdue: int = 0
+    stranded: int = 0
+    """Those of enabled tables that are not open, and that no procedure moves."""
+    tables_halted: int = 0
     oldest_transition_s: float = 0.0
     unplaced: int = 0
     servers: Mapping[str, int] = field(default_factory=dict)

@@ -51,6 +51,8 @@ def _gauges(g: RegionGauges) -> Iterator[Metric]:
     yield _by_state("regent_regions", "Regions by state", STATES, g.regions)
     yield gauge("regent_regions_in_transition", "Regions in transition", g.in_transition)
     yield gauge("regent_regions_overdue", "Those in it longer than regions.transit_warning_ms", g.overdue)
+    yield gauge("regent_regions_stranded", "Those of enabled tables that are not open and not moved", g.stranded)
+    yield gauge("regent_regions_tables_halted", "Tables on their way that no procedure takes there", g.tables_halted)
     yield gauge("regent_regions_transition_age_seconds", "Age of the oldest transition", g.oldest_transition_s)
     yield gauge("regent_regions_unplaced", "Procedures that wait for a server that may get regions", g.unplaced)
     yield _by_state("regent_region_servers", "Processes of servers by state", SERVER_STATES, g.servers)

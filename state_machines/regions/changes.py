@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Final
 
 from state_machines.regions.model import Region
-from state_machines.regions.states import WANTED, TableState
+from state_machines.regions.states import WANTED, RegionState, ServerState, TableState
 
 T = TableState
 
@@ -27,6 +27,20 @@ def change_problem(table: str, present: TableState | None, begins: TableState) -
     if present in allowed:
         return None
     return f"table {table!r} is {present.name.lower()}, and must be {allowed[0].name.lower()}"
+
+
+SETTLED: Final = frozenset({T.ENABLED, T.DISABLED})
+"""States of a table that last; a procedure takes it out of each other one."""
+
+
+def is_stranded(region: Region) -> bool:
+    """Checks whether a region of an enabled table is not open, and nothing goes on for it.
+
+    What no server could open is counted by itself, and the crash of a server sees to what that had.
+    """
+    if region.pid or region.table.state is not T.ENABLED or region.state in (RegionState.OPEN, RegionState.FAILED_OPEN):
+        return False
+    return region.server is None or region.server.state is ServerState.ONLINE
 
 
 def abandoned(regions: Iterable[Region]) -> tuple[list[Region], list[list[Region]]]:

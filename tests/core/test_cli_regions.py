@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cli.exit_codes import Exit
+from controller.metrics.region_gauges import RegionGauges
 from state_machines.regions.key_text import key_of
 from tests.core.cli_kit import items, regent, unwrapped
 from tests.core.regions_world import Blocking, settings_of, world_in_thread
@@ -264,6 +265,25 @@ def test_a_procedure_is_bypassed(world: Blocking) -> None:
         assert f"regent servers expire {left['server']}" in unwrapped(refused)
     else:
         items("regions", "assign", region["id"], "--wait")
+
+
+def test_regions_that_nothing_opens_are_counted_and_listed(world: Blocking) -> None:
+    regions = created("alone", "--regions", 3)
+    [left] = [one["id"] for one in regions if one["start"] == ""]
+    assert items("regions", "list", "--table", "alone", "--stranded") == []
+    items("regions", "unassign", left, "--wait", "--yes", "--reason", "its file is broken")
+    assert [one["id"] for one in items("regions", "list", "--table", "alone", "--stranded")] == [left]
+    assert items("tables", "describe", "alone")[0]["strandedRegions"] == 1
+    [status] = items("regions", "status")
+    assert status["strandedRegions"] >= 1
+    assert any("no procedure opens" in one and "regent regions list --stranded" in one for one in status["warnings"])
+    assert world.call(gauges(world)).stranded == status["strandedRegions"]
+    items("regions", "assign", left, "--wait")
+    assert items("regions", "list", "--table", "alone", "--stranded") == []
+
+
+async def gauges(world: Blocking) -> RegionGauges:
+    return world.world.view.region_gauges()
 
 
 def test_marks_of_servers_and_regions() -> None:

@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from controller.metrics.region_counters import RegionCounters
 from controller.regions.environment import RegionsEnv
-from controller.regions.operator.counts import RegionCounts, owned_by_state, servers_of, transit_of
+from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.operator.counts import RegionCounts, halted, owned_by_state, servers_of, transit_of
 from controller.regions.overdue import late
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
+from state_machines.regions.changes import is_stranded
 from state_machines.regions.key_text import NotAKey, key_of, key_text
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.states import VALID_PREVIOUS, RegionState, ServerState, TableKind, TableState
@@ -74,8 +76,10 @@ def test_counts_are_those_of_a_look_at_each_region(moves: list[tuple[int, Region
             model.move(region, state, server if state in (S.OPENING, S.OPEN, S.CLOSING) else None, 0)
             if not attaches:
                 model.detach(region, 100 + number)
-    found = RegionCounts().by_state(model)
+    counts = RegionCounts()
+    found = counts.by_state(model)
     assert +found == Counter(one.state for one in model.regions.values())
+    assert counts.stranded(model) == len([one for one in model.regions.values() if is_stranded(one)])
 
 
 def test_regions_at_rest_are_looked_at_rarely() -> None:
@@ -87,6 +91,36 @@ def test_regions_at_rest_are_looked_at_rarely() -> None:
     assert counts.by_state(model)[S.FAILED_OPEN] == 0
     now_s += 1.1
     assert counts.by_state(model)[S.FAILED_OPEN] == 1
+
+
+STRANDED = {S.OFFLINE, S.OPENING, S.CLOSING, S.CLOSED, S.ABNORMALLY_CLOSED}
+
+
+@pytest.mark.parametrize("table", TableState)
+@pytest.mark.parametrize("state", S)
+def test_a_region_is_stranded_where_its_table_is_enabled_and_nothing_goes_on(state: S, table: TableState) -> None:
+    model, server = model_of(1)
+    region = model.regions[1]
+    region.state, region.table.state = state, table
+    for owner in (None, server):
+        region.server = owner
+        assert is_stranded(region) == (state in STRANDED and table is TableState.ENABLED)
+        region.pid = 7
+        assert not is_stranded(region), "a procedure moves it"
+        region.pid = 0
+    for late_state in (ServerState.CRASHED, ServerState.FENCED):
+        server.state = late_state
+        assert not is_stranded(region), "a crash sees to it"
+
+
+def test_tables_that_no_procedure_takes_on_are_named() -> None:
+    model, _ = model_of(1)
+    for name, state in (("a", TableState.CREATING), ("b", TableState.DISABLING), ("c", TableState.DISABLED)):
+        model.add_table(Table(name, TableKind.USER, state, {}, []))
+    goes_on = Record(1, "create_table", State.WAITING, 3, 0, 0, data=TABLE_TASK.encode(TableTask("a")))
+    over = Record(2, "disable_table", State.SUCCESS, 3, 0, 0, data=TABLE_TASK.encode(TableTask("b")))
+    assert halted(model, [goes_on, over, Record(3, "move", State.RUNNABLE, 0, 0, 0)]) == ["b"]
+    assert halted(model, []) == ["a", "b"]
 
 
 def test_transitions_by_age() -> None:

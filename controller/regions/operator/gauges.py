@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.metrics.region_gauges import RegionGauges
 from controller.regions.domain import RegionsDomain
-from controller.regions.operator.counts import RegionCounts, servers_of, transit_of
+from controller.regions.operator.counts import RegionCounts, halted, servers_of, transit_of
 
 
 def gauges_of(domain: RegionsDomain, counts: RegionCounts, overdue_ms: int) -> RegionGauges:
@@ -23,6 +23,8 @@ def gauges_of(domain: RegionsDomain, counts: RegionCounts, overdue_ms: int) -> R
         regions={state.name.lower(): count for state, count in counts.by_state(model).items()},
         in_transition=transit.regions,
         overdue=transit.overdue,
+        stranded=counts.stranded(model),
+        tables_halted=len(halted(model, term.engine.records.values())),
         oldest_transition_s=transit.oldest_ms / 1000,
         unplaced=len(env.unplaced),
         servers=servers_of(model),

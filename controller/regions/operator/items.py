@@ -36,6 +36,7 @@ from controller.regions.operator.unmet import unmet_of
 from controller.regions.overdue import Aged, wait_of
 from controller.regions.term import KINDS
 from state_machines.procedures.record import Record
+from state_machines.regions.changes import is_stranded
 from state_machines.regions.key_text import key_text
 from state_machines.regions.layout import count_of
 from state_machines.regions.model import Region, Server, Table
@@ -116,6 +117,7 @@ def table_item(table: Table, in_transition: int) -> TableItem:
         open_regions=sum(one.state is S.OPEN for one in table.regions),
         in_transition=in_transition,
         failed_regions=sum(one.state is S.FAILED_OPEN for one in table.regions),
+        stranded_regions=sum(map(is_stranded, table.regions)),
         options=table.options,
     )
 

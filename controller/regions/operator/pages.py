@@ -13,6 +13,7 @@ from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator.access import server_of, table_of
 from controller.regions.operator.items import region_item, table_item
+from state_machines.regions.changes import is_stranded
 from state_machines.regions.model import Region, Regions, start_of
 from state_machines.regions.states import RegionState
 
@@ -32,7 +33,7 @@ def region_page(env: RegionsEnv, query: RegionQuery) -> RegionPage:
         if len(items) >= query.limit or scanned >= SCANNED_ROWS_MAX:
             return RegionPage(items, f"{last.id}:{last.table.name}" if last is not None else None)
         last = region
-        if state is None or region.state is state:
+        if (state is None or region.state is state) and (not query.stranded or is_stranded(region)):
             items.append(region_item(region, env))
     return RegionPage(items, None)
 

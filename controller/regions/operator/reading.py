@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from configs.settings import Settings
@@ -29,7 +29,7 @@ from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.process.wording import counted, named
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
-from controller.regions.operator.counts import RegionCounts, servers_of, transit_of
+from controller.regions.operator.counts import RegionCounts, halted, servers_of, transit_of
 from controller.regions.operator.explain import explained, without_servers
 from controller.regions.operator.items import region_item, server_item, table_item, transition_item
 from controller.regions.operator.pages import region_page, table_page
@@ -76,6 +76,7 @@ class Reading:
         env, model = term.env, term.env.model
         states, servers = self._counts.by_state(model), servers_of(model)
         transit = transit_of(env, term.engine.records, self._settings.regions.transit_warning_ms)
+        stranded = self._counts.stranded(model)
         return {
             "epoch": term.manager.epoch,
             "places": env.places,
@@ -84,13 +85,14 @@ class Reading:
             "regions": len(model.regions),
             "open_regions": states[RegionState.OPEN],
             "failed_regions": states[RegionState.FAILED_OPEN],
+            "stranded_regions": stranded,
             "in_transition": transit.regions,
             "overdue": transit.overdue,
             "oldest_transition_s": transit.oldest_ms / 1000,
             "servers": servers["online"] + servers["leaving"],
             "crashed_servers": servers["crashed"] + servers["fenced"],
             "procedures": sum(1 for _ in term.engine.live()),
-            "warnings": _warnings(term),
+            "warnings": [*_warnings(term), *_left(stranded, halted(model, term.engine.records.values()))],
         }
 
     def list_regions(self, query: RegionQuery) -> RegionPage:
@@ -139,6 +141,21 @@ class Reading:
         """Describes one process, by its name alone or with its incarnation."""
         env = active_term(self._domain).env
         return server_item(server_of(env.model, server), env)
+
+
+def _left(stranded: int, tables: Sequence[str]) -> Iterator[str]:
+    """Says what is on its way to nowhere: regions and tables that no procedure moves any more."""
+    if stranded:
+        them = "it" if stranded == 1 else "them"
+        yield (
+            f"{counted(stranded, 'region')} of enabled tables not open, and no procedure opens {them}: "
+            "see 'regent regions list --stranded'"
+        )
+    if tables:
+        yield (
+            f"no procedure goes on with {counted(len(tables), 'table')} ({named(tables)}): "
+            "'regent tables describe NAME' has the state, 'regent tables enable', 'disable' or 'delete' goes on"
+        )
 
 
 def _unusable(pids: Collection[int]) -> str:
