@@ -21,6 +21,7 @@ from metadata_store.records import sqlite_offline, zookeeper_offline
 from metadata_store.records.found import Content, Found
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.faults import Unusable
+from state_machines.procedures.record import family
 from state_machines.procedures.recovery import load
 from state_machines.procedures.repair import moved_aside
 
@@ -117,9 +118,10 @@ def copied(entries: Sequence[Found], unusable: Mapping[str, Unusable], path: Pat
 
 
 def items(found: Judged, pid: int | None, *, live: bool) -> list[dict[str, Any]]:
-    """Returns the entries as the command shows them, in the order of pids."""
+    """Returns the entries as the command shows them, in the order of pids; children with the caller of their root."""
+    records = {one.pid: one for one in family(one.record for one in found.content.entries if one.record is not None)}
     return [
-        _item(one, found.unusable.get(one.place))
+        _item(one._replace(record=one.record and records[one.record.pid]), found.unusable.get(one.place))
         for one in sorted(found.content.entries, key=lambda one: (one.pid, one.place))
         if (pid is None or one.pid == pid) and not (live and one.record is not None and one.record.state.is_final)
     ]

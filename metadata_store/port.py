@@ -184,6 +184,10 @@ class ZooKeeper(Protocol):
         """Bytes of one batched request: ``REQUEST_BYTES_MAX``, less where the server hung up at larger ones."""
 
     @property
+    def write_bytes_max(self) -> int:
+        """Bytes of one write: ``WRITE_BYTES_MAX``, less where the server hung up at larger ones."""
+
+    @property
     def session_id(self) -> int:
         """Id of the session, 0 before the first."""
 

@@ -32,7 +32,7 @@ from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.outcome import Fence
 from metadata_store.records.port import StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
-from state_machines.procedures.record import NO_ENDING, REMOVED, Caller, Ending, Record
+from state_machines.procedures.record import NO_ENDING, REMOVED, Caller, Ending, Record, family
 from state_machines.procedures.states import State
 
 T = TypeVar("T")
@@ -185,7 +185,7 @@ class ProcedureView:
             stored = await records.load_once()
         except (StoreFailed, ZooKeeperError) as error:
             raise NotActive(f"the records cannot be read: {error}", "try again once ZooKeeper responds") from error
-        return {record.pid: record for record in stored.records}, {one.pid: one.why for one in stored.damaged}
+        return {record.pid: record for record in family(stored.records)}, {one.pid: one.why for one in stored.damaged}
 
     # -- requests
 

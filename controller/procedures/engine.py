@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic
 
-from controller.procedures.group import RECORDS_MAX, Decided, Group, Weigh
+from controller.procedures.group import RECORDS_MAX, Decided, Group
 from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env, Kind, Kinds
+from controller.procedures.parking import Parking
 from controller.procedures.pids import Pids
 from controller.procedures.requests import Abort, Bypass, Command, Refused, Remove, Request, Submit
 from controller.procedures.running import Entered, LockItem, Running
 from controller.procedures.stepping import Stepping
 from controller.procedures.steps import Steps
-from metadata_store.records.port import RecordStore, StoreFailed
+from controller.procedures.weighing import Scale
+from metadata_store.records.port import RecordStore, StoreFailed, Unstorable
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.faults import Unusable
 from state_machines.procedures.kernel import Change
@@ -39,7 +41,7 @@ class Engine(Generic[Env]):
     ``wanted`` is called where a turn has work to do. ``now_ms`` is the wall clock; results age by ``age_ms``, a clock
     that is never set (default: the wall clock). Errors of ``interruptions`` (a lost connection) repeat a step, those of
     ``ends`` pass through :meth:`turn`. ``entered`` is called with durable changes.
-    ``weigh``: returns the bytes that rows add to a transaction.
+    ``parking``: what the daemon remembers of earlier terms.
     """
 
     def __init__(
@@ -54,21 +56,25 @@ class Engine(Generic[Env]):
         interruptions: tuple[type[Exception], ...] = (),
         ends: tuple[type[Exception], ...] = (),
         entered: Entered | None = None,
-        weigh: Weigh | None = None,
+        parking: Parking | None = None,
     ) -> None:
         self._kinds = Kinds(kinds)
         self._steps = Steps(env, self._kinds, interruptions, ends)
+        self._blameless = (*interruptions, *ends, StoreFailed, Refused)
         self._store = store
         self._pids = Pids(store)
         self._wanted = wanted
         self._now_ms = now_ms
         self._age_ms = age_ms or now_ms
-        self._running = Running(self._kinds, now_ms, self._age_ms, wanted, entered)
+        self._parking = parking or Parking()
+        self._running = Running(self._kinds, now_ms, self._age_ms, wanted, entered, self._parking)
         self._procedures = self._running.procedures
         self._results = self._running.results
-        self._intake = Intake(self._kinds, self._running, self._pids, now_ms)
-        self._stepping = Stepping(self._kinds, self._steps, self._running, self._pids, now_ms)
-        self._weigh = weigh
+        scale = Scale(store)
+        self._intake = Intake(self._kinds, self._running, self._pids, now_ms, scale, self._parking)
+        self._stepping = Stepping(self._kinds, self._steps, self._running, self._pids, now_ms, scale, self._parking)
+        self._work: set[int] = set()
+        """Procedures whose steps run, or are being written and entered."""
         self._closed: Exception | None = None
 
     # -- for callers
@@ -94,6 +100,15 @@ class Engine(Generic[Env]):
     def unusable_records(self) -> Mapping[int, Record]:
         """Returns those of them that can be read, by pid."""
         return self._intake.unusable.records
+
+    @property
+    def parked(self) -> Mapping[int, str]:
+        """Returns the live procedures that are not run, by pid, and why: their steps ended term after term."""
+        return self._parking.parked
+
+    def park(self, pid: int, error: Exception) -> None:
+        """Parks a procedure that the domain cannot take over from a term before."""
+        self._parking.park(pid, f"it cannot be taken over: {type(error).__name__}: {error}")
 
     def pid_of(self, caller: Caller) -> int | None:
         """Returns the pid that this caller's nonce has started."""
@@ -180,6 +195,8 @@ class Engine(Generic[Env]):
         conflicts = self._running.restore(found)
         self._intake.unusable.fill(stored, {pid: one.why for pid, one in found.unusable.items()} | conflicts)
         self._pids.begin_after(stored.last_pid)
+        self._parking.keep({record.pid for record in self.live()})
+        self._intake.take_early(self._parking.take_early())
         self._running.waiting.arm(self._evicts_ms())
         self._wanted()
 
@@ -188,10 +205,11 @@ class Engine(Generic[Env]):
 
         Raises ``StoreFailed`` and the errors of ``ends``: the engine is of no use any more.
         """
-        group = Group(self._weigh)
+        group = Group(self._store)
         try:
             await self._turn(group)
         except BaseException as error:
+            self._blame(error)
             stopped = Refused(f"the daemon stops, or its term ended ({error}): try again")
             group.refuse(error if isinstance(error, Refused | StoreFailed) else stopped)
             raise
@@ -203,6 +221,8 @@ class Engine(Generic[Env]):
         if roots:
             self._stage(group, Decided(self._procedures.evicted(roots)))
         await self._carry_out(group)
+        if self._parking.suspects:  # what operators want is durable before a step can end the term
+            await self._write(group)
         ends_s = time.monotonic() + TURN_S_MAX
         while not group.is_full and time.monotonic() < ends_s:
             entry = running.scheduler.poll()
@@ -267,18 +287,40 @@ class Engine(Generic[Env]):
 
     async def _run(self, entry: Entry, group: Group) -> None:
         """Runs a step, and adds what follows to the group; a step with an effect is written by itself."""
+        is_suspect = entry.pid in self._parking.suspects
+        if is_suspect:
+            await self._write(group)
+        self._work = {entry.pid}
         found = await self._stepping.run(entry)
         if isinstance(found, Decided):
             if not group.has_room(found):
                 await self._write(group)
             self._stage(group, found)
+            if is_suspect:
+                await self._write(group)
+                self._settle(entry.pid, found)
+            self._work = set()
             return
         await self._write(group)
+        self._work = {entry.pid}
         why_not = await self._steps.write(found.write, found.decided.change, entry.pid)
         if why_not is None:
             self._running.enter((found.decided,))
+            self._parking.went_on(entry.pid)
         else:
             self._stage(group, found.otherwise(why_not))
+        self._work = set()
+
+    def _settle(self, pid: int, decided: Decided) -> None:
+        """Acquits a suspect once a change of it is durable and entered."""
+        if decided.change.puts or decided.change.deletes:
+            self._parking.went_on(pid)
+
+    def _blame(self, error: BaseException) -> None:
+        """Notes which procedures have ended the term, unless the store itself or the connection has."""
+        is_fault = isinstance(error, Exception) and not isinstance(error, self._blameless)
+        if isinstance(error, Exception) and (is_fault or isinstance(error, Unstorable)):
+            self._parking.blame(self._work, error)
 
     def _stage(self, group: Group, decided: Decided) -> None:
         self._procedures.stage(decided.change)
@@ -286,9 +328,11 @@ class Engine(Generic[Env]):
 
     async def _write(self, group: Group) -> None:
         """Writes a group and enters it; the group is empty afterwards."""
+        self._work = group.pids
         if group.puts or group.deletes or group.rows:
             await self._store.write(group.puts, group.deletes, group.rows)
         self._running.enter(group.take())
+        self._work = set()
 
 
 def _ignored(response: asyncio.Future[int]) -> None:

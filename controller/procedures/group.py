@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
 
 from controller.procedures.requests import Pending
+from metadata_store.records.port import RecordStore
 from state_machines.procedures.demand import Demand
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Change
@@ -18,13 +19,10 @@ RECORDS_MAX: Final = 400
 """Records that one turn writes, before the last change is added; a ZooKeeper multi has room for 500."""
 BYTES_MAX: Final = 128 * 1024
 """Bytes of messages, results and reasons that one turn writes, before the last change is added."""
-
+WEIGHT_MAX: Final = 256 * 1024
+"""The same where the store has a bound: bytes of records and rows as they are stored."""
 CHANGE_BYTES_MAX: Final = 384 * 1024
-"""Bytes of messages and results that one change writes. With a full group, and as base64, they fit into a request."""
-
-
-Weigh = Callable[[Sequence[object]], int]
-"""Returns about how many bytes rows add to a transaction, 0 where that has no bound."""
+"""Bytes of messages and results that one change writes: any daemon holds and shows them."""
 
 
 class Decided(msgspec.Struct, frozen=True, gc=False):
@@ -33,6 +31,7 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
     ``again``: the procedure is queued again. ``pending``: the request that led to it, ``pid``: its response.
     ``rows`` are written in the same transaction; ``entered`` is called once it is durable. ``demands``: of new
     children, as they were checked. ``removes``: records that cannot be used; ``ends``: of those that are gone.
+    ``weight``: bytes of a write of it alone, 0 where they are not known yet.
     """
 
     change: Change
@@ -46,6 +45,7 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
     demands: Mapping[int, Demand] = {}
     removes: tuple[int, ...] = ()
     ends: tuple[Transition, ...] = ()
+    weight: int = 0
 
     def respond(self) -> None:
         """Sends the response to the request."""
@@ -59,11 +59,11 @@ class Decided(msgspec.Struct, frozen=True, gc=False):
 
 
 class Group:
-    """Collects changes; of several writes of a record the last one counts."""
+    """Collects changes that one write of the store can hold; of several writes of a record the last one counts."""
 
-    def __init__(self, weigh: Weigh | None = None) -> None:
-        self._weigh = weigh
-        self._weighed = 0
+    def __init__(self, store: RecordStore) -> None:
+        self._store = store
+        self._bytes_max = store.bytes_max
         self._decided: list[Decided] = []
         self._puts: dict[int, Record] = {}
         self._deletes: dict[int, None] = {}
@@ -81,44 +81,43 @@ class Group:
         return list(self._deletes)
 
     @property
+    def pids(self) -> set[int]:
+        """Returns the procedures whose steps led to the changes."""
+        return {one.entry.pid for one in self._decided if one.entry is not None}
+
+    @property
     def is_full(self) -> bool:
         """Checks whether the next change goes into another transaction."""
-        records = len(self._puts) + len(self._deletes) + self._weighed
-        return max(len(self._decided), records) >= RECORDS_MAX or self._bytes >= BYTES_MAX
+        records = len(self._puts) + len(self._deletes) + (len(self.rows) if self._bytes_max else 0)
+        bytes_max = WEIGHT_MAX if self._bytes_max else BYTES_MAX
+        return max(len(self._decided), records) >= RECORDS_MAX or self._bytes >= bytes_max
 
     def has_room(self, decided: Decided) -> bool:
-        """Checks whether a change with rows goes into the same transaction as those before it."""
-        if self._weigh is None or not decided.rows or not self._decided:
-            return True
-        size = self._weigh(decided.rows)
-        size += sum(len(put.data) + len(put.result) for put in decided.change.puts) if size else 0
-        return not size or self._bytes + size <= CHANGE_BYTES_MAX
+        """Checks whether a change goes into the same transaction as those before it."""
+        return not (self._decided and self._bytes_max) or self._bytes + self._weight(decided) <= self._bytes_max
 
     def add(self, decided: Decided) -> None:
         """Adds a change."""
         self._decided.append(decided)
-        if decided.rows:
-            self._add_rows(decided.rows)
+        self._bytes += self._weight(decided)
+        self.rows += decided.rows
         for record in decided.change.puts:
             self._puts[record.pid] = record
-            self._bytes += len(record.data) + len(record.result) + len(record.ending.reason)
         for pid in decided.change.deletes:
             self._puts.pop(pid, None)
             self._deletes[pid] = None
         self._deletes.update(dict.fromkeys(decided.removes))
 
-    def _add_rows(self, rows: Sequence[object]) -> None:
-        """Adds rows; those that weigh something count as records, too."""
-        self.rows += rows
-        if self._weigh is not None and (size := self._weigh(rows)):
-            self._weighed += len(rows)
-            self._bytes += size
+    def _weight(self, decided: Decided) -> int:
+        change = decided.change
+        if self._bytes_max:
+            return decided.weight or self._store.weigh(change.puts, (*change.deletes, *decided.removes), decided.rows)
+        return sum([len(one.data) + len(one.result) + len(one.ending.reason) for one in change.puts])
 
     def take(self) -> list[Decided]:
         """Removes and returns the changes, whose records are written."""
         found = self._decided
         self._decided, self._puts, self._deletes, self.rows, self._bytes = [], {}, {}, [], 0
-        self._weighed = 0
         return found
 
     def refuse(self, why: Exception) -> None:

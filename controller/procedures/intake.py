@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Generic
 
-from controller.procedures.group import CHANGE_BYTES_MAX, Decided
+from controller.procedures.group import Decided
 from controller.procedures.kinds import Env, Kinds, misordered
+from controller.procedures.parking import Parking
 from controller.procedures.pids import Pids
 from controller.procedures.requests import Abort, Bypass, Command, Pending, Refused, Remove, Request, Submit
 from controller.procedures.running import Running
 from controller.procedures.unusable import UnusableRecords
+from controller.procedures.weighing import Scale
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import Record
 
@@ -23,7 +25,15 @@ REQUESTS_MAX: Final = 1_000
 class Intake(Generic[Env]):
     """Holds requests until a turn decides on them."""
 
-    def __init__(self, kinds: Kinds[Env], running: Running[Env], pids: Pids, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        kinds: Kinds[Env],
+        running: Running[Env],
+        pids: Pids,
+        now_ms: Callable[[], int],
+        scale: Scale,
+        parking: Parking,
+    ) -> None:
         self.unusable = UnusableRecords()
         self._kinds = kinds
         self._running = running
@@ -31,6 +41,8 @@ class Intake(Generic[Env]):
         self._results = running.results
         self._pids = pids
         self._now_ms = now_ms
+        self._scale = scale
+        self._parking = parking
         self._waiting: deque[Pending] = deque()
 
     def __len__(self) -> int:
@@ -43,6 +55,10 @@ class Intake(Generic[Env]):
         pending = Pending(request, asyncio.get_running_loop().create_future())
         self._waiting.append(pending)
         return pending.response
+
+    def take_early(self, requests: Iterable[Pending]) -> None:
+        """Adds requests that came before this term: they are the first ones."""
+        self._waiting.extendleft(reversed(list(requests)))
 
     def take(self) -> Pending:
         """Removes and returns the first request."""
@@ -63,17 +79,40 @@ class Intake(Generic[Env]):
     def _changed(self, request: Submit | Abort | Bypass | Command) -> tuple[Change, int]:
         now_ms = self._now_ms()
         if isinstance(request, Submit):
-            return self._submitted(request, now_ms)
+            change, pid = self._submitted(request, now_ms)
+            self._check(change, request.kind)
+            return change, pid
         pid = self.known(request.pid).pid
+        found = self._requested(pid, request, now_ms)
+        if found is None:
+            return Change(), 0
+        self._check(found, f"pid {pid}")
+        if not isinstance(request, Bypass):
+            root = self.known(pid).root
+            family = [one for one in self._parking.parked if one == pid or self._root_of(one) == root]
+            self._parking.release(family)
+            self._running.wake(family)
+        return found, pid
+
+    def _requested(self, pid: int, request: Abort | Bypass | Command, now_ms: int) -> Change | None:
         if isinstance(request, Abort):
-            change = self._procedures.aborted(pid, now_ms, request.ending)
-        elif isinstance(request, Bypass):
-            change = self._procedures.bypassed(pid, now_ms, request.ending)
-        else:
-            kind, data = self._kinds[self.known(pid).kind], self._commanded(pid, request.command)
-            undoing = kind.changes_while_undone
-            change = self._procedures.commanded(pid, data, now_ms, request.ending, undoing=undoing)
-        return (Change(), 0) if change is None else (change, pid)
+            return self._procedures.aborted(pid, now_ms, request.ending)
+        if isinstance(request, Bypass):
+            return self._procedures.bypassed(pid, now_ms, request.ending)
+        record = self._procedures.latest(pid)
+        kind = self._kinds[record.kind]
+        data, undoing = kind.changed(record, request.command), kind.changes_while_undone
+        return self._procedures.commanded(pid, data, now_ms, request.ending, undoing=undoing)
+
+    def _check(self, change: Change, what: str) -> None:
+        """Raises :class:`Refused` for a request whose records the store cannot write."""
+        _, why = self._scale.problem(change)
+        if why is not None:
+            raise Refused(f"{what}: {why}: send a smaller request")
+
+    def _root_of(self, pid: int) -> int:
+        record = self._procedures.records.get(pid)
+        return 0 if record is None else record.root
 
     def known(self, pid: int) -> Record:
         """Returns the durable record of a procedure; raises :class:`Refused` where there is none that can be used."""
@@ -98,15 +137,6 @@ class Intake(Generic[Env]):
             self.unusable.forget(gone)
 
         return Decided(Change(), pending=pending, pid=response, entered=entered, removes=deletes, ends=ends)
-
-    def _commanded(self, pid: int, command: bytes) -> bytes:
-        """Returns the message of a procedure after an operator's command; raises :class:`Refused`."""
-        record = self._procedures.latest(pid)
-        data = self._kinds[record.kind].changed(record, command)
-        size = len(data) + len(record.result)
-        if size > CHANGE_BYTES_MAX:
-            raise Refused(f"pid {pid} would have {size} bytes after that, at most {CHANGE_BYTES_MAX} are stored")
-        return data
 
     def _submitted(self, request: Submit, now_ms: int) -> tuple[Change, int]:
         earlier = self._results.pid_of(request.caller)

@@ -7,6 +7,7 @@ from typing import Generic, NamedTuple
 
 from controller.procedures.group import Decided
 from controller.procedures.kinds import Env, Kinds
+from controller.procedures.parking import Parking
 from controller.procedures.results import Results
 from controller.procedures.waiting import Waiting
 from state_machines.procedures.entity_queue import Entry
@@ -41,6 +42,7 @@ class Running(Generic[Env]):
         age_ms: Callable[[], int],
         due: Callable[[], None],
         entered: Entered | None = None,
+        parking: Parking | None = None,
     ) -> None:
         self.procedures = Procedures(kinds.no_return)
         self.scheduler = Scheduler()
@@ -50,6 +52,7 @@ class Running(Generic[Env]):
         self._now_ms = now_ms
         self._age_ms = age_ms
         self._entered = entered
+        self._parking = parking or Parking()
         self._entries: dict[int, Entry] = {}
 
     # -- after a restart
@@ -207,7 +210,9 @@ class Running(Generic[Env]):
 
     def _wait(self, pid: int, deadline_ms: int) -> None:
         record = self.procedures.records[pid]
-        if record.expires_ms and record.state is not State.FAILED:
+        if pid in self._parking.parked:
+            deadline_ms = 0
+        elif record.expires_ms and record.state is not State.FAILED:
             deadline_ms = min(deadline_ms or record.expires_ms, record.expires_ms)
         if deadline_ms:
             deadline_ms = min(deadline_ms, self._now_ms() + wait_ms_max(record))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple
 
 from msgspec.structs import replace
 
-from controller.procedures.group import CHANGE_BYTES_MAX, Decided
+from controller.procedures.group import Decided
 from controller.procedures.kinds import Along, Env, Kinds, misordered
+from controller.procedures.parking import Parking
 from controller.procedures.pids import Pids
 from controller.procedures.running import Running
 from controller.procedures.steps import Steps, Write
+from controller.procedures.weighing import Scale
 from state_machines.procedures.demand import Demand, Resource
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.kernel import Act, Change
 from state_machines.procedures.outcome import Children, Failed, Outcome, Retry, Wait, Yield
-from state_machines.procedures.record import Record
+from state_machines.procedures.record import Record, inherited
 
 ERROR_CHARS_MAX: Final = 2_000
 """Characters of an error that a record keeps: its begin."""
@@ -37,7 +39,14 @@ class Stepping(Generic[Env]):
     """Runs the steps of procedures that were given out, one after the other."""
 
     def __init__(
-        self, kinds: Kinds[Env], steps: Steps[Env], running: Running[Env], pids: Pids, now_ms: Callable[[], int]
+        self,
+        kinds: Kinds[Env],
+        steps: Steps[Env],
+        running: Running[Env],
+        pids: Pids,
+        now_ms: Callable[[], int],
+        scale: Scale,
+        parking: Parking,
     ) -> None:
         self._kinds = kinds
         self._steps = steps
@@ -45,11 +54,15 @@ class Stepping(Generic[Env]):
         self._procedures = running.procedures
         self._pids = pids
         self._now_ms = now_ms
+        self._scale = scale
+        self._parking = parking
 
     async def run(self, entry: Entry) -> Decided | Executed:
         """Executes or undoes a step; returns what follows, alone or with the write of the step's effect."""
         pid = entry.pid
         self._running.waiting.begin(pid)
+        if pid in self._parking.parked and not self._procedures.latest(pid).bypassed:
+            return _waits(entry)
         act = self._procedures.due(pid, self._now_ms())
         if isinstance(act, Change):
             return Decided(act, entry)
@@ -58,30 +71,48 @@ class Stepping(Generic[Env]):
         demands: dict[int, Demand] = {}
         if isinstance(outcome, Children):
             outcome = await self._family(record, outcome, demands)
-        drawn = self._changed(record, act, outcome)
-        change = self._bounded(record, act, drawn)
+        found = self._bounded(record, act, outcome, write.rows if isinstance(write, Along) else ())
+        if found is None:
+            return _waits(entry)
+        change, weight, as_drawn = found
         until_ms = outcome.until_ms if isinstance(outcome, Wait) else 0
         again = isinstance(outcome, Yield)
-        if write is None or isinstance(outcome, Failed) or change is not drawn:
-            return Decided(change, entry, until_ms, again, demands=demands)
+        decided = Decided(change, entry, until_ms, again, demands=demands, weight=weight)
+        if write is None or isinstance(outcome, Failed) or not as_drawn:
+            return decided
         if isinstance(write, Along):
-            return Decided(change, entry, until_ms, again, rows=write.rows, entered=write.entered, demands=demands)
-        decided = Decided(change, entry, until_ms, again, demands=demands)
+            return replace(decided, rows=write.rows, entered=write.entered)
         return Executed(decided, write, lambda why: Decided(self._changed(record, act, Retry(why)), entry))
 
-    def _bounded(self, record: Record, act: Act, change: Change) -> Change:
-        """Fails a step whose records are larger than a transaction of the store may be."""
-        size = sum([len(put.data) + len(put.result) for put in change.puts]) if change.puts else 0
-        if size <= CHANGE_BYTES_MAX:
-            return change
-        why = f"its records have {size} bytes, one step may write {CHANGE_BYTES_MAX}"
-        return self._changed(record, act, Retry(why) if act is Act.UNDO else Failed(why))
+    def _bounded(
+        self, record: Record, act: Act, outcome: Outcome, rows: Sequence[object]
+    ) -> tuple[Change, int, bool] | None:
+        """Returns what follows a step, its weight, and whether it has the effect that the step has drawn.
+
+        What the store cannot write is split; else the step fails. None: nor can its failure be written.
+        """
+        change = self._changed(record, act, outcome)
+        weight, why = self._scale.problem(change, rows)
+        if why is None:
+            return change, weight, True
+        if isinstance(outcome, Children) and outcome.rest is not None:
+            count = self._scale.fitting(change.puts[0], outcome.children, rows)
+            if 0 < count < len(outcome.children):
+                data = outcome.rest(count)
+                some = outcome._replace(children=outcome.children[:count], step=record.step, data=data, rest=None)
+                return self._bounded(record, act, some, rows)
+        failed = self._changed(record, act, Retry(why) if act is Act.UNDO else Failed(why))
+        weight, worse = self._scale.problem(failed)
+        if worse is None:
+            return failed, weight, False
+        self._parking.park(record.pid, f"its step cannot be stored, nor its failure: {worse}")
+        return None
 
     def _changed(self, record: Record, act: Act, outcome: Outcome) -> Change:
         if isinstance(outcome, Yield):
             return Change()
         if isinstance(outcome, Failed | Retry):
-            outcome = outcome._replace(error=outcome.error[:ERROR_CHARS_MAX])
+            outcome = outcome._replace(error=_storable(outcome.error))
         holds = self._kinds[record.kind].holds_locks and not record.locked
         if holds and isinstance(outcome, Wait):
             outcome = outcome._replace(durable=True)  # the lock is kept over restarts from now on
@@ -100,7 +131,7 @@ class Stepping(Generic[Env]):
         """
         await self._pids.reserve(len(outcome.children))
         now_ms = self._now_ms()
-        caller = replace(record.caller, nonce="")
+        caller = inherited(record.caller)
         born = [
             replace(
                 child,
@@ -128,6 +159,16 @@ class Stepping(Generic[Env]):
                     return Failed(f"its child cannot run: {why}")
             demands[child.pid] = demand
         return outcome._replace(children=tuple(born))
+
+
+def _waits(entry: Entry) -> Decided:
+    """Returns what follows for a procedure that is parked: it waits until a request is about it."""
+    return Decided(Change(later=(entry.pid,)), entry)
+
+
+def _storable(error: str) -> str:
+    """Returns the begin of an error; text of other programs may have characters that no codec takes."""
+    return error[:ERROR_CHARS_MAX].encode("utf-8", "replace").decode()
 
 
 def _locked(record: Record) -> Record:

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Generic
 
 from controller.procedures.kinds import Along, Effect, Env, Kinds
-from metadata_store.errors import ZooKeeperError
-from metadata_store.records.port import StoreFailed
+from metadata_store.errors import Code, MultiFailed, ZkError, ZooKeeperError
+from metadata_store.records.port import StoreFailed, Unstorable
 from state_machines.procedures.kernel import Act, Change
 from state_machines.procedures.outcome import Children, Failed, Next, Outcome, Retry, Yield
 from state_machines.procedures.record import Record
@@ -79,4 +79,6 @@ class Steps(Generic[Env]):
         except self._ends:
             raise
         except ZooKeeperError as error:
-            raise StoreFailed(f"the write of pid {pid} failed: {type(error).__name__}: {error}") from error
+            refused = isinstance(error, MultiFailed) or (isinstance(error, ZkError) and error.code is Code.TOO_BIG)
+            failed = Unstorable if refused else StoreFailed
+            raise failed(f"the write of pid {pid} failed: {type(error).__name__}: {error}") from error

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from controller.procedures.requests import Unusable
 from controller.procedures.results import Nonce
 from metadata_store.records.port import Stored
-from state_machines.procedures.record import Caller, Ending, Record
+from state_machines.procedures.record import Caller, Ending, Record, family
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
 
@@ -46,7 +46,7 @@ class UnusableRecords:
     def fill(self, stored: Stored, why: Mapping[int, str]) -> None:
         """Takes what a load found."""
         self.why = dict(why)
-        self.records = {one.pid: one for one in stored.records if one.pid in self.why}
+        self.records = {one.pid: one for one in family(stored.records) if one.pid in self.why}
         self._near = _neighbours(self.records.values(), self.why)
         callers: dict[int, Caller] = {one.pid: one.caller for one in stored.damaged}
         callers |= {pid: one.caller for pid, one in self.records.items() if not one.parent}

@@ -143,10 +143,13 @@ class RegionsEnv:
         self.wake: Callable[[int], None] = lambda _: None
         self.fencing = Fencing(options.fence_command, options.fence_timeout_ms, self._wake)
 
-    def fit(self, keys: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        """Returns the first of the key ranges, as many as one step may write: at least one where there are any."""
+    def fit(self, keys: Iterable[tuple[bytes, bytes]], taken_bytes: int = 0) -> list[tuple[bytes, bytes]]:
+        """Returns the first of the key ranges, as many as one step may write: at least one where there are any.
+
+        ``taken_bytes``: of what it writes beside them.
+        """
         found: list[tuple[bytes, bytes]] = []
-        size = 0
+        size = taken_bytes
         for start, end in islice(keys, self.rows_max):
             size += len(start) + len(end)
             if found and size > KEY_BYTES_MAX:

@@ -15,6 +15,7 @@ from controller.journal.term_journal import TermJournal
 from controller.metrics.region_counters import RegionCounters
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind, Kinds
+from controller.procedures.parking import Parking
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
@@ -71,7 +72,7 @@ class RegionsTerm:
     """Runs the domain on an open store, which this daemon has claimed with ``epoch``.
 
     ``entered`` is called with durable changes of procedures. ``journal``: of this term; without one the loop logs.
-    ``leads``: checks whether no other daemon can have the store yet.
+    ``leads``: checks whether no other daemon can have the store yet. ``parking``: outlives the term.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class RegionsTerm:
         journal: TermJournal | None = None,
         counters: RegionCounters | None = None,
         leads: Callable[[], bool] = lambda: True,
+        parking: Parking | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.options = options
@@ -117,7 +119,7 @@ class RegionsTerm:
             age_ms=loop_ms,
             ends=(StoreFailed,),
             entered=self._changed,
-            weigh=catalog.weigh,
+            parking=parking,
         )
         self.env.wake, self.env.number = self.engine.wake, self.engine.number
         self.manager = Manager(self.env, self.engine, store, epoch)

@@ -98,6 +98,11 @@ class ReadOnly:
         return self._zk.request_bytes_max
 
     @property
+    def write_bytes_max(self) -> int:
+        """Delegates to the port."""
+        return self._zk.write_bytes_max
+
+    @property
     def session_id(self) -> int:
         """Delegates to the port."""
         return self._zk.session_id

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 
 class MarkRow(NamedTuple):
@@ -179,10 +179,6 @@ class Catalog(Protocol):
     @property
     def rows_max(self) -> int:
         """Returns how many regions one step may insert, remove or change."""
-        ...
-
-    def weigh(self, rows: Sequence[Any]) -> int:
-        """Returns the bytes that writes add to a transaction, 0 where that has no bound."""
         ...
 
     async def read(self) -> Content:

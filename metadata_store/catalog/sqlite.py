@@ -86,10 +86,6 @@ class SqliteCatalog:
         self._records = records
         return self
 
-    def weigh(self, rows: Sequence[object]) -> int:
-        """Returns 0: a transaction may have any size."""
-        return 0
-
     async def read(self) -> Content:
         """Reads everything."""
         assert self._records is not None

@@ -33,14 +33,15 @@ from metadata_store.catalog.rows import (
 from metadata_store.catalog.znodes import BuriedRow, NamespaceRow, path_in, region_path
 from metadata_store.catalog.zookeeper_reading import read_all
 from metadata_store.errors import Code
-from metadata_store.fencing.sizes import OP_OVERHEAD
+from metadata_store.fencing.sizes import OP_OVERHEAD, acl_bytes
 from metadata_store.port import ANY_VERSION, Create, Delete, Node, Op, SetData, ZooKeeper
 from metadata_store.records.zookeeper import ZooKeeperRecords
 
 ROWS_MAX: Final = 400
 """Regions that one step writes: with the records of a turn they fit into one multi."""
-ROW_BYTES: Final = 320
-"""Bytes of a region in a multi besides its keys and names, rounded up."""
+NUMBER_MAX: Final = (1 << 63) - 1
+FOLDERS_MAX: Final = 8
+"""Folders and buckets that one write makes or removes beside its rows, and besides one bucket for each 1,000 ids."""
 
 DROPS: Final[Mapping[type[Write], str]] = {
     DropServer: "servers",
@@ -52,6 +53,7 @@ DROPS: Final[Mapping[type[Write], str]] = {
 
 Keys = tuple[str, bytes, bytes]
 """Table, start and end of a region."""
+NO_KEYS: Final[Keys] = ("", b"", b"")
 
 
 class _Draft:
@@ -71,6 +73,7 @@ class ZooKeeperCatalog:
         self._zk = zk
         self._root = root
         self._acl = acl
+        self._op_bytes = len(root.encode()) + 1 + OP_OVERHEAD + acl_bytes(acl or ())
         self._records: ZooKeeperRecords | None = None
         self._known = False
         self._there: set[str] = set()
@@ -105,24 +108,44 @@ class ZooKeeperCatalog:
         return content
 
     def weigh(self, rows: Sequence[object]) -> int:
-        """Returns about how many bytes writes add to a multi."""
-        return sum(map(self._weight, rows))
+        """Returns how many bytes writes add to a multi, at most: each row as it is encoded."""
+        return sum(map(self._weight, rows), FOLDERS_MAX * (self._op_bytes + len(znodes.bucket_path(0))))
 
     def _weight(self, write: object) -> int:
         match write:
             case NewRegions(rows):
-                return sum(ROW_BYTES + len(one.table) + (len(one.start) + len(one.end)) * 4 // 3 for one in rows)
+                return sum(map(self._bytes, rows)) + self._region_bytes * (1 + len(rows) // znodes.BUCKET_IDS)
             case Owner(id_):
-                table, start, end = self._regions.get(id_, ("", b"", b""))
-                return ROW_BYTES + len(table) + (len(start) + len(end)) * 4 // 3
+                return self._bytes(self._owned(write, self._regions.get(id_, NO_KEYS)))
             case DropRegions(ids):
-                return len(ids) * (len(self._root) + 2 * OP_OVERHEAD)
+                return 2 * len(ids) * self._region_bytes  # each may be the last one of its bucket
             case DropTable(name):
-                return ROW_BYTES + len(self._of_table(name)) * (len(self._root) + 2 * OP_OVERHEAD)
-            case PutTable(row):
-                return ROW_BYTES + sum(len(key) + len(value) + 8 for key, value in row.options) * 2
+                return self._named("tables", name) + 2 * len(self._of_table(name)) * self._region_bytes
+            case PutTable(row) | PutServer(row) | PutMark(row):
+                return self._bytes(row)
+            case PutNamespace(name):
+                return self._bytes(NamespaceRow(name))
+            case Bury(name):
+                return self._bytes(BuriedRow(name, NUMBER_MAX, NUMBER_MAX))
+            case DropServer() | Forget() | DropNamespace() | DropMark():
+                return self._named(DROPS[type(write)], *write)
             case _:
-                return 2 * ROW_BYTES
+                raise TypeError(f"the catalog has no write {write!r}")
+
+    def _bytes(self, row: znodes.Row) -> int:
+        return self._op_bytes + len(znodes.path_of(row)) + len(znodes.encode(row))
+
+    def _named(self, folder: str, *names: str | int) -> int:
+        return self._op_bytes + len(path_in(folder, *names))
+
+    @property
+    def _region_bytes(self) -> int:
+        return self._op_bytes + len(region_path(0))
+
+    @staticmethod
+    def _owned(owner: Owner, keys: Keys) -> RegionRow:
+        id_, state, server, incarnation, token, sequence = owner
+        return RegionRow(id_, *keys, state, server, incarnation, token, sequence)
 
     # -- for the store
 
@@ -231,8 +254,7 @@ class ZooKeeperCatalog:
             case Owner(id_):
                 keys = self._keys(draft, id_)
                 if keys is not None:
-                    _, state, server, incarnation, token, sequence = write
-                    draft.regions[id_] = RegionRow(id_, *keys, state, server, incarnation, token, sequence)
+                    draft.regions[id_] = self._owned(write, keys)
             case NewRegions(rows):
                 draft.regions.update((one.id, one) for one in rows if self._keys(draft, one.id) is None)
             case DropRegions(ids):

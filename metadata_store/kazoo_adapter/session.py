@@ -93,6 +93,11 @@ class Session:
         return self.limits.batch_bytes
 
     @property
+    def write_bytes_max(self) -> int:
+        """Less than usual for some minutes after the server hung up at larger writes."""
+        return self.limits.write_bytes
+
+    @property
     def zxid_seen(self) -> int:
         """Highest zxid of all sessions so far; a later session object must know it (``ZxidWentBack``)."""
         return max(self._zxid_seen, self.last_zxid)

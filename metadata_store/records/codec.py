@@ -7,9 +7,10 @@ import zlib
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from state_machines.procedures.faults import Fault, newer
-from state_machines.procedures.record import VERSION, Caller, Record
+from state_machines.procedures.record import NO_CALLER, VERSION, Caller, Record
 
 SEAL_DIGITS: Final = 8
 """Hexadecimal digits of a checksum that is stored as the last line of a body."""
@@ -40,12 +41,17 @@ class Unreadable(Exception):
     def __init__(self, fault: Fault, why: str, caller: Caller | None = None) -> None:
         super().__init__(why)
         self.fault = fault
-        self.caller = caller or Caller()
+        self.caller = caller or NO_CALLER
 
 
 def encode(record: Record) -> bytes:
-    """Encodes a record."""
-    return _encoder.encode(record)
+    """Encodes a record. Of a family the root alone has the caller: hundreds of children would repeat it."""
+    return _encoder.encode(replace(record, caller=NO_CALLER) if record.parent else record)
+
+
+def stored_bytes(record: Record) -> int:
+    """Returns the bytes of a record with its checksum."""
+    return len(encode(record)) + SEAL_DIGITS + 1
 
 
 def checksum(body: bytes) -> int:
@@ -104,9 +110,9 @@ def _caller(body: bytes) -> Caller:
     """Finds the caller in a body that cannot be decoded, where its bytes are sound."""
     found = _CALLER.search(body)
     try:
-        return _signed.decode(found[1]) if found is not None else Caller()
+        return _signed.decode(found[1]) if found is not None else NO_CALLER
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Caller()
+        return NO_CALLER
 
 
 def _newer(version: int, caller: Caller) -> Unreadable:

@@ -14,7 +14,7 @@ class Rows(Protocol):
     """Further znodes of a domain, which are written in the multis of its records."""
 
     def weigh(self, rows: Sequence[object]) -> int:
-        """Returns about how many bytes rows add to a multi."""
+        """Returns how many bytes rows add to a multi, at most."""
         ...
 
     async def prepare(self) -> None:

@@ -13,6 +13,10 @@ class StoreFailed(Exception):
     """The store cannot read or write any more: its domain steps down. The text names the cause and the remedy."""
 
 
+class Unstorable(StoreFailed):
+    """The store takes everything but this write, and never will: its content is refused. Nothing of it was applied."""
+
+
 class Fenced(StoreFailed):
     """Another daemon has taken the store over since; nothing of the write was applied."""
 
@@ -36,6 +40,18 @@ class Stored(NamedTuple):
 
 class RecordStore(Protocol):
     """Keeps records. All methods raise :class:`StoreFailed`; after that the store is of no use any more."""
+
+    @property
+    def bytes_max(self) -> int:
+        """Returns the most bytes of one write, as :meth:`weigh` counts them; 0 where a write may have any size."""
+        ...
+
+    def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
+        """Returns at least the bytes that a write has where it is stored, 0 where a write may have any size.
+
+        Raises what the encoding of a record raises.
+        """
+        ...
 
     async def load(self) -> Stored:
         """Reads everything, ordered by pid."""

@@ -102,6 +102,15 @@ class SqliteRecords:
             raise
         return store
 
+    @property
+    def bytes_max(self) -> int:
+        """Returns 0: a transaction may have any size."""
+        return 0
+
+    def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
+        """Returns 0: a transaction may have any size."""
+        return 0
+
     async def load(self) -> Stored:
         """Reads everything, ordered by pid."""
         found: Stored = await self.call(sqlite_rows.load)

@@ -12,19 +12,25 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from metadata_store.acl import OPEN, Acl
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, submit
 from metadata_store.fencing.outcome import Fence
 from metadata_store.fencing.outcome import Fenced as FencedWrite
-from metadata_store.fencing.sizes import write_bytes
-from metadata_store.port import ANY_VERSION, WRITE_BYTES_MAX, Create, Delete, Node, Op, SetData, ZooKeeper
+from metadata_store.fencing.sizes import OP_OVERHEAD, acl_bytes, write_bytes
+from metadata_store.port import ANY_VERSION, Create, Delete, Node, Op, SetData, ZooKeeper
 from metadata_store.records import codec, znodes
 from metadata_store.records.found import damaged
 from metadata_store.records.pending import Pending, Rows, settle
-from metadata_store.records.port import Fenced, Stored, StoreFailed
+from metadata_store.records.port import Fenced, Stored, StoreFailed, Unstorable
 from state_machines.procedures.record import Record
+
+REFUSES_CONTENT: Final = frozenset({Code.TOO_BIG, Code.BAD_ARGUMENTS})
+"""Refusals of one request, while ZooKeeper takes others."""
+RESERVE: Final = 20
+"""Part of a write that is left for what is not weighed: a chroot, the usual ACLs of new znodes."""
 
 
 class ZooKeeperRecords:
@@ -48,12 +54,25 @@ class ZooKeeperRecords:
         self._acl = acl
         self._fence = fence
         self._root = root
+        self._op_bytes = len(root.encode()) + 1 + znodes.NAME_DIGITS + OP_OVERHEAD + acl_bytes(acl or ())
         self._connected = connected
         self._there: set[int] = set()
         self._has_root = False
         self._last_pid = 0
         self._pending: deque[Pending] = deque()
         self._writer: asyncio.Task[None] | None = None
+
+    @property
+    def bytes_max(self) -> int:
+        """Returns the most bytes of one write; a server with a small ``jute.maxbuffer`` takes less than usual."""
+        usual = self._zk.write_bytes_max
+        return usual - usual // RESERVE - HEAD_BYTES
+
+    def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
+        """Returns the bytes of a multi: each record as it is encoded, and at most the bytes of the rows."""
+        each, listed = self._op_bytes, tuple(rows)
+        size = sum([each + codec.stored_bytes(record) for record in puts]) + sum([each for _ in deletes])
+        return size + self._rows.weigh(listed) if listed and self._rows is not None else size
 
     async def load(self) -> Stored:
         """Reads everything, ordered by pid; a store without a root is new."""
@@ -242,9 +261,9 @@ class ZooKeeperRecords:
 
         async def send() -> None:
             ops = [*self.ops(puts, deletes), *await self._ops_of(rows)]
-            if write_bytes(ops) + HEAD_BYTES > WRITE_BYTES_MAX:
+            if write_bytes(ops) + HEAD_BYTES > (bytes_max := self._zk.write_bytes_max):
                 what = f"pid {[*(record.pid for record in puts), *deletes][0]}" if puts or deletes else "rows alone"
-                raise StoreFailed(f"the write of {what} has more than {WRITE_BYTES_MAX} bytes: split the procedure")
+                raise Unstorable(f"the write of {what} has more than {bytes_max} bytes: split the procedure")
             try:
                 await self._submit(ops)
             except OutcomeUnknown:
@@ -287,6 +306,8 @@ class ZooKeeperRecords:
             except (NotConnected, OutcomeUnknown):
                 continue
             except ZkError as error:
+                if error.code in REFUSES_CONTENT:
+                    raise Unstorable(f"ZooKeeper refuses what was to be written: {error}") from error
                 raise StoreFailed(f"{error}: check the ACLs below {self._root}") from error
 
     async def _submit(self, ops: Sequence[Op]) -> None:
@@ -295,4 +316,4 @@ class ZooKeeperRecords:
         except FencedWrite as error:
             raise Fenced(str(error)) from error
         if failed is not None:
-            raise StoreFailed(f"{failed}: another client writes below {self._root}, or check its ACLs") from failed
+            raise Unstorable(f"{failed}: another client writes below {self._root}, or check its ACLs") from failed

@@ -129,7 +129,7 @@ class Procedures:
         match outcome:
             case Next(step, data) | Children((), step, data):
                 return self.submitted(self._stepped(old, step, data))
-            case Children(children, step, data, asleep):
+            case Children(children, step, data, asleep, _):
                 ancestors = (pid, *old.ancestors)
                 family = tuple(replace(one, parent=pid, ancestors=ancestors) for one in children)
                 born = tuple(one.pid for one in children)

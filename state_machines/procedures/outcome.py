@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 from state_machines.procedures.record import Record
@@ -21,12 +22,15 @@ class Children(NamedTuple):
     """The step is done; ``step`` follows once all ``children`` have ended. Parent and ancestors are filled in.
 
     ``asleep``: children that are born with their locks wait for an event at once, because their step has begun already.
+    ``rest``: returns the message with which the step is repeated for the others, where only the first ``n`` children
+    fit into a transaction of the store; without it the step fails then.
     """
 
     children: tuple[Record, ...]
     step: int
     data: bytes
     asleep: bool = False
+    rest: Callable[[int], bytes] | None = None
 
 
 class Wait(NamedTuple):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from state_machines.procedures.states import State
 
@@ -19,6 +21,9 @@ class Caller(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     client: str = ""
     reason: str = ""
     nonce: str = ""
+
+
+NO_CALLER: Final = Caller()
 
 
 class Ending(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -46,6 +51,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     ``born``: the children of the step before, so that a child that cannot be read is missed.
     ``aborted``: an abort was requested. ``bypassed``: it does nothing more. ``error``: cause of a failure or retry.
     ``ending``: the latest request to end it; a daemon that does not know the field goes on without it.
+    ``caller``: a child has its root's, without the nonce, see :func:`family`; it is stored with the root alone.
     """
 
     pid: int
@@ -67,7 +73,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     bypassed: bool = False
     error: str = ""
     result: bytes = b""
-    caller: Caller = Caller()
+    caller: Caller = NO_CALLER
     ending: Ending = NO_ENDING
     version: int = VERSION
 
@@ -83,3 +89,20 @@ def child(kind: str, data: bytes = b"", *, expires_ms: int = 0, step: int = 0, l
     ``locked``: nothing else can get its locks before it does, so that they are restored like held ones.
     """
     return Record(0, kind, State.RUNNABLE, step, 0, 0, data=data, expires_ms=expires_ms, locked=locked)
+
+
+def inherited(caller: Caller) -> Caller:
+    """Returns the caller that the children of a procedure have: a nonce names the root alone."""
+    return replace(caller, nonce="") if caller.nonce else caller
+
+
+def family(records: Iterable[Record]) -> list[Record]:
+    """Gives children of stored records the caller of their root; one that was stored with a caller keeps it."""
+    found = list(records)
+    callers = {one.pid: inherited(one.caller) for one in found if not one.parent}
+    return [
+        replace(one, caller=callers[one.root])
+        if one.parent and one.caller == NO_CALLER and one.root in callers
+        else one
+        for one in found
+    ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from state_machines.procedures.faults import LATER, Fault, Unusable
-from state_machines.procedures.record import VERSION, Record
+from state_machines.procedures.record import VERSION, Record, family
 from state_machines.procedures.states import State
 
 
@@ -36,7 +36,7 @@ def load(
     ``unreadable``: what is known of the records that could not be decoded.
     """
     damaged = unreadable or {}
-    by_pid = {record.pid: record for record in records}
+    by_pid = {record.pid: record for record in family(records)}
     why = {pid: fault for pid, record in by_pid.items() if (fault := _fault(record, by_pid, unfit, damaged))}
     roots = {pid: root_of(pid, by_pid) for pid in by_pid} if why else {}
     bad_roots = {roots[pid]: pid for pid in sorted(why, reverse=True)}

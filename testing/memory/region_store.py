@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from metadata_store.catalog.rows import (
     Bury,
@@ -95,10 +95,6 @@ class MemoryRegionStore(MemoryRecords):
         return self._epoch
 
     rows_max = 5_000
-
-    def weigh(self, rows: Sequence[object]) -> int:
-        """Returns 0: a transaction may have any size."""
-        return 0
 
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Writes records and rows, all or nothing."""

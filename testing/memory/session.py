@@ -28,6 +28,7 @@ from metadata_store.errors import (
 )
 from metadata_store.fencing.sizes import write_bytes
 from metadata_store.hooks import surrounded
+from metadata_store.kazoo_adapter import jute
 from metadata_store.port import (
     REQUEST_BYTES_MAX,
     WRITE_BYTES_MAX,
@@ -35,6 +36,7 @@ from metadata_store.port import (
     Create,
     Created,
     OpResult,
+    SetAcls,
     WatchEvent,
     Write,
     WriteHooks,
@@ -134,6 +136,11 @@ class MemorySession:
     def request_bytes_max(self) -> int:
         """The usual size of a batched request."""
         return REQUEST_BYTES_MAX
+
+    @property
+    def write_bytes_max(self) -> int:
+        """The usual size of a write."""
+        return WRITE_BYTES_MAX
 
     # -- calls of the server
 
@@ -239,9 +246,14 @@ class MemorySession:
         return found
 
     async def _write(self, ops: Sequence[Write], *, single: bool) -> list[OpResult]:
-        if write_bytes(ops) > WRITE_BYTES_MAX:
+        if write_bytes(ops) > WRITE_BYTES_MAX // 2 and self._sent_bytes(ops) > WRITE_BYTES_MAX:
             raise ZkError(Code.TOO_BIG, ops[0].path)
         return await surrounded(self.hooks, ops, lambda: self._submit(ops, single))
+
+    def _sent_bytes(self, ops: Sequence[Write]) -> int:
+        """Returns the bytes that a client sends."""
+        sent = [op for op in ops if not isinstance(op, SetAcls)]
+        return len(jute.multi(sent, self.chroot, secured=self.set_acl))
 
     async def _submit(self, ops: Sequence[Write], single: bool) -> list[OpResult]:
         await self._arrive()

@@ -11,9 +11,14 @@ import pytest
 
 from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.catalog.rows import (
+    Bury,
     Catalog,
+    DropMark,
+    DropNamespace,
     DropRegions,
+    DropServer,
     DropTable,
+    Forget,
     MarkRow,
     NewRegions,
     Owner,
@@ -24,10 +29,12 @@ from metadata_store.catalog.rows import (
     RegionRow,
     ServerRow,
     TableRow,
+    Write,
 )
 from metadata_store.catalog.zookeeper import ZooKeeperCatalog
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.outcome import Fence
+from metadata_store.kazoo_adapter import jute
 from metadata_store.port import ANY_VERSION, ConnectionState
 from metadata_store.records import codec
 from metadata_store.records.port import RecordStore, StoreFailed
@@ -106,6 +113,33 @@ class ZooKeeperCatalogContract(CatalogContract):
             await store.write((), (), [DropTable("t"), NewRegions(regions(1, "u", first=7))])
             assert await s.names(f"{ROOT}/regions") == ["0000000"]
             assert list((await catalog.read()).regions) == list(regions(1, "u", first=7))
+
+    async def test_rows_weigh_at_least_what_a_client_sends(self, backend: Backend) -> None:
+        """The longest names that registrations and requests may have, also as paths quote them."""
+        name, table = "\U0001f680" * 200, "t" * 200
+        rows: list[Write] = [
+            PutTable(TableRow(table, 2, 3, (("\x01" * 200, "\x01" * 1_000),) * 100)),
+            NewRegions(tuple(RegionRow(id_, table, bytes(1_024), bytes(1_024), 0) for id_ in range(900, 1_100))),
+            Owner(1_000, 1, name, (1 << 63) - 1, (1 << 63) - 1, (1 << 63) - 1),
+            PutServer(ServerRow(name, (1 << 63) - 1, name, name)),
+            PutNamespace("n" * 200),
+            PutMark(MarkRow("cordon", name, name, 1 << 60, name, name * 5)),
+            Bury(name, 1 << 62, 1 << 62),
+            DropMark("cordon", name),
+            Forget(name),
+            DropServer(name, (1 << 63) - 1),
+            DropNamespace("n" * 200),
+            DropRegions(tuple(range(900, 1_000))),
+            DropTable(table),
+        ]
+        async with session(backend, credentials="regent:secret") as s:
+            store, catalog = await both(s, acl=LOCK)
+            await store.load()
+            await catalog.read()
+            for row in rows:
+                sent = len(jute.multi(catalog.ops([row]), "", secured=True))
+                assert sent <= catalog.weigh([row]) <= 8 * sent + 3_000, row
+                await store.write((), (), [row])
 
     async def test_many_rows_that_wait_go_in_several_multis(self, backend: Backend) -> None:
         made = regions(3_000)

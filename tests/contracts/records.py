@@ -7,19 +7,41 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 import pytest
+from msgspec.structs import replace
 
 from metadata_store.records.port import RecordStore
-from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.record import NO_CALLER, NO_ENDING, Caller, Ending, Record, family
 from state_machines.procedures.states import State
 
 Stores = Callable[[], AbstractAsyncContextManager[RecordStore]]
 """Opens the same store each time, as a daemon does that starts."""
 
 
+CALLER = Caller(principal="User:ops", reason="rack 3 is gone", nonce="n-1")
+
+
 def record(pid: int, step: int = 0, data: bytes = b"\x00\xff") -> Record:
     """Returns a record with something in most fields."""
-    caller = Caller(principal="User:ops", reason="rack 3 is gone", nonce="n-1")
-    return Record(pid, "drain", State.RUNNABLE, step, 1, 2, data=data, done=(0, 1), caller=caller)
+    return Record(pid, "drain", State.RUNNABLE, step, 1, 2, data=data, done=(0, 1), caller=CALLER)
+
+
+WIDE = "\U0001f680"
+"""A character of four bytes."""
+
+
+def largest(pid: int, parent: int = 0) -> Record:
+    """Returns a record whose texts are as long as requests may have them, or as errors are kept."""
+    caller = Caller(WIDE * 500, WIDE * 500, WIDE * 1_000, "" if parent else WIDE * 500)
+    ending = Ending("bypass", WIDE * 500, WIDE * 1_000, 1 << 60)
+    ancestors = (parent,) if parent else ()
+    return replace(
+        record(pid, data=bytes(200)),
+        parent=parent,
+        ancestors=ancestors,
+        caller=caller,
+        ending=NO_ENDING if parent else ending,
+        error="\x01" * (100 if parent else 2_000),
+    )
 
 
 class RecordsContract:
@@ -82,6 +104,40 @@ class RecordsContract:
             large = [record(pid, data=bytes(300_000)) for pid in range(1, 9)]
             await asyncio.gather(*(s.write([one]) for one in large))
             assert list((await s.load()).records) == large
+
+    async def test_of_a_family_the_root_alone_is_stored_with_its_caller(self, stores: Stores) -> None:
+        """Hundreds of children would repeat the longest reasons."""
+        root, part = record(1), replace(record(2), parent=1, ancestors=(1,), caller=replace(CALLER, nonce=""))
+        leaf = replace(part, pid=3, parent=2, ancestors=(2, 1))
+        async with stores() as s:
+            await s.load()
+            await s.write([root, part, leaf])
+            found = (await s.load()).records
+        assert [one.caller for one in found] == [CALLER, NO_CALLER, NO_CALLER]
+        assert family(found) == [root, part, leaf]
+        own = replace(part, caller=Caller("User:another"))
+        assert family([root, own]) == [root, own], "a record of before, which was stored with a caller"
+        assert family([leaf]) == [leaf], "its root is missing"
+
+    async def test_a_family_at_its_bounds_is_written_together(self, stores: Stores) -> None:
+        children = [largest(pid, parent=1) for pid in range(2, 402)]
+        async with stores() as s:
+            await s.load()
+            assert s.weigh([largest(1), *children]) <= (s.bytes_max or 1)
+            await s.write([largest(1), *children])
+            assert family((await s.load()).records) == [largest(1), *children]
+
+    async def test_what_weighs_no_more_than_a_write_may_is_written(self, stores: Stores) -> None:
+        async with stores() as s:
+            await s.load()
+            found: list[Record] = []
+            while len(found) < 100 and s.weigh([*found, largest(len(found) + 1)]) <= s.bytes_max:
+                found.append(largest(len(found) + 1))
+            await s.write(found)
+            more = [replace(one, data=one.data + bytes(1_000)) for one in found]
+            if s.weigh(more) > s.bytes_max > 0:
+                assert len(found) > 20, "the weight is about what is written"
+            await s.write([], deletes=[one.pid for one in found])
 
     async def test_writes_that_wait_at_the_close_are_durable(self, stores: Stores) -> None:
         async with stores() as s:

@@ -16,7 +16,7 @@ from metadata_store.fencing.outcome import Fence
 from metadata_store.port import ANY_VERSION, ConnectionState, Create, SetData
 from metadata_store.records import zookeeper_offline
 from metadata_store.records.found import Content, Found
-from metadata_store.records.port import Damaged, Fenced, StoreFailed
+from metadata_store.records.port import Damaged, Fenced, StoreFailed, Unstorable
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.faults import Fault
 from tests.contracts.records import RecordsContract, Stores, record
@@ -192,7 +192,7 @@ class ZooKeeperRecordsContract(RecordsContract):
         async with session(backend) as s:
             store = await opened(s)
             await store.load()
-            with pytest.raises(StoreFailed, match="the write of pid 7 has more than 1000000 bytes"):
+            with pytest.raises(Unstorable, match="the write of pid 7 has more than 1000000 bytes"):
                 await store.write([record(7, data=bytes(1_000_000))])
 
 

@@ -39,7 +39,7 @@ async def test_a_command_that_makes_a_record_too_large_is_refused_and_changes_no
     host = Host(Kind("root", (step(arrives), step(last)), topic, command=grown))
     daemon = await host.daemon()
     pid = await submitted(daemon, "root")
-    with pytest.raises(Refused, match=f"pid {pid} would have {CHANGE_BYTES_MAX + 1} bytes after that, at most"):
+    with pytest.raises(Refused, match=f"pid {pid}: its records have {CHANGE_BYTES_MAX + 1} bytes, one step may write"):
         await daemon.run(daemon.engine.command(pid, b"%d" % CHANGE_BYTES_MAX))
     assert await daemon.run(daemon.engine.command(pid, b"%d" % (CHANGE_BYTES_MAX - 1)))
     assert len(daemon.engine.records[pid].data) == CHANGE_BYTES_MAX

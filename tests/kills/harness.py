@@ -75,6 +75,15 @@ class KillingStore:
         self._store = store
         self._deaths = deaths
 
+    @property
+    def bytes_max(self) -> int:
+        """Returns the bound of the store."""
+        return self._store.bytes_max
+
+    def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
+        """Weighs as the store does."""
+        return self._store.weigh(puts, deletes, rows)
+
     async def load(self) -> Stored:
         """Reads everything."""
         return await self._store.load()

@@ -50,6 +50,15 @@ class RegionsStore:
         self._store = store
         self._deaths = deaths
 
+    @property
+    def bytes_max(self) -> int:
+        """Returns the bound of the store."""
+        return self._store.bytes_max
+
+    def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
+        """Weighs as the store does."""
+        return self._store.weigh(puts, deletes, rows)
+
     async def load(self) -> Stored:
         """Reads everything."""
         return await self._store.load()
@@ -112,20 +121,25 @@ class Life:
             with mock.patch.object(engine, "TURN_S_MAX", 60):  # a turn has the same steps on a slow machine
                 await self.term.engine.turn()
             self._turns += 1
-            assert self._turns < TURNS_MAX, f"it does not end: {list(self.term.engine.records.values())}"
+            assert self._turns < TURNS_MAX, f"it does not end: {list(self.term.engine.records.values())}"[:2_000]
 
     async def turns(self, count: int) -> None:
         """Lets some turns pass."""
         last = self._turns + count
         await self.until(lambda: self._turns >= last)
 
-    async def run(self, kind: str, data: bytes, aborts: Callable[[Record], bool] | None = None) -> Record:
+    async def run(
+        self,
+        kind: str,
+        data: bytes,
+        aborts: Callable[[Record], bool] | None = None,
+        caller: Caller | None = None,
+    ) -> Record:
         """Submits what an operator wants, with the same nonce each time, and waits for its end.
 
         ``aborts``: returns whether it is aborted by now.
         """
-        procedures, caller = self.term.engine, Caller("User:ops", nonce=f"{kind} {data!r}")
-
+        procedures, caller = self.term.engine, caller or Caller("User:ops", nonce=f"{kind} {data!r}")
         pid = await self._driven(procedures.submit(kind, data, caller))
         if aborts is not None:
             await self.until(lambda: aborts(procedures.records[pid]))

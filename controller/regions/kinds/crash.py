@@ -88,10 +88,10 @@ async def split(env: RegionsEnv, record: Record) -> Outcome | Along:
         return Next(RELEASE, record.data)
     some = tuple(log_task.splitting(task, part) for part in parts[:PARTS_TOGETHER])
 
-    def entered(_: Change) -> None:
-        env.log_parts[key] = parts[PARTS_TOGETHER:]
+    def entered(change: Change) -> None:
+        env.log_parts[key] = parts[len(change.puts) - 1 :]
 
-    return Along(Children(some, SPLIT, record.data), (), entered)
+    return Along(Children(some, SPLIT, record.data, rest=lambda _: record.data), (), entered)
 
 
 async def release(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -139,7 +139,7 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.unplaced.add(record.pid)
         return Wait(until_ms, record.data, durable=False)
     if tables:
-        return Children(tuple(_batches(tables, str(server))), ASSIGN, record.data)
+        return Children(tuple(_batches(tables, str(server))), ASSIGN, record.data, rest=lambda _: record.data)
     if server.regions:
         return Wait(env.wall_ms() + POLL_MS, record.data, durable=False)
 

@@ -7,8 +7,10 @@ out while their children live. The next batch begins once fewer regions are in t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
+
+from msgspec.structs import replace
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
@@ -55,11 +57,12 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     task: Many = MANY.decode(record.data)
     if len(env.model.transit) >= env.options.transit_max and not task.ids:  # a crash waits for no table
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
-    regions = [one for one in _regions(env, task) if _needs_server(env, one) and _takes(env, one, record)]
+    regions = [one for one in _left(env, task) if _needs_server(env, one) and _takes(env, one, record)]
     servers = env.servers()
     if not servers or any(env.unheard.is_held(one) for one in regions):
         children = tuple(assign.assigned(one, task.why, None) for one in regions)
-        return Along(Children(children, record.step + 1, record.data), (), lambda change: _given(env, change, regions))
+        born = Children(children, record.step + 1, record.data, rest=_rest(env, task, regions))
+        return Along(born, (), lambda change: _given(env, change, regions))
     wishes = [assign.wish(env, one) for one in regions]
     plan = planned(env.placement, wishes, servers, env.prompt(servers), env.draw)
     children = tuple(assign.assigned(one, task.why, server) for one, server in zip(regions, plan, strict=True))
@@ -71,15 +74,15 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     def entered(change: Change) -> None:
         for server, count in counts.items():
             server.expected -= count
-        pids = [put.pid for put in change.puts if put.pid != record.pid]
-        for pid, region, server in zip(pids, regions, plan, strict=True):
+        for pid, region, server in zip(_born(change), regions, plan, strict=False):
             assign.begun(env, region, pid, server, pid)
             if server.state is ServerState.ONLINE:
                 env.dispatcher.send(server, assign.opening(pid, region, pid))
             else:
                 env.wake_soon(pid)
 
-    return Along(Children(children, record.step + 1, record.data, asleep=True), (), entered)
+    rest = _rest(env, task, regions)
+    return Along(Children(children, record.step + 1, record.data, asleep=True, rest=rest), (), entered)
 
 
 def _takes(env: RegionsEnv, region: Region, record: Record) -> bool:
@@ -89,8 +92,23 @@ def _takes(env: RegionsEnv, region: Region, record: Record) -> bool:
 
 def _given(env: RegionsEnv, change: Change, regions: Sequence[Region]) -> None:
     """Enters that children that choose their server by themselves have the regions."""
-    for put, region in zip(change.puts[1:], regions, strict=True):
-        env.model.attach(region, put.pid)
+    for pid, region in zip(_born(change), regions, strict=False):
+        env.model.attach(region, pid)
+
+
+def _born(change: Change) -> list[int]:
+    """Returns the children of a change, in the order of their regions: all of them, or the first that fit."""
+    return [put.pid for put in change.puts[1:]]
+
+
+def _rest(env: RegionsEnv, task: Many, regions: Sequence[Region]) -> Callable[[int], bytes]:
+    """Returns what makes the message with which the step is repeated for the regions behind the first ones."""
+
+    def rest(count: int) -> bytes:
+        position = _regions(env, task).index(regions[count])
+        return MANY.encode(replace(task, begun=position))
+
+    return rest
 
 
 def _needs_server(env: RegionsEnv, region: Region) -> bool:
@@ -102,12 +120,11 @@ async def close_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     task: Many = MANY.decode(record.data)
     if len(env.model.transit) >= env.options.transit_max:
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
-    regions = [one for one in _regions(env, task) if one.state in CLOSED_FROM and _takes(env, one, record)]
+    regions = [one for one in _left(env, task) if one.state in CLOSED_FROM and _takes(env, one, record)]
     children = tuple(close.closed(one, task.why) for one in regions)
 
     def entered(change: Change) -> None:
-        pids = [put.pid for put in change.puts if put.pid != record.pid]
-        for pid, region in zip(pids, regions, strict=True):
+        for pid, region in zip(_born(change), regions, strict=False):
             env.model.attach(region, pid)
             server = region.server
             if server is None:
@@ -118,7 +135,8 @@ async def close_all(env: RegionsEnv, record: Record) -> Outcome | Along:
             else:
                 env.wake_soon(pid)
 
-    return Along(Children(children, record.step + 1, record.data, asleep=True), (), entered)
+    rest = _rest(env, task, regions)
+    return Along(Children(children, record.step + 1, record.data, asleep=True, rest=rest), (), entered)
 
 
 async def counted(env: RegionsEnv, record: Record) -> Outcome:
@@ -133,6 +151,11 @@ def _regions(env: RegionsEnv, task: Many) -> list[Region]:
         return [found for one in task.ids if (found := env.model.regions.get(one)) is not None]
     table = env.model.tables.get(task.table)
     return [] if table is None else table.regions[task.first : task.first + task.count]
+
+
+def _left(env: RegionsEnv, task: Many) -> list[Region]:
+    """Returns the regions that no child was about yet."""
+    return _regions(env, task)[task.begun :]
 
 
 def _kind(name: str, step: Step[RegionsEnv]) -> Kind[RegionsEnv]:

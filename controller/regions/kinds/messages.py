@@ -45,13 +45,17 @@ class Move(Message, frozen=True):
 
 
 class Many(Message, frozen=True):
-    """Some regions of a table: ``count`` of them from position ``first`` on, or those of ``ids``."""
+    """Some regions of a table: ``count`` of them from position ``first`` on, or those of ``ids``.
+
+    ``begun``: of these, how many the children of earlier runs of the step were about.
+    """
 
     table: str
     why: str = ""
     first: int = 0
     count: int = 0
     ids: tuple[int, ...] = ()
+    begun: int = 0
 
 
 class Crash(Message, frozen=True):

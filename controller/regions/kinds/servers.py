@@ -42,7 +42,7 @@ async def drain(env: RegionsEnv, record: Record) -> Outcome:
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
     some.sort(key=lambda one: (-one.table.kind, one.id))
     moves = tuple(child(MOVE_NAME, MOVE.encode(Move(one.id, one.table.name, "", f"drain of {server}"))) for one in some)
-    return Children(moves, record.step, record.data)
+    return Children(moves, record.step, record.data, rest=lambda _: record.data)
 
 
 async def undrain(env: RegionsEnv, record: Record) -> Outcome:

@@ -24,9 +24,11 @@ from state_machines.regions.model import Region, Table, namespace_of
 from state_machines.regions.states import RegionState, TableKind, TableState
 
 METADATA: Final = 1
+"""The step of a creation that stores rows."""
+ESCAPED: Final = 6
+"""Bytes of a control character in JSON."""
 PAUSE_MS: Final = 500
 """Pause before regions are closed that were not the first time."""
-"""The step of a creation that stores rows."""
 
 
 async def layout(env: RegionsEnv, record: Record) -> Outcome:
@@ -43,7 +45,8 @@ async def layout(env: RegionsEnv, record: Record) -> Outcome:
 async def metadata(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Stores some rows of its regions."""
     task: TableTask = TABLE_TASK.decode(record.data)
-    fitting = env.fit(ranges(task.splits, task.uniform, task.made))
+    taken_bytes = 0 if task.made else sum(ESCAPED * (len(key) + len(value)) for key, value in task.options.items())
+    fitting = env.fit(ranges(task.splits, task.uniform, task.made), taken_bytes)
     last = task.made + len(fitting)
     some = [(one, start, end) for one, (start, end) in enumerate(fitting, task.first_id + task.made)]
     rows: tuple[Write, ...] = (
@@ -118,7 +121,11 @@ def _in_batches(env: RegionsEnv, record: Record, kind: str) -> Outcome:
     batches, begun = many.batches(kind, table, record.kind, task.begun)
     over = begun >= len(table.regions)
     data = TABLE_TASK.encode(replace(task, begun=0 if over else begun))
-    return Children(batches, record.step + 1 if over else record.step, data)
+
+    def rest(count: int) -> bytes:
+        return TABLE_TASK.encode(replace(task, begun=task.begun + count * many.TOGETHER))
+
+    return Children(batches, record.step + 1 if over else record.step, data, rest=rest)
 
 
 def _stated(env: RegionsEnv, record: Record, state: TableState, outcome: Outcome) -> Along:

@@ -1,0 +1,93 @@
+"""What one daemon remembers of the procedures of a domain from term to term: those that end terms, and early requests.
+
+A step that the store, a codec or the model refuses ends the term, and the next term runs the same step. A procedure
+whose step did that some terms in a row is parked: it is not run, and keeps its locks, while all others go on. A restart
+of the daemon tries it again; so does an abort, which undoes it instead. A bypass ends it as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Container, Iterable, Mapping
+from typing import Final
+
+from controller.procedures.requests import Pending, Refused, Request
+
+log = logging.getLogger("regent.procedures")
+
+TERMS_MAX: Final = 3
+"""Terms in a row that end by a step of one procedure; then it is parked."""
+WHY_CHARS_MAX: Final = 500
+"""Characters of the cause that is shown: its begin."""
+EARLY_MAX: Final = 100
+"""Requests that wait for the next term."""
+
+
+class Parking:
+    """Holds suspects with the terms that each ended, parked procedures with the cause, and early requests."""
+
+    def __init__(self) -> None:
+        self.parked: dict[int, str] = {}
+        self._suspects: dict[int, int] = {}
+        self._early: list[Pending] = []
+
+    @property
+    def suspects(self) -> Mapping[int, int]:
+        """Returns the procedures that may have ended a term: each is written by itself, so that the culprit is found.
+
+        The number counts the terms that it ended for certain.
+        """
+        return self._suspects
+
+    def blame(self, pids: Collection[int], error: Exception) -> None:
+        """Notes that a term ended while these procedures were under way together."""
+        for pid in pids:
+            count = self._suspects.get(pid, 0) + (len(pids) == 1)
+            self._suspects[pid] = count
+            if count >= TERMS_MAX:
+                self.park(pid, f"its step ended {count} terms in a row: {type(error).__name__}: {error}")
+
+    def park(self, pid: int, why: str) -> None:
+        """Parks a procedure."""
+        self._suspects.pop(pid, None)
+        self.parked[pid] = why[:WHY_CHARS_MAX]
+        log.error(
+            "pid=%d is parked, all else goes on: %s; remove the cause and restart the daemon, which tries it again, "
+            "or bypass it",
+            pid,
+            self.parked[pid],
+        )
+
+    def went_on(self, pid: int) -> None:
+        """Notes that a suspect's change is durable and entered."""
+        self._suspects.pop(pid, None)
+
+    def release(self, pids: Iterable[int]) -> None:
+        """Lets parked procedures run again."""
+        for pid in pids:
+            self.parked.pop(pid, None)
+
+    def keep(self, live: Container[int]) -> None:
+        """Forgets procedures that have ended."""
+        self.parked = {pid: why for pid, why in self.parked.items() if pid in live}
+        self._suspects = {pid: count for pid, count in self._suspects.items() if pid in live}
+
+    # -- requests before a term
+
+    def ask(self, request: Request) -> asyncio.Future[int]:
+        """Keeps a request for the next term, which carries it out before it runs a step; returns its response.
+
+        Raises :class:`Refused` where too many wait.
+        """
+        self._early = [one for one in self._early if not one.response.done()]
+        if len(self._early) >= EARLY_MAX:
+            raise Refused(f"{len(self._early)} requests wait for the next term: try again")
+        pending = Pending(request, asyncio.get_running_loop().create_future())
+        self._early.append(pending)
+        return pending.response
+
+    def take_early(self) -> list[Pending]:
+        """Removes and returns the requests whose callers still wait."""
+        found, self._early = [one for one in self._early if not one.response.done()], []
+        return found

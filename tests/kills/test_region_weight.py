@@ -1,0 +1,95 @@
+"""Region procedures at their bounds: the largest tables, callers, names and options that requests may have.
+
+Nothing that a step makes of them is larger than the ZooKeeper store can write: no term ends by it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from controller.regions.environment import Options
+from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.states import State
+from state_machines.regions.layout import NAME_CHARS_MAX
+from tests.kills import region_servers
+from tests.kills.harness import Clock, Deaths
+from tests.kills.region_cases import crashes, nothing
+from tests.kills.region_daemons import LEASE_MS, End, Story, play
+from tests.kills.region_servers import Service
+from tests.kills.test_regions import STORES
+
+WIDE = "\U0001f680"
+"""A character of four bytes."""
+CONTROL = "\x01"
+"""A character of six bytes in JSON."""
+LONGEST = Caller(WIDE * 500, WIDE * 500, WIDE * 1_000, WIDE * 500)
+NAME = "t" * NAME_CHARS_MAX
+SERVERS = tuple(WIDE * 20 + one for one in "123")
+"""Names of servers have at most 255 bytes as a path quotes them."""
+OPTIONS = {f"{number:03}{CONTROL * 197}": CONTROL * 1_000 for number in range(100)}
+
+
+class Run:
+    """A service with servers, and a store; stories follow each other on it."""
+
+    def __init__(self, store: str, folder: Path, servers: tuple[str, ...], fence: str = "lease") -> None:
+        self.service, self.clock = Service(), Clock()
+        self.domains = STORES[store](folder)
+        self.options = Options(lease_ms=LEASE_MS, fence=fence)
+        for name in servers:
+            self.service.start(name)
+
+    async def play(self, story: Story) -> End:
+        deaths = Deaths()
+        return await play(self.domains, self.service, self.clock, self.options, story, deaths)
+
+
+def changes(kind: str, task: TableTask, caller: Caller) -> Story:
+    """A caller changes a table."""
+
+    async def story(life: object) -> Record:
+        return await life.run(kind, TABLE_TASK.encode(task), caller=caller)  # type: ignore[attr-defined, no-any-return]
+
+    return story
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_a_table_of_many_regions_is_disabled_with_a_long_reason(store: str, tmp_path: Path) -> None:
+    """Each batch has 400 children, each of which had the reason."""
+    run = Run(store, tmp_path, ("s1", "s2", "s3"))
+    await run.play(changes("create_table", TableTask("t", uniform=1_200), Caller(nonce="1")))
+    end = await run.play(changes("disable_table", TableTask("t"), Caller("User:ops", reason="\u6f22" * 710, nonce="2")))
+    assert end.outcome == (State.SUCCESS, b"")
+    assert {region[3] for region in end.regions} == {"CLOSED"}
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_a_table_is_created_and_crashes_with_the_longest_names_and_options(store: str, tmp_path: Path) -> None:
+    run = Run(store, tmp_path, SERVERS)
+    created = await run.play(changes("create_table", TableTask(NAME, options=OPTIONS, uniform=400), LONGEST))
+    assert created.outcome == (State.SUCCESS, b"0")
+
+    async def one_crashes(life: object) -> None:
+        run.service.servers[SERVERS[0], 1].dies()
+
+    end = await run.play(one_crashes)
+    assert {region[3] for region in end.regions} == {"OPEN"}
+    assert [name for name, _ in end.servers] == sorted(SERVERS[1:])
+    end = await run.play(changes("disable_table", TableTask(NAME), replace(LONGEST, nonce="2" * 500)))
+    assert {region[3] for region in end.regions} == {"CLOSED"}
+
+
+@pytest.mark.parametrize("store", STORES)
+async def test_a_log_whose_parts_have_long_names_is_split(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = [f"{number:03}" + WIDE * 4_997 for number in range(100)]
+    monkeypatch.setattr(region_servers, "PARTS", parts)
+    run = Run(store, tmp_path, ("s1", "s2"), fence="log")
+    await run.play(nothing)
+    assert not (await run.play(crashes)).servers[1:]
+    assert {part for _, _, part in run.service.split} == set(parts)
