@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from struct import Struct as Layout
-from typing import Annotated, Final, get_args
+from typing import Annotated, Final, NamedTuple, get_args
 
 import msgspec
 from msgspec import Meta
 
-from regent_agent.protocol import PARTS_MAX, RESULTS_MAX, Message, Name, Request, Response
+from regent_agent.head import length_of, scalars
+from regent_agent.listed import listed
+from regent_agent.protocol import (
+    OWNED_MAX,
+    PARTS_MAX,
+    RESULTS_MAX,
+    Message,
+    Name,
+    Owned,
+    Regions,
+    Register,
+    Request,
+    Response,
+)
 
 FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 LENGTH: Final = Layout(">i")
@@ -25,6 +39,8 @@ class TooMany(Malformed):
 
 
 _encoder = msgspec.msgpack.Encoder()
+_fields: msgspec.msgpack.Decoder[list[msgspec.Raw]] = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_owned: msgspec.msgpack.Decoder[list[Owned]] = msgspec.msgpack.Decoder(list[Owned])
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _responses: msgspec.msgpack.Decoder[Response] = msgspec.msgpack.Decoder(Response)
 
@@ -51,6 +67,10 @@ class _Unmade(Message, frozen=True, tag="report"):
 _unmade: msgspec.msgpack.Decoder[_Unmade] = msgspec.msgpack.Decoder(_Unmade)
 _BEYOND: Final = re.compile(r"Expected `\w+` of length <= (\d+) - at `\$\[(\d+)\].*`")
 _KINDS: Final = {kind.__struct_config__.tag: kind for kind in get_args(Request)}
+LISTING: Final = (Register, Regions)
+"""Requests that list the regions of a server, in their field ``owned``."""
+FIELDS_MAX: Final = 64
+"""Fields of a request that lists regions; those that this version does not know are ignored."""
 
 
 def _too_many(body: bytes, most: int, at: int, why: str) -> str:
@@ -69,21 +89,8 @@ def _check_parts(body: bytes) -> None:
         results = _unmade.decode(body).results
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return  # it is another request, or malformed
-    if sum(_length(bytes(memoryview(one.parts)[:5])) for one in results) > PARTS_MAX:
+    if sum(length_of(bytes(memoryview(one.parts)[:5])) for one in results) > PARTS_MAX:
         raise TooMany(f"results: more than the {PARTS_MAX} parts of logs that a Report may have there")
-
-
-def _length(head: bytes) -> int:
-    """Returns the length of the array that begins with these bytes; 0 for any other value."""
-    match head[0]:
-        case short if short & 0xF0 == 0x90:
-            return short & 0x0F
-        case 0xDC:
-            return int.from_bytes(head[1:3], "big")
-        case 0xDD:
-            return int.from_bytes(head[1:5], "big")
-        case _:
-            return 0
 
 
 def encode(message: Request | Response) -> bytes:
@@ -94,9 +101,31 @@ def encode(message: Request | Response) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
+class Head(NamedTuple):
+    """The first fields of a request. ``entries``: of the list that follows them, 0 without one.
+
+    ``whole``: whether all fields before the list were there.
+    """
+
+    kind: type[Request]
+    fields: dict[str, str | int]
+    entries: int
+    whole: bool
+
+
+def head_of(body: bytes) -> Head | None:
+    """Reads the first fields of a request from its first bytes; None where these are not the first bytes of one."""
+    found = scalars(body, FIELDS_MAX)
+    kind = _KINDS.get(found.values[0]) if found is not None and found.values else None
+    if found is None or kind is None:
+        return None
+    return Head(kind, dict(zip(kind.__struct_fields__, found.values[1:], strict=False)), found.entries, found.whole)
+
+
 def kind_of(body: bytes) -> type[Request] | None:
-    """Returns the kind that a request names by the short string behind its first byte, None where it names none."""
-    return _KINDS.get(body[2 : 2 + (body[1] & 0x1F)].decode(errors="replace")) if len(body) > 1 else None
+    """Returns the kind that a request names in its first field, None where it names none."""
+    found = scalars(body, 1)
+    return _KINDS.get(found.values[0]) if found is not None and found.values else None
 
 
 def decode_request(body: bytes) -> Request:
@@ -110,6 +139,44 @@ def decode_request(body: bytes) -> Request:
         raise Malformed(f"no request: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(f"no request: {error}") from error
+
+
+def decode_in_portions(body: bytes) -> Request:
+    """Decodes a request like :func:`decode_request`, but leaves a list of regions as bytes until it is iterated."""
+    kind = kind_of(body)
+    if kind not in LISTING:
+        return decode_request(body)
+    fields = _raw_fields(body)
+    at = kind.__struct_fields__.index("owned") + 1
+    if at >= len(fields):
+        return decode_request(body)
+    owned = fields[at]
+    if length_of(bytes(owned[:5])) > OWNED_MAX:
+        raise TooMany(f"owned: more than the {OWNED_MAX} that a {kind.__name__} may have there")
+    short = b"".join((b"\xdc", len(fields).to_bytes(2, "big"), *fields[:at], b"\x90", *fields[at + 1 :]))
+    request = decode_request(short)
+    assert isinstance(request, LISTING)
+    return msgspec.structs.replace(request, owned=_listed(owned))
+
+
+def _raw_fields(body: bytes) -> list[memoryview]:
+    """Returns the bytes of each field of a message."""
+    if length_of(body[:5]) > FIELDS_MAX:
+        raise Malformed(f"no request: more than {FIELDS_MAX} fields")
+    try:
+        return [memoryview(one) for one in _fields.decode(body)]
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Malformed(f"no request: {error}") from error
+
+
+def _listed(owned: memoryview) -> Collection[Owned]:
+    found = listed(owned)
+    if found is not None:
+        return found
+    try:
+        return _owned.decode(owned)  # entries with fields that this version does not know, or no entries
+    except msgspec.DecodeError as error:
+        raise Malformed(f"no request: owned: {error}") from error
 
 
 def decode_response(body: bytes) -> Response:

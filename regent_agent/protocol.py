@@ -15,6 +15,7 @@ hundreds of megabytes of objects.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -22,6 +23,12 @@ from msgspec import Meta
 
 VERSION: Final = 1
 """Version of the protocol that this module speaks."""
+LIST_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes of a Register, Regions or Report: more than agents send of as many values as its lists may have."""
+NAMES_BYTES_MAX: Final = 1024 * 1024
+"""Bytes of a Poll or Follow."""
+SMALL_BYTES_MAX: Final = 32_768
+"""Bytes of any other request."""
 OWNED_MAX: Final = 250_000
 """Regions of one server."""
 RESULTS_MAX: Final = 1_000
@@ -179,7 +186,7 @@ class Register(Message, frozen=True, tag="register"):
     incarnation: int
     address: Name
     software: Name = ""
-    owned: Annotated[list[Owned], Meta(max_length=OWNED_MAX)] = []
+    owned: Annotated[Collection[Owned], Meta(max_length=OWNED_MAX)] = []
 
 
 class Registered(Message, frozen=True, tag="registered"):
@@ -248,7 +255,7 @@ class Regions(Message, frozen=True, tag="regions"):
     server: Name
     incarnation: int
     epoch: int
-    owned: Annotated[list[Owned], Meta(max_length=OWNED_MAX)]
+    owned: Annotated[Collection[Owned], Meta(max_length=OWNED_MAX)]
 
 
 class Leave(Message, frozen=True, tag="leave"):

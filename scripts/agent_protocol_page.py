@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -22,6 +23,12 @@ a missing field has its default: fields are only ever added at the end. Keys are
 *At most* is a bound of the values in an array or map, or of the characters of a string. A reader checks it before it
 makes any value; the daemon refuses a request beyond one with `{protocol.INVALID}`, and names the field. The parts of
 all results of one `Report` are at most {protocol.PARTS_MAX:,}.
+
+A `Register`, `Regions` or `Report` has at most {protocol.LIST_BYTES_MAX:,} bytes, a `Poll` or `Follow`
+{protocol.NAMES_BYTES_MAX:,}, any other request {protocol.SMALL_BYTES_MAX:,}. The daemon judges one above
+{protocol.SMALL_BYTES_MAX:,} bytes by the fields before its list, whose names fit into 4,096 bytes: where the process is
+no member it reads the rest, keeps nothing of it, and responds `Refused`. Of one address, one such request is carried
+out at a time.
 
 Agents that were built before these bounds do not check them: what the daemon refuses they repeat for ever, a report
 with all its results. Before the daemons, update agents whose logs may have more than {protocol.PARTS_MAX:,} parts in
@@ -201,7 +208,7 @@ def _type(hint: Any) -> str:
         return f"{_type(arguments[0])}, at most {arguments[1].max_length:,}"
     if hint == protocol.Operation:
         return "operation"
-    if get_origin(hint) is list:
+    if get_origin(hint) in (list, Collection):
         return f"array of {_type(_bare(arguments[0]))}"
     if get_origin(hint) is dict:
         return f"map of {_type(_bare(arguments[0]))} to {_type(arguments[1])}"

@@ -89,7 +89,7 @@ class BoundListener:
 
 
 class InboundListener(BoundListener, Listener):
-    """Holds the connections of a listener that serves one request of each at a time."""
+    """Holds the connections, of a ``kind``, of a listener that serves one request of each at a time."""
 
     def __init__(
         self,
@@ -100,9 +100,10 @@ class InboundListener(BoundListener, Listener):
         *,
         tls: ServerTls | None = None,
         known: Callable[[str], bool] = lambda _: False,
+        kind: type[InboundConnection] = InboundConnection,
     ) -> None:
         self.limits = limits or ListenerLimits()
-        new = partial(InboundConnection, self)
+        new = partial(kind, self)
         super().__init__(name, section, address, self.limits, new, tls=tls, known=known)
         self._connections: set[InboundConnection] = set()
 

@@ -166,9 +166,8 @@ class InboundConnection(asyncio.Protocol):
     async def _serve(self) -> None:
         try:
             while self._waiting and self._transport is not None:
-                frame = self._waiting.popleft()
-                self._served_bytes = len(frame)
-                reply = await self._listener.respond(frame, self)
+                self._served_bytes = len(self._waiting[0])
+                reply = await self._listener.respond(self._waiting.popleft(), self)
                 self._served_bytes = 0
                 if self._transport is not None:
                     self._transport.write(reply)
@@ -192,9 +191,13 @@ class InboundConnection(asyncio.Protocol):
             self._listener.limited_log.warn(self.peer, "sasl", f"a connection from {self.peer} failed to authenticate")
             self._transport.close()
         elif authentication.user is not None:
-            self.slot.prove()
-            self._frames.limit = self._listener.limits.frame_bytes_max
+            self._authenticated()
         return authentication.over
+
+    def _authenticated(self) -> None:
+        """Lets the connection send large requests, and keep its slot."""
+        self.slot.prove()
+        self._frames.limit = self._listener.limits.frame_bytes_max
 
     def must_authenticate(self, authentication: Authentication, frame_bytes_max: int) -> None:
         """Requires authentication, and limits the size of requests until then."""
@@ -213,6 +216,11 @@ class InboundConnection(asyncio.Protocol):
             return
         limit_s = self._listener.limits.call_timeout_ms / 1000  # its first call may be in progress
         self._due = asyncio.get_running_loop().call_later(limit_s, partial(self._unless_served, late=True))
+
+    def release(self) -> None:
+        """Counts the bytes of the request under way no longer: it is decoded."""
+        self._served_bytes = 0
+        self._hold()
 
     @property
     def trusted(self) -> bool:

@@ -1,8 +1,9 @@
 """Listens for servers and clients of regions: frames of msgpack on the bounded connections of the other listeners.
 
 A connection begins with Hello; where a secret is set, nothing else is read before it was given. Each request gets a
-response, a refusal too; bytes that are no request end the connection. A daemon that is not active refuses a request by
-its kind alone; a large one is decoded on a thread beside the loop.
+response, a refusal too; bytes that are no request end the connection. A large request is judged by its first fields,
+before its rest is kept: by its kind, its size and its process. One of each address, and a few of all, are then decoded
+on a thread beside the loop at a time. A daemon that is not active refuses every request by its kind alone.
 """
 
 from __future__ import annotations
@@ -10,25 +11,35 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, Protocol
 
 from brokers.listener.bound_listener import InboundListener
 from brokers.listener.entrance import ServerTls
 from brokers.listener.inbound import InboundConnection, ListenerLimits
+from brokers.regions.connection import HEAD_BYTES, Greeting, RegionConnection
 from brokers.regions.peer import PROOF_BYTES_MIN, Peer, digest_of
+from brokers.regions.places import Places
 from brokers.regions.secret import NO_SECRETS, Secrets
-from brokers.wire.calls import Header
-from brokers.wire.off_loop import run_off_loop
-from brokers.wire.primitives import Malformed, Reader
+from brokers.wire.off_loop import LARGE_BYTES, run_off_loop
+from brokers.wire.primitives import Malformed
 from regent_agent import codec, protocol
+from regent_agent.codec import Head
 from regent_agent.protocol import Hello, Refused, Request, Response, Welcome
 
 log = logging.getLogger("regent.regions")
 
 HELLO_BYTES_MAX: Final = 2_048
 """Bytes of a frame before the peer has proven itself."""
+SIZES: Final[dict[type[Request], int]] = {
+    protocol.Register: protocol.LIST_BYTES_MAX,
+    protocol.Regions: protocol.LIST_BYTES_MAX,
+    protocol.Report: protocol.LIST_BYTES_MAX,
+    protocol.Poll: protocol.NAMES_BYTES_MAX,
+    protocol.Follow: protocol.NAMES_BYTES_MAX,
+}
+"""Bytes of the largest request of a kind, where it may be a large one."""
 NOT_ACTIVE: Final = codec.encode(Refused(protocol.NOT_ACTIVE, "this daemon is not the active one, or not ready yet"))
 FORBIDDEN: Final = codec.encode(
     Refused(
@@ -48,25 +59,11 @@ class Handlers(Protocol):
     def epoch(self) -> int:
         """Returns the epoch of the daemon."""
 
+    def judge(self, head: Head, peer: Peer) -> Refused | None:
+        """Returns why a large request of a server is refused, by its first fields; None where it is wanted."""
+
     async def handle(self, request: Request, peer: Peer) -> Response:
         """Returns the response to a request that is no Hello, of a connection."""
-
-
-class _Greeting:
-    """The state of a connection before and after its Hello."""
-
-    def __init__(self) -> None:
-        self.peer: Peer | None = None
-        self.over = False
-
-    @property
-    def user(self) -> str | None:
-        """Returns the role of the connection, None before its Hello."""
-        return None if self.peer is None else "server" if self.peer.serves else "client"
-
-    def respond(self, header: Header, reader: Reader) -> bytes:
-        """Is not called: these connections carry no calls of Kafka."""
-        raise Malformed("a call of Kafka at the listener of regions")
 
 
 class RegionListener(InboundListener):
@@ -86,11 +83,12 @@ class RegionListener(InboundListener):
         tls: ServerTls | None = None,
         daemon: str = "",
     ) -> None:
-        super().__init__("the listener of regions", "regions", (host, port), limits, tls=tls)
+        super().__init__("the listener of regions", "regions", (host, port), limits, tls=tls, kind=RegionConnection)
         self.hellos_refused: Counter[str] = Counter()
         self._secrets = secrets
         self._daemon = daemon
         self._handlers: Handlers | None = None
+        self._places = Places()
 
     async def stop(self) -> None:
         """Closes the socket and every connection."""
@@ -112,40 +110,96 @@ class RegionListener(InboundListener):
     def opened(self, connection: InboundConnection) -> None:
         """See :class:`brokers.listener.inbound.Listener`."""
         super().opened(connection)
-        connection.must_authenticate(_Greeting(), HELLO_BYTES_MAX)
+        connection.must_authenticate(Greeting(), HELLO_BYTES_MAX)
 
     def expects(self, head: bytes, connection: InboundConnection) -> bool:
         """See :class:`brokers.listener.inbound.Listener`: nothing large comes before the Hello."""
         return connection.trusted
 
+    def judge(self, beginning: bytes, size: int, peer: Peer) -> bytes | None:
+        """See :class:`brokers.regions.connection.Judge`."""
+        head = codec.head_of(beginning)
+        if head is None:
+            raise Malformed(f"no request: {size} bytes that begin like none")
+        if not peer.serves and head.kind in protocol.OF_SERVERS:
+            return FORBIDDEN
+        refused = _too_large(head, size)
+        if refused is None and self._handlers is None:
+            return NOT_ACTIVE
+        if refused is None and self._handlers is not None and head.kind in protocol.OF_SERVERS:
+            refused = self._handlers.judge(head, peer)
+        return None if refused is None else codec.encode(refused)
+
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""
+        of_regions = connection if isinstance(connection, RegionConnection) else None
+        if of_regions is not None and (refusal := of_regions.take_refusal()) is not None:
+            return refusal
         greeting = None if connection is None else connection.authentication
-        peer = greeting.peer if isinstance(greeting, _Greeting) else Peer()
-        greeted = peer is not None
+        peer = greeting.peer if isinstance(greeting, Greeting) else Peer()
         if peer is not None and not peer.serves and codec.kind_of(frame) in protocol.OF_SERVERS:
             return FORBIDDEN  # unread, as it may list thousands of regions
+        greeted = peer is not None
         if greeted and self._handlers is None and codec.kind_of(frame) not in (None, Hello):
             return NOT_ACTIVE  # unread: hundreds of servers list thousands of regions each, again and again
+        async with AsyncExitStack() as place:
+            if len(frame) > LARGE_BYTES:
+                if (refusal := self.judge(frame[:HEAD_BYTES], len(frame), peer or Peer())) is not None:
+                    return refusal
+                await self._placed(place, of_regions)
+            request = await self._decoded(frame, greeted=greeted)
+            del frame
+            if not isinstance(request, codec.LISTING):
+                await place.aclose()
+                if of_regions is not None:
+                    of_regions.release()
+            if isinstance(request, Refused):
+                return codec.encode(request)
+            if isinstance(request, Hello):
+                return codec.encode(self._greeted(request, greeting))
+            return await self._handled(request, greeting, peer or Peer())
+
+    async def _placed(self, place: AsyncExitStack, connection: RegionConnection | None) -> None:
+        """Waits for a place of a large request; one whose connection has ended waits no longer."""
+        if connection is None:
+            await place.enter_async_context(self._places.place(""))
+            return
+        with connection.waiting():
+            await place.enter_async_context(self._places.place(connection.slot.address))
+
+    async def _decoded(self, frame: bytes, *, greeted: bool) -> Request | Refused:
+        """Decodes a request; raises :class:`Malformed` for bytes that are none, and for one before Hello."""
         try:
-            request = await run_off_loop(partial(codec.decode_request, frame), len(frame))
+            request = await run_off_loop(partial(codec.decode_in_portions, frame), len(frame))
         except codec.Malformed as error:
             if greeted and isinstance(error, codec.TooMany):
-                return codec.encode(Refused(protocol.INVALID, str(error)))
+                return Refused(protocol.INVALID, str(error))
             if not greeted:
                 self.hellos_refused[MISSING] += 1
             raise Malformed(str(error)) from error
-        if isinstance(request, Hello):
-            return codec.encode(self._greeted(request, greeting))
-        if peer is None:
+        if not greeted and not isinstance(request, Hello):
             self.hellos_refused[MISSING] += 1
             raise Malformed("a request before Hello")
-        if not peer.serves and isinstance(request, protocol.OF_SERVERS):
-            return FORBIDDEN
+        return request
+
+    async def _handled(self, request: Request, greeting: object, peer: Peer) -> bytes:
         handlers = self._handlers
         if handlers is None:
             return NOT_ACTIVE
-        return await _handled(partial(handlers.handle, peer=peer), request)
+        try:
+            response = await handlers.handle(request, peer)
+            if (
+                isinstance(greeting, Greeting)
+                and isinstance(request, protocol.OF_SERVERS)
+                and not isinstance(response, Refused)
+            ):
+                greeting.proven = True
+            return codec.encode(response)
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("a %s failed; its peer tries it again", type(request).__name__)
+            return codec.encode(Refused(protocol.NOT_ACTIVE, "the daemon failed to handle it: try again"))
 
     def _greeted(self, hello: Hello, greeting: object) -> Response:
         """Accepts a connection, or refuses it, which ends it."""
@@ -159,23 +213,26 @@ class RegionListener(InboundListener):
         if 0 < len(hello.proof) < PROOF_BYTES_MIN:
             why = f"proof: {len(hello.proof)} bytes, at least {PROOF_BYTES_MIN} random ones are wanted"
             return self._refused(greeting, PROOF, Refused(protocol.INVALID, why))
-        if isinstance(greeting, _Greeting):
+        if isinstance(greeting, Greeting):
             greeting.peer = Peer(serves, digest_of(hello.proof))
+            greeting.proven = greeting.proven or bool(self._secrets.servers)
         epoch = 0 if self._handlers is None else self._handlers.epoch
         return Welcome(min(hello.version, protocol.VERSION), epoch, self._daemon)
 
     def _refused(self, greeting: object, cause: str, response: Refused) -> Refused:
         self.hellos_refused[cause] += 1
-        if isinstance(greeting, _Greeting):
+        if isinstance(greeting, Greeting):
             greeting.over = True
         return response
 
 
-async def _handled(handle: Callable[[Request], Awaitable[Response]], request: Request) -> bytes:
-    try:
-        return codec.encode(await handle(request))
-    except asyncio.CancelledError:
-        raise
-    except Exception:
-        log.exception("a %s failed; its peer tries it again", type(request).__name__)
-        return codec.encode(Refused(protocol.NOT_ACTIVE, "the daemon failed to handle it: try again"))
+def _too_large(head: Head, size: int) -> Refused | None:
+    """Returns why a large request is not read, by its kind and its first fields."""
+    kind = head.kind.__name__
+    most = SIZES.get(head.kind, protocol.SMALL_BYTES_MAX)
+    if size > most:
+        return Refused(protocol.INVALID, f"a {kind} of {size} bytes, at most {most} are read: send less in it")
+    if not head.whole:
+        why = f"a {kind} whose names and addresses take more than {HEAD_BYTES} bytes: give it shorter ones"
+        return Refused(protocol.INVALID, why)
+    return None

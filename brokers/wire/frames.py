@@ -24,12 +24,21 @@ class FrameBuffer:
         self.limit = frame_bytes_max
         """Longest frame that is accepted from now on, in bytes."""
         self._buffer = bytearray()
+        self._skipped = 0
+        """Bytes to come of a frame that is not kept."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """Returns the frames that ``data`` completes; raises :class:`Malformed` at a length outside of the limit."""
         buffer = self._buffer
-        buffer += data
         frames: list[bytes] = []
+        if self._skipped:
+            passed = min(self._skipped, len(data))
+            self._skipped -= passed
+            if self._skipped:
+                return frames
+            frames.append(b"")
+            data = data[passed:]
+        buffer += data
         start = 0
         while len(buffer) - start >= _LENGTH.size:
             end = start + _LENGTH.size + self._length(start)
@@ -50,10 +59,15 @@ class FrameBuffer:
             raise Malformed(f"a frame of {length} bytes where at most {self.limit} are allowed")
         return length
 
+    def skip(self) -> None:
+        """Keeps nothing of the incomplete frame, whose length is known: once it has come it is empty."""
+        self._skipped = _LENGTH.size + self.announced - len(self._buffer)
+        self._buffer.clear()
+
     @property
     def partial(self) -> bool:
         """Returns whether a frame has begun and is not complete."""
-        return bool(self._buffer)
+        return bool(self._buffer) or self._skipped > 0
 
     @property
     def announced(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import count, islice
 from typing import Final, NamedTuple, TypeVar
 
@@ -68,7 +68,7 @@ class Comparison:
         """Checks whether a list of a process came that is not compared yet."""
         return key in self._latest
 
-    async def take(self, server: Server, owned: Sequence[Owned]) -> bool:
+    async def take(self, server: Server, owned: Collection[Owned]) -> bool:
         """Compares what a server has with the model, which is right: what disagrees is closed, or opened again.
 
         What disagrees and has changed only now is no fault yet: the server lists its regions once more. False: a later
@@ -84,12 +84,13 @@ class Comparison:
             if self._latest.get(server.key) == number:
                 del self._latest[server.key]
 
-    async def _compared(self, server: Server, owned: Sequence[Owned], number: int, came_ms: int) -> bool:
+    async def _compared(self, server: Server, owned: Collection[Owned], number: int, came_ms: int) -> bool:
         if not self._goes_on(server, number):
             return False
-        listed = {one.region: one.token for one in owned}
+        listed: set[int] = set()
         strays: list[_Stray] = []
-        for some in _pieces(listed.items()):
+        for some in _pieces(owned):
+            listed.update(one.region for one in some)
             strays += self._strays(server, some)
             await asyncio.sleep(0)
             if not self._goes_on(server, number):
@@ -112,11 +113,11 @@ class Comparison:
         is_member = self._env.model.servers.get(key) is server and server.state is ServerState.ONLINE
         return is_member and self._latest.get(key) == number
 
-    def _strays(self, server: Server, listed: Iterable[tuple[int, int]]) -> list[_Stray]:
+    def _strays(self, server: Server, listed: Iterable[Owned]) -> list[_Stray]:
         """Returns what a server lists against the model; what both have is in doubt no longer."""
         model = self._env.model.regions
         strays: list[_Stray] = []
-        for id_, token in listed:
+        for id_, token in ((one.region, one.token) for one in listed):
             region = model.get(id_)
             if region is not None and region.server is server and token in (region.token, region.opening):
                 region.doubtful = False

@@ -90,13 +90,10 @@ class Manager:
         """
         env = self.env
         key = request.server, request.incarnation
-        self._check_buried(key)
+        self.check_entry(key, len(request.owned), proof)
         new = key not in env.model.servers
         row = ServerRow(*key, request.address, request.software)
         server = env.model.servers.get(key)
-        _check_proof(key, self._entering.get(key, None if server is None else server.proof), proof)
-        if server is None:
-            self._check_new(key, len(request.owned))
         if server is None or (server.address, server.software) != row[2:] or (server.proof is None and proof):
             self._check_alone(key)
             await self._enter(row, proof)
@@ -134,6 +131,16 @@ class Manager:
         if server is None or epoch != self.epoch or not server.here:
             raise ServerUnknown(f"{name},{incarnation} is not registered at this daemon (epoch {self.epoch})")
         return server
+
+    def check_entry(self, key: Key, regions: int, proof: str) -> None:
+        """Raises what refuses a process that registers with so many regions, as far as that is known without them."""
+        self._check_buried(key)
+        server = self.env.model.servers.get(key)
+        _check_proof(key, self._entering.get(key, None if server is None else server.proof), proof)
+        if server is None:
+            self._check_new(key, regions)
+        elif server.state is not ServerState.ONLINE:
+            raise ServerDead(f"{server} counts as crashed: this process must end, another one may start")
 
     def is_gone(self, name: str, incarnation: int) -> bool:
         """Checks whether a process is no member, and was not fenced."""

@@ -17,6 +17,7 @@ from controller.regions.manager import IncarnationAhead, Manager, ServerDead, Se
 from controller.regions.routes import route_of
 from metadata_store.records.port import StoreFailed
 from regent_agent import protocol
+from regent_agent.codec import Head
 from regent_agent.protocol import (
     Accepted,
     Left,
@@ -48,6 +49,10 @@ class Invalid(Exception):
     """A field of a request has a value that is not accepted; the text names both."""
 
 
+DOUBTED: Final = Refused(protocol.NOT_ACTIVE, "another daemon may be the active one by now")
+REFUSALS: Final = (ServerDead, Unproven, ServerUnknown, Invalid, IncarnationAhead, TooMany, StoreFailed)
+
+
 class RegionService:
     """Handles requests during one term of the domain.
 
@@ -73,7 +78,7 @@ class RegionService:
         """Returns the response to a request of a connection."""
         response = await self._judged(request, peer)
         if not self._leads() and isinstance(request, protocol.OF_SERVERS):
-            response = Refused(protocol.NOT_ACTIVE, "another daemon may be the active one by now")
+            response = DOUBTED
         if isinstance(response, Operations) and response.operations:
             self._counters.batches += 1
             self._counters.operations += len(response.operations)
@@ -81,21 +86,26 @@ class RegionService:
             self._counters.refusals[response.code] += 1
         return response
 
+    def judge(self, head: Head, peer: Peer = UNNAMED) -> Refused | None:
+        """Returns why a large request of a server is refused, by its first fields; None where it is wanted."""
+        fields = head.fields
+        key = str(fields.get("server", "")), int(fields.get("incarnation", 0))
+        try:
+            if head.kind is protocol.Register:
+                self._manager.check_entry(key, head.entries, peer.proof)
+            else:
+                self._manager.server(*key, int(fields.get("epoch", 0)), peer.proof)
+        except REFUSALS as refusal:
+            response = _refused(refusal) if self._leads() else DOUBTED
+            self._counters.refusals[response.code] += 1
+            return response
+        return None
+
     async def _judged(self, request: Request, peer: Peer) -> Response:
         try:
             return await self._handle(request, peer.proof)
-        except ServerDead as dead:
-            return Refused(protocol.DEAD, str(dead), dead.above)
-        except Unproven as unproven:
-            return Refused(protocol.UNAUTHENTICATED, str(unproven))
-        except ServerUnknown as unknown:
-            return Refused(protocol.REGISTER, str(unknown))
-        except (Invalid, IncarnationAhead) as invalid:
-            return Refused(protocol.INVALID, str(invalid))
-        except TooMany as many:
-            return Refused(protocol.FULL, str(many))
-        except StoreFailed as failed:
-            return Refused(protocol.NOT_ACTIVE, f"nothing can be stored by this daemon: {failed}")
+        except REFUSALS as refusal:
+            return _refused(refusal)
 
     async def _handle(self, request: Request, proof: str) -> Response:
         manager = self._manager
@@ -151,6 +161,23 @@ class RegionService:
     def _table(self, name: str) -> Table | None:
         table = self._env.model.tables.get(name)
         return None if table is None or table.state in HIDDEN else table
+
+
+def _refused(refusal: Exception) -> Refused:
+    """Returns the response to a request that was refused."""
+    match refusal:
+        case ServerDead():
+            return Refused(protocol.DEAD, str(refusal), refusal.above)
+        case Unproven():
+            return Refused(protocol.UNAUTHENTICATED, str(refusal))
+        case ServerUnknown():
+            return Refused(protocol.REGISTER, str(refusal))
+        case Invalid() | IncarnationAhead():
+            return Refused(protocol.INVALID, str(refusal))
+        case TooMany():
+            return Refused(protocol.FULL, str(refusal))
+        case _:
+            return Refused(protocol.NOT_ACTIVE, f"nothing can be stored by this daemon: {refusal}")
 
 
 def _without(result: Result) -> Result:

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from brokers.regions.listener import RegionListener, _Greeting
+from brokers.regions.connection import Greeting
+from brokers.regions.listener import RegionListener
 from brokers.regions.peer import Peer
 from brokers.wire.primitives import Malformed
 from regent_agent import codec, protocol
@@ -29,6 +30,10 @@ class Handlers:
     def __init__(self) -> None:
         self.took: list[protocol.Request] = []
         self.peers: list[Peer] = []
+        self.refusal: Refused | None = None
+
+    def judge(self, head: codec.Head, peer: Peer) -> Refused | None:
+        return self.refusal
 
     async def handle(self, request: protocol.Request, peer: Peer) -> protocol.Response:
         self.took.append(request)
@@ -37,7 +42,7 @@ class Handlers:
 
 
 def connection(user: str | None) -> Any:
-    greeting = _Greeting()
+    greeting = Greeting()
     greeting.peer = None if user is None else Peer(serves=user == "server")
     return SimpleNamespace(authentication=greeting)
 
@@ -69,7 +74,7 @@ def decoding(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], object]]:
             call()
         return decode(body)
 
-    monkeypatch.setattr(codec, "decode_request", decoded)
+    monkeypatch.setattr(codec, "decode_in_portions", decoded)
     return calls
 
 
@@ -98,7 +103,9 @@ async def test_a_large_request_is_read_beside_the_loop(decoding: list[Callable[[
     listener.serve(handlers)
     assert await responded(listener, LARGE) == protocol.Left(0)
     assert threads[0] is not threading.current_thread()
-    assert handlers.took == [LARGE]
+    [took] = handlers.took
+    assert isinstance(took, protocol.Register)
+    assert list(took.owned) == list(LARGE.owned)
 
 
 async def test_a_request_that_is_read_while_the_term_ends_is_refused(decoding: list[Callable[[], object]]) -> None:

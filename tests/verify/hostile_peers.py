@@ -15,41 +15,24 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import cycle
-from typing import Final, NamedTuple
+from typing import Final
 
 from brokers.wire.envelope import Envelope, encode_envelope
 from brokers.wire.primitives import varint
 from brokers.wire.sasl import encode_authenticate, encode_handshake
 from brokers.wire.versions import Api
+from tests.verify.attack import LARGE, Attack
+from tests.verify.hostile_region_peers import REGIONS
 
 HOST: Final = "127.0.0.1"
 ADDRESSES: Final = [f"127.0.{third}.{fourth}" for third in range(1, 5) for fourth in range(1, 11)]
 AT_ONCE_MAX: Final = 2_500
 OPENED_MAX: Final = 20_000
 SECONDS_MAX: Final = 60.0
-LARGE: Final = 16_000_000
-"""Just below the largest request that is taken."""
 PIECE: Final = 262_144
 SENT_BYTES: Final = 65_536
 """The kernel takes so much at once, whatever the other side does."""
 NICENESS: Final = 10
-
-
-class Attack(NamedTuple):
-    """``said`` is sent, whole or drop by drop, on each of ``at_once`` connections, which begin anew when they end.
-
-    ``again``: it is sent again and again; ``deaf``: no answer is read; ``near``: from the address where brokers are.
-    ``handshake``: with TLS, its handshake is made. ``first`` is sent before, each time, and its answer awaited.
-    """
-
-    said: Callable[[], bytes]
-    at_once: int
-    again: bool = False
-    deaf: bool = False
-    near: bool = False
-    drops: bool = False
-    handshake: bool = True
-    first: Callable[[], bytes] = bytes
 
 
 def _framed(body: bytes) -> bytes:
@@ -144,7 +127,7 @@ SECURED: Final = {
     "wrong passwords": Attack(sasl_wrong, 40, again=True),
     "16 MiB before authentication": Attack(tagged(Api.SASL_HANDSHAKE, 1), 20, again=True),
 }
-ATTACKS: Final = CONTROLLER | ENDPOINT | SECURED
+ATTACKS: Final = CONTROLLER | ENDPOINT | SECURED | REGIONS
 
 
 def frames(said: bytes) -> int:

@@ -7,7 +7,7 @@ loop within the sample that has the delay, a probe's own thread, which does noth
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -101,7 +101,11 @@ def _most(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
 
 def table(costs: list[Cost]) -> str:
     """Returns a table of all attacks and their total."""
-    rows = [HEAD, *(cost.row() for cost in (*costs, total(costs)))]
+    return aligned([HEAD, *(cost.row() for cost in (*costs, total(costs)))])
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
 

@@ -1,0 +1,98 @@
+"""Connections of servers and clients of regions: the beginning of a large request decides whether its rest is kept."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, Protocol, cast
+
+from brokers.listener.connection_slots import ConnectionSlot
+from brokers.listener.inbound import InboundConnection, Listener
+from brokers.regions.peer import Peer
+from brokers.wire.calls import Header
+from brokers.wire.off_loop import LARGE_BYTES
+from brokers.wire.primitives import Malformed, Reader
+
+HEAD_BYTES: Final = 4_096
+"""Bytes of a large request that decide; names that are accepted fit into them."""
+
+
+class Greeting:
+    """The state of a connection before and after its Hello.
+
+    ``proven``: it has given the secret, or was served as a server's. Others give way where their slots are needed.
+    """
+
+    def __init__(self) -> None:
+        self.peer: Peer | None = None
+        self.over = False
+        self.proven = False
+
+    @property
+    def user(self) -> str | None:
+        """Returns the role of the connection, None before its Hello."""
+        return None if self.peer is None else "server" if self.peer.serves else "client"
+
+    def respond(self, header: Header, reader: Reader) -> bytes:
+        """Is not called: these connections carry no calls of Kafka."""
+        raise Malformed("a call of Kafka at the listener of regions")
+
+
+class Judge(Listener, Protocol):
+    """The listener as its connections use it."""
+
+    def judge(self, beginning: bytes, size: int, peer: Peer) -> bytes | None:
+        """Returns the response that refuses a large request of ``size`` bytes; None where its rest is wanted."""
+
+
+class RegionConnection(InboundConnection):
+    """A connection that keeps nothing of a large request which is refused: the refusal follows its last byte."""
+
+    def __init__(self, listener: Listener, slot: ConnectionSlot) -> None:
+        super().__init__(listener, slot)
+        self._refusals: deque[bytes] = deque()
+        self._waits = False
+
+    def take_refusal(self) -> bytes | None:
+        """Returns the response to a request that was not kept; None where the present one was."""
+        return self._refusals.popleft() if self._refusals else None
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Ends the request under way, inside the block, with the connection."""
+        self._waits = True
+        try:
+            yield
+        finally:
+            self._waits = False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Releases an ended connection, and a request of it that only waits."""
+        super().connection_lost(exc)
+        if self._waits and self._task is not None:
+            self._task.cancel()
+
+    def _authenticated(self) -> None:
+        if isinstance(self.authentication, Greeting) and not self.authentication.proven:
+            if self._due is not None:
+                self._due.cancel()
+            self._frames.limit = self._listener.limits.frame_bytes_max
+            return
+        super()._authenticated()
+
+    def _check_large(self) -> None:
+        announced = self._frames.announced
+        if announced <= LARGE_BYTES or self._expected == announced:
+            return
+        head = self._frames.head(HEAD_BYTES)
+        if head is None:
+            self._expected = 0
+            return
+        self._expected = announced
+        peer = self.authentication.peer if isinstance(self.authentication, Greeting) else None
+        refusal = cast("Judge", self._listener).judge(head, announced, peer or Peer())
+        if refusal is not None:
+            self._frames.skip()
+            self._refusals.append(refusal)
+            self._expected = 0

@@ -1,0 +1,68 @@
+"""Large requests of servers are judged by their first fields as the whole ones are."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from controller.regions.term import RegionsTerm
+from regent_agent import codec, protocol
+from regent_agent.codec import LENGTH, head_of
+from regent_agent.protocol import Owned, Poll, Refused, Regions, Register, Report, Request
+from state_machines.regions.states import ServerState
+from tests.core.regions_kit import Stage, stage
+
+LISTS = [Owned(number, (1 << 40) + number) for number in range(20_000)]
+
+
+@pytest.fixture
+async def found(tmp_path: Path) -> AsyncIterator[Stage]:
+    async with stage(tmp_path) as found:
+        yield found
+
+
+def judged(term: RegionsTerm, request: Request) -> Refused | None:
+    head = head_of(codec.encode(request)[LENGTH.size :][:4_096])
+    assert head is not None
+    return term.service.judge(head)
+
+
+def of_process(name: str, incarnation: int, epoch: int) -> list[Request]:
+    return [
+        Regions(name, incarnation, epoch, LISTS),
+        Report(name, incarnation, epoch, []),
+        Poll(name, incarnation, epoch, 0),
+    ]
+
+
+async def test_requests_of_a_member_are_wanted(found: Stage) -> None:
+    await found.join("s1", 5)
+    for request in of_process("s1", 5, found.term.manager.epoch):
+        assert judged(found.term, request) is None
+    assert judged(found.term, Register("s1", 5, "s1:1", "", LISTS)) is None
+    assert judged(found.term, Register("s2", 1, "s2:1", "", [])) is None
+
+
+async def test_requests_of_others_are_refused_as_their_whole_ones_are(found: Stage) -> None:
+    term, epoch = found.term, found.term.manager.epoch
+    await found.join("s1", 5)
+    await found.join("dead", 5)
+    term.env.model.servers["dead", 5].state = ServerState.CRASHED
+    requests: list[Request] = [Register("new", 1, "s:1", "", LISTS[:5]), Register("dead", 5, "s:1", "", LISTS[:5])]
+    for process in (("s1", 5, epoch + 1), ("s1", 4, epoch), ("dead", 5, epoch), ("no", 1, epoch)):
+        requests += of_process(*process)
+    for request in requests:
+        refusal = judged(term, request)
+        assert refusal is not None
+        assert refusal == await term.service.handle(request)
+
+
+async def test_a_daemon_that_may_have_a_successor_ends_no_process(found: Stage) -> None:
+    term = found.term
+    with mock.patch.object(term.service, "_leads", return_value=False):
+        refusal = judged(term, Register("new", 1, "s:1", "", LISTS))
+    assert refusal is not None
+    assert refusal.code == protocol.NOT_ACTIVE

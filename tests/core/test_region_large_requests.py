@@ -1,0 +1,292 @@
+"""Large requests at the regions' port: judged by their first fields, one of an address at a time, and never kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from brokers.listener.inbound import ListenerLimits
+from brokers.regions.listener import RegionListener
+from brokers.regions.peer import Peer
+from regent_agent import codec, protocol
+from regent_agent.codec import LENGTH, Head
+from regent_agent.protocol import (
+    LIST_BYTES_MAX,
+    NAMES_BYTES_MAX,
+    SMALL_BYTES_MAX,
+    Accepted,
+    Follow,
+    Hello,
+    Owned,
+    Poll,
+    Refused,
+    Regions,
+    Register,
+    Request,
+    Response,
+)
+from tests.polling import eventually
+
+LISTS = [Owned(number, (1 << 40) + number) for number in range(20_000)]
+REFUSAL = Refused(protocol.REGISTER, "it is no member")
+TOO_LONG = "x" * 1_000
+
+
+class Domain:
+    """An active domain whose members are ``members``; requests wait for ``gate``."""
+
+    epoch = 1
+
+    def __init__(self, *members: str) -> None:
+        self.members = members
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.took: list[Request] = []
+        self.at_work = 0
+
+    def judge(self, head: Head, peer: Peer) -> Refused | None:
+        return None if head.fields["server"] in self.members else REFUSAL
+
+    async def handle(self, request: Request, peer: Peer) -> Response:
+        self.took.append(request)
+        self.at_work += 1
+        await self.gate.wait()
+        self.at_work -= 1
+        return Accepted()
+
+
+class Side:
+    """One connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    @classmethod
+    async def greeted(cls, listener: RegionListener, address: str = "127.0.0.1") -> Side:
+        peer = cls(*await asyncio.open_connection("127.0.0.1", listener.port, local_addr=(address, 0)))
+        peer.writer.write(codec.encode(Hello(1)))
+        assert isinstance(await peer.response(), protocol.Welcome)
+        return peer
+
+    async def response(self) -> Response:
+        async with asyncio.timeout(20):
+            [size] = LENGTH.unpack(await self.reader.readexactly(LENGTH.size))
+            return codec.decode_response(await self.reader.readexactly(size))
+
+    async def request(self, request: Request) -> Response:
+        self.writer.write(codec.encode(request))
+        return await self.response()
+
+    async def ended(self) -> bool:
+        async with asyncio.timeout(20):
+            try:
+                return await self.reader.read() == b""
+            except ConnectionError:
+                return True
+
+
+@asynccontextmanager
+async def listening(domain: Domain | None, **limits: int) -> AsyncIterator[RegionListener]:
+    listener = RegionListener("127.0.0.1", 0, ListenerLimits(**limits))
+    await listener.start()
+    if domain is not None:
+        listener.serve(domain)
+    try:
+        yield listener
+    finally:
+        if domain is not None:
+            domain.gate.set()
+        await listener.stop()
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns the sizes of the requests that were decoded."""
+    decode, sizes = codec.decode_in_portions, list[int]()
+
+    def noted(body: bytes) -> Request:
+        sizes.append(len(body))
+        return decode(body)
+
+    monkeypatch.setattr(codec, "decode_in_portions", noted)
+    return sizes
+
+
+@pytest.mark.parametrize(
+    "request_", [Regions("stranger", 1, 1, LISTS), Register("stranger", 1, "s:1", owned=LISTS)], ids=["list", "entry"]
+)
+@pytest.mark.parametrize("active", [True, False])
+async def test_a_list_of_a_stranger_is_refused_by_its_first_fields_and_not_kept(
+    decoded: list[int], request_: Request, active: bool
+) -> None:
+    async with listening(Domain("member") if active else None) as listener:
+        peer = await Side.greeted(listener)
+        frame = codec.encode(request_)
+        half = len(frame) // 2
+        peer.writer.write(frame[:half])
+        [connection] = listener._connections
+        await eventually(lambda: connection._frames.partial and listener.slots.held == 0)
+        assert connection._frames.held == 0, "nothing is kept"
+        peer.writer.write(frame[half:] + codec.encode(Poll("x", 1, 1, 0)))
+        first = await peer.response()
+        assert isinstance(first, Refused)
+        assert first.code == (protocol.REGISTER if active else protocol.NOT_ACTIVE)
+        assert isinstance(await peer.response(), Accepted if active else Refused), "the connection goes on"
+        assert max(decoded, default=0) < 1_000
+
+
+async def test_a_list_that_comes_at_once_is_judged_before_it_is_decoded(decoded: list[int]) -> None:
+    async with listening(Domain("member")) as listener:
+        peer = await Side.greeted(listener)
+        connection = next(iter(listener._connections))
+        decoded.clear()
+        frame = codec.encode(Regions("stranger", 1, 1, LISTS))[LENGTH.size :]
+        assert codec.decode_response((await listener.respond(frame, connection))[LENGTH.size :]) == REFUSAL
+        assert not decoded
+        peer.writer.close()
+
+
+async def test_a_list_of_a_member_is_taken_whole() -> None:
+    domain = Domain("member")
+    async with listening(domain) as listener:
+        peer = await Side.greeted(listener)
+        assert await peer.request(Regions("member", 1, 1, LISTS)) == Accepted()
+    [took] = domain.took
+    assert isinstance(took, Regions)
+    assert list(took.owned) == LISTS
+
+
+TOO_LARGE: dict[str, tuple[Request, int]] = {
+    "list of regions": (Register("member", 1, "m:1", owned=LISTS), LIST_BYTES_MAX),
+    "tables": (Follow(1, 1, ["t"] * 100), NAMES_BYTES_MAX),
+    "load": (Poll("member", 1, 1, 0, {"x": 1}), NAMES_BYTES_MAX),
+    "key": (protocol.Locate("t", b""), SMALL_BYTES_MAX),
+}
+
+
+@pytest.mark.parametrize("what", TOO_LARGE)
+async def test_each_kind_of_request_has_a_size_that_it_may_have(what: str, decoded: list[int]) -> None:
+    request, most = TOO_LARGE[what]
+    domain = Domain("member")
+    async with listening(domain) as listener:
+        peer = await Side.greeted(listener)
+        decoded.clear()
+        body = codec.encode(request)[LENGTH.size :]
+        peer.writer.write(LENGTH.pack(most + 1) + body.ljust(most + 1, b"\0"))
+        refused = await peer.response()
+    kind = type(request).__name__
+    expected = f"a {kind} of {most + 1} bytes, at most {most} are read: send less in it"
+    assert refused == Refused(protocol.INVALID, expected)
+    assert not decoded
+
+
+async def test_names_that_leave_no_room_for_the_first_fields_are_refused() -> None:
+    domain = Domain(TOO_LONG)
+    long = Register(TOO_LONG, 1, "\u8a9e" * 1_000, "v" * 1_000, LISTS)
+    async with listening(domain) as listener:
+        peer = await Side.greeted(listener)
+        refused = await peer.request(long)
+    assert isinstance(refused, Refused)
+    assert refused.code == protocol.INVALID
+    assert not domain.took
+
+
+async def test_bytes_that_begin_like_no_request_end_the_connection() -> None:
+    async with listening(Domain()) as listener:
+        peer = await Side.greeted(listener)
+        peer.writer.write(LENGTH.pack(100_000) + bytes(50_000))
+        assert await peer.ended()
+
+
+async def test_one_list_of_an_address_is_under_way_at_a_time_and_other_addresses_do_not_wait_for_it() -> None:
+    domain = Domain("member")
+    domain.gate.clear()
+    async with listening(domain) as listener:
+        mine = [await Side.greeted(listener) for _ in range(3)]
+        for peer in mine:
+            peer.writer.write(codec.encode(Regions("member", 1, 1, LISTS)))
+        await eventually(lambda: domain.at_work == 1)
+        other = await Side.greeted(listener, "127.0.0.2")
+        other.writer.write(codec.encode(Regions("member", 1, 1, LISTS)))
+        await eventually(lambda: domain.at_work == 2)
+        small = await Side.greeted(listener)
+        small.writer.write(codec.encode(Poll("member", 1, 1, 0)))
+        await eventually(lambda: domain.at_work == 3)
+        assert len(domain.took) == 3, "two lists of the first address wait"
+        domain.gate.set()
+        for peer in (*mine, other, small):
+            assert await peer.response() == Accepted()
+    assert not listener._places._addresses
+
+
+async def test_few_lists_of_all_addresses_are_under_way_at_a_time() -> None:
+    domain = Domain("member")
+    domain.gate.clear()
+    async with listening(domain) as listener:
+        peers = [await Side.greeted(listener, f"127.0.0.{number}") for number in range(1, 8)]
+        for peer in peers:
+            peer.writer.write(codec.encode(Regions("member", 1, 1, LISTS)))
+        await eventually(lambda: domain.at_work == 4)
+        await eventually(lambda: listener.slots.held > 6 * len(codec.encode(Regions("member", 1, 1, LISTS))))
+        assert domain.at_work == 4
+        domain.gate.set()
+        for peer in peers:
+            assert await peer.response() == Accepted()
+
+
+async def test_a_list_whose_connection_has_given_way_while_it_waited_is_not_decoded(decoded: list[int]) -> None:
+    domain = Domain("member")
+    domain.gate.clear()
+    async with listening(domain) as listener:
+        first = await Side.greeted(listener)
+        first.writer.write(codec.encode(Regions("member", 1, 1, LISTS)))
+        await eventually(lambda: domain.at_work == 1)
+        [before] = listener._connections
+        second = await Side.greeted(listener)
+        second.writer.write(codec.encode(Regions("member", 2, 1, LISTS)))
+        [waiting] = listener._connections - {before}
+        await eventually(lambda: waiting._task is not None and waiting._served_bytes > 1_000)
+        waiting.slot.give_way()
+        await eventually(lambda: listener.connections == 1 and waiting._task is None)
+        domain.gate.set()
+        assert await first.response() == Accepted()
+    assert sum(size > 1_000 for size in decoded) == 1
+
+
+async def test_a_follower_holds_no_bytes_of_its_request_while_it_waits() -> None:
+    domain = Domain()
+    domain.gate.clear()
+    async with listening(domain) as listener:
+        peer = await Side.greeted(listener)
+        peer.writer.write(codec.encode(Follow(1, 1, [f"{number:0900}" for number in range(1_000)])))
+        await eventually(lambda: domain.at_work == 1)
+        assert listener.slots.held == 0
+        assert not listener._places._addresses, "its place is free for others"
+
+
+@pytest.mark.parametrize("strangers", [Hello(1), protocol.Locate("t", b"")], ids=["greeted", "served"])
+async def test_strangers_that_only_stay_give_way_to_a_server(strangers: Request) -> None:
+    domain = Domain("member")
+    async with listening(domain, connections_max=12, connections_per_address_max=3) as listener:
+        honest = await Side.greeted(listener)
+        await honest.request(Poll("member", 1, 1, 0))
+        crowd = [await Side.greeted(listener) for _ in range(2)]
+        for peer in crowd:
+            await peer.request(strangers)
+        late = await Side.greeted(listener)
+        assert await late.request(Poll("member", 2, 1, 0)) == Accepted()
+        assert await crowd[0].ended()
+        assert await honest.request(Poll("member", 1, 1, 0)) == Accepted(), "a server that was served stays"
+
+
+async def test_a_greeted_connection_stays_without_a_request_where_slots_are_free() -> None:
+    async with listening(Domain("member"), frame_timeout_ms=100) as listener:
+        greeted = await Side.greeted(listener)
+        _, silent = await asyncio.open_connection("127.0.0.1", listener.port)
+        await eventually(lambda: listener.connections == 2)
+        await eventually(lambda: listener.connections == 1)
+        assert await greeted.request(Poll("member", 1, 1, 0)) == Accepted()
+        silent.close()
