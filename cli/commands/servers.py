@@ -20,12 +20,13 @@ Named = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    named = group(app, "servers", "Show, drain and expire the servers that have regions.", Panel.REGIONS)
+    named = group(app, "servers", "Show, drain, expire and forget the servers that have regions.", Panel.REGIONS)
     command(named, name="list", examples=("regent servers list", "regent servers list -o wide"))(listed)
     command(named, examples=("regent servers describe kv-1",))(describe)
     command(named, examples=("regent servers drain kv-1 --wait --reason 'new kernel'",))(drain)
     region_marks.register_of_servers(named)
     command(named, examples=("regent servers expire kv-1 --yes --reason 'it hangs'",))(expire)
+    command(named, examples=("regent servers forget kv-1 --reason 'its clock was ahead'",))(forget)
 
 
 def listed(session: Session) -> None:
@@ -72,6 +73,20 @@ def expire(
     confirmed(yes or dry_run, f"Fence server {server_name}? Its process must end.")
     body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
     changed(session, f"{_path(server_name)}/expire", body, wait, timeout)
+
+
+def forget(
+    session: Session,
+    server_name: Annotated[str, typer.Argument(help="NAME of the server.", metavar="SERVER")],
+    reason: Reason = "",
+    nonce: Nonce = "",
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    timeout: WaitS = 3600,
+) -> None:
+    """Forget which process of a server was fenced, where its incarnation keeps all later ones out."""
+    body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
+    changed(session, f"{_path(server_name)}/forget", body, wait, timeout)
 
 
 def _path(server: str) -> str:

@@ -20,7 +20,7 @@ from controller.http.region_requests import Change, NamespaceCreation, RegionCha
 
 RegionAct = Literal["assign", "unassign", "move", "reopen"]
 TableAct = Literal["enable", "disable", "delete"]
-ServerAct = Literal["drain", "expire"]
+ServerAct = Literal["drain", "expire", "forget"]
 EndAct = Literal["abort", "bypass", "remove"]
 
 
@@ -139,7 +139,7 @@ class RegionChanges(Protocol):
         """Deletes a namespace."""
 
     async def change_server(self, act: ServerAct, server: str, request: ServerChange, principal: str) -> Procedure:
-        """Drains a server, or has its process dealt with as crashed."""
+        """Drains a server, has its process dealt with as crashed, or forgets the name of a fenced one."""
 
 
 class RegionsView(Protocol):

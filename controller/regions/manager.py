@@ -153,19 +153,19 @@ class Manager:
             return
         last = self.env.model.buried[key[0]]
         why = "was fenced after its crash" if key[1] == last else f"is not above {last}, which was fenced: {LATER}"
-        if last >= self._incarnation_max():
+        if last >= self.incarnation_max():
             why = f"{why}; no process comes above that one before 'regent servers forget {key[0]}'"
             raise ServerDead(f"{key[0]},{key[1]} {why}: this process must end")
         is_last = all(one.incarnation <= last for one in self._others(key))
         raise ServerDead(f"{key[0]},{key[1]} {why}: this process must end", last if is_last else 0)
 
-    def _incarnation_max(self) -> int:
+    def incarnation_max(self) -> int:
         """Returns the highest incarnation that a process may have which registers now."""
         return (self.env.wall_ms() + AHEAD_MS_MAX) * 1_000
 
     def _check_not_ahead(self, key: Key) -> None:
         """Raises :class:`IncarnationAhead`: after such a process no other one with its name could come for long."""
-        if key[1] > (most := self._incarnation_max()):
+        if key[1] > (most := self.incarnation_max()):
             raise IncarnationAhead(
                 f"incarnation: {key[1]}, expected at most {most}, two days from now in microseconds: take the start of "
                 "the process in microseconds since 1970; where that is this number, set the clock of its machine, or "

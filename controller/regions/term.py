@@ -24,7 +24,19 @@ from controller.regions.bypassed import let_go
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal import RegionsJournal
-from controller.regions.kinds import assign, close, crash, log_task, many, marks, move, namespaces, servers, tables
+from controller.regions.kinds import (
+    assign,
+    close,
+    crash,
+    forgetting,
+    log_task,
+    many,
+    marks,
+    move,
+    namespaces,
+    servers,
+    tables,
+)
 from controller.regions.kinds.messages import TRANSIT, Transit
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
@@ -51,6 +63,7 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
     tables.DELETE,
     servers.DRAIN_SERVER,
     servers.CLOSE_STRAY,
+    forgetting.FORGET_SERVER,
     marks.MARK_SUBJECT,
     marks.UNMARK_SUBJECT,
     namespaces.CREATE,

@@ -202,6 +202,11 @@ class Regions:
         found = (one for one in self.servers.values() if one.name == name and one.state is ServerState.ONLINE)
         return max(found, key=lambda one: one.incarnation, default=None)
 
+    def latest(self, name: str) -> Server | None:
+        """Returns the process with this name that began last, whatever its state is."""
+        found = (one for one in self.servers.values() if one.name == name)
+        return max(found, key=lambda one: one.incarnation, default=None)
+
     def is_buried(self, key: tuple[str, int]) -> bool:
         """Checks whether a process was fenced, or began before one that was, as far as that is remembered."""
         return key[1] <= self.buried.get(key[0], 0)
@@ -222,6 +227,10 @@ class Regions:
         self.buried[name] = max(incarnation, self.buried.pop(name, 0))
         for one in change.forgotten:
             self.buried.pop(one, None)
+
+    def forget(self, name: str) -> None:
+        """Forgets the name of a fenced process."""
+        self.buried.pop(name, None)
 
     def drop_server(self, key: tuple[str, int]) -> None:
         """Removes a process that has no regions."""

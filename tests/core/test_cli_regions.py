@@ -334,6 +334,10 @@ def _drained_and_expired(world: Blocking) -> None:
     assert "it hangs" in expired["detail"]
     assert {one["server"] for one in items("regions", "list", "--table", "last")} == {"s3"}
     assert world.world.agents["s2"].died.is_set()
+    assert "is a member" in unwrapped(regent("servers", "forget", "s1", code=Exit.REFUSED).stderr)
+    [forgotten] = items("servers", "forget", "s2", "--wait", "--reason", "its clock was ahead")
+    assert (forgotten["kind"], forgotten["state"]) == ("forget_server", "success")
+    assert "no fenced process" in unwrapped(regent("servers", "forget", "s2", code=Exit.FAILED).stderr)
 
 
 def test_a_move_to_an_unknown_server_names_the_list_of_servers_and_a_table_shows_its_options() -> None:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from brokers.regions.peer import Peer, digest_of
 from brokers.regions.secret import Secrets
+from controller.http.ports import NotFound
+from controller.http.ports import Refused as OperatorRefused
+from controller.http.region_requests import ServerChange
 from controller.regions import proofs
+from controller.regions.kinds.forgetting import FORGET
+from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import AHEAD_MS_MAX
+from controller.regions.operator.changes import Changes
+from controller.regions.operator.reading import _ahead
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of, running
 from controller.regions.term import RegionsTerm
@@ -21,6 +30,8 @@ from regent_agent.agent import Agent, Died
 from regent_agent.options import AgentOptions
 from regent_agent.protocol import Hello, Refused, Register
 from regent_agent.router import Router
+from state_machines.procedures.record import Caller
+from state_machines.regions.model import Buried
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.core.regions_world import Opens, World, settings_of
@@ -273,3 +284,54 @@ async def test_an_incarnation_that_others_know_stays_and_its_end_names_the_next_
             await agent.start()
         assert died.value.above == agent.above == 1_000
         assert agent.incarnation == 500
+
+
+async def test_an_operator_has_a_name_forgotten_that_an_absurd_incarnation_had() -> None:
+    """An older daemon had accepted it, so no process of the server could ever come back."""
+    disk, wall = RegionDisk(), Wall()
+    wall.ahead_ms = 10 * AHEAD_MS_MAX
+    absurd = wall() * 1_000
+    async with running_term(disk, wall=wall) as term:
+        assert await registered(term, "s1", absurd, OTHER) == ""
+    async with running_term(disk, wall=Wall()) as term:
+        changes, status = Changes(domain_with(term)), warned(term)
+        assert await registered(term, "s1", 5, PROOF) == protocol.DEAD
+        assert "servers s1 have an incarnation beyond" in status()
+        with pytest.raises(OperatorRefused, match=f"regent servers expire s1,{absurd} --wait"):
+            await changes.change_server("forget", "s1", ServerChange(), "User:ops")
+        await changes.change_server("expire", "s1", ServerChange(), "User:ops")
+        await eventually(lambda: not term.env.model.servers, 20)
+        refused = await term.service.handle(Register("s1", 5, "s1:1"), PROOF)
+        assert isinstance(refused, Refused)
+        assert (refused.code, refused.above) == (protocol.DEAD, 0)
+        assert "'regent servers forget s1'" in refused.text
+        assert "the fenced incarnations of s1 are beyond" in status()
+        planned = await changes.change_server("forget", "s1", ServerChange(dry_run=True), "User:ops")
+        assert planned.state == "planned"
+        begun = await changes.change_server("forget", "s1", ServerChange(reason="absurd"), "User:ops")
+        await term.engine.result(begun.pid)
+        assert "s1" not in term.env.model.buried
+        assert not status()
+        with pytest.raises(NotFound, match="no fenced process of a server 's1' is remembered"):
+            await changes.change_server("forget", "s1", ServerChange(), "User:ops")
+    async with running_term(disk, wall=Wall()) as term:
+        assert await registered(term, "s1", 5, PROOF) == "", "it is stored"
+
+
+async def test_a_name_that_has_a_process_by_now_is_not_forgotten() -> None:
+    async with running_term(RegionDisk()) as term:
+        term.env.model.enter_buried(Buried(("s1", 5), 1, ()))
+        assert await registered(term, "s1", 6, PROOF) == ""
+        pid = await term.engine.submit(FORGET, CRASH.encode(Crash("s1", 5)), Caller("User:ops"))
+        record = await term.engine.result(pid)
+        assert record.error.startswith("server s1,6 is a member")
+        assert term.env.model.buried == {"s1": 5}
+
+
+def domain_with(term: RegionsTerm) -> Any:
+    return SimpleNamespace(term=term)
+
+
+def warned(term: RegionsTerm) -> Callable[[], str]:
+    """Returns a function that returns the warnings of the status about incarnations."""
+    return lambda: "".join(_ahead(term))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from controller.regions.kinds import assign, close, move, servers
+from controller.regions.kinds import assign, close, forgetting, move, servers
 from controller.regions.kinds.marks import MARK_TASK, MarkTask
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
@@ -54,6 +54,11 @@ def marked(kind: str) -> Story:
         return await life.run(kind, MARK_TASK.encode(MarkTask(MarkKind.CORDON, "s1")))
 
     return story
+
+
+async def forgets(life: Life) -> Record:
+    """An operator has a server forgotten that crashed."""
+    return await life.run(forgetting.FORGET, CRASH.encode(Crash("s1", 1)))
 
 
 async def assigns(life: Life) -> Record:
@@ -186,6 +191,7 @@ CASES: dict[str, Case] = {
     "reopen": Case(moves(reopens=True), CREATED),
     "drain": Case(drains, CREATED),
     "leave": Case(leaves, CREATED),
+    "forget": Case(forgets, (*CREATED, crashes)),
     "mark": Case(marked("mark"), CREATED),
     "unmark": Case(marked("unmark"), (*CREATED, marked("mark"))),
     "create a namespace": Case(namespace("create_namespace"), CREATED),

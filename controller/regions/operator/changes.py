@@ -12,7 +12,7 @@ from controller.http.procedure_models import Procedure
 from controller.http.region_ports import RegionAct, ServerAct, TableAct
 from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.regions.domain import RegionsDomain
-from controller.regions.kinds import assign, close, crash, move, namespaces, servers
+from controller.regions.kinds import assign, close, crash, forgetting, move, namespaces, servers
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator import checks
@@ -113,10 +113,12 @@ class Changes:
     # -- servers
 
     async def change_server(self, act: ServerAct, server: str, request: ServerChange, principal: str) -> Procedure:
-        """Drains a server, or has its process dealt with as crashed."""
+        """Drains a server, has its process dealt with as crashed, or forgets the name of a fenced one."""
         term, caller = self._term(), caller_of(request, principal)
         if (again := known(term, caller, request)) is not None:
             return again
+        if act == "forget":
+            return await self._forget(term, server, request, caller)
         found = server_of(term.env.model, server)
         if act == "drain":
             _refuse(checks.drain_problem(term.env.model, found), "see 'regent servers list'")
@@ -126,6 +128,17 @@ class Changes:
             found.forced |= request.force and not request.dry_run
             return begun
         return await self._expire(term, found, request, caller)
+
+    async def _forget(self, term: RegionsTerm, name: str, request: Change, caller: Caller) -> Procedure:
+        model = term.env.model
+        if (why := forgetting.unforgettable(model, name)) is not None:
+            if model.latest(name) is not None:
+                raise Refused(why, "see 'regent servers list'")
+            raise NotFound(why, "where its process is refused, its log names the cause")
+        last = model.buried[name]
+        data = CRASH.encode(Crash(name, last, why=request.reason))
+        about = f"server {name}: processes up to the incarnation {last} may register again"
+        return await start(term, forgetting.FORGET, data, caller, request, about)
 
     async def _expire(self, term: RegionsTerm, server: Server, request: Change, caller: Caller) -> Procedure:
         """Begins the crash of a process as the manager does; without a nonce once for each process.

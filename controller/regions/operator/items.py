@@ -52,6 +52,7 @@ CODECS: Final[Mapping[str, Any]] = {
     "close_many": MANY,
     "crash": CRASH,
     "drain_server": CRASH,
+    "forget_server": CRASH,
     "fence_log": LOG_TASK,
     "split_log": LOG_TASK,
     "create_table": TABLE_TASK,

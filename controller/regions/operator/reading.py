@@ -63,7 +63,7 @@ class Reading:
             mode=domain.mode.value,
             why=domain.why,
             version=product_version(),
-            listener=f"{wanted.host}:{domain.listener.port}" if domain.mode not in UNBOUND else "",
+            listener=f"{self._settings.regions_host}:{domain.listener.port}" if domain.mode not in UNBOUND else "",
             connections=domain.listener.connections,
             store=wanted.store,
             file=str(self._settings.regions_file),
@@ -165,6 +165,23 @@ def _unusable(pids: Collection[int]) -> str:
     )
 
 
+def _ahead(term: RegionsTerm) -> list[str]:
+    """Names servers of which no process can come any more: an older daemon took an incarnation far ahead."""
+    model, most = term.env.model, term.manager.incarnation_max()
+    servers = sorted({one.name for one in model.servers.values() if one.incarnation > most})
+    names = sorted(name for name, last in model.buried.items() if last > most and name not in servers)
+    found = []
+    if servers:
+        what = f"an incarnation beyond {most}, the highest one for now: no later process of them can register"
+        found.append(
+            f"servers {named(servers)} have {what}; 'regent servers expire NAME', then 'forget NAME' ends that"
+        )
+    if names:
+        what = f"beyond {most}, the highest one for now: their processes are refused"
+        found.append(f"the fenced incarnations of {named(names)} are {what}; 'regent servers forget NAME' ends that")
+    return found
+
+
 def _warnings(term: RegionsTerm) -> list[str]:
     env, found = term.env, list[str]()
     online = len(list(env.model.online()))
@@ -172,6 +189,7 @@ def _warnings(term: RegionsTerm) -> list[str]:
         found.append(f"{online} of {env.options.servers_min} servers have come: no region is placed yet")
     elif not online:
         found.append(without_servers(env))
+    found += _ahead(term)
     if term.engine.unusable:
         found.append(_unusable(term.engine.unusable))
     return found
