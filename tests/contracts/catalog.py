@@ -120,12 +120,19 @@ class CatalogContract:
             found = await catalog.read()
         assert (list(found.servers), found.buried) == ([older], {"s1": SERVER.incarnation, "s2": 9})
 
+    async def test_of_burials_in_one_term_the_highest_incarnation_stays(self, catalogs: Catalogs) -> None:
+        async with catalogs() as (store, catalog):
+            for incarnation, number in ((9, 1), (4, 2)):
+                await store.write((), (), [Bury("s1", incarnation, number)])
+            await store.write((), (), [Bury("s2", 9, 3), Bury("s2", 4, 4)])
+            assert (await catalog.read()).buried == {"s1": 9, "s2": 9}
+
     async def test_servers_that_are_buried_come_in_the_order_of_their_latest_burials(self, catalogs: Catalogs) -> None:
         await written(catalogs, Bury("c", 1, 7), Bury("b", 1, 8))
-        await written(catalogs, Bury("a", 1, 9), Bury("c", 2, 10), Bury("d", 3, 11), Forget("d"))
+        await written(catalogs, Bury("z", 1, 9), Bury("c", 2, 10), Bury("d", 3, 11), Forget("d"))
         await written(catalogs, Forget("b"), Forget("nobody"))
         async with catalogs() as (_, catalog):
-            assert list((await catalog.read()).buried.items()) == [("a", 1), ("c", 2)]
+            assert list((await catalog.read()).buried.items()) == [("z", 1), ("c", 2)]
         await written(catalogs, Bury("d", 1, 12))
         async with catalogs() as (_, catalog):
             assert (await catalog.read()).buried["d"] == 1, "a forgotten incarnation does not count"

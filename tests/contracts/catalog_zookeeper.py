@@ -34,6 +34,7 @@ from metadata_store.catalog.rows import (
 from metadata_store.catalog.zookeeper import ZooKeeperCatalog
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.outcome import Fence
+from metadata_store.fencing.sizes import write_bytes
 from metadata_store.kazoo_adapter import jute
 from metadata_store.port import ANY_VERSION, ConnectionState
 from metadata_store.records import codec
@@ -166,9 +167,42 @@ class ZooKeeperCatalogContract(CatalogContract):
                 await store.write([record(1)], (), rows)
             backend.lose_reply(s.zk)
             await store.write((), [1], [DropTable("t")])
+            await s.zk.sync()
             found = await catalog.read()
             assert (found.tables, found.regions, len(found.servers)) == ([], [], 1)
             assert not (await store.load()).records
+
+    async def test_rows_alone_whose_reply_is_lost_are_written_once(self, backend: Backend) -> None:
+        """A server that is behind shows what is gone, and not yet what is new."""
+        async with session(backend) as s:
+            store, catalog = await both(s)
+            for rows in (
+                [PutTable(TableRow("t", 2, 4)), NewRegions(regions(3))],
+                [NewRegions(regions(2, first=999))],
+                [PutServer(ServerRow("s1", 5, "h:1"))],
+                [DropRegions((3, 999, 1000))],
+                [DropServer("s1", 5)],
+                [DropTable("t")],
+                [PutTable(TableRow("u", 2, 4)), NewRegions(regions(1, "u", first=7))],
+            ):
+                backend.lose_reply(s.zk)
+                await store.write((), (), rows)
+            await s.zk.sync()
+            found = await catalog.read()
+            assert ([one.name for one in found.tables], list(found.regions)) == (["u"], list(regions(1, "u", first=7)))
+            assert not found.servers
+
+    async def test_regions_with_the_longest_keys_are_weighed_as_they_are_written(self, backend: Backend) -> None:
+        """So that what waits together is cut into several multis, below the bound of a request."""
+        keys = [b"%06d" % n + b"\xff" * 1_018 for n in range(400)]
+        made = tuple(RegionRow(n + 1, "n:t", key, keys[n + 1], 0) for n, key in enumerate(keys[:-1]))
+        owned: list[Write] = [Owner(one.id, 2, "s" * 200, 1 << 62, 1 << 62, 1 << 62) for one in made]
+        async with session(backend) as s:
+            store, catalog = await both(s)
+            for rows in ([NewRegions(made[:200])], [NewRegions(made[200:])], owned):
+                assert catalog.weigh(rows) >= 0.9 * write_bytes(catalog.ops(rows))
+                await asyncio.gather(*(store.write((), (), [row]) for row in rows))
+            assert {one.state for one in (await catalog.read()).regions} == {2}
 
     async def test_records_and_rows_are_written_together_or_not_at_all(self, backend: Backend) -> None:
         async with session(backend) as s, session(backend) as stranger:

@@ -139,6 +139,17 @@ class RecordsContract:
                 assert len(found) > 20, "the weight is about what is written"
             await s.write([], deletes=[one.pid for one in found])
 
+    async def test_a_caller_that_gives_up_keeps_no_write_behind_it_waiting(self, stores: Stores) -> None:
+        async with stores() as s:
+            await s.load()
+            writes = [asyncio.ensure_future(s.write([record(pid, data=bytes(200_000))])) for pid in range(1, 9)]
+            await asyncio.sleep(0)
+            for gone in writes[::2]:
+                gone.cancel()
+            await asyncio.gather(*writes[1::2])
+            await s.write([record(9)])
+            assert {2, 4, 6, 8, 9} <= {one.pid for one in (await s.load()).records}
+
     async def test_writes_that_wait_at_the_close_are_durable(self, stores: Stores) -> None:
         async with stores() as s:
             await s.load()

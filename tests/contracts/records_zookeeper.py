@@ -13,6 +13,7 @@ from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
+from metadata_store.hooks import Kill
 from metadata_store.port import ANY_VERSION, ConnectionState, Create, SetData
 from metadata_store.records import zookeeper_offline
 from metadata_store.records.found import Content, Found
@@ -20,7 +21,7 @@ from metadata_store.records.port import Damaged, Fenced, StoreFailed, Unstorable
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.faults import Fault
 from tests.contracts.records import RecordsContract, Stores, record
-from tests.contracts.support import Backend, Session, session
+from tests.contracts.support import Backend, NthWrite, Session, raising, session
 from tests.polling import eventually
 
 ROOT = "/regent/procedures"
@@ -69,6 +70,26 @@ class ZooKeeperRecordsContract(RecordsContract):
             with pytest.raises(Fenced):
                 await store.reserve(1)
             assert await s.zk.exists(ROOT) is None
+
+    async def test_writes_that_wait_behind_one_that_fails_are_refused(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store = await opened(s)
+            await store.load()
+            await store.write([record(1)])
+            await s.zk.set(paths.CONTROLLER_EPOCH, b"2", 0)
+            writes = [store.write([record(1, step)]) for step in range(1, 4)]  # of one record, so one after the other
+            found = await asyncio.wait_for(asyncio.gather(*writes, return_exceptions=True), 10)
+            assert [type(one) for one in found] == [Fenced] * 3
+
+    async def test_a_reservation_that_is_repeated_undoes_no_later_one(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store = await opened(s)
+            await store.load()
+            await store.reserve(1)
+            s.zk.hooks = NthWrite(at=0, after=OutcomeUnknown("the reply to the first one is lost"))
+            assert await asyncio.gather(*(store.reserve(count) for count in (3, 4, 5))) == [2, 5, 9]
+            assert await s.data(ROOT) == b"13"
+            assert (await (await opened(s)).load()).last_pid == 13
 
     async def test_a_write_whose_reply_is_lost_is_repeated_once_the_connection_is_back(self, backend: Backend) -> None:
         async with session(backend) as s:
@@ -187,6 +208,28 @@ class ZooKeeperRecordsContract(RecordsContract):
             assert (await s.zk.get_acls(ROOT))[1].acl_version == stat.acl_version
             await store.write([record(1, step=2)], deletes=[2])
             assert list((await store.load()).records) == [record(1, step=2)]
+
+    async def test_a_daemon_that_dies_while_it_closes_records_leaves_the_rest_to_the_next(
+        self, backend: Backend
+    ) -> None:
+        async with session(backend, credentials="regent:secret") as s:
+            before = await opened(s)
+            await before.load()
+            await before.write([record(pid) for pid in range(1, 4)])
+            znodes = [ROOT, *map(before.path, range(1, 4))]
+            for at in range(len(znodes)):
+                for path in znodes:
+                    await s.zk.set_acls(path, OPEN, ANY_VERSION)
+                store = await opened(s, acl=LOCK)
+                await store.load()
+                s.zk.hooks = NthWrite(at=at, before=raising(Kill()))
+                with pytest.raises(Kill):
+                    await store.close_to_others()
+                s.zk.hooks = None
+                store = await opened(s, acl=LOCK)
+                await store.load()
+                await store.close_to_others()
+                assert [tuple((await s.zk.get_acls(path))[0]) for path in znodes] == [LOCK] * 4, f"killed at write {at}"
 
     async def test_a_record_that_no_request_can_hold_is_refused(self, backend: Backend) -> None:
         async with session(backend) as s:

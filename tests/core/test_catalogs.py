@@ -71,3 +71,11 @@ class TestZooKeeper(ZooKeeperCatalogContract):
     @pytest.fixture
     def backend(self) -> MemoryBackend:
         return MemoryBackend()
+
+
+class TestZooKeeperBehind(ZooKeeperCatalogContract):
+    """The same with a server that is behind: it shows what was written before only after a sync."""
+
+    @pytest.fixture
+    def backend(self) -> MemoryBackend:
+        return MemoryBackend(lags=True)

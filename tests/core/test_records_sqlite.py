@@ -15,6 +15,9 @@ from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.record import VERSION
 from tests.contracts.records import RecordsContract, Stores, record
 
+FULL = 2
+"""Value of the pragma ``synchronous`` with which a commit returns once it is on the disk."""
+
 
 @asynccontextmanager
 async def store(folder: Path) -> AsyncIterator[SqliteRecords]:
@@ -41,6 +44,22 @@ async def test_a_daemon_that_opens_the_file_fences_the_one_before(tmp_path: Path
             await first.reserve(1)
         await second.write([record(2)])
         assert (await second.load()).records == [record(2)]
+
+
+async def test_a_daemon_that_was_fenced_reserves_nothing(tmp_path: Path) -> None:
+    async with store(tmp_path) as first, store(tmp_path) as second:
+        with pytest.raises(Fenced):
+            await first.reserve(5)
+        assert await second.reserve(1) == 1
+
+
+async def test_what_is_acknowledged_is_on_the_disk(tmp_path: Path) -> None:
+    """With less than FULL a commit to the log is not synchronized: a power failure would take it back."""
+    def pragmas(db: sqlite3.Connection) -> list[object]:
+        return [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")]
+
+    async with store(tmp_path) as s:
+        assert await s.call(pragmas) == [FULL, "wal"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,14 @@ class TestInMemory(ZooKeeperRecordsContract):
     """The contract."""
 
 
+class TestBehind(ZooKeeperRecordsContract):
+    """The same with a server that is behind: it shows what was written before only after a sync."""
+
+    @pytest.fixture
+    def backend(self) -> MemoryBackend:
+        return MemoryBackend(lags=True)
+
+
 @pytest.mark.parametrize("code", [Code.NO_AUTH, Code.NOT_READONLY, Code.API_ERROR])
 async def test_a_write_that_zookeeper_refuses_fails_with_a_remedy_and_applies_nothing(
     backend: MemoryBackend, code: Code

@@ -14,3 +14,11 @@ class TestInMemory(ZooKeeperRegionsContract):
     @pytest.fixture
     def backend(self) -> MemoryBackend:
         return MemoryBackend()
+
+
+class TestBehind(ZooKeeperRegionsContract):
+    """The same with servers that are behind: each shows what the others wrote only after a sync."""
+
+    @pytest.fixture
+    def backend(self) -> MemoryBackend:
+        return MemoryBackend(lags=True)
