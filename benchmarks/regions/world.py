@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -18,9 +19,10 @@ from controller.life import tune
 from controller.metrics.counters import Counters
 from controller.process.wall_clock import wall_ms
 from controller.regions.dispatcher import Limits
-from controller.regions.domain import RegionsDomain, SqliteOpened
+from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.sqlite_store import SqliteOpened
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Caller
 
@@ -99,7 +101,7 @@ async def world(
     journal = Journal(folder / "journal", JournalSettings(), Counters())
     journal.start()
     domain = RegionsDomain(
-        lambda: SqliteOpened.open(folder / "regions.db"),
+        partial(SqliteOpened.open, folder / "regions.db", lease_ms=LEASE_MS),
         RegionListener("127.0.0.1", port),
         options,
         wall_ms=wall_ms,

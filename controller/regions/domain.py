@@ -6,10 +6,8 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from enum import StrEnum
-from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from brokers.regions.listener import RegionListener
 from controller.journal.journal import Journal
@@ -18,19 +16,14 @@ from controller.procedures.running import Entered
 from controller.regions import loading
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
+from controller.regions.opened import Opened, Opening
 from controller.regions.term import RegionsTerm
-from metadata_store.catalog.rows import Catalog
-from metadata_store.catalog.sqlite import SqliteCatalog
-from metadata_store.records import file_lock
-from metadata_store.records.port import RecordStore, StoreFailed
-from metadata_store.records.sqlite import SqliteRecords
+from metadata_store.records.port import Above, StoreFailed
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
 
 log = logging.getLogger("regent.regions")
 
-CLAIM_S: Final = 0.2
-"""Pause between attempts to claim the store, while another daemon has it."""
 AGAIN_S: Final = 2.0
 """Pause after a store that failed."""
 
@@ -46,75 +39,6 @@ class RegionsMode(StrEnum):
     STOPPED = "stopped"
 
 
-class Opened(Protocol):
-    """An open store that this daemon has claimed."""
-
-    store: RecordStore
-    catalog: Catalog
-    epoch: int
-
-    def leads(self) -> bool:
-        """Checks whether no other daemon can have the store yet: only then servers get responses."""
-        ...
-
-    async def lost(self) -> None:
-        """Waits until another daemon may have the store; raises ``StoreFailed`` then."""
-
-    async def close(self) -> None:
-        """Closes the store, and gives the claim up."""
-
-
-class SqliteOpened:
-    """A SQLite store; the claim is a lock of a file beside it, which ends with the process."""
-
-    def __init__(self, store: SqliteRecords, catalog: SqliteCatalog, claim: int) -> None:
-        self.store: RecordStore = store
-        self.catalog: Catalog = catalog
-        self.epoch = store.epoch
-        self._claim = claim
-
-    @classmethod
-    async def open(cls, path: Path) -> SqliteOpened:
-        """Waits until no other daemon has the store, and opens it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        claim = await _claimed(path)
-        try:
-            rows = SqliteCatalog()
-            store = await SqliteRecords.open(path, rows)
-        except BaseException:
-            file_lock.release(claim)
-            raise
-        return cls(store, rows.of(store), claim)
-
-    def leads(self) -> bool:
-        """Returns True: the lock is held as long as the process lives."""
-        return True
-
-    async def lost(self) -> None:
-        """Waits for ever."""
-        await asyncio.get_running_loop().create_future()
-
-    async def close(self) -> None:
-        """Closes the store, and gives the claim up."""
-        with suppress(StoreFailed):
-            await self.store.close()
-        file_lock.release(self._claim)
-
-
-async def _claimed(path: Path) -> int:
-    """Waits for the lock of the file that stands for the claim; another daemon may have it for long."""
-    beside = path.with_name(f"{path.name}-claim")
-    waits = False
-    while True:
-        try:
-            return file_lock.alone(beside)
-        except file_lock.Locked:
-            if not waits:
-                log.info("regions: another daemon has %s: this one stands by", path)
-            waits = True
-        await asyncio.sleep(CLAIM_S)
-
-
 class RegionsDomain:
     """Runs the domain until cancelled. ``open_store``: waits for the claim, and opens the store.
 
@@ -123,7 +47,7 @@ class RegionsDomain:
 
     def __init__(
         self,
-        open_store: Callable[[], Awaitable[Opened]],
+        open_store: Callable[[Opening], Awaitable[Opened]],
         listener: RegionListener,
         options: Options,
         *,
@@ -147,6 +71,7 @@ class RegionsDomain:
         self.options = options
         self.counters = counters or RegionCounters()
         self.term: RegionsTerm | None = None
+        self._above = Above()
         self.mode = RegionsMode.STARTING
         self.why = "the listener is not bound yet"
 
@@ -172,14 +97,23 @@ class RegionsDomain:
     def _become(self, mode: RegionsMode, why: str) -> None:
         self.mode, self.why = mode, why
 
+    def _waits(self, why: str) -> None:
+        self._become(RegionsMode.STANDBY, why)
+
+    def _claimed(self, store: str) -> None:
+        """Enters that this daemon opens the store; while attempts fail, the last cause stays."""
+        if self.mode is not RegionsMode.FAILING:
+            self._become(RegionsMode.LOADING, f"it has the claim, and opens {store}")
+
     def _moved(self, moved: Sequence[Transition]) -> None:
         self.counters.moved(moved)
         if self._entered is not None:
             self._entered(moved)
 
     async def _one_term(self) -> None:
-        self._become(RegionsMode.STANDBY, "another daemon has the store")
-        opened = await self._open()
+        if self.mode is not RegionsMode.FAILING:
+            self._become(RegionsMode.STANDBY, "it looks whether another daemon has the store")
+        opened = await self._open(Opening(self._above, self._waits, self._claimed))
         model: Regions | None = None
         try:
             self._become(RegionsMode.LOADING, f"epoch {opened.epoch} reads the store")
@@ -195,6 +129,7 @@ class RegionsDomain:
                 journal=self.journal.term(self._daemon, opened.epoch) if self.journal is not None else None,
                 counters=self.counters,
                 leads=opened.leads,
+                look=opened.look,
             )
             model = term.env.model
             await term.load()

@@ -19,8 +19,10 @@ from controller.journal.journal import Journal, regions_folder_in
 from controller.metrics.region_counters import RegionCounters
 from controller.process.sessions import connections
 from controller.regions.dispatcher import HOLD_FRACTION, Limits
-from controller.regions.domain import Opened, RegionsDomain, SqliteOpened
+from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
+from controller.regions.opened import Opened, Opening
+from controller.regions.sqlite_store import SqliteOpened
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role.epoch_acls import lock_out_acls
 from controller.role.own_acls import digest_pair
@@ -70,16 +72,17 @@ def domain_of(settings: Settings, tls: ServerTls | None, secrets: Secrets = NO_S
     )
 
 
-def _opening(settings: Settings) -> Callable[[], Awaitable[Opened]]:
+def _opening(settings: Settings) -> Callable[[Opening], Awaitable[Opened]]:
     """Returns what claims and opens the store; in ZooKeeper it is closed to others where the brokers are locked out."""
     if settings.regions.store == "sqlite":
-        return partial(SqliteOpened.open, settings.regions_file)
+        return partial(SqliteOpened.open, settings.regions_file, lease_ms=settings.regions.lease_ms)
     lock = lock_out_acls(digest_pair(settings)) if settings.controller.on_absence == "hold" else None
     acl = None if lock is None else tuple(lock)
     return partial(
         ZooKeeperOpened.open,
         connections(settings),
         acl=acl,
+        lease_ms=settings.regions.lease_ms,
         connect_s=settings.zookeeper.connect_timeout_ms / 1000,
         fraction=settings.controller.lease_fraction,
     )

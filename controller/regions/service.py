@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from bisect import bisect_left
 from collections.abc import Callable
@@ -56,15 +57,20 @@ REFUSALS: Final = (ServerDead, Unproven, ServerUnknown, Invalid, IncarnationAhea
 class RegionService:
     """Handles requests during one term of the domain.
 
-    ``leads``: checks whether no other daemon can be the active one. A response to a server is made only where it holds
-    after the request came: the server's lease counts from before that, and ends before the next daemon may doubt it.
+    ``leads``: checks whether no other daemon can be the active one; ``look``: returns what is set once a look at the
+    claim is over that begins from now on. A response to a server is made only after a look that began once its request
+    was here: the server's lease counts from before that, and ends before the next daemon may doubt it.
     """
 
     def __init__(
-        self, manager: Manager, counters: RegionCounters | None = None, leads: Callable[[], bool] = lambda: True
+        self,
+        manager: Manager,
+        counters: RegionCounters | None = None,
+        leads: Callable[[], bool] = lambda: True,
+        look: Callable[[], asyncio.Event] | None = None,
     ) -> None:
         self._manager = manager
-        self._leads = leads
+        self._leads, self._look = leads, look
         self._counters = counters or RegionCounters()
         self._env = manager.env
         self._hold_ms = manager.env.options.lease_ms // HOLD_FRACTION
@@ -76,7 +82,10 @@ class RegionService:
 
     async def handle(self, request: Request, peer: Peer = UNNAMED) -> Response:
         """Returns the response to a request of a connection."""
+        looked = self._look() if self._look is not None and isinstance(request, protocol.OF_SERVERS) else None
         response = await self._judged(request, peer)
+        if looked is not None:
+            await looked.wait()
         if not self._leads() and isinstance(request, protocol.OF_SERVERS):
             response = DOUBTED
         if isinstance(response, Operations) and response.operations:

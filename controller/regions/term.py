@@ -86,6 +86,7 @@ class RegionsTerm:
 
     ``entered`` is called with durable changes of procedures. ``journal``: of this term; without one the loop logs.
     ``leads``: checks whether no other daemon can have the store yet. ``parking``: outlives the term.
+    ``leads``: checks whether no other daemon can have the store yet; ``look``: has the claim looked at, see ``Opened``.
     """
 
     def __init__(
@@ -104,6 +105,7 @@ class RegionsTerm:
         counters: RegionCounters | None = None,
         leads: Callable[[], bool] = lambda: True,
         parking: Parking | None = None,
+        look: Callable[[], asyncio.Event] | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.options = options
@@ -136,7 +138,7 @@ class RegionsTerm:
         )
         self.env.wake, self.env.number = self.engine.wake, self.engine.number
         self.manager = Manager(self.env, self.engine, store, epoch)
-        self.service = RegionService(self.manager, counters or RegionCounters(), leads)
+        self.service = RegionService(self.manager, counters or RegionCounters(), leads, look)
         self._catalog = catalog
         self._store = store
         self._regime = regime.Regime(options.lease_ms, options.fence)

@@ -9,28 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
+from contextlib import suppress
 from typing import Final, NamedTuple
 
-import msgspec
-
+from controller.regions.opened import FIRST, Opening
 from metadata_store.acl import Acl
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, SessionLost, ZkError
 from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
-from metadata_store.records.port import StoreFailed
+from metadata_store.records import holder as holders
+from metadata_store.records.holder import Holder
+from metadata_store.records.port import Fenced, StoreFailed
 
 log = logging.getLogger("regent.regions")
 
 ROOT: Final = "/regent/regions"
+AGAIN_S: Final = 0.2
+"""Longest pause until a look at the claim is repeated that ZooKeeper did not answer."""
 REMEDY: Final = "check the ACLs below it, and zookeeper.digest"
-
-
-class Holder(msgspec.Struct, frozen=True):
-    """The daemon that has the domain, as it names itself to operators."""
-
-    host: str = ""
-    pid: int = 0
 
 
 class Claim(NamedTuple):
@@ -41,10 +36,21 @@ class Claim(NamedTuple):
 
 
 class Claims:
-    """Waits for the domain on one session. ``changed``: set whenever ZooKeeper reports something."""
+    """Waits for the domain on one session, and looks at a claim that was won.
 
-    def __init__(self, zk: ZooKeeper, root: str, acl: tuple[Acl, ...] | None, changed: asyncio.Event) -> None:
+    ``changed``: set whenever ZooKeeper reports something.
+    """
+
+    def __init__(
+        self,
+        zk: ZooKeeper,
+        root: str,
+        acl: tuple[Acl, ...] | None,
+        changed: asyncio.Event,
+        opening: Opening = FIRST,
+    ) -> None:
         self._zk = zk
+        self._opening = opening
         self._root = root
         self._acl = acl
         self._changed = changed
@@ -74,6 +80,38 @@ class Claims:
             except ZkError as error:
                 raise StoreFailed(f"{self._root}: {error}: {REMEDY}") from error
 
+    async def look(self, claim: Claim) -> None:
+        """Returns once a claim is proven to stand; raises :class:`StoreFailed` where it does not.
+
+        While there is no connection it waits for one: only an answer of ZooKeeper proves anything.
+        """
+        while True:
+            self._changed.clear()
+            try:
+                await self._zk.sync(self._root)
+                found = await asyncio.gather(self._zk.get(self.epoch_path), self._zk.get(self.daemon_path))
+            except SessionLost as lost:
+                raise StoreFailed(str(lost)) from lost
+            except (NotConnected, OutcomeUnknown):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(AGAIN_S):
+                        await self._changed.wait()
+                continue
+            except ZkError as error:
+                raise StoreFailed(f"{self._root}: {error}: {REMEDY}") from error
+            self._compare(claim, *found)
+            return
+
+    def _compare(self, claim: Claim, epoch: Node | None, daemon: Node | None) -> None:
+        if epoch is None or epoch.stat.version != claim.version:
+            now = "nothing" if epoch is None else (epoch.data or b"").decode("ascii", "replace")
+            raise Fenced(f"{self.epoch_path} holds {now} and held {claim.epoch}: another daemon has the domain")
+        if daemon is None or daemon.stat.ephemeral_owner != self._zk.session_id:
+            raise Fenced(
+                f"{self.daemon_path} was deleted or made anew under this daemon, so another one may have the domain: "
+                "leave that znode to the daemons"
+            )
+
     async def _try(self) -> Claim | None:
         since_zxid = self._zk.last_zxid
         await self._zk.sync(self._root)
@@ -87,9 +125,10 @@ class Claims:
         """Waits until the znode of another daemon is gone, or the connection changes."""
         if not holder.stat.ephemeral_owner:
             raise StoreFailed(f"{self.daemon_path} belongs to no session, so it would never end: delete it")
-        found = _holder(holder.data)
+        found = holders.decode(holder.data)
+        self._opening.waits(f"{found} has the store, until its ZooKeeper session ends")
         if found != self._waits_for:
-            log.info("regions: the daemon on %s (pid %d) has %s: this one stands by", *_named(found), self._root)
+            log.info("regions: %s has %s: this one stands by", found, self._root)
         self._waits_for = found
         await self._zk.watch(data=[self.daemon_path], since_zxid=since_zxid)
         await self._changed.wait()
@@ -103,8 +142,8 @@ class Claims:
         text = (node.data or b"").decode("ascii", "replace")
         if not text.isdecimal():
             raise StoreFailed(f"{self.epoch_path} holds {text!r} and no number: write the highest epoch that ever was")
-        epoch = int(text) + 1
-        me = msgspec.json.encode(Holder(socket.gethostname(), os.getpid()))
+        epoch = max(int(text), self._opening.above.epoch) + 1
+        me = holders.encode(holders.this())
         gone: list[Op] = [] if mine is None else [Delete(self.daemon_path, mine.stat.version)]
         created = Create(self.daemon_path, me, ephemeral=True, acl=self._acl)
         try:
@@ -132,14 +171,3 @@ class Claims:
                     raise
             except OutcomeUnknown:
                 return
-
-
-def _holder(data: bytes | None) -> Holder:
-    try:
-        return msgspec.json.decode(data or b"", type=Holder)
-    except msgspec.DecodeError:
-        return Holder()
-
-
-def _named(holder: Holder) -> tuple[str, int]:
-    return holder.host or "a host that it does not name", holder.pid

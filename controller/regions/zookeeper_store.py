@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from controller.regions.claim_looks import ClaimLooks
+from controller.regions.opened import FIRST, Opening
 from controller.regions.zookeeper_claim import ROOT, Claim, Claims
 from controller.role.lease import LEASE_FRACTION, Lease
 from metadata_store.acl import Acl
@@ -22,6 +24,7 @@ from metadata_store.records.port import RecordStore, StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
 
 CONNECT_S: Final = 10.0
+LEASE_MS: Final = 10_000
 LOOK_S: Final = 0.2
 """Longest pause until a store that cannot write looks again whether it may."""
 ENDED: Final = "the ZooKeeper session of the regions' domain is over: another daemon may have it"
@@ -30,14 +33,15 @@ NewLease = Callable[[float, float], Lease]
 
 
 class ZooKeeperOpened:
-    """An open store in ZooKeeper; see :class:`controller.regions.domain.Opened`."""
+    """An open store in ZooKeeper; see :class:`controller.regions.opened.Opened`. ``lease_ms``: of servers."""
 
-    def __init__(self, zk: ZooKeeper, lease: Lease) -> None:
+    def __init__(self, zk: ZooKeeper, lease: Lease, lease_ms: int) -> None:
         self._zk = zk
         self._lease = lease
         self._ended = asyncio.Event()
         self._over = False
         self._changed = asyncio.Event()
+        self._looks = ClaimLooks(self._prove, lease_ms)
         self._heartbeats = asyncio.ensure_future(lease.keep(zk.heartbeat, ZooKeeperError))
         self.epoch = 0
         zk.on_watch, zk.on_state, zk.on_state_thread = self._watched, self._state, self._state_at_once
@@ -46,7 +50,9 @@ class ZooKeeperOpened:
     async def open(
         cls,
         connect: Callable[[], ZooKeeper],
+        opening: Opening = FIRST,
         *,
+        lease_ms: int = LEASE_MS,
         root: str = ROOT,
         acl: tuple[Acl, ...] | None = None,
         connect_s: float = CONNECT_S,
@@ -56,13 +62,14 @@ class ZooKeeperOpened:
         """Waits until no other daemon has the domain, and opens its store; raises ``StoreFailed``.
 
         ``connect`` makes a session that is not connected yet. ``acl``: of all znodes, where they are closed to others.
+        ``lease_ms``: of servers.
         """
         zk = connect()
         found: ZooKeeperOpened | None = None
         try:
             await zk.connect(connect_s)
-            found = cls(zk, new_lease(zk.session_timeout_ms / 1000, fraction))
-            await found._begin(root, acl)
+            found = cls(zk, new_lease(zk.session_timeout_ms / 1000, fraction), lease_ms)
+            await found._begin(root, acl, opening)
         except BaseException as error:
             await (zk.close() if found is None else found.close())
             if isinstance(error, ZooKeeperError):
@@ -70,9 +77,12 @@ class ZooKeeperOpened:
             raise
         return found
 
-    async def _begin(self, root: str, acl: tuple[Acl, ...] | None) -> None:
-        claims = Claims(self._zk, root, acl, self._changed)
+    async def _begin(self, root: str, acl: tuple[Acl, ...] | None, opening: Opening) -> None:
+        claims = self._claims = Claims(self._zk, root, acl, self._changed, opening)
         claim: Claim = await claims.win()
+        self._looks.begin()
+        opening.claimed(root)
+        self._claim = claim
         self.epoch = claim.epoch
         fence = Fence(claim.version, self._may_write, claims.epoch_path)
         rows = ZooKeeperCatalog(self._zk, root, acl)
@@ -83,16 +93,32 @@ class ZooKeeperOpened:
 
     def leads(self) -> bool:
         """Checks whether no other daemon can have the domain yet."""
-        return not self._over and self._lease.valid()
+        return not self._over and self._lease.valid() and self._looks.hold()
+
+    def look(self) -> asyncio.Event:
+        """Returns what is set once a look that begins from now on is over."""
+        return self._looks.ask()
 
     async def lost(self) -> None:
-        """Waits for the end of the session; raises ``StoreFailed``."""
-        await self._ended.wait()
-        raise StoreFailed(ENDED)
+        """Waits for the end of the session or of the claim; raises ``StoreFailed``."""
+        looks = asyncio.ensure_future(self._looks.keep())
+        looks.add_done_callback(lambda _: self._ended.set())
+        try:
+            await self._ended.wait()
+            if looks.done() and not self._over:
+                looks.result()
+            raise StoreFailed(ENDED)
+        finally:
+            looks.cancel()
+            await asyncio.gather(looks, return_exceptions=True)
+
+    async def _prove(self) -> None:
+        await self._claims.look(self._claim)
 
     async def close(self) -> None:
         """Ends the session, and the claim with it."""
         self._over = True
+        self._looks.end()
         self._ended.set()
         while not self._heartbeats.done():  # wait_for may pass over one cancellation (bpo-37658)
             self._heartbeats.cancel()
@@ -121,7 +147,7 @@ class ZooKeeperOpened:
     # -- for the store
 
     def _may_write(self) -> bool:
-        return self.leads() and self._zk.state is ConnectionState.CONNECTED
+        return not self._over and self._lease.valid() and self._zk.state is ConnectionState.CONNECTED
 
     async def _connected(self) -> None:
         """Waits until the term may write; raises ``StoreFailed`` once it never will."""

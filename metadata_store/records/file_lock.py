@@ -42,15 +42,32 @@ def release(lock: int) -> None:
     os.close(lock)
 
 
-def _locked(store: Path, kind: int) -> int:
-    path = store.with_name(f"{store.name}.lock")
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def path_of(store: Path) -> Path:
+    """Returns the file that is locked for a store."""
+    return store.with_name(f"{store.name}.lock")
+
+
+def stands(store: Path, lock: int) -> bool:
+    """Checks whether a lock is that of the file which others lock: a file that was removed keeps nobody out."""
     try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise Locked(f"{path} is locked by another process") from None
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
+        there = path_of(store).stat()
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(lock), there)
+
+
+def _locked(store: Path, kind: int) -> int:
+    path = path_of(store)
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+            if stands(store, lock):
+                return lock
+        except BlockingIOError:
+            os.close(lock)
+            raise Locked(f"{path} is locked by another process") from None
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # it was removed meanwhile: another process may have the lock of the next one

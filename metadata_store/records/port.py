@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from state_machines.procedures.faults import Fault
 from state_machines.procedures.record import Caller, Record
@@ -19,6 +19,16 @@ class Unstorable(StoreFailed):
 
 class Fenced(StoreFailed):
     """Another daemon has taken the store over since; nothing of the write was applied."""
+
+
+class Above(NamedTuple):
+    """What servers have seen of a store. It goes above both as it opens, so that nothing is given out again."""
+
+    epoch: int = 0
+    number: int = 0
+
+
+NOTHING_SEEN: Final = Above()
 
 
 class Damaged(NamedTuple):

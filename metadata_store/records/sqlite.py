@@ -18,16 +18,21 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from metadata_store.records import codec, file_lock, sqlite_rows
-from metadata_store.records.port import Fenced, Stored, StoreFailed
+from metadata_store.records.port import NOTHING_SEEN, Above, Fenced, Stored, StoreFailed
+from metadata_store.records.sqlite_errors import remedy
 from metadata_store.records.sqlite_statements import write_rows
+from metadata_store.records.sqlite_watch import Identity, fenced, identity, replaced
 from state_machines.procedures.record import Record
 
 GROUP_MAX: Final = 2_000
 """Writes in one transaction."""
 BUSY_MS: Final = 5_000
 """How long another process may hold the file."""
+LOG_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Size to which the write-ahead log is cut once a long reader or a large transaction let it grow."""
 PUT: Final = "INSERT OR REPLACE INTO record VALUES {}"
 DELETE: Final = "DELETE FROM record WHERE pid IN (VALUES {})"
+TAKE_OVER: Final = "UPDATE fence SET epoch = max(epoch, ?) + 1, last_pid = max(last_pid, ?) RETURNING epoch"
 PAGE_BYTES: Final = 8_192
 """Pages of a new file: half as many system calls for a group as with SQLite's default."""
 SCHEMA: Final = (
@@ -35,16 +40,6 @@ SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS fence (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER, last_pid INTEGER)",
     "INSERT OR IGNORE INTO fence VALUES (1, 0, 0)",
 )
-REMEDIES: Final = {
-    "disk is full": "make room, then start the daemon again",
-    "readonly": "give the daemon's user the right to write the file and its folder",
-    "malformed": "stop the daemon, keep a copy, and see the SQLite documentation on recovery (.recover)",
-    "not a database": "name another file: this one is no store of procedures",
-    "unable to open": "create the folder, and give the daemon's user the right to write there",
-    "locked": "another process writes the file: find it (fuser, lsof) and end it",
-}
-"""Remedies by a part of SQLite's message."""
-
 
 _Row = tuple[int, int, bytes]
 """A pid, the checksum of a record, and the record."""
@@ -87,16 +82,16 @@ class SqliteRecords:
         self._closing = False
         self._failed: StoreFailed | None = None
         self._epoch = 0
-        self._file: tuple[int, int] | None = None
+        self._file: Identity = None
         self._thread = threading.Thread(target=self._run, name="regent-records", daemon=True)
 
     @classmethod
-    async def open(cls, path: Path, rows: Rows | None = None) -> SqliteRecords:
-        """Opens or creates the file, and takes it over from another daemon."""
+    async def open(cls, path: Path, rows: Rows | None = None, above: Above = NOTHING_SEEN) -> SqliteRecords:
+        """Opens or creates the file, and takes it over from another daemon, with an epoch above all that were seen."""
         store = cls(path, rows)
         store._thread.start()
         try:
-            await store.call(store._take_over)
+            await store.call(lambda db: store._take_over(db, above))
         except BaseException:
             await store.close()
             raise
@@ -186,7 +181,7 @@ class SqliteRecords:
                 except StoreFailed as error:
                     failed = error
                 except Exception as error:  # the loop waits for this thread: whatever it meets ends the store
-                    failed = StoreFailed(f"{self._path}: {error}: {_remedy(error)}")
+                    failed = StoreFailed(f"{self._path}: {error}: {remedy(error)}")
                 with contextlib.suppress(RuntimeError):  # the loop has ended
                     self._loop.call_soon_threadsafe(self._settle, group, results, failed)
         if db is not None:
@@ -214,18 +209,18 @@ class SqliteRecords:
                 self._rows.put(db, [row for task in group for row in task.rows])
             return [None] * len(group)
 
-    def _take_over(self, db: sqlite3.Connection) -> None:
+    def _take_over(self, db: sqlite3.Connection, above: Above) -> None:
         for statement in (*SCHEMA, *(() if self._rows is None else self._rows.schema)):
             db.execute(statement)
-        self._file = _identity(self._path)
-        [self._epoch] = db.execute("UPDATE fence SET epoch = epoch + 1 RETURNING epoch").fetchone()
+        self._file = identity(self._path)
+        [self._epoch] = db.execute(TAKE_OVER, above).fetchone()
 
     def _check(self, db: sqlite3.Connection) -> None:
         [epoch] = db.execute("SELECT epoch FROM fence").fetchone()
-        if _identity(self._path) != self._file:
-            raise StoreFailed(f"{self._path} was removed or replaced: stop the daemon, and put the file back")
+        if identity(self._path) != self._file:
+            raise StoreFailed(replaced(self._path))
         if epoch != self._epoch:
-            raise Fenced(f"{self._path}: another daemon took the file over (epoch {epoch}, ours {self._epoch})")
+            raise Fenced(fenced(self._path, epoch, self._epoch))
 
     def _reserve(self, db: sqlite3.Connection, count: int) -> int:
         self._check(db)
@@ -239,6 +234,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("PRAGMA synchronous = FULL")
+    db.execute("PRAGMA fullfsync = ON")  # where fsync alone leaves the bytes in the disk's cache
+    db.execute(f"PRAGMA journal_size_limit = {LOG_BYTES_MAX}")
     return db
 
 
@@ -254,15 +251,6 @@ def _rows(group: Iterable[_Task]) -> dict[int, _Row | None]:
     return rows
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Tells a file from another one at its place: writes to a file that was removed would be lost."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
 @contextlib.contextmanager
 def _transaction(db: sqlite3.Connection) -> Iterator[None]:
     """Begins as a writer, so that another process cannot write in between; commits, or rolls back at an error."""
@@ -274,11 +262,3 @@ def _transaction(db: sqlite3.Connection) -> Iterator[None]:
             db.execute("ROLLBACK")
         raise
     db.execute("COMMIT")
-
-
-def _remedy(error: Exception) -> str:
-    text = str(error)
-    for known, remedy in REMEDIES.items():
-        if known in text:
-            return remedy
-    return "check the file, its folder and the disk, then start the daemon again"

@@ -183,6 +183,7 @@ class ZooKeeperRegionsContract:
         frozen = await ZooKeeperOpened.open(
             lambda: zk, new_lease=lambda timeout_s, fraction: Lease(timeout_s, lambda: now_s[0], fraction)
         )
+        lost = asyncio.ensure_future(frozen.lost())
         service = (await term_of(frozen)).service
         registered = await service.handle(protocol.Register("s1", 1, "s1:1"))
         assert registered == protocol.Registered(1, 2_000, 500, suspends=True, fence="lease")
@@ -207,7 +208,51 @@ class ZooKeeperRegionsContract:
                 assert isinstance(response, protocol.Refused)
                 assert response.code in (protocol.NOT_ACTIVE, protocol.REGISTER)
             assert len((await second.catalog.read()).servers) == 1
+        with pytest.raises(StoreFailed):
+            await asyncio.wait_for(lost, WITHIN_S)
         await frozen.close()
+
+    @pytest.mark.parametrize("deleted", [True, False])
+    async def test_a_claim_that_another_client_took_away_ends_the_term_and_answers_no_server(
+        self, backend: Backend, deleted: bool
+    ) -> None:
+        """The session lives on, so its lease proves nothing: only a look at the claim does."""
+        zk = backend.client()
+        first = await ZooKeeperOpened.open(lambda: zk)
+        term = await term_of(first)
+        lost = asyncio.ensure_future(first.lost())
+        assert isinstance(await term.service.handle(protocol.Register("s1", 1, "s1:1")), protocol.Registered)
+        held = asyncio.ensure_future(term.service.handle(protocol.Poll("s1", 1, 1, 0)))
+        await asyncio.sleep(0)
+        async with session(backend) as s:
+            if deleted:
+                await s.zk.delete(f"{ROOT}/daemon", ANY_VERSION)
+            else:
+                await s.zk.set(f"{ROOT}/epoch", b"1", ANY_VERSION)
+        late = await term.service.handle(protocol.Poll("s1", 1, 1, 0))
+        assert isinstance(late, protocol.Refused)
+        assert late.code == protocol.NOT_ACTIVE
+        why = "was deleted or made anew" if deleted else "another daemon has the domain"
+        with pytest.raises(StoreFailed, match=why):
+            await asyncio.wait_for(lost, WITHIN_S)
+        assert not first.leads()
+        await held
+        await first.close()
+
+    async def test_a_look_at_the_claim_outlives_a_lost_connection(self, backend: Backend) -> None:
+        zk = backend.client()
+        first = await ZooKeeperOpened.open(lambda: zk)
+        term = await term_of(first)
+        lost = asyncio.ensure_future(first.lost())
+        backend.suspend(zk)
+        registering = asyncio.ensure_future(term.service.handle(protocol.Register("s1", 1, "s1:1")))
+        await asyncio.sleep(0.05)
+        assert not registering.done(), "only an answer of ZooKeeper proves anything"
+        backend.resume(zk)
+        assert isinstance(await asyncio.wait_for(registering, WITHIN_S), protocol.Registered)
+        lost.cancel()
+        await asyncio.wait({lost})
+        await first.close()
 
     @pytest.mark.seed("S1-4", "S1-42", "S2-3")
     async def test_the_standby_takes_over_and_regions_stay_where_they_are(self, backend: Backend) -> None:
@@ -245,7 +290,9 @@ class ZooKeeperRegionsContract:
 async def term_of(found: ZooKeeperOpened) -> RegionsTerm:
     """Loads a term, which nothing runs."""
     options = Options(lease_ms=2_000)
-    term = RegionsTerm(found.store, found.catalog, found.epoch, options, wall_ms=lambda: 1_000_000, leads=found.leads)
+    term = RegionsTerm(
+        found.store, found.catalog, found.epoch, options, wall_ms=lambda: 1_000_000, leads=found.leads, look=found.look
+    )
     await term.load()
     return term
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,8 @@ async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
             async with httpx.AsyncClient(transport=transport, base_url="http://regent") as standby:
                 refused = await standby.get("/v1/regions/servers")
                 assert refused.status_code == 503
-                assert "standby: another daemon has the store" in refused.json()["message"]
+                assert "is standby: the daemon on " in refused.json()["message"]
+                assert f"(pid {os.getpid()}) has the store" in refused.json()["message"]
                 assert (await items(standby, "/v1/regions"))[0]["mode"] == "standby"
                 assert "regent_regions_active 0.0" in (await standby.get("/metrics")).text
         assert domain.mode is RegionsMode.STOPPED

@@ -71,7 +71,7 @@ async def test_a_file_that_another_process_keeps_locked_is_named(
         await s.write([record(1)])
         with closing(sqlite3.connect(tmp_path / "records.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreFailed, match="database is locked: another process writes the file"):
+            with pytest.raises(StoreFailed, match="database is locked: another process keeps the file locked"):
                 await s.write([record(2)])
     assert await loaded(tmp_path) == [1]
 

@@ -103,7 +103,7 @@ async def test_a_second_daemon_on_the_same_file_takes_over(tmp_path: Path) -> No
         assert (await first.mode("active"))["epoch"] == 1
         second = Process(tmp_path / "second", tmp_path / "regions.db")
         with processes(second):
-            assert (await second.mode("standby"))["why"] == "another daemon has the store"
+            assert f"(pid {first.running.pid}) has the store" in (await second.mode("standby"))["why"]
             await _failover(first, second)
             second.running.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(second.running.wait, 30) == 0
@@ -119,7 +119,7 @@ async def _failover(first: Process, second: Process) -> None:
     before = await asyncio.to_thread(first.items, "regions", "list")
     assert {one["state"] for one in before} == {"OPEN"}
     refused = await asyncio.to_thread(regent, "regions", "list", "--server", second.socket, code=Exit.UNREACHABLE)
-    assert "standby: another daemon has the store" in refused.stderr
+    assert f"(pid {first.running.pid}) has the store" in refused.stderr
     first.running.kill()
     await asyncio.to_thread(first.running.wait)
     assert (await second.mode("active"))["epoch"] == 2

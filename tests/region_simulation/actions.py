@@ -203,6 +203,12 @@ def lose_claim(world: World) -> None:
 
 
 @verb
+def ignore_locks(world: World) -> None:
+    """Has the file system ignore the lock of the active daemon, which lives on: another one may open the store."""
+    world.lockless = world.claimed
+
+
+@verb
 def kill_at_write(world: World, name: str, count: str, side: str) -> None:
     """Kills a daemon before or after one of its next writes."""
     world.daemons[name].deadly = int(count), side == "after"

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Final, cast
 
 from brokers.listener.inbound import InboundConnection
 from brokers.regions.listener import RegionListener
+from controller.regions.claim_looks import ClaimLooks
 from controller.regions.dispatcher import Limits
-from controller.regions.domain import CLAIM_S, RegionsDomain
+from controller.regions.domain import RegionsDomain
+from controller.regions.opened import Opening
+from controller.regions.sqlite_store import CLAIM_S
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import RecordStore, Stored, StoreFailed
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
     from controller.journal.journal import Journal
     from tests.region_simulation.world import World
 
-NOTICED_S: Final = 1.0
-"""Pause between looks at the claim."""
 RESTART_S: Final = 0.7
 """Time from the end of a process at a write to the begin of the next one."""
 
@@ -108,21 +109,38 @@ class SimOpened:
         self.epoch = store.epoch
         self._node = node
         self._process = node.process
+        self._looks = ClaimLooks(self._prove, node.world.options.lease_ms, node.world.loop.time)
 
-    def leads(self) -> bool:
-        """Checks whether the claim is this daemon's still."""
+    async def _prove(self) -> None:
+        """Looks at the lock and at the epoch, as the product does with a file."""
+        world = self._node.world
+        await self._node.pause()
+        if world.lockless != self.epoch and not self._claims():
+            raise StoreFailed("the claim is lost")
+        if world.disk.opened != self.epoch:
+            raise StoreFailed("another daemon opened the store")
+        await self._node.pause()
+
+    def _claims(self) -> bool:
         world = self._node.world
         return world.claimant is self._process and world.claimed == self.epoch
 
+    def leads(self) -> bool:
+        """Checks whether the claim was proven not long ago."""
+        return self._looks.hold()
+
+    def look(self) -> asyncio.Event:
+        """Returns what is set once a look that begins from now on is over."""
+        return self._looks.ask()
+
     async def lost(self) -> None:
-        """Waits for the end of the claim; the daemon notices it late."""
-        while self.leads():  # noqa: ASYNC110  # as a session that is looked at from time to time
-            await asyncio.sleep(NOTICED_S)
-        raise StoreFailed("the claim is lost")
+        """Looks at the claim again and again; raises ``StoreFailed``."""
+        await self._looks.keep()
 
     async def close(self) -> None:
         """Gives the claim up."""
-        if self.leads():
+        self._looks.end()
+        if self._claims():
             self._node.world.claimant = None
 
 
@@ -170,9 +188,9 @@ class DaemonNode:
         )
         await self.domain.run()
 
-    async def _open(self) -> SimOpened:
+    async def _open(self, opening: Opening) -> SimOpened:
         world = self.world
-        while world.claimant is not None and world.claimant.alive:  # noqa: ASYNC110  # as the product does
+        while world.is_locked():  # noqa: ASYNC110  # as the product does
             await asyncio.sleep(CLAIM_S)
         assert self.process is not None
         world.claimant = self.process

@@ -16,6 +16,8 @@ BURSTS: Final = 8
 BURST_S: Final = 0.8
 COMMANDS: Final = 0.25
 """Part of the runs whose servers are fenced by a command."""
+CLAIMS: Final = ("ignore-locks",)
+"""Faults of the claim."""
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
 """Names, classes and numbers of regions."""
 
@@ -39,7 +41,9 @@ def generate(seed: int) -> RegionPlan:
         write_ms=chance.choice((10, 20, 150)),
     )
     times = sorted(_times(chance))
+    claims = random.Random(f"{seed} claims")
     drawn = [Action(at_s, *_drawn(chance, plan)) for at_s in times]
+    drawn += [Action(at_s, claims.choice(CLAIMS), ()) for at_s in _claim_times(claims)]
     made = [
         Action(round(0.5 + number * chance.random() * 2, 3), "create", (name, str(kind), str(regions)))
         for number, (name, kind, regions) in enumerate(TABLES)
@@ -59,6 +63,11 @@ def _times(chance: random.Random) -> list[float]:
     while len(times) < ACTIONS_MAX:
         times.append(chance.choice(times) + chance.random() ** 2 * BURST_S)
     return [round(at_s, 3) for at_s in times]
+
+
+def _claim_times(chance: random.Random) -> list[float]:
+    """Returns the times of faults of the claim, which have draws of their own."""
+    return [round(FIRST_S + chance.random() * (LAST_S - FIRST_S), 3) for _ in range(chance.choice((0, 0, 1, 2)))]
 
 
 Drawn = tuple[str, tuple[str, ...]]

@@ -6,7 +6,7 @@ write under way, because memory follows the store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from unittest import mock
@@ -14,6 +14,7 @@ from unittest import mock
 from controller.regions import regime
 from controller.regions.kinds import assign, close, crash, many
 from controller.regions.kinds.messages import CRASH, MANY, TRANSIT, Crash, Transit
+from controller.regions.manager import Manager
 from controller.regions.term import RegionsTerm
 from metadata_store.records import codec
 from regent_agent import protocol
@@ -45,6 +46,7 @@ class Judge:
         self._seen: object = None
         self._crash_steps: dict[int, int] = {}
         self._crashed: set[Key] = set()
+        self._early: dict[tuple[str, int, int], str] = {}
         self._cordoned: dict[str, float] = {}
         """Since when this term knows of the cordon of a server."""
         self._cordoned_in: RegionsTerm | None = None
@@ -87,16 +89,24 @@ class Judge:
     # -- daemons
 
     def accepted(self, report: protocol.Report, response: protocol.Accepted) -> None:
-        """Looks whether results that their server may forget are durable."""
+        """Looks whether results that their server may forget were durable."""
         for result in report.results:
+            early = self._early.pop((report.server, report.incarnation, result.pid), "")
+            if early and result.pid not in response.again:
+                self._fail("AcceptedIsDurable", early)
+
+    def _taken(self, key: Key, results: Sequence[protocol.Result]) -> None:
+        """Notes which results are not durable as the daemon is about to accept them; their response comes later."""
+        for result in results:
+            self._early.pop((*key, result.pid), None)
             body = self._world.disk.bodies.get(result.pid)
-            if body is None or result.pid in response.again or result.outcome not in LASTING:
+            if body is None or result.outcome not in LASTING:
                 continue
             record = codec.unsealed(result.pid, body)
             if _is_dispatched(record):
                 task: Transit = TRANSIT.decode(record.data)
-                if (task.server, task.incarnation) == (report.server, report.incarnation):
-                    self._fail("AcceptedIsDurable", f"{result} of {report.server}, pid {record.pid} waits for it still")
+                if (task.server, task.incarnation) == key:
+                    self._early[*key, result.pid] = f"{result} of {key}, pid {record.pid} waits for it still"
 
     def written(self) -> None:
         """Looks at the durable records after a write."""
@@ -221,7 +231,7 @@ class Judge:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Looks at transitions of the model for the time of a run."""
+        """Looks at transitions of the model and at reports for the time of a run."""
         move = Regions.move
 
         def watched(model: Regions, region: Region, state: RegionState, server: Server | None, now_ms: int) -> None:
@@ -230,7 +240,16 @@ class Judge:
                 self._transition(region, state, server)
             move(model, region, state, server, now_ms)
 
-        with mock.patch.object(Regions, "move", watched):
+        report = Manager.report
+
+        async def reported(
+            manager: Manager, server: Server, results: Sequence[protocol.Result], taken: int
+        ) -> list[int]:
+            again = await report(manager, server, results, taken)
+            self._taken(server.key, results)
+            return again
+
+        with mock.patch.object(Regions, "move", watched), mock.patch.object(Manager, "report", reported):
             yield
 
     def _transition(self, region: Region, state: RegionState, server: Server | None) -> None:

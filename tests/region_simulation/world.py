@@ -99,6 +99,8 @@ class World(logging.Handler):
         self.network = Network(self.loop, network, self.counts, plan.network_ms / 1000)
         self.claimant: Process | None = None
         self.claimed = 0
+        self.lockless = 0
+        """The epoch of a claim whose lock the file system ignores: its loss is seen by the epoch alone."""
         self.wall_offset_ms = 0
         self.options = Options(
             lease_ms=LEASE_MS,
@@ -135,6 +137,10 @@ class World(logging.Handler):
             if node.store is not None and node.store.epoch == self.disk.opened:
                 return node.term
         return None
+
+    def is_locked(self) -> bool:
+        """Returns whether a daemon that wants the claim finds its lock taken."""
+        return self.claimant is not None and self.claimant.alive and self.claimed != self.lockless
 
     def written(self) -> None:
         """Notes a durable write."""

@@ -1,0 +1,77 @@
+"""Proves again and again that the claim on a store is this daemon's own, and ends the term where it is not.
+
+A claim can be lost without a word: its lock was removed, its file was replaced, its znode was deleted, or the file
+system does not lock. Another daemon then has the store, and writes alone would notice. So a server gets a response only
+after a look at the claim that began once its request was here: the look comes before the next daemon's claim, and that
+daemon waits a full lease from its own begin. One look serves all requests that came before it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from controller.process.clock import boottime_s
+
+LOOKS_PER_LEASE: Final = 8
+"""Looks at the claim during one lease of a server, where nobody asks for one."""
+LOOKS_MISSED_MAX: Final = 3
+"""Looks that may be due before the claim counts as doubtful: a disk that hangs proves nothing."""
+
+
+class ClaimLooks:
+    """Looks at a claim. ``look`` returns once the claim is proven, and raises ``StoreFailed`` where it is lost.
+
+    ``clock``: seconds; it counts through a freeze of the process.
+    """
+
+    def __init__(
+        self, look: Callable[[], Awaitable[None]], lease_ms: int, clock: Callable[[], float] = boottime_s
+    ) -> None:
+        self._look, self._clock = look, clock
+        self._pause_s = lease_ms / 1000 / LOOKS_PER_LEASE
+        self._proven_s = clock()
+        self._over = False
+        self._next = asyncio.Event()
+        self._wanted = asyncio.Event()
+
+    def begin(self) -> None:
+        """Counts a claim that was won just now as proven."""
+        self._proven_s = self._clock()
+
+    def hold(self) -> bool:
+        """Checks whether the claim is this daemon's, by the latest look, and that look was not long ago."""
+        return not self._over and self._clock() - self._proven_s < LOOKS_MISSED_MAX * self._pause_s
+
+    def ask(self) -> asyncio.Event:
+        """Returns what is set once a look that begins from now on is over, or none comes any more."""
+        self._wanted.set()
+        return self._next
+
+    async def keep(self) -> None:
+        """Looks until cancelled; raises the ``StoreFailed`` of the first look that fails."""
+        try:
+            while True:
+                self._wanted.clear()
+                asked, self._next = self._next, asyncio.Event()
+                began_s = self._clock()
+                try:
+                    await self._look()
+                except BaseException:
+                    self._over = True
+                    asked.set()
+                    raise
+                self._proven_s = began_s
+                asked.set()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._pause_s):
+                        await self._wanted.wait()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Ends the proofs: no claim is proven any more, and nobody waits."""
+        self._over = True
+        self._next.set()

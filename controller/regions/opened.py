@@ -1,0 +1,52 @@
+"""Declares an open store of the regions' domain with its claim, and what its opening needs to know and to tell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from metadata_store.catalog.rows import Catalog
+from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore
+
+
+def _nothing(_: str) -> None:
+    """Tells nobody."""
+
+
+class Opening(NamedTuple):
+    """One attempt to open the store.
+
+    ``above``: the epoch and the number that servers have seen, where the store had lower ones. ``waits`` gets why this
+    daemon stands by, again and again; ``claimed`` gets a path once this daemon has the claim, and opens the store.
+    """
+
+    above: Above = NOTHING_SEEN
+    waits: Callable[[str], None] = _nothing
+    claimed: Callable[[str], None] = _nothing
+
+
+FIRST: Final = Opening()
+"""An attempt of which nobody knows anything."""
+
+
+class Opened(Protocol):
+    """An open store that this daemon has claimed."""
+
+    store: RecordStore
+    catalog: Catalog
+    epoch: int
+
+    def leads(self) -> bool:
+        """Checks whether no other daemon can have the store, as far as the latest look at the claim says."""
+        ...
+
+    def look(self) -> asyncio.Event:
+        """Returns what is set once a look that begins from now on is over; :meth:`leads` has its result."""
+        ...
+
+    async def lost(self) -> None:
+        """Looks at the claim again and again; raises ``StoreFailed`` once another daemon may have the store."""
+
+    async def close(self) -> None:
+        """Closes the store, and gives the claim up."""
