@@ -79,7 +79,7 @@ class Running(Generic[Env]):
                 self._wait(pid, records[pid].deadline_ms)
         for pid in found.ready:
             if pid in records:
-                self.scheduler.add_back(self._entries[pid])
+                self._enqueue_back(pid)
         return conflicts
 
     def _locked(self, records: Mapping[int, Record], locked: Iterable[int]) -> tuple[int, str] | None:
@@ -196,8 +196,10 @@ class Running(Generic[Env]):
             for record in born:
                 self.scheduler.add_back(self._entries[record.pid])
             self.resume(ready)
+            self._give([pid for pid in ready if pid in self._entries and self._only_ends(pid)])
             return
         self.scheduler.add_front([self._entries[pid] for pid in ready if pid != entry.pid])
+        self._give([pid for pid in ready if pid != entry.pid and self._only_ends(pid)])
         if decided.again or entry.pid in ready:
             self.scheduler.add_back(entry)
         asleep = {record.pid for record in born} if change.later else ()
@@ -207,6 +209,20 @@ class Running(Generic[Env]):
             else:
                 # a wait that is not stored has a deadline of its own: the record's may have passed
                 self._wait(pid, self.procedures.records[pid].deadline_ms if change.puts else decided.until_ms)
+
+    def _only_ends(self, pid: int) -> bool:
+        """Checks whether an operator has ended a procedure, which would wait for its locks to do so."""
+        return self.procedures.records[pid].bypassed and not self.scheduler.holds(pid)
+
+    def _give(self, pids: Iterable[int]) -> None:
+        for pid in pids:
+            self.scheduler.give(self._entries[pid])
+
+    def _enqueue_back(self, pid: int) -> None:
+        if self._only_ends(pid):
+            self.scheduler.give(self._entries[pid])
+        else:
+            self.scheduler.add_back(self._entries[pid])
 
     def _wait(self, pid: int, deadline_ms: int) -> None:
         record = self.procedures.records[pid]

@@ -70,7 +70,7 @@ def _order(sound: Mapping[int, Record], unusable: Mapping[int, Unusable]) -> Loa
             continue
         if sound[record.root].state is State.FAILED or record.state is State.FAILED:
             (later if record.deadline_ms and record.state is State.FAILED else failed).append(pid)
-        elif record.state is State.WAITING_TIMEOUT and record.deadline_ms:
+        elif record.state is State.WAITING_TIMEOUT and record.deadline_ms and not record.bypassed:
             later.append(pid)
         else:
             ready.append(pid)

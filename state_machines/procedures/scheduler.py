@@ -96,6 +96,12 @@ class Scheduler:
             if not queue.ringed:
                 self._ring(queue)
 
+    def give(self, entry: Entry) -> None:
+        """Gives a procedure out next that only ends, without the locks that it would wait for."""
+        if entry.pid not in self._held:
+            self._leave(entry)
+        self._resumed.append(entry)
+
     def poll(self) -> Entry | None:
         """Returns the next procedure that can run, with its locks; None where there is none or all wait."""
         if self._resumed:
@@ -208,6 +214,23 @@ class Scheduler:
         return self._queues.values()
 
     # -- how it works
+
+    def _leave(self, entry: Entry) -> None:
+        """Takes a procedure that holds nothing out of whatever queue it waits in."""
+        queue = entry.queue
+        near = {one.queue for one in (entry, *entry.also)}
+        waiting: list[deque[Entry] | list[Entry]] = [self._resumed, queue.ready, queue.inner]
+        waiting += (up.parked for one in near for up in (one, *one.above))
+        waiting += self._part_waiters.values()
+        was_first = bool(queue.ready) and queue.ready[0] is entry
+        for some in waiting:
+            if entry in some:
+                some.remove(entry)
+        if was_first and queue.wanted:  # nobody waits any more until no lock below is held
+            queue.wanted = False
+            del self._barriers[queue]
+            self._wake(queue)
+        self._ring_all((queue,))
 
     def _new(self, resource: Resource) -> EntityQueue:
         above: tuple[EntityQueue, ...] = (self._cluster,)
