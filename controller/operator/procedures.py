@@ -25,6 +25,7 @@ from controller.operator.procedure_items import (
 )
 from controller.procedures import requests
 from controller.procedures.engine import Engine
+from controller.procedures.refusals import as_ended, not_ended
 from controller.role import own_znodes as own
 from controller.term.procedures import KINDS, NAMES
 from controller.term.term import Term
@@ -37,6 +38,7 @@ from state_machines.procedures.states import State
 
 T = TypeVar("T")
 
+COMMAND: Final = "regent procedures"
 NOT_MEASURED: Final = "not measured: this daemon is not active, and shows what is stored"
 STOPS: Final = {
     reassign.NAME: msgspec.json.encode(reassign.PlanCommand(stop=True)),
@@ -219,7 +221,7 @@ class ProcedureView:
     async def commanded(self, pid: int, command: bytes, ending: Ending = NO_ENDING) -> Procedure:
         """Sends a procedure a command of its kind."""
         engine = self._engine(self._active())
-        return await self._done(engine, pid, engine.command(pid, command, ending), "it has failed or ended")
+        return await self._done(engine, pid, engine.command(pid, command, ending), ending)
 
     async def cancel(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Ends a procedure by the gentle stop of its kind; aborts it where the kind has none."""
@@ -234,26 +236,28 @@ class ProcedureView:
 
     async def _aborted(self, pid: int, ending: Ending) -> Procedure:
         engine = self._engine(self._active())
-        return await self._done(engine, pid, engine.abort(pid, ending), "it has ended, or cannot be undone any more")
+        return await self._done(engine, pid, engine.abort(pid, ending), ending)
 
     async def bypass(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Ends a procedure as it is."""
         engine, ending = self._engine(self._active()), ending_of("bypass", principal, reason)
-        why = "it has ended, or has children: bypass those first"
-        return await self._done(engine, pid, engine.bypass(pid, ending), why)
+        return await self._done(engine, pid, engine.bypass(pid, ending), ending)
 
     async def remove(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Removes a record that cannot be used, with its family."""
         engine, ending = self._engine(self._active()), ending_of(REMOVED, principal, reason)
+        if pid in engine.records:
+            raise Refused(*not_ended(engine, pid, REMOVED, COMMAND))
         before = next((one for one in await self.list_all() if one.pid == pid), unreadable_item(pid, ""))
         return removed_item(before, ending, await self._requested(engine.remove(pid, ending)))
 
-    async def _done(self, engine: Engine[KafkaEnv], pid: int, work: Awaitable[bool], why: str) -> Procedure:
-        if not await self._requested(work):
+    async def _done(self, engine: Engine[KafkaEnv], pid: int, work: Awaitable[bool], ending: Ending) -> Procedure:
+        before = engine.records.get(pid)
+        if not await self._requested(work) or before is None:
             if (root := _taken_back(engine, pid)) is not None:
                 raise Refused(f"pid {root} is being taken back already", f"regent procedures wait {root}")
-            raise Refused(f"pid {pid}: {why}", f"see 'regent procedures show {pid}'")
-        return procedure_item(engine.records[pid], BY_NAME)
+            raise Refused(*not_ended(engine, pid, ending.act, COMMAND))
+        return procedure_item(as_ended(engine, before, ending), BY_NAME)
 
     async def _requested(self, work: Awaitable[T]) -> T:
         try:

@@ -55,6 +55,7 @@ async def test_a_daemon_that_was_fenced_reserves_nothing(tmp_path: Path) -> None
 
 async def test_what_is_acknowledged_is_on_the_disk(tmp_path: Path) -> None:
     """With less than FULL a commit to the log is not synchronized: a power failure would take it back."""
+
     def pragmas(db: sqlite3.Connection) -> list[object]:
         return [db.execute(f"PRAGMA {name}").fetchone()[0] for name in ("synchronous", "journal_mode")]
 

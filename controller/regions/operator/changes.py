@@ -17,6 +17,8 @@ from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, 
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator import checks
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
+from controller.regions.operator.explain import crash_of
+from controller.regions.operator.items import procedure_item
 from controller.regions.operator.starting import caller_of, known, start
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Caller
@@ -48,7 +50,7 @@ class Changes:
         found = region_of(term.env.model, region)
         _refuse(
             checks.region_problem(term.env, found, act, request.server, force=request.force),
-            checks.region_remedy(term.env.model, found, request.server),
+            checks.region_remedy(term.env.model, found, act, request.server),
         )
         kind, data = _of_region(act, found, request)
         return await start(term, kind, data, caller, request, f"region {found}: {act}")
@@ -121,7 +123,7 @@ class Changes:
             return await self._forget(term, server, request, caller)
         found = server_of(term.env.model, server)
         if act == "drain":
-            _refuse(checks.drain_problem(term.env.model, found), "see 'regent servers list'")
+            _refuse(checks.drain_problem(term.env.model, found), checks.drain_remedy(term.env.model, found))
             data = CRASH.encode(Crash(*found.key, why=request.reason, force=request.force))
             about = f"server {found} with {len(found.regions)} regions: drain"
             begun = await start(term, servers.DRAIN, data, caller, request, about)
@@ -141,10 +143,12 @@ class Changes:
         return await start(term, forgetting.FORGET, data, caller, request, about)
 
     async def _expire(self, term: RegionsTerm, server: Server, request: Change, caller: Caller) -> Procedure:
-        """Begins the crash of a process as the manager does; without a nonce once for each process.
+        """Begins the crash of a process as the manager does, once for each process.
 
         The nonce is stored with it: the request, repeated, must not end a next process with this name.
         """
+        if not request.dry_run and (pid := crash_of(server, term.engine)):
+            return procedure_item(term.engine.records[pid])
         why = f"expired by {caller.principal}" + (f": {caller.reason}" if caller.reason else "")
         about = f"server {server} with {len(server.regions)} regions: {why}"
         named = caller if caller.nonce else replace(caller, nonce=f"crash of {server}")

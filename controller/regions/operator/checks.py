@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 from controller.http.region_ports import RegionAct, TableAct
 from controller.regions.environment import RegionsEnv
 from state_machines.regions.changes import change_problem
@@ -9,7 +12,12 @@ from state_machines.regions.model import Region, Regions, Server, Table, namespa
 from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState, TableState
 
 S = RegionState
-BEGINS = {"enable": TableState.ENABLING, "disable": TableState.DISABLING, "delete": TableState.DELETING}
+ENDS: Final[Mapping[TableAct, TableState]] = {"enable": TableState.ENABLED, "disable": TableState.DISABLED}
+BEGINS: Final[Mapping[TableAct, TableState]] = {
+    "enable": TableState.ENABLING,
+    "disable": TableState.DISABLING,
+    "delete": TableState.DELETING,
+}
 
 
 def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str, *, force: bool = False) -> str | None:
@@ -26,6 +34,8 @@ def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str,
         return f"table {region.table.name} is {region.table.state.name.lower()}: its regions are not to be open"
     if act == "assign" and region.state is S.OPEN:
         return f"region {region} is open at {region.server} already"
+    if act == "unassign" and region.state is not S.OPEN:
+        return f"region {region} is {region.state.name} already: no server has it"
     if act != "assign" and region.state is not S.OPEN:
         return f"region {region} is {region.state.name}, and must be OPEN to {act}"
     left_ms = 0 if force or act != "move" else env.cooldown.left_ms(region.id, env.now_ms())
@@ -63,8 +73,14 @@ def _target_problem(model: Regions, region: Region, server: str) -> str | None:
     return None
 
 
-def region_remedy(model: Regions, region: Region, server: str) -> str:
-    """Returns where an operator finds what lets the change of a region begin."""
+def region_remedy(model: Regions, region: Region, act: RegionAct, server: str) -> str:
+    """Returns what lets the change of a region begin, or where an operator finds that."""
+    if region.pid:
+        return f"wait for its end, or end it as it is: 'regent regions procedures bypass {region.pid}'"
+    if act != "unassign" and region.table.state not in WANTED:
+        return table_remedy(region.table, "enable")
+    if act in ("move", "reopen") and region.state in FINAL and region.state is not S.OPEN:
+        return f"'regent regions assign {region.id}' opens it"
     absent = bool(server) and model.current(server) is None
     return "see 'regent servers list'" if absent else f"regent regions explain {region.id}"
 
@@ -86,14 +102,25 @@ def creation_remedy(model: Regions, table: str) -> str:
 
 def table_problem(table: Table, act: TableAct) -> str | None:
     """Returns why a table cannot be changed; None where it can."""
+    if table.state is ENDS.get(act):
+        return f"table {table.name!r} is {table.state.name.lower()} already"
     return change_problem(table.name, table.state, BEGINS[act])
 
 
 def table_remedy(table: Table, act: TableAct) -> str:
-    """Returns what lets the change of a table begin."""
-    if act == "delete" and table.state is TableState.ENABLED:
-        return f"regent tables disable {table.name} --wait"
-    return f"see 'regent tables describe {table.name}'"
+    """Returns what lets the change of a table begin: where it is on its way to another state, it goes there first."""
+    name = table.name
+    match table.state:
+        case TableState.DELETING:
+            return f"'regent tables delete {name} --wait' goes on with that"
+        case TableState.DISABLING if act != "disable":
+            return f"'regent tables disable {name} --wait' goes on with that; then repeat this"
+        case TableState.ENABLED | TableState.ENABLING if act == "delete":
+            return f"regent tables disable {name} --wait"
+        case TableState.DISABLED if act == "enable":
+            return f"'regent tables enable {name}' opens its regions"
+        case _:
+            return f"see 'regent tables describe {name}'"
 
 
 def drain_problem(model: Regions, server: Server) -> str | None:
@@ -101,5 +128,14 @@ def drain_problem(model: Regions, server: Server) -> str | None:
     if server.state is not ServerState.ONLINE:
         return f"server {server} is {server.state.name.lower()}: its regions go elsewhere by themselves"
     if not any(one is not server for one in model.online()):
-        return f"no server but {server} is online: its regions could go nowhere"
+        return f"no server but {server} may get regions: its own could go nowhere"
     return None
+
+
+def drain_remedy(model: Regions, server: Server) -> str:
+    """Returns what lets the drain of a server begin."""
+    if server.state is not ServerState.ONLINE:
+        return "see 'regent regions procedures list --kind crash --live'"
+    cordoned = sorted(one.name for one in model.servers.values() if model.marks.is_cordoned(one.name))
+    others = [one for one in cordoned if one != server.name]
+    return f"start another server, or 'regent servers uncordon {others[0]}'" if others else "start another server"

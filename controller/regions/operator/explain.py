@@ -12,10 +12,11 @@ from controller.process.wording import named
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash
 from controller.regions.kinds.messages import CRASH, Crash, LogTask, Transit
+from controller.regions.operator import checks
 from controller.regions.operator.items import cause_of, message_of, region_item, step_of, why_of
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region, Server
-from state_machines.regions.states import WANTED, RegionState, ServerState
+from state_machines.regions.states import WANTED, RegionState, ServerState, TableState
 
 S = RegionState
 
@@ -103,7 +104,7 @@ def failures_of(key: tuple[str, int], engine: Engine[RegionsEnv]) -> list[str]:
 
 def _after_fence(server: Server, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     """Says where the regions of a fenced process go, and names the procedure that sees to it."""
-    pid = _crash_of(server, engine)
+    pid = crash_of(server, engine)
     moved = f"procedure {pid} (crash) has another server get the region" if pid else "another server gets the region"
     until_ms = _held_until_ms(server, env)
     if not pid or not until_ms:
@@ -119,7 +120,7 @@ def _held_until_ms(server: Server | None, env: RegionsEnv) -> int:
     return env.model.marks.held_until_ms(server.name, env.wall_ms())
 
 
-def _crash_of(server: Server, engine: Engine[RegionsEnv]) -> int:
+def crash_of(server: Server, engine: Engine[RegionsEnv]) -> int:
     """Returns the pid of the procedure that deals with a crash, 0 without one."""
     for record in engine.live():
         if record.kind == crash.NAME:
@@ -156,7 +157,7 @@ def _waiting(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str
     locks = engine.locks()
     mine = [one for one in locks if str(region.id) in one.parts and one.waiting]
     held = region.server if _held_until_ms(region.server, env) else None
-    if not mine and held is not None and (pid := _crash_of(held, engine)):
+    if not mine and held is not None and (pid := crash_of(held, engine)):
         return f"procedure {pid} (crash) waits for the end of the hold"
     if not mine:
         return "no procedure moves it"
@@ -188,7 +189,9 @@ def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
     """Names the events that would change the region."""
     server = region.server
     if region.table.state not in WANTED:
-        yield f"regent tables enable {region.table.name} opens it"
+        is_disabled = region.table.state is TableState.DISABLED
+        opens = f"regent tables enable {region.table.name} opens it"
+        yield opens if is_disabled else checks.table_remedy(region.table, "enable")
     elif region.state is S.FAILED_OPEN or (server is None and not region.pid):
         yield f"regent regions assign {region.id} opens it"
     if region.state is S.OPEN and server is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Procedure
@@ -12,6 +12,7 @@ from controller.http.record_items import removed_item, unreadable_item
 from controller.http.region_ports import EndAct, ProcedurePage, ProcedureQuery
 from controller.procedures import requests
 from controller.procedures.engine import Engine
+from controller.procedures.refusals import as_ended, not_ended
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator.access import active_term
@@ -21,10 +22,7 @@ from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Ending, Record
 
 T = TypeVar("T")
-WHY_NOT = {
-    "abort": "it has ended, or cannot be undone any more",
-    "bypass": "it has ended, or has children: bypass those first",
-}
+COMMAND: Final = "regent regions procedures"
 
 
 class Procedures:
@@ -78,12 +76,15 @@ class Procedures:
         engine, ending = self._engine(), Ending(act, principal, " ".join(reason.split()))
         if act == "remove":
             return await self._removed(engine, pid, ending)
+        before = engine.records.get(pid)
         work = engine.abort(pid, ending) if act == "abort" else engine.bypass(pid, ending)
-        if not await requested(work):
-            raise Refused(f"pid {pid}: {WHY_NOT[act]}", f"see 'regent regions procedures show {pid}'")
-        return procedure_item(engine.records[pid])
+        if not await requested(work) or before is None:
+            raise Refused(*not_ended(engine, pid, act, COMMAND))
+        return procedure_item(as_ended(engine, before, ending))
 
     async def _removed(self, engine: Engine[RegionsEnv], pid: int, ending: Ending) -> Procedure:
+        if pid in engine.records:
+            raise Refused(*not_ended(engine, pid, "remove", COMMAND))
         before = _unusable_item(engine, pid) if pid in engine.unusable else unreadable_item(pid, "")
         return removed_item(before, ending, await requested(engine.remove(pid, ending)))
 

@@ -1,0 +1,51 @@
+"""Words responses to requests to end a procedure: a refusal names the command that ends it, where there is one."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from controller.procedures.engine import Engine
+from state_machines.procedures.record import Ending, Record
+from state_machines.procedures.states import State
+
+
+class Refusal(NamedTuple):
+    """Why a request is refused, and what would make one succeed."""
+
+    why: str
+    remedy: str
+
+
+def not_ended(engine: Engine[Any], pid: int, act: str, command: str) -> Refusal:
+    """Says why a procedure cannot be ended in one way. ``command``: of this program, for the domain's procedures."""
+    record = engine.records.get(pid)
+    if act not in ("abort", "bypass", "remove"):
+        return Refusal(f"pid {pid}: it has failed or ended", f"see '{command} show {pid}'")
+    if record is None or record.state.is_final:
+        return Refusal(f"pid {pid}: it has ended already", f"see '{command} show {pid}'")
+    leaf = _leaf(engine, record)
+    ends = f"'{command} bypass {leaf}' ends it as it is"
+    if act == "remove":
+        return Refusal(f"pid {pid}: its record can be used ({record.state.name.lower()}), and is not removed", ends)
+    if act == "bypass":
+        return Refusal(f"pid {pid}: it has parts that go on, and ends with them", f"{ends}: it is one of them")
+    return Refusal(f"pid {pid}: it cannot be undone any more", ends)
+
+
+def as_ended(engine: Engine[Any], before: Record, ending: Ending) -> Record:
+    """Returns the record of a procedure whose end was requested; of a part that is gone by now, as it ended."""
+    found = engine.records.get(before.pid)
+    if found is not None:
+        return found
+    bypassed = ending.act == "bypass"
+    state = State.SUCCESS if bypassed and before.state is not State.FAILED else State.ROLLEDBACK
+    return replace(before, state=state, bypassed=bypassed or before.bypassed, ending=ending)
+
+
+def _leaf(engine: Engine[Any], record: Record) -> int:
+    """Returns a part of a procedure that has none, or the procedure itself."""
+    family = [one for one in engine.live() if record.pid in (one.pid, *one.ancestors)]
+    parents = {one.parent for one in family}
+    return next((one.pid for one in family if one.pid not in parents), record.pid)
