@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from metadata_store.acl import Acl
 from metadata_store.errors import Code
+from metadata_store.own.acls import OwnAcls
 
 T = TypeVar("T")
 
@@ -90,7 +91,7 @@ class Created(NamedTuple):
 
 
 class Create(Struct, frozen=True, gc=False):
-    """Creates a znode; ``acl`` None is the list that Kafka's brokers would give it (:attr:`ZooKeeper.set_acl`)."""
+    """Creates a znode; ``acl`` None is the list of its path (:attr:`ZooKeeper.set_acl`, ``own_acls``)."""
 
     path: str
     data: bytes | None
@@ -174,6 +175,10 @@ class ZooKeeper(Protocol):
 
         Where they are, the session must have proven an identity. See :func:`metadata_store.acl.default_acls`.
         """
+
+    @property
+    def own_acls(self) -> OwnAcls:
+        """Returns the lists of regent's own znodes where they differ from those of brokers' znodes."""
 
     @property
     def state(self) -> ConnectionState:

@@ -26,12 +26,12 @@ from controller.journal.term_journal import Journals
 from controller.metrics.counters import Counters
 from controller.process.clock import boottime_s
 from controller.process.stall_guard import StallGuard
+from controller.process.znode_acls import digest_pair
 from controller.role.claim import Role
 from controller.role.errors import PositionLost
 from controller.role.lease import Lease
 from controller.role.mode import Mode
 from controller.role.outage import Outage
-from controller.role.own_acls import announcer_of, digest_pair
 from controller.role.own_znodes import Process, this_process
 from controller.shadow.report_file import report_path
 from controller.shadow.shadow import Shadow
@@ -148,7 +148,6 @@ class Daemon(DaemonState):
             hold=self.settings.controller.on_absence == "hold",
             digest=digest_pair(self.settings),
             listener=":".join(map(str, self.advertised())),
-            announcer=announcer_of(self.settings),
             secret=self.secret,
         )
         try:

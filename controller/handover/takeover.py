@@ -21,11 +21,11 @@ from controller.handover.preflight.context import Context, gather
 from controller.handover.preflight.finding import PreflightReport
 from controller.handover.preflight.run import preflight
 from controller.handover.rollback import keep_in_zookeeper, present, save
+from controller.process.znode_acls import digest_pair
 from controller.process.zookeeper_tls import ReleaseOf
 from controller.role import own_znodes as own
 from controller.role.claim import Role
 from controller.role.holder import RoleHolder, until
-from controller.role.own_acls import digest_pair
 from controller.role.own_znodes import this_process
 from metadata_store.port import ZooKeeper
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from controller.engine.controller import Controller
 from controller.handlers.topic_rewrites import observe_rewrites
 from controller.kinds.foreign_sizes import ForeignSizes
+from controller.kinds.guard import MinIsrGuard
 from controller.procedures.broadcast import Responses
 from metadata_store.errors import NotConnected
 from metadata_store.records.zookeeper import ZooKeeperRecords
@@ -24,6 +25,7 @@ class KafkaEnv(NamedTuple):
     records: ZooKeeperRecords
     now_ms: Callable[[], int]
     foreign: ForeignSizes
+    guard: MinIsrGuard
     unwritable: dict[str, str]
     """Topics whose znodes ZooKeeper refuses to write in this term, and why."""
     responses: Responses

@@ -45,7 +45,7 @@ DECODED_MAX: Final = 4
 MESSAGE_BYTES_MAX: Final = CHANGE_BYTES_MAX - 32 * 1024
 """Bytes of a plan's message; the rest of what a step may write is for its result."""
 SIZES_MS: Final = 500
-"""Pause while the sizes of other clients' reassignments are read."""
+"""Pause while the sizes of other clients' reassignments, or min.insync.replicas, are read."""
 
 
 class Marks(msgspec.Struct, frozen=True):
@@ -134,8 +134,8 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
     stored, c = plan_of(record), env.controller
     if plan != stored:
         return Wait(env.now_ms(), encode_plan(plan))
-    sizes_known = env.foreign.are_known(c, plan)
-    may_begin = sizes_known and c.pause is None
+    known = env.foreign.are_known(c, plan) and (plan.reverting or env.guard.is_known(c, record.pid, env.responses.wake))
+    may_begin = known and c.pause is None
     found = advance(
         plan,
         c.cluster,
@@ -160,7 +160,7 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
         return Wait(env.now_ms(), message)
     if found.is_over:
         return Done(sentence(plan).encode())
-    return Wait(env.now_ms() + (LOOK_AGAIN_MS if sizes_known else SIZES_MS), record.data, durable=False)
+    return Wait(env.now_ms() + (LOOK_AGAIN_MS if known else SIZES_MS), record.data, durable=False)
 
 
 def _too_long(record: Record, message: bytes) -> Retry:

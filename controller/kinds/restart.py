@@ -15,6 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controller.kinds.environment import KafkaEnv
+from controller.kinds.guard import LOOK_MS
 from controller.procedures.kinds import Kind, Step
 from state_machines.decisions.restarts import RestartPlan, RollingRestart, restarting, sentence
 from state_machines.procedures.demand import Demand, Resource, Scope
@@ -53,6 +54,8 @@ def demand(record: Record) -> Demand:
 async def name_batches(env: KafkaEnv, record: Record) -> Outcome:
     """Takes the latest judgement and stores what it changes, or begins one."""
     restart, plan = restart_of(record), env.judged.pop(record.pid, None)
+    if plan is None and not env.guard.is_known(env.controller, record.pid, env.responses.wake):
+        return Wait(env.now_ms() + LOOK_MS, record.data, durable=False)
     if plan is None:
         env.controller.spawn(_judged(env, record.pid, restart))
         return Wait(env.now_ms() + JUDGED_WITHIN_MS, record.data, durable=False)

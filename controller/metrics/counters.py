@@ -75,6 +75,7 @@ class Counters:
     propagation: Timer = field(default_factory=Timer)
     broker_requests: defaultdict[int, Timer] = field(default_factory=lambda: defaultdict(Timer))
     malformed: dict[str, str] = field(default_factory=dict)
+    open_znodes: str = ""
     repaired_assignments: int = 0
     recorded_calls: int = 0
     unrecorded_calls: int = 0

@@ -117,6 +117,8 @@ def _warnings(daemon: Daemon, term: Term | None, counts: Counts | None, lags: La
         yield f"{path} cannot be used: {why}"
     if len(malformed) > MALFORMED_NAMED_MAX:
         yield f"{len(malformed) - MALFORMED_NAMED_MAX} more znodes cannot be used"
+    if counters.open_znodes:
+        yield counters.open_znodes
     if term is not None:
         if above := term.outranked.brokers:
             yield (

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pydantic import SecretStr
 
 from configs.settings import Settings
+from controller.process.znode_acls import own_acls
 from controller.process.zookeeper_tls import tls_of
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.port import ZooKeeper
@@ -34,6 +35,7 @@ def connection(settings: Settings, zxid_seen: int = 0) -> KazooZooKeeper:
         tls=tls_of(settings.zookeeper),
         sasl=_revealed(settings.zookeeper.sasl),
         set_acl=settings.zookeeper.set_acl,
+        own_acls=own_acls(settings),
     )
 
 

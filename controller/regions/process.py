@@ -24,8 +24,6 @@ from controller.regions.environment import Options
 from controller.regions.opened import Opened, Opening
 from controller.regions.sqlite_store import SqliteOpened
 from controller.regions.zookeeper_store import ZooKeeperOpened
-from controller.role.epoch_acls import lock_out_acls
-from controller.role.own_acls import digest_pair
 
 CALL_EXTRA_MS = 25_000
 """Time for a request beyond the longest wait for operations; after it the connection is closed."""
@@ -73,15 +71,12 @@ def domain_of(settings: Settings, tls: ServerTls | None, secrets: Secrets = NO_S
 
 
 def _opening(settings: Settings) -> Callable[[Opening], Awaitable[Opened]]:
-    """Returns what claims and opens the store; in ZooKeeper it is closed to others where the brokers are locked out."""
+    """Returns what claims and opens the store."""
     if settings.regions.store == "sqlite":
         return partial(SqliteOpened.open, settings.regions_file, lease_ms=settings.regions.lease_ms)
-    lock = lock_out_acls(digest_pair(settings)) if settings.controller.on_absence == "hold" else None
-    acl = None if lock is None else tuple(lock)
     return partial(
         ZooKeeperOpened.open,
         connections(settings),
-        acl=acl,
         lease_ms=settings.regions.lease_ms,
         connect_s=settings.zookeeper.connect_timeout_ms / 1000,
         fraction=settings.controller.lease_fraction,

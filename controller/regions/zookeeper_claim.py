@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from controller.regions.opened import FIRST, Opening
-from metadata_store.acl import Acl
 from metadata_store.errors import Code, MultiFailed, NotConnected, OutcomeUnknown, SessionLost, ZkError
+from metadata_store.own import registry
 from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
 from metadata_store.records import holder as holders
 from metadata_store.records.holder import Holder
@@ -22,7 +22,7 @@ from metadata_store.records.port import Fenced, StoreFailed
 
 log = logging.getLogger("regent.regions")
 
-ROOT: Final = "/regent/regions"
+ROOT: Final = registry.REGIONS
 AGAIN_S: Final = 0.2
 """Longest pause until a look at the claim is repeated that ZooKeeper did not answer."""
 REMEDY: Final = "check the ACLs below it, and zookeeper.digest"
@@ -41,18 +41,10 @@ class Claims:
     ``changed``: set whenever ZooKeeper reports something.
     """
 
-    def __init__(
-        self,
-        zk: ZooKeeper,
-        root: str,
-        acl: tuple[Acl, ...] | None,
-        changed: asyncio.Event,
-        opening: Opening = FIRST,
-    ) -> None:
+    def __init__(self, zk: ZooKeeper, root: str, changed: asyncio.Event, opening: Opening = FIRST) -> None:
         self._zk = zk
         self._opening = opening
         self._root = root
-        self._acl = acl
         self._changed = changed
         self._waits_for: Holder | None = None
 
@@ -145,7 +137,7 @@ class Claims:
         epoch = max(int(text), self._opening.above.epoch) + 1
         me = holders.encode(holders.this())
         gone: list[Op] = [] if mine is None else [Delete(self.daemon_path, mine.stat.version)]
-        created = Create(self.daemon_path, me, ephemeral=True, acl=self._acl)
+        created = Create(self.daemon_path, me, ephemeral=True)
         try:
             results = await self._zk.multi([*gone, created, SetData(self.epoch_path, b"%d" % epoch, node.stat.version)])
         except OutcomeUnknown:
@@ -163,9 +155,8 @@ class Claims:
         names = self._root.split("/")
         parts = ["/".join(names[:end]) for end in range(2, len(names) + 1)]
         for path, data in (*((part, None) for part in parts), (self.epoch_path, b"0")):
-            acl = self._acl if path in (self._root, self.epoch_path) else None
             try:
-                await self._zk.create(path, data, acl=acl)
+                await self._zk.create(path, data)
             except ZkError as error:
                 if error.code is not Code.NODE_EXISTS:
                     raise

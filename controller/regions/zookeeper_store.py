@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from controller.regions.claim_looks import ClaimLooks
 from controller.regions.opened import FIRST, Opening
 from controller.regions.zookeeper_claim import ROOT, Claim, Claims
 from controller.role.lease import LEASE_FRACTION, Lease
-from metadata_store.acl import Acl
 from metadata_store.catalog.rows import Catalog
 from metadata_store.catalog.zookeeper import ZooKeeperCatalog
+from metadata_store.closing import close_tree
 from metadata_store.errors import ZooKeeperError
-from metadata_store.fencing.outcome import Fence
+from metadata_store.fencing.fenced import confirm
+from metadata_store.fencing.outcome import Fence, Fenced
+from metadata_store.own.registry import Access
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 from metadata_store.records.port import RecordStore, StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
@@ -27,7 +31,10 @@ CONNECT_S: Final = 10.0
 LEASE_MS: Final = 10_000
 LOOK_S: Final = 0.2
 """Longest pause until a store that cannot write looks again whether it may."""
+PARENTS: Final = 1
+"""Levels that are closed before anything is read: then no stranger adds or removes a record or a row."""
 ENDED: Final = "the ZooKeeper session of the regions' domain is over: another daemon may have it"
+
 
 NewLease = Callable[[float, float], Lease]
 
@@ -43,6 +50,7 @@ class ZooKeeperOpened:
         self._changed = asyncio.Event()
         self._looks = ClaimLooks(self._prove, lease_ms)
         self._heartbeats = asyncio.ensure_future(lease.keep(zk.heartbeat, ZooKeeperError))
+        self._closing: asyncio.Task[None] | None = None
         self.epoch = 0
         zk.on_watch, zk.on_state, zk.on_state_thread = self._watched, self._state, self._state_at_once
 
@@ -54,22 +62,20 @@ class ZooKeeperOpened:
         *,
         lease_ms: int = LEASE_MS,
         root: str = ROOT,
-        acl: tuple[Acl, ...] | None = None,
         connect_s: float = CONNECT_S,
         fraction: float = LEASE_FRACTION,
         new_lease: NewLease = Lease.of_session,
     ) -> ZooKeeperOpened:
         """Waits until no other daemon has the domain, and opens its store; raises ``StoreFailed``.
 
-        ``connect`` makes a session that is not connected yet. ``acl``: of all znodes, where they are closed to others.
-        ``lease_ms``: of servers.
+        ``connect`` makes a session that is not connected yet. ``lease_ms``: of servers.
         """
         zk = connect()
         found: ZooKeeperOpened | None = None
         try:
             await zk.connect(connect_s)
             found = cls(zk, new_lease(zk.session_timeout_ms / 1000, fraction), lease_ms)
-            await found._begin(root, acl, opening)
+            await found._begin(root, opening)
         except BaseException as error:
             await (zk.close() if found is None else found.close())
             if isinstance(error, ZooKeeperError):
@@ -77,19 +83,32 @@ class ZooKeeperOpened:
             raise
         return found
 
-    async def _begin(self, root: str, acl: tuple[Acl, ...] | None, opening: Opening) -> None:
-        claims = self._claims = Claims(self._zk, root, acl, self._changed, opening)
+    async def _begin(self, root: str, opening: Opening) -> None:
+        claims = self._claims = Claims(self._zk, root, self._changed, opening)
         claim: Claim = await claims.win()
         self._looks.begin()
         opening.claimed(root)
         self._claim = claim
         self.epoch = claim.epoch
         fence = Fence(claim.version, self._may_write, claims.epoch_path)
-        rows = ZooKeeperCatalog(self._zk, root, acl)
-        store = ZooKeeperRecords(self._zk, fence, f"{root}/procedures", self._connected, acl, rows)
+        rows = ZooKeeperCatalog(self._zk, root)
+        store = ZooKeeperRecords(self._zk, fence, f"{root}/procedures", self._connected, rows)
         self.store: RecordStore = store
         self.catalog: Catalog = rows.of(store)
         await self._connected()
+        if closes_regions(self._zk):
+            await store.until_sent(partial(self._close, root, fence, PARENTS))
+            self._closing = asyncio.ensure_future(self._close_all(store, root, fence))
+
+    async def _close(self, root: str, fence: Fence, depth: int | None = None) -> None:
+        """Closes znodes that any client may write: they were made while the domain had no identity."""
+        found = await close_tree(self._zk, root, depth=depth, may_write=partial(confirm, self._zk, fence))
+        found.tell(root)
+
+    async def _close_all(self, store: ZooKeeperRecords, root: str, fence: Fence) -> None:
+        """Closes everything, beside the term: a million regions take minutes once."""
+        with suppress(StoreFailed, Fenced):  # the term's own writes find out, too
+            await store.until_sent(partial(self._close, root, fence))
 
     def leads(self) -> bool:
         """Checks whether no other daemon can have the domain yet."""
@@ -120,9 +139,10 @@ class ZooKeeperOpened:
         self._over = True
         self._looks.end()
         self._ended.set()
-        while not self._heartbeats.done():  # wait_for may pass over one cancellation (bpo-37658)
-            self._heartbeats.cancel()
-            await asyncio.wait({self._heartbeats}, timeout=LOOK_S)
+        for task in (self._heartbeats, self._closing):
+            while task is not None and not task.done():  # wait_for may pass over one cancellation (bpo-37658)
+                task.cancel()
+                await asyncio.wait({task}, timeout=LOOK_S)
         await self._zk.close()
         self._zk.on_watch = self._zk.on_state = self._zk.on_state_thread = None
 
@@ -159,3 +179,8 @@ class ZooKeeperOpened:
             _, late = await asyncio.wait(waits, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
             for one in late:
                 one.cancel()
+
+
+def closes_regions(zk: ZooKeeper) -> bool:
+    """Checks whether the domain's znodes are closed to other clients."""
+    return zk.set_acl or Access.REGIONS in zk.own_acls

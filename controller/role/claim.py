@@ -69,10 +69,9 @@ class Role(QueueMember):
         hold: bool,
         digest: tuple[str, str] | None,
         listener: str | None = None,
-        announcer: tuple[str, str] | None = None,
         secret: bytes | None = None,
     ) -> None:
-        super().__init__(zk, me, listener=listener, announcer=announcer, secret=secret)
+        super().__init__(zk, me, listener=listener, secret=secret)
         self.hold = hold
         self._digest = digest
         self._sealed_with: Seals | None = None
@@ -237,11 +236,6 @@ class Role(QueueMember):
     def lock_out_acls(self) -> list[Acl] | None:
         """Returns the ACLs of ``/controller_epoch`` in ``hold`` mode; None without credentials."""
         return lock_out_acls(self._digest)
-
-    def closing_acl(self) -> tuple[Acl, ...] | None:
-        """Returns the ACL of znodes that daemons alone write in ``hold`` mode; None where others may write them."""
-        acls = self.lock_out_acls() if self.hold else None
-        return tuple(acls) if acls is not None else None
 
     async def verify_lock_out(self) -> None:
         """Sets or lifts the lock-out, as ``on_absence`` requires; idempotent, called after each claim."""

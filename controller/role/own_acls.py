@@ -1,20 +1,19 @@
-"""Makes the ACLs of regent's own znodes where ``zookeeper.set_acl`` closes what is created.
+"""Closes regent's own znodes where ``zookeeper.set_acl`` or ``on_absence = "hold"`` asks for it.
 
-They equal those of the brokers' znodes: the brokers' identity may do everything, any client may read. Below
-``/regent/endpoints`` an admin endpoint with an identity of its own may announce itself, too. Without ``set_acl`` any
-client may write ``/controller`` and every topic, so a lock on ``/regent`` alone would protect nothing.
+With ``set_acl`` they get the list of the brokers' znodes: the brokers' identity may do everything, any client may read.
+A daemon closes them when it queues. In mode ``hold`` the daemons' digest alone writes them, and the term that begins
+closes them, as it locks ``/controller_epoch``. Their lists come from :mod:`controller.process.znode_acls`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
-from configs.settings import Settings
-from controller.role import own_znodes as own
 from metadata_store import paths
-from metadata_store.acl import CREATE, DELETE, OPEN, READABLE, Acl, digest_id
+from metadata_store.closing import Closed, close_tree, unfenced
 from metadata_store.errors import Code, ZkError
-from metadata_store.nodes.endpoint_znode import ENDPOINTS
+from metadata_store.own.registry import REGIONS, ROOT, Access
 from metadata_store.port import ZooKeeper
 
 UNUSED_ACL_VERSION: Final = 2**31 - 1
@@ -24,40 +23,19 @@ class WrongIdentity(Exception):
     """An identity whose znodes would be closed to the brokers; the text names cause and remedy."""
 
 
-async def close_own(zk: ZooKeeper, announcer: tuple[str, str] | None) -> None:
-    """Closes regent's znodes that were created while the cluster was open, or by an earlier release.
+def closes(zk: ZooKeeper) -> bool:
+    """Checks whether the znodes of the role are closed to other clients."""
+    return zk.set_acl or Access.DAEMONS in zk.own_acls
 
-    ``announcer`` is scheme and id of the admin endpoints' own identity. An ACL that another client has set stays.
+
+async def close_own(zk: ZooKeeper, may_write: Callable[[], Awaitable[None]] = unfenced) -> Closed:
+    """Closes znodes that were created while the cluster was open, or by an earlier release.
+
+    Those of the regions' domain belong to another store, which closes them itself. ``may_write``: checks the epoch.
     """
-    listed = await zk.children(own.DAEMONS)
-    daemons = [f"{own.DAEMONS}/{name}" for name in (listed[0] if listed is not None else ())]
-    kept = own.HISTORY, own.ROLLBACK, own.BROKER_SETTINGS, own.TOPIC_IDS_BEGIN
-    for path in (own.ROOT, own.FORMAT, own.ROLE, own.DAEMONS, own.LOCKS, *kept, *daemons):
-        await _close(zk, path, READABLE)
-    await _close(zk, ENDPOINTS, endpoints_acl(announcer))
-
-
-def announcer_of(settings: Settings) -> tuple[str, str] | None:
-    """Returns scheme and id of the admin endpoints where ZooKeeper knows them by another identity than the daemon."""
-    sasl, digest = settings.admin.zookeeper_sasl, settings.admin.zookeeper_digest
-    if sasl is not None:
-        return "sasl", sasl.get_secret_value().partition(":")[0]
-    return ("digest", digest_id(*digest.get_secret_value().split(":", 1))) if digest is not None else None
-
-
-def endpoints_acl(announcer: tuple[str, str] | None) -> tuple[Acl, ...]:
-    """Returns the ACL of ``/regent/endpoints``, below which the endpoints create their znodes."""
-    return READABLE if announcer is None else (*READABLE, Acl(CREATE | DELETE, *announcer))
-
-
-async def _close(zk: ZooKeeper, path: str, acls: tuple[Acl, ...]) -> None:
-    try:
-        found, stat = await zk.get_acls(path)
-        if tuple(found) == OPEN:
-            await zk.set_acls(path, acls, stat.acl_version)
-    except ZkError as error:
-        if error.code not in (Code.NO_NODE, Code.BAD_VERSION):
-            raise
+    found = await close_tree(zk, ROOT, without=(REGIONS,), may_write=may_write)
+    found.tell(ROOT)
+    return found
 
 
 async def check_identity(zk: ZooKeeper) -> None:
@@ -80,12 +58,3 @@ async def may_change_acls(zk: ZooKeeper, path: str) -> bool:
     except ZkError as error:
         return error.code is not Code.NO_AUTH
     return True
-
-
-def digest_pair(settings: Settings) -> tuple[str, str] | None:
-    """Returns user and password of ZooKeeper's digest scheme, or None where none are set."""
-    secret = settings.zookeeper.digest
-    if secret is None:
-        return None
-    user, _, password = secret.get_secret_value().partition(":")
-    return user, password

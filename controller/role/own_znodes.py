@@ -1,20 +1,6 @@
-"""Encodes and decodes regent's own znodes below ``/regent``: role flag, queue for the role, registry of daemon ids.
+"""Encodes and decodes regent's own znodes of the role: role flag, queue for the role, registry of daemon ids.
 
-| path | kind | content |
-|---|---|---|
-| /regent/format | persistent | version of the stored formats |
-| /regent/role | persistent | the role flag, which assigns the role: ``regent`` or ``brokers`` |
-| /regent/history | persistent | the latest changes of the role flag, each with author and reason (``role.history``) |
-| /regent/rollback | persistent | the state before the last take-over, ACLs included (``handover.rollback``) |
-| /regent/daemons/ID | persistent | registry of daemon ids: they host no replica, an assignment to one is repaired |
-| /regent/locks/lock-N | ephemeral sequential | the queue for the role, one node per daemon process |
-| /regent/broker_settings | persistent | settings that brokers last sent (:mod:`controller.engine.adoption`) |
-| /regent/topic_ids_begin | persistent | marks that no topic had an id when a term began: ids are being assigned |
-| /regent/cordons | persistent | brokers that get no further replica (``nodes.cordon_node``) |
-| /regent/pause | persistent | automatic moves stand still (``nodes.pause_node``) |
-| /regent/procedures | persistent | the highest pid of a procedure; a child for each record (``records.zookeeper``) |
-| /regent/procedures_quarantine | persistent | records that a repair moved aside (``records.zookeeper_offline``) |
-| /regent/endpoints/ID | ephemeral | address of a daemon's admin endpoint (``nodes.endpoint_znode``) |
+:mod:`metadata_store.own.registry` names all paths, with what each holds.
 """
 
 from __future__ import annotations
@@ -28,20 +14,19 @@ from typing import Final
 import msgspec
 
 from metadata_store.content import decoded
+from metadata_store.own import registry
 
-ROOT: Final = "/regent"
-FORMAT: Final = f"{ROOT}/format"
-ROLE: Final = f"{ROOT}/role"
-HISTORY: Final = f"{ROOT}/history"
-DAEMONS: Final = f"{ROOT}/daemons"
-LOCKS: Final = f"{ROOT}/locks"
-PROCEDURES: Final = f"{ROOT}/procedures"
-QUARANTINE: Final = f"{ROOT}/procedures_quarantine"
-"""Records that no daemon can use, where an operator had them moved there."""
-ROLLBACK: Final = f"{ROOT}/rollback"
-"""State before the last take-over, for a hand-back by a daemon on another machine."""
-BROKER_SETTINGS: Final = f"{ROOT}/broker_settings"
-TOPIC_IDS_BEGIN: Final = f"{ROOT}/topic_ids_begin"
+ROOT: Final = registry.ROOT
+FORMAT: Final = registry.FORMAT
+ROLE: Final = registry.ROLE
+HISTORY: Final = registry.HISTORY
+DAEMONS: Final = registry.DAEMONS
+LOCKS: Final = registry.LOCKS
+PROCEDURES: Final = registry.PROCEDURES
+QUARANTINE: Final = registry.QUARANTINE
+ROLLBACK: Final = registry.ROLLBACK
+BROKER_SETTINGS: Final = registry.BROKER_SETTINGS
+TOPIC_IDS_BEGIN: Final = registry.TOPIC_IDS_BEGIN
 FORMAT_VERSION: Final = 1
 
 

@@ -10,15 +10,14 @@ from msgspec import structs
 from brokers.security.attested import Seals
 from controller.role import own_znodes as own
 from controller.role.errors import ClaimRefused, PositionLost
-from controller.role.own_acls import WrongIdentity, check_identity, close_own, endpoints_acl
+from controller.role.own_acls import WrongIdentity, check_identity, close_own, closes
 from controller.role.own_znodes import Process
 from controller.role.queue import QueuePosition, clear_own_positions, delete_if_there, read_positions
 from metadata_store import paths
-from metadata_store.acl import Acl
 from metadata_store.codecs.base import Malformed, guarded
 from metadata_store.errors import Code, ZkError
 from metadata_store.nodes.cluster_nodes import read_cluster_id
-from metadata_store.nodes.endpoint_znode import ENDPOINTS
+from metadata_store.own.registry import ENDPOINTS
 from metadata_store.port import ANY_VERSION, ZooKeeper
 
 T = TypeVar("T")
@@ -27,8 +26,7 @@ T = TypeVar("T")
 class QueueMember:
     """Holds at most one queue position of one session; ``position_path`` is its lock node, None without a position.
 
-    ``listener`` is host:port of the controller listener. ``announcer``: scheme and id of the admin endpoints at
-    ZooKeeper, where they are not the daemon's own. ``secret`` is shared with admin endpoints.
+    ``listener`` is host:port of the controller listener. ``secret`` is shared with admin endpoints.
     """
 
     def __init__(
@@ -37,14 +35,12 @@ class QueueMember:
         me: Process,
         *,
         listener: str | None = None,
-        announcer: tuple[str, str] | None = None,
         secret: bytes | None = None,
     ) -> None:
         self.zk = zk
         self.me = me
         self.position_path: str | None = None
         self._listener = listener
-        self._announcer = announcer
         self._secret = secret
         self._seals: Seals | None = None
         self._queued_as = me
@@ -67,7 +63,7 @@ class QueueMember:
             await self._ensure(path, data)
         await self.check_format()
         if self.zk.set_acl:
-            await close_own(self.zk, self._announcer)
+            await close_own(self.zk)
         self.position_path = await clear_own_positions(self.zk, self.me)
         if self.position_path is not None:
             return self.position_path
@@ -87,14 +83,14 @@ class QueueMember:
 
     async def make_endpoints(self) -> None:
         """Creates the parent of the admin endpoints' znodes, which they may not create where ACLs close znodes."""
-        if not self.zk.set_acl:
-            return
-        try:
-            await check_identity(self.zk)
-        except WrongIdentity as wrong:
-            raise ClaimRefused(str(wrong)) from wrong
-        await self._ensure(own.ROOT, b"")
-        await self._ensure(ENDPOINTS, b"", endpoints_acl(self._announcer))
+        if self.zk.set_acl:
+            try:
+                await check_identity(self.zk)
+            except WrongIdentity as wrong:
+                raise ClaimRefused(str(wrong)) from wrong
+        if closes(self.zk):
+            await self._ensure(own.ROOT, b"")
+            await self._ensure(ENDPOINTS, b"")
 
     async def check_format(self) -> None:
         """Raises :class:`ClaimRefused` where a later release has stored a format that this release does not know."""
@@ -151,9 +147,9 @@ class QueueMember:
         mark = seals.of_daemon(self.me.id, self.me.nonce) if seals is not None else ""
         return own.encode(structs.replace(self._queued_as, mark=mark))
 
-    async def _ensure(self, path: str, data: bytes, acls: tuple[Acl, ...] | None = None) -> None:
+    async def _ensure(self, path: str, data: bytes) -> None:
         try:
-            await self.zk.create(path, data, acl=acls)
+            await self.zk.create(path, data)
         except ZkError as error:
             if error.code is not Code.NODE_EXISTS:
                 raise

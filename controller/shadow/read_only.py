@@ -7,6 +7,7 @@ from typing import NoReturn, TypeVar
 
 from metadata_store.acl import Acl
 from metadata_store.errors import Code
+from metadata_store.own.acls import OwnAcls
 from metadata_store.port import (
     READ_PATHS_MAX,
     ConnectionState,
@@ -78,6 +79,11 @@ class ReadOnly:
     def set_acl(self) -> bool:
         """Delegates to the port; nothing is created here."""
         return self._zk.set_acl
+
+    @property
+    def own_acls(self) -> OwnAcls:
+        """Delegates to the port; nothing is created here."""
+        return self._zk.own_acls
 
     async def connect(self, timeout_s: float) -> None:
         """Opens a session."""

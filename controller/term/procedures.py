@@ -22,6 +22,7 @@ from controller.kinds import drain, elect, reassign, restart, throttle, throttle
 from controller.kinds.calls import CALLS
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.foreign_sizes import ForeignSizes
+from controller.kinds.guard import MinIsrGuard
 from controller.kinds.throttle_holders import throttles_of
 from controller.procedures.broadcast import Responses
 from controller.procedures.engine import Engine
@@ -31,7 +32,6 @@ from controller.procedures.requests import Refused
 from controller.procedures.results import loop_ms
 from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
-from metadata_store.acl import Acl
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
 from metadata_store.fencing.outcome import Fenced
 from metadata_store.records import port
@@ -76,10 +76,9 @@ def _of_kind(engine: Engine[KafkaEnv], name: str) -> list[int]:
 
 
 class TermProcedures:
-    """Runs the procedures of one term: every turn is an event of its queue. ``acl``: of the records' znodes."""
+    """Runs the procedures of one term: every turn is an event of its queue."""
 
-    def __init__(self, controller: Controller, acl: tuple[Acl, ...] | None = None) -> None:
-        self._acl = acl
+    def __init__(self, controller: Controller) -> None:
         self.unavailable = "procedures are not loaded yet: try again"
         self._controller = controller
         self._engine: Engine[KafkaEnv] | None = None
@@ -104,10 +103,21 @@ class TermProcedures:
         ``brokers_first``: many records wait a moment for brokers that still get the states of a new term.
         """
         c = self._controller
-        records = ZooKeeperRecords(c.zk, c.fence, own.PROCEDURES, c.connected, self._acl)
+        records = ZooKeeperRecords(c.zk, c.fence, own.PROCEDURES, c.connected)
         responses = Responses(c.spawn)
         engine = Engine(
-            KafkaEnv(c, records, wall_ms, ForeignSizes(), {}, responses, {}, self._live, self._known),
+            KafkaEnv(
+                c,
+                records,
+                wall_ms,
+                ForeignSizes(),
+                MinIsrGuard(),
+                {},
+                responses,
+                {},
+                self._live,
+                self._known,
+            ),
             KINDS,
             records,
             wanted=lambda: c.queue.signal(EventKind.PROCEDURES),
@@ -122,7 +132,6 @@ class TermProcedures:
             if brokers_first and await records.count() > RECORDS_BESIDE_MAX:
                 await c.channels.quiesced(BROKERS_FIRST_S_MAX)
             await engine.load()
-            await records.close_to_others()
         except (Fenced, TermEnded, SessionLost):
             raise
         except Exception as failed:

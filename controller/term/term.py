@@ -41,6 +41,7 @@ from controller.term.broker_responses import BrokerResponses
 from controller.term.channel_setup import channel_settings
 from controller.term.claim_monitor import WATCHED, ClaimMonitor
 from controller.term.dispatch import HANDLERS, RAISED, REREAD
+from controller.term.own_closing import close_own_znodes
 from controller.term.procedures import TermProcedures
 from controller.term.settings_reader import query_settings
 from controller.term.watches import changed
@@ -144,7 +145,7 @@ class Term:
                 self.authorizer,
             ),
         )
-        self.procedures = TermProcedures(self.controller, role.closing_acl())
+        self.procedures = TermProcedures(self.controller)
         self._dial = dial
         self.serving, self.finished = asyncio.Event(), asyncio.Event()
         self.idle = asyncio.Event()
@@ -231,6 +232,7 @@ class Term:
             if self.authorizer.lists:
                 self.controller.spawn(self.authorizer.follow(self.zk), at_end=self.authorizer.close)
             await fail_over(self.controller)
+            self.controller.spawn(close_own_znodes(self.controller, self._counters))
             await self.procedures.load(brokers_first=True)
             self.controller.journal.event(Kind.CTL_PHASE, why="in office: the cluster is read, leaders are elected")
         except (NotConnected, OutcomeUnknown):

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from metadata_store.acl import Acl
 from metadata_store.catalog import znodes
 from metadata_store.catalog.rows import (
     Bury,
@@ -34,6 +33,7 @@ from metadata_store.catalog.znodes import BuriedRow, NamespaceRow, path_in, regi
 from metadata_store.catalog.zookeeper_reading import read_all
 from metadata_store.errors import Code
 from metadata_store.fencing.sizes import OP_OVERHEAD, acl_bytes
+from metadata_store.own.acls import acls_below
 from metadata_store.port import ANY_VERSION, Create, Delete, Node, Op, SetData, ZooKeeper
 from metadata_store.records.zookeeper import ZooKeeperRecords
 
@@ -69,11 +69,11 @@ class ZooKeeperCatalog:
 
     rows_max = ROWS_MAX
 
-    def __init__(self, zk: ZooKeeper, root: str, acl: tuple[Acl, ...] | None = None) -> None:
+    def __init__(self, zk: ZooKeeper, root: str) -> None:
         self._zk = zk
         self._root = root
-        self._acl = acl
-        self._op_bytes = len(root.encode()) + 1 + OP_OVERHEAD + acl_bytes(acl or ())
+        self._acl = acls_below(root, zk.own_acls, secured=zk.set_acl)
+        self._op_bytes = len(root.encode()) + 1 + OP_OVERHEAD + acl_bytes(self._acl)
         self._records: ZooKeeperRecords | None = None
         self._known = False
         self._there: set[str] = set()

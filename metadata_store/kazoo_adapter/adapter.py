@@ -120,7 +120,7 @@ class KazooZooKeeper(Session):
         return (await self._multi(ops)).zxid
 
     async def _multi(self, ops: Sequence[Op]) -> Reply:
-        body, first = jute.multi(ops, self.chroot, secured=self.set_acl), ops[0].path if ops else "/"
+        body, first = jute.multi(ops, self.chroot, self.given_acls), ops[0].path if ops else "/"
         if len(body) > self.limits.write_bytes:
             raise ZkError(Code.TOO_BIG, first)
 
@@ -153,7 +153,7 @@ class KazooZooKeeper(Session):
     ) -> Created:
         """Creates a znode."""
         op = Create(path, data, ephemeral, sequential, tuple(acl) if acl is not None else None)
-        reply = await self._write(jute.CREATE2, jute.create(op, self._path(path), secured=self.set_acl), op)
+        reply = await self._write(jute.CREATE2, jute.create(op, self._path(path), self.given_acls), op)
         return jute.created_at(reply.buffer, reply.offset, self.chroot)[0]
 
     async def set(self, path: str, data: bytes | None, version: int) -> Stat:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
 
-from metadata_store.acl import OPEN, Acl, default_acls
+from metadata_store.acl import OPEN, Acl
 from metadata_store.errors import Code, MultiFailed
 from metadata_store.port import Check, Create, Created, Delete, Node, Op, OpResult, SetData, Stat
 
@@ -90,15 +90,17 @@ def acls(entries: Sequence[Acl]) -> bytes:
 
 
 _OPEN: Final = acls(OPEN)
+Given = Callable[[str], tuple[Acl, ...]]
 
 
-def create(op: Create, path: str, *, secured: bool) -> bytes:
-    """Encodes the body of create2; ``op.path`` is without the chroot, ``path`` with it."""
+def create(op: Create, path: str, given: Given) -> bytes:
+    """Encodes the body of create2; ``op.path`` is without the chroot, ``path`` with it.
+
+    ``given`` returns the ACL of a znode for which the operation names none.
+    """
     flags = op.ephemeral + 2 * op.sequential
-    if op.acl is not None or secured:
-        allowed = acls(default_acls(op.path, secured=True) if op.acl is None else op.acl)
-    else:
-        allowed = _OPEN
+    entries = given(op.path) if op.acl is None else op.acl
+    allowed = _OPEN if entries is OPEN else acls(entries)
     return text(path) + blob(op.data) + allowed + _INT.pack(flags)
 
 
@@ -126,21 +128,21 @@ def set_watches(since_zxid: int, data: Sequence[str], exists: Sequence[str], chi
     return b"".join(parts)
 
 
-def encode_op(op: Op, chroot: str, *, secured: bool) -> tuple[int, bytes]:
+def encode_op(op: Op, chroot: str, given: Given) -> tuple[int, bytes]:
     """Encodes type and body of one operation, ``chroot`` (without a slash at its end) before its path."""
     path = chroot + op.path if op.path != "/" or not chroot else chroot
     if isinstance(op, SetData):
         return SET_DATA, set_data(op, path)
     if isinstance(op, Create):
-        return CREATE2, create(op, path, secured=secured)
+        return CREATE2, create(op, path, given)
     return (DELETE if isinstance(op, Delete) else CHECK), versioned(op, path)
 
 
-def multi(ops: Sequence[Op], chroot: str, *, secured: bool) -> bytes:
+def multi(ops: Sequence[Op], chroot: str, given: Given) -> bytes:
     """Encodes the body of a multi, as one buffer."""
     parts: list[bytes] = []
     for op in ops:
-        opcode, body = encode_op(op, chroot, secured=secured)
+        opcode, body = encode_op(op, chroot, given)
         parts += (_HEAD.pack(opcode, 0, -1), body)
     parts.append(_END)
     return b"".join(parts)

@@ -9,6 +9,7 @@ from contextlib import suppress
 from itertools import repeat
 from typing import Final
 
+from metadata_store.acl import Acl
 from metadata_store.errors import Code, ConnectFailed, NotConnected, SessionLost, ZkError, ZxidWentBack
 from metadata_store.kazoo_adapter import jute
 from metadata_store.kazoo_adapter.jute import Reply
@@ -17,6 +18,7 @@ from metadata_store.kazoo_adapter.limits import Limits
 from metadata_store.kazoo_adapter.server_version import server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not
 from metadata_store.kazoo_adapter.transport import Transport
+from metadata_store.own.acls import NONE, OwnAcls, given_acls
 from metadata_store.port import ConnectionState, Create, WatchEvent, WatchKind, WriteHooks
 
 OLDEST_SERVER: Final = (3, 5)
@@ -49,7 +51,8 @@ class Session:
     ``connect_string`` is ``host:port,host:port/chroot``; names are resolved again at each attempt (kazoo#794).
     ``credentials`` is ``user:password`` for the ``digest`` scheme, ``sasl`` for a login by SASL (DIGEST-MD5).
     ``create_chroot`` creates a missing chroot as Kafka does. ``tls`` holds for every server. ``multi_read`` None
-    queries the server whether it has MultiRead; False reads singly. ``set_acl``: see :class:`ZooKeeper`.
+    queries the server whether it has MultiRead; False reads singly. ``set_acl`` and
+    ``own_acls``: see :class:`ZooKeeper`.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Session:
         tls: ZooKeeperTls | None = None,
         sasl: str | None = None,
         set_acl: bool = False,
+        own_acls: OwnAcls = NONE,
     ) -> None:
         self.on_watch: Callable[[WatchEvent], None] | None = None
         self.on_state: Callable[[ConnectionState], None] | None = None
@@ -79,6 +83,7 @@ class Session:
         self._tls = tls
         self._sasl = sasl
         self.set_acl = set_acl
+        self.own_acls = own_acls
         self._multi_read = multi_read
         self._multi_read_of: tuple[Transport, int, bool] | None = None
         self._transport: Transport | None = None
@@ -86,6 +91,10 @@ class Session:
         self._zxid_seen = zxid_seen
         self._peer = ""
         self.limits = Limits()
+
+    def given_acls(self, path: str) -> tuple[Acl, ...]:
+        """Returns the ACL of a new znode for which the operation names none."""
+        return given_acls(path, self.own_acls, secured=self.set_acl)
 
     @property
     def request_bytes_max(self) -> int:
@@ -197,7 +206,7 @@ class Session:
         parts = self.chroot.strip("/").split("/")
         for depth in range(len(parts)):
             path = "/" + "/".join(parts[: depth + 1])
-            body = jute.create(Create(path, None), path, secured=self.set_acl)
+            body = jute.create(Create(path, None), path, self.given_acls)
             reply = await self._open().send(jute.CREATE2, body, writes=True)
             if reply.err not in (Code.OK, Code.NODE_EXISTS):
                 raise ConnectFailed(f"the chroot {path} cannot be created: {Code(reply.err).name}")

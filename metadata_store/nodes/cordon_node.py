@@ -16,9 +16,10 @@ from metadata_store.codecs.base import Malformed
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
+from metadata_store.own import registry
 from metadata_store.port import Create, Op, SetData, ZooKeeper
 
-PATH: Final = "/regent/cordons"
+PATH: Final = registry.CORDONS
 VERSION: Final = 2
 WITHOUT_DRAINS: Final = 1
 """Format of marks without drains: daemons that do not know drains understand it."""

@@ -14,10 +14,9 @@ from msgspec import Meta, Struct, structs
 
 from metadata_store.content import decoded
 from metadata_store.errors import Code, ZkError
+from metadata_store.own.registry import ENDPOINTS, ROOT
 from metadata_store.port import ZooKeeper
 
-ROOT: Final = "/regent"
-ENDPOINTS: Final = f"{ROOT}/endpoints"
 TRIES_MAX: Final = 3
 
 

@@ -14,9 +14,10 @@ from metadata_store.codecs.base import Malformed
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
+from metadata_store.own import registry
 from metadata_store.port import Create, Delete, Op, SetData, ZooKeeper
 
-PATH: Final = "/regent/pause"
+PATH: Final = registry.PAUSE
 VERSION: Final = 1
 
 

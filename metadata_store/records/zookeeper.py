@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
 from typing import Final
 
-from metadata_store.acl import OPEN, Acl
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, submit
 from metadata_store.fencing.outcome import Fence
 from metadata_store.fencing.outcome import Fenced as FencedWrite
 from metadata_store.fencing.sizes import OP_OVERHEAD, acl_bytes, write_bytes
+from metadata_store.own.acls import acls_below
 from metadata_store.port import ANY_VERSION, Create, Delete, Node, Op, SetData, ZooKeeper
 from metadata_store.records import codec, znodes
 from metadata_store.records.found import damaged
@@ -36,8 +35,8 @@ RESERVE: Final = 20
 class ZooKeeperRecords:
     """Implements :class:`metadata_store.records.port.RecordStore` below ``root``, for one term.
 
-    ``connected`` waits until the term may write, and raises where it has ended. ``acl``: of the znodes, where they are
-    closed to others; None is what brokers would give them. ``rows``: translates the rows of the domain.
+    ``connected`` waits until the term may write, and raises where it has ended. ``rows``: translates the rows of the
+    domain.
     """
 
     def __init__(
@@ -46,15 +45,14 @@ class ZooKeeperRecords:
         fence: Fence,
         root: str,
         connected: Callable[[], Awaitable[None]],
-        acl: tuple[Acl, ...] | None = None,
         rows: Rows | None = None,
     ) -> None:
         self._zk = zk
         self._rows = rows
-        self._acl = acl
         self._fence = fence
         self._root = root
-        self._op_bytes = len(root.encode()) + 1 + znodes.NAME_DIGITS + OP_OVERHEAD + acl_bytes(acl or ())
+        self._acl = acls_below(root, zk.own_acls, secured=zk.set_acl)
+        self._op_bytes = len(root.encode()) + 1 + znodes.NAME_DIGITS + OP_OVERHEAD + acl_bytes(self._acl)
         self._connected = connected
         self._there: set[int] = set()
         self._has_root = False
@@ -188,27 +186,7 @@ class ZooKeeperRecords:
 
     def _part_of_root(self, path: str) -> Create:
         """Returns the creation of the root, or of a znode above it, which other parts of regent use, too."""
-        return Create(path, b"0", acl=self._acl) if path == self._root else Create(path, None)
-
-    async def close_to_others(self) -> None:
-        """Gives root and records of an earlier time their ACL, where any client may still write them.
-
-        The root's ACL decides on creation and deletion of records. An ACL that another client has set stays.
-        """
-        if self._acl is not None and self._has_root:
-            await self.until_sent(partial(self._close_to_others, self._acl))
-
-    async def _close_to_others(self, acl: tuple[Acl, ...]) -> None:
-        if not await self._is_open(self._root):
-            return
-        records = [self.path(pid) for pid in sorted(self._there) if pid]
-        for path in (*records, self._root):  # the root is the last: as long as it is open, all are looked at again
-            if await self._is_open(path):
-                await self._zk.set_acls(path, acl, ANY_VERSION)
-
-    async def _is_open(self, path: str) -> bool:
-        acls, _ = await self._zk.get_acls(path)
-        return tuple(acls) == OPEN
+        return Create(path, b"0") if path == self._root else Create(path, None)
 
     async def _read(self) -> Stored:
         self._there.clear()

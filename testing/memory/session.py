@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from msgspec import structs
@@ -29,6 +30,7 @@ from metadata_store.errors import (
 from metadata_store.fencing.sizes import write_bytes
 from metadata_store.hooks import surrounded
 from metadata_store.kazoo_adapter import jute
+from metadata_store.own.acls import NONE, OwnAcls, given_acls
 from metadata_store.port import (
     REQUEST_BYTES_MAX,
     WRITE_BYTES_MAX,
@@ -61,6 +63,7 @@ class MemorySession:
         create_chroot: bool = False,
         hooks: WriteHooks | None = None,
         set_acl: bool = False,
+        own_acls: OwnAcls = NONE,
     ) -> None:
         self.on_watch: Callable[[WatchEvent], None] | None = None
         self.on_state: Callable[[ConnectionState], None] | None = None
@@ -73,6 +76,7 @@ class MemorySession:
         self.last_zxid = 0
         self.chroot = chroot
         self.set_acl = set_acl
+        self.own_acls = own_acls
         self._create_chroot = create_chroot
         self._credentials = credentials
         self._link = ConnectionState.LOST
@@ -253,14 +257,14 @@ class MemorySession:
     def _sent_bytes(self, ops: Sequence[Write]) -> int:
         """Returns the bytes that a client sends."""
         sent = [op for op in ops if not isinstance(op, SetAcls)]
-        return len(jute.multi(sent, self.chroot, secured=self.set_acl))
+        return len(jute.multi(sent, self.chroot, partial(given_acls, own=self.own_acls, secured=self.set_acl)))
 
     async def _submit(self, ops: Sequence[Write], single: bool) -> list[OpResult]:
         await self._arrive()
         code = self.server.code_of(self.session_id)
         if code is not None and not self.server.carries_out(self.session_id):
             await self._fail(code, "a write", writes=True)
-        listed = [self._with_acl(op) for op in ops] if self.set_acl else ops
+        listed = [self._with_acl(op) for op in ops] if self.set_acl or self.own_acls else ops
         rooted = [structs.replace(op, path=self._path(op.path)) for op in listed] if self.chroot else listed
         try:
             results = self.server.write(self.session_id, rooted, single=single)
@@ -278,11 +282,10 @@ class MemorySession:
             raise OutcomeUnknown("connection lost before the reply")
         return [self._unrooted(result) for result in results]
 
-    @staticmethod
-    def _with_acl(op: Write) -> Write:
+    def _with_acl(self, op: Write) -> Write:
         if not isinstance(op, Create) or op.acl is not None:
             return op
-        return structs.replace(op, acl=default_acls(op.path, secured=True))
+        return structs.replace(op, acl=given_acls(op.path, self.own_acls, secured=self.set_acl))
 
     def _unrooted(self, result: OpResult) -> OpResult:
         if self.chroot and isinstance(result, Created):

@@ -36,6 +36,7 @@ from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.outcome import Fence
 from metadata_store.fencing.sizes import write_bytes
 from metadata_store.kazoo_adapter import jute
+from metadata_store.own.registry import Access
 from metadata_store.port import ANY_VERSION, ConnectionState
 from metadata_store.records import codec
 from metadata_store.records.port import RecordStore, StoreFailed
@@ -51,18 +52,18 @@ LOCK = (digest_acl("regent", "secret"), Acl(READ, "world", "anyone"))
 Both = tuple[ZooKeeperRecords, ZooKeeperCatalog]
 
 
-async def both(s: Session, acl: tuple[Acl, ...] | None = None) -> Both:
+async def both(s: Session) -> Both:
     """Opens store and catalog as a new daemon, which fences the one before."""
     for path, data in (("/regent", None), (ROOT, None), (EPOCH, b"0")):
         if await s.zk.exists(path) is None:
-            await s.zk.create(path, data, acl=acl if path == ROOT else None)
+            await s.zk.create(path, data)
     version = (await s.zk.set(EPOCH, b"1", ANY_VERSION)).version
 
     async def connected() -> None:
         await eventually(lambda: s.zk.state is ConnectionState.CONNECTED)
 
-    rows = ZooKeeperCatalog(s.zk, ROOT, acl)
-    store = ZooKeeperRecords(s.zk, Fence(version, path=EPOCH), f"{ROOT}/procedures", connected, acl, rows)
+    rows = ZooKeeperCatalog(s.zk, ROOT)
+    store = ZooKeeperRecords(s.zk, Fence(version, path=EPOCH), f"{ROOT}/procedures", connected, rows)
     return store, rows.of(store)
 
 
@@ -133,12 +134,12 @@ class ZooKeeperCatalogContract(CatalogContract):
             DropRegions(tuple(range(900, 1_000))),
             DropTable(table),
         ]
-        async with session(backend, credentials="regent:secret") as s:
-            store, catalog = await both(s, acl=LOCK)
+        async with session(backend, credentials="regent:secret", own_acls={Access.REGIONS: LOCK}) as s:
+            store, catalog = await both(s)
             await store.load()
             await catalog.read()
             for row in rows:
-                sent = len(jute.multi(catalog.ops([row]), "", secured=True))
+                sent = len(jute.multi(catalog.ops([row]), "", lambda _: LOCK))
                 assert sent <= catalog.weigh([row]) <= 8 * sent + 3_000, row
                 await store.write((), (), [row])
 
@@ -258,8 +259,9 @@ class ZooKeeperCatalogContract(CatalogContract):
             assert await s.names(f"{ROOT}/regions/0000000") == ["notes"]
 
     async def test_no_stranger_changes_closed_rows(self, backend: Backend) -> None:
-        async with session(backend, credentials="regent:secret") as s, session(backend) as stranger:
-            store, _ = await both(s, LOCK)
+        closed = {"credentials": "regent:secret", "own_acls": {Access.REGIONS: LOCK}}
+        async with session(backend, **closed) as s, session(backend) as stranger:
+            store, _ = await both(s)
             await store.write([record(1)], (), [NewRegions(regions(1)), PutNamespace("a")])
             await stranger.zk.sync()
             for attempt in (

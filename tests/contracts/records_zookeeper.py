@@ -13,7 +13,7 @@ from metadata_store.acl import OPEN, READ, Acl, digest_acl
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
-from metadata_store.hooks import Kill
+from metadata_store.own.registry import Access
 from metadata_store.port import ANY_VERSION, ConnectionState, Create, SetData
 from metadata_store.records import zookeeper_offline
 from metadata_store.records.found import Content, Found
@@ -21,7 +21,7 @@ from metadata_store.records.port import Damaged, Fenced, StoreFailed, Unstorable
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.faults import Fault
 from tests.contracts.records import RecordsContract, Stores, record
-from tests.contracts.support import Backend, NthWrite, Session, raising, session
+from tests.contracts.support import Backend, NthWrite, Session, session
 from tests.polling import eventually
 
 ROOT = "/regent/procedures"
@@ -31,19 +31,19 @@ QUARANTINE = "/regent/procedures_quarantine"
 LOCK = (digest_acl("regent", "secret"), Acl(READ, "world", "anyone"))
 
 
-async def opened(s: Session, root: str = ROOT, acl: tuple[Acl, ...] | None = None) -> ZooKeeperRecords:
+async def opened(s: Session, root: str = ROOT) -> ZooKeeperRecords:
     """Opens the store of a term; the first one creates ``/controller_epoch``."""
     node = await s.zk.get(paths.CONTROLLER_EPOCH)
     version = node.stat.version if node is not None else (await s.zk.create(paths.CONTROLLER_EPOCH, b"1")).stat.version
 
-    return _store(s, Fence(version), root, acl)
+    return _store(s, Fence(version), root)
 
 
-def _store(s: Session, fence: Fence, root: str, acl: tuple[Acl, ...] | None = None) -> ZooKeeperRecords:
+def _store(s: Session, fence: Fence, root: str) -> ZooKeeperRecords:
     async def connected() -> None:
         await eventually(lambda: s.zk.state is ConnectionState.CONNECTED)
 
-    return ZooKeeperRecords(s.zk, fence, root, connected, acl)
+    return ZooKeeperRecords(s.zk, fence, root, connected)
 
 
 class ZooKeeperRecordsContract(RecordsContract):
@@ -178,17 +178,11 @@ class ZooKeeperRecordsContract(RecordsContract):
             with pytest.raises(StoreFailed, match="and no number: write the highest pid that was ever used"):
                 await store.load()
 
-    @pytest.mark.parametrize("earlier", [False, True], ids=["new", "from an open time"])
-    async def test_no_stranger_changes_or_deletes_closed_records(self, backend: Backend, earlier: bool) -> None:
-        async with session(backend, credentials="regent:secret") as s, session(backend) as stranger:
-            if earlier:
-                before = await opened(s)
-                await before.load()
-                await before.reserve(1)
-                await before.write([record(1)])
-            store = await opened(s, acl=LOCK)
+    async def test_no_stranger_changes_or_deletes_closed_records(self, backend: Backend) -> None:
+        closed = {"credentials": "regent:secret", "own_acls": {Access.RECORDS: LOCK}}
+        async with session(backend, **closed) as s, session(backend) as stranger:
+            store = await opened(s)
             await store.load()
-            await store.close_to_others()
             await store.reserve(5)
             await store.write([record(1, step=1), record(2)])
             await stranger.zk.sync()
@@ -203,33 +197,8 @@ class ZooKeeperRecordsContract(RecordsContract):
                     await attempt
                 assert failed.value.code is Code.NO_AUTH
             assert len((await zookeeper_offline.read(stranger.zk, ROOT)).entries) == 2, "any client may read"
-            _, stat = await s.zk.get_acls(ROOT)
-            await store.close_to_others()
-            assert (await s.zk.get_acls(ROOT))[1].acl_version == stat.acl_version
             await store.write([record(1, step=2)], deletes=[2])
             assert list((await store.load()).records) == [record(1, step=2)]
-
-    async def test_a_daemon_that_dies_while_it_closes_records_leaves_the_rest_to_the_next(
-        self, backend: Backend
-    ) -> None:
-        async with session(backend, credentials="regent:secret") as s:
-            before = await opened(s)
-            await before.load()
-            await before.write([record(pid) for pid in range(1, 4)])
-            znodes = [ROOT, *map(before.path, range(1, 4))]
-            for at in range(len(znodes)):
-                for path in znodes:
-                    await s.zk.set_acls(path, OPEN, ANY_VERSION)
-                store = await opened(s, acl=LOCK)
-                await store.load()
-                s.zk.hooks = NthWrite(at=at, before=raising(Kill()))
-                with pytest.raises(Kill):
-                    await store.close_to_others()
-                s.zk.hooks = None
-                store = await opened(s, acl=LOCK)
-                await store.load()
-                await store.close_to_others()
-                assert [tuple((await s.zk.get_acls(path))[0]) for path in znodes] == [LOCK] * 4, f"killed at write {at}"
 
     async def test_a_record_that_no_request_can_hold_is_refused(self, backend: Backend) -> None:
         async with session(backend) as s:

@@ -19,7 +19,8 @@ from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.term import RegionsTerm
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role.lease import Lease
-from metadata_store.catalog.rows import PutNamespace
+from metadata_store.catalog.rows import NewRegions, PutNamespace, PutServer, PutTable
+from metadata_store.errors import Code
 from metadata_store.port import ANY_VERSION, ZooKeeper
 from metadata_store.records.port import StoreFailed
 from regent_agent import protocol
@@ -28,7 +29,11 @@ from regent_agent.options import AgentOptions
 from regent_agent.service import OpenedRegion, RegionService
 from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
-from tests.contracts.support import Backend, session
+from tests.contracts.catalog import SERVER, TABLE
+from tests.contracts.catalog_zookeeper import regions
+from tests.contracts.closing import CLOSING, acls_below, writable
+from tests.contracts.records import record
+from tests.contracts.support import Backend, refused, session
 from tests.polling import eventually
 
 ROOT = "/regent/regions"
@@ -119,6 +124,25 @@ class ZooKeeperRegionsContract:
         with pytest.raises(StoreFailed):
             await first.store.write((), (), [PutNamespace("b")])
         await second.close()
+
+    async def test_a_domain_of_an_open_time_is_closed_before_its_records_are_read(self, backend: Backend) -> None:
+        """A stranger's crash record would release a server's regions without a fence."""
+        async with opened(backend) as open_:
+            await open_.store.write([record(1)], (), [PutNamespace("a"), NewRegions(regions(3)), PutServer(SERVER)])
+        closed = await ZooKeeperOpened.open(partial(backend.client, **CLOSING))
+        async with session(backend) as stranger:
+            for path in (f"{ROOT}/procedures/0000000009", f"{ROOT}/servers/s9,1", f"{ROOT}/regions/0000009"):
+                await refused(stranger.zk.create(path, b""), Code.NO_AUTH, path)
+            await refused(stranger.zk.set(f"{ROOT}/epoch", b"9", ANY_VERSION), Code.NO_AUTH, f"{ROOT}/epoch")
+
+            async def is_closed() -> bool:
+                return not writable(await acls_below(stranger.zk, ROOT))
+
+            await eventually(is_closed, WITHIN_S)
+            await closed.store.load()
+            await closed.store.write([record(2)], (), [NewRegions(regions(1, first=7_000)), PutTable(TABLE)])
+            assert await is_closed(), "what comes later is created so"
+        await closed.close()
 
     async def test_a_session_that_ends_ends_the_term(self, backend: Backend) -> None:
         zks: list[ZooKeeper] = []

@@ -8,6 +8,7 @@ import logging
 import pytest
 from kazoo.protocol.states import KeeperState
 
+from metadata_store.acl import OPEN
 from metadata_store.errors import Code, ConnectFailed
 from metadata_store.kazoo_adapter import KazooZooKeeper, jute
 from metadata_store.kazoo_adapter.kazoo_client import Client
@@ -163,7 +164,7 @@ async def test_a_missing_chroot_is_created_or_named(create_chroot: bool) -> None
         for path, err in [("/kafka", int(Code.NODE_EXISTS)), ("/kafka/a", 0)]:
             wire.sent.clear()
             wire.write()
-            assert wire.sent == [(jute.CREATE2, jute.create(Create(path, None), path, secured=False))]
+            assert wire.sent == [(jute.CREATE2, jute.create(Create(path, None), path, lambda _: OPEN))]
             wire.reply(jute.text(path) + STAT, err=err)
             await turns()
         await wire.reply_all()

@@ -14,8 +14,10 @@ from controller.handover.preflight.finding import Level
 from controller.handover.preflight.run import CHECKS
 from controller.role import own_znodes as own
 from metadata_store import paths
+from metadata_store.acl import READ, Acl, digest_acl
 from metadata_store.codecs.controller import ControllerZnode, Migration, encode_controller, encode_migration
 from metadata_store.codecs.topic import encode_topic
+from metadata_store.own.registry import Access
 from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment
 from tests.core.preflight_kit import (
@@ -64,6 +66,12 @@ SHARED = restarted(2, client_listener=None)
 HOLD = both(ours(on_absence="hold"), ours("zookeeper", digest=SecretStr(DIGEST)))
 TOKENS = "/delegation_token/token_changes"
 FORMAT = own.encode(own.Format(own.FORMAT_VERSION + 1))
+
+
+def closes(c: Kafka) -> None:
+    """Has the daemon's znodes belong to its digest alone."""
+    c.operator.own_acls = dict.fromkeys(Access, (digest_acl("regent", "secret"), Acl(READ, "world", "anyone")))
+
 
 FINDINGS: dict[str, list[tuple[Prepare, Level, str]]] = {
     "ZooKeeper release": [
@@ -233,6 +241,11 @@ FINDINGS: dict[str, list[tuple[Prepare, Level, str]]] = {
         (queued(DAEMON), OK, f"{DAEMON} on "),
         (both(HOLD, queued(DAEMON)), WARNING, "while it is away no leader moves"),
         (both(HOLD, queued(DAEMON), queued(DAEMON + 1)), OK, f", {DAEMON + 1} on "),
+    ],
+    "regent's znodes": [
+        (both(), OK, "open to any client"),
+        (both(HOLD, closes), OK, "0 are closed to other clients"),
+        (both(HOLD, created(own.ROOT), created(own.ROLE), closes), WARNING, "any client may write /regent, /regent/ro"),
     ],
     "lock-out": [
         (HOLD, OK, "can be changed"),

@@ -153,7 +153,10 @@ def sizes_of_leaders(sizes: dict[tuple[str, int], int]) -> Dial:
             logs = [ReplicaLog(*name, size, 0, False) for name, size in sizes.items() if name[0] in partitions]
             return (LogDirectory("/data", 0, tuple(logs)),)
 
-        yield SimpleNamespace(replica_logs=replica_logs)
+        async def broker_configs(_broker: int, names: Any) -> dict[str, str | None]:
+            return dict.fromkeys(names)
+
+        yield SimpleNamespace(replica_logs=replica_logs, broker_configs=broker_configs)
 
     return dial
 

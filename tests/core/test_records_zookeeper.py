@@ -8,7 +8,7 @@ from metadata_store.errors import Code
 from metadata_store.records.port import StoreFailed
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import record
-from tests.contracts.records_zookeeper import LOCK, ROOT, ZooKeeperRecordsContract, opened
+from tests.contracts.records_zookeeper import ZooKeeperRecordsContract, opened
 from tests.contracts.support import session
 
 
@@ -44,16 +44,3 @@ async def test_a_write_that_zookeeper_refuses_fails_with_a_remedy_and_applies_no
     async with session(backend) as s:
         store = await opened(s)
         assert list((await store.load()).records) == [record(1)]
-
-
-async def test_records_are_closed_to_others_although_a_server_was_in_trouble(backend: MemoryBackend) -> None:
-    async with session(backend, credentials="regent:secret") as s:
-        before = await opened(s)
-        await before.load()
-        await before.write([record(1)])
-        store = await opened(s, acl=LOCK)
-        await store.load()
-        backend.reply_with(s.zk, Code.THROTTLED_OP)
-        await store.close_to_others()
-        for path in (ROOT, store.path(1)):
-            assert tuple((await s.zk.get_acls(path))[0]) == LOCK

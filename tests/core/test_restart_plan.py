@@ -16,7 +16,7 @@ from controller.operator.rolling_restarts import RestartView, latest, of_kept, q
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import RollingRestart
 from state_machines.model.min_isr import MinIsr
-from state_machines.procedures.record import Record
+from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import propagated
@@ -159,3 +159,21 @@ def test_no_further_batch_is_named_while_moves_are_paused(paused: bool, batch: l
     kept = Record(7, "restart", State.WAITING_TIMEOUT, 0, 0, 0, data=restart)
     found = of_kept(RestartNext(state="restart" if batch else "wait", why="", batch=batch), kept, paused=paused)
     assert (found.pid, found.state, found.batch) == (7, state, batch if state == "restart" else [])
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_a_new_term_knows_min_insync_replicas_before_a_restart_names_a_broker(w: World) -> None:
+    """Its first judgement must not take the value for unknown, which this restart accepts."""
+    await w.topic("t", (1, 2, 3), leaders=True)
+    await w.begin_term()
+    await propagated(w)
+    for broker in (1, 2, 3):
+        w.knows[broker], w.reports[broker] = {}, {"min.insync.replicas": "3"}
+    since = tuple((broker, w.broker_epoch(broker)) for broker in (1, 2, 3))
+    data = encode_restart(RollingRestart(since, accepted=(StopCause.MIN_ISR_UNKNOWN,)))
+    pid = await w.term.procedures.engine.submit("restart", data, Caller(principal="User:ops", nonce="one"))
+    for _ in range(3):
+        await passes(w)
+        kept = restart_of(w.term.procedures.engine.records[pid])
+        assert kept.batch == ()
+        assert kept.why.startswith("no broker may stop now")

@@ -13,9 +13,9 @@ from controller.role.claim import Role
 from controller.role.errors import ClaimRefused
 from controller.role.own_znodes import started_ticks, this_process
 from metadata_store import paths
-from metadata_store.acl import ADMIN, ALL, READ, Acl, digest_acl
+from metadata_store.acl import ALL, READ, Acl, digest_acl
 from metadata_store.errors import OutcomeUnknown
-from metadata_store.nodes.endpoint_znode import ENDPOINTS
+from metadata_store.own.registry import ENDPOINTS
 from tests.core.claim_kit import dead_pid, process, queued, unseated
 from tests.core.controller_parts import DAEMON, SECRET
 from tests.core.controller_world import Seat, World, in_world, world
@@ -111,7 +111,7 @@ async def test_open_znodes_of_regent_are_closed_at_the_next_queue_position(w: Wo
     await w.operator.create(ENDPOINTS, b"")
     await w.operator.create(own.BROKER_SETTINGS, b"{}")
     lone = Acl(READ, "world", "anyone")
-    stat = await w.operator.set_acls(own.FORMAT, [lone, Acl(ADMIN, "world", "anyone")], 0)
+    stat = await w.operator.set_acls(own.FORMAT, [lone, digest_acl("ops", "theirs")], 0)
     secured = unseated(w, me=process(nonce="another"), credentials="kafka:secret")
     secured.zk.set_acl = True
     await secured.sit()

@@ -16,7 +16,7 @@ from controller.http.procedure_models import Move, ReassignCommand, ReassignRequ
 from controller.operator.procedures import ProcedureView
 from controller.role import own_znodes as own
 from metadata_store import paths
-from state_machines.model.min_isr import MinIsr
+from state_machines.model.min_isr import UNKNOWN, MinIsr
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
 from state_machines.model.types import Broker, TopicPartition
 from tests.core.controller_world import Seat, World, in_world
@@ -219,6 +219,7 @@ def measured_by(w: World, logs: dict[int, dict[TopicPartition, int]]) -> list[in
         yield SimpleNamespace(replica_logs=replica_logs)
 
     w.term.controller.dial = dial
+    w.term.controller.min_isr = MinIsr(1, {})
     return queried
 
 
@@ -356,6 +357,30 @@ async def test_a_move_never_goes_below_min_insync_replicas(w: World) -> None:
     refused = {(move.status, move.why.partition(":")[0]) for move in await view.moves(begun.pid)}
     assert refused == {("refused", "1 replicas are below min.insync.replicas = 2")}
     assert written(w, "t").replicas == (1, 2)
+
+
+@pytest.mark.parametrize("respond", [True, False], ids=["brokers respond", "no broker responds"])
+@in_world(1, 2, 3)
+async def test_a_new_term_knows_min_insync_replicas_before_a_plan_begins_a_move(w: World, respond: bool) -> None:
+    """The status for operators, which reads it, too, has not looked yet when a term begins."""
+    view = await running(w)
+    begun = await view.apply(request(paused=True), "uid 0")
+    for broker in (1, 2, 3) if respond else ():
+        w.knows[broker], w.reports[broker] = {}, {"min.insync.replicas": "2"}
+    await w.active.crash()
+    await w.begin_term()
+    await propagated(w)
+    assert w.term.controller.min_isr is UNKNOWN, "nothing has asked yet"
+    view = view_of(w)
+    await view.command(begun.pid, ReassignCommand(paused=False))
+    await w.settle()
+    found = {(move.status, move.why.partition(":")[0]) for move in await view.moves(begun.pid)}
+    if respond:
+        assert found == {("refused", "1 replicas are below min.insync.replicas = 2")}
+        assert written(w, "t").replicas == (1, 2)
+    else:  # else no plan would ever go on where the daemon may not describe configurations
+        assert "refused" not in {status for status, _ in found}
+        assert {1, 2, 3} <= set(w.queried)
 
 
 @pytest.mark.seed("S3-32")

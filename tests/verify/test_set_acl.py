@@ -12,7 +12,7 @@ from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
 from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.nodes.endpoint_znode import ENDPOINTS
+from metadata_store.own.registry import ENDPOINTS
 from testing.embedded.tools import Tools
 from tests.cluster.endpoint import admin_client, endpoint, errors_of
 from tests.cluster.scene import agreed, regent, succeeds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.contracts.closing import ClosingContract
 from tests.contracts.kafka import KafkaStoreContract
 from tests.contracts.nodes import NodeContract
 from tests.contracts.port import PortContract
@@ -19,3 +20,7 @@ class TestKazooWithoutMultiRead(NodeContract):
 
 class TestKafkaStoreOnRealZooKeeper(KafkaStoreContract):
     """The store on it."""
+
+
+class TestClosing(ClosingContract):
+    """Closing regent's znodes."""

@@ -1,15 +1,20 @@
-"""Checks that regent's znodes get the same ACLs as the brokers' znodes (``zookeeper.set.acl``)."""
+"""Checks that regent's znodes get the same ACLs as the brokers' znodes (``zookeeper.set.acl``), and are closed."""
 
 from __future__ import annotations
 
 from configs.zookeeper_section import ZooKeeperSettings
 from controller.handover.preflight.context import SET_ACL, Context
-from controller.handover.preflight.finding import Finding, ok, refuse
+from controller.handover.preflight.finding import Finding, ok, refuse, warn
 from controller.process.wording import named
+from controller.role.own_acls import closes
 from metadata_store import paths
 from metadata_store.acl import ALL, Acl, digest_id
+from metadata_store.closing import close_tree
+from metadata_store.own.registry import ROOT
 
 NAME = "access control of znodes"
+LOOKED_AT_MAX = 5_000
+"""Znodes of regent whose ACLs are read: records and regions may be many."""
 
 
 async def set_acl(ctx: Context) -> Finding:
@@ -38,6 +43,22 @@ async def set_acl(ctx: Context) -> Finding:
             f"set zookeeper.set_acl = false, or {SET_ACL}=true on the brokers",
         )
     return await _same_identity(ctx)
+
+
+async def own_znodes(ctx: Context) -> Finding:
+    """Looks for znodes below ``/regent`` that any client may write, although they are closed by the settings."""
+    name = "regent's znodes"
+    if not closes(ctx.zk):
+        return ok(name, "open to any client, as those of the brokers are")
+    found = await close_tree(ctx.zk, ROOT, only_look=True, looked_at_max=LOOKED_AT_MAX)
+    if found.left:
+        return warn(
+            name,
+            f"any client may write {named(found.left)}: another release made them, or the cluster was open then",
+            "start a daemon of this release: it closes them; one that is named again has an ACL of another client, and "
+            "needs ZooKeeper's super user",
+        )
+    return ok(name, f"{found.looked_at} are closed to other clients")
 
 
 async def _same_identity(ctx: Context) -> Finding:

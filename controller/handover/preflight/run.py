@@ -36,6 +36,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     cluster.readable,
     permissions.writable,
     closed.set_acl,
+    closed.own_znodes,
     permissions.lockable,
     ensemble.controller_epoch,
     ensemble.kraft_migration,

@@ -1,0 +1,182 @@
+"""Closes regent's own znodes that any client may write: they were made while the cluster was open.
+
+The walk goes from a parent to its children, in portions, and may be repeated at any time. A parent of very many
+children is closed after them: as long as it is open, all of them are looked at again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct, field
+
+from metadata_store.acl import Acl
+from metadata_store.errors import Code, ZkError
+from metadata_store.own.acls import given_acls, is_open
+from metadata_store.own.registry import own_path
+from metadata_store.port import Stat, ZooKeeper
+
+log = logging.getLogger("regent.role")
+
+PORTION: Final = 200
+"""Znodes that are looked at, or closed, side by side."""
+NAMED_MAX: Final = 5
+"""Znodes that a line of the log names."""
+
+
+class Closed(Struct):
+    """The outcome of a walk. ``left``: znodes that stay open, because another client took the right to close them."""
+
+    looked_at: int = 0
+    closed: int = 0
+    left: list[str] = field(default_factory=list)
+
+    def tell(self, root: str) -> None:
+        """Logs a walk that found open znodes."""
+        if self.closed:
+            log.info("%d znodes below %s were open to any client, and are closed now", self.closed, root)
+        if self.left:
+            log.warning("%s", self.complaint)
+
+    @property
+    def complaint(self) -> str:
+        """Returns a sentence on the znodes that stay open, with the remedy; empty without any."""
+        if not self.left:
+            return ""
+        more = f" and {len(self.left) - NAMED_MAX} more" if len(self.left) > NAMED_MAX else ""
+        return (
+            f"any client may write {', '.join(self.left[:NAMED_MAX])}{more}, by an ACL that another client has set: "
+            "give it the ACL of its siblings as ZooKeeper's super user, or delete it with what it stood for"
+        )
+
+
+async def unfenced() -> None:
+    """Permits the change: it belongs to no term."""
+
+
+async def close_tree(
+    zk: ZooKeeper,
+    root: str,
+    *,
+    without: Collection[str] = (),
+    depth: int | None = None,
+    may_write: Callable[[], Awaitable[None]] = unfenced,
+    only_look: bool = False,
+    looked_at_max: int | None = None,
+) -> Closed:
+    """Closes ``root`` and what is below it; raises what the port raises, and what ``may_write`` raises.
+
+    ``without``: znodes that are left out with what is below them. ``depth``: levels below ``root``, None for all.
+    ``may_write`` is called before each portion of changes: it checks the epoch where they belong to a term.
+    ``only_look`` changes nothing: open znodes are ``left``.
+    """
+    walk = _Walk(zk, may_write, only_look=only_look, looked_at_max=looked_at_max)
+    level = [root]
+    levels = 0
+    while level and (depth is None or levels <= depth) and not walk.is_over:
+        level = [path async for path in walk.level([path for path in level if path not in without])]
+        levels += 1
+    return walk.found
+
+
+class _Walk:
+    """One walk through znodes."""
+
+    def __init__(
+        self, zk: ZooKeeper, may_write: Callable[[], Awaitable[None]], *, only_look: bool, looked_at_max: int | None
+    ) -> None:
+        self._zk = zk
+        self._may_write = may_write
+        self._only_look = only_look
+        self._looked_at_max = looked_at_max
+        self.found = Closed()
+
+    @property
+    def is_over(self) -> bool:
+        """Checks whether enough znodes were looked at."""
+        return self._looked_at_max is not None and self.found.looked_at >= self._looked_at_max
+
+    async def level(self, paths: Sequence[str]) -> AsyncIterator[str]:
+        """Closes znodes; yields their children, as far as each has to be looked at."""
+        many = [path for path in paths if _has_many(path)]
+        for some in _portions([path for path in paths if not _has_many(path)]):
+            for path in await self._close(some):
+                for child in await self._children(path):
+                    yield child
+        for path in many:
+            await self._close_with_children(path)
+
+    async def _close_with_children(self, path: str) -> None:
+        """Closes children before their parent; those that come meanwhile after it."""
+        [(_, acls, _)] = await self._look([path]) or [(path, (), None)]
+        if not is_open(acls, self._wanted(path)):
+            return
+        children = await self._children(path)
+        for some in _portions(children):
+            await self._close(some)
+        await self._close([path])
+        known = set(children)
+        for some in _portions([one for one in await self._children(path) if one not in known]):
+            await self._close(some)
+
+    async def _close(self, paths: Sequence[str]) -> list[str]:
+        """Closes those that are open; returns those that have children."""
+        if self.is_over:
+            return []
+        seen = await self._look(paths)
+        self.found.looked_at += len(seen)
+        open_ = [(path, stat) for path, acls, stat in seen if stat is not None and is_open(acls, self._wanted(path))]
+        if self._only_look:
+            self.found.left += [path for path, _ in open_]
+        elif open_:
+            await self._may_write()
+            await asyncio.gather(*(self._set(path, stat) for path, stat in open_))
+        return [path for path, _, stat in seen if stat is not None and stat.num_children]
+
+    def _wanted(self, path: str) -> tuple[Acl, ...]:
+        return given_acls(path, self._zk.own_acls, secured=self._zk.set_acl)
+
+    async def _look(self, paths: Sequence[str]) -> list[tuple[str, Sequence[Acl], Stat | None]]:
+        """Reads the ACLs of znodes that exist."""
+        found = await asyncio.gather(*map(self._acls, paths))
+        return [(path, *one) for path, one in zip(paths, found, strict=True) if one is not None]
+
+    async def _acls(self, path: str) -> tuple[Sequence[Acl], Stat] | None:
+        try:
+            return await self._zk.get_acls(path)
+        except ZkError as error:
+            if error.code not in (Code.NO_NODE, Code.NO_AUTH):  # nobody but its owner may even read it
+                raise
+            return None
+
+    async def _children(self, path: str) -> list[str]:
+        try:
+            listed = await self._zk.children(path)
+        except ZkError as error:
+            if error.code is not Code.NO_AUTH:
+                raise
+            return []
+        return [] if listed is None else [f"{path}/{name}" for name in sorted(listed[0])]
+
+    async def _set(self, path: str, stat: Stat) -> None:
+        try:
+            await self._zk.set_acls(path, self._wanted(path), stat.acl_version)
+        except ZkError as error:
+            if error.code is Code.NO_AUTH:
+                self.found.left.append(path)
+            elif error.code not in (Code.NO_NODE, Code.BAD_VERSION):  # it is gone, or another daemon was first
+                raise
+        else:
+            self.found.closed += 1
+
+
+def _portions(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (paths[first : first + PORTION] for first in range(0, len(paths), PORTION))
+
+
+def _has_many(path: str) -> bool:
+    entry = own_path(path)
+    return entry is not None and entry.many
