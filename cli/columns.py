@@ -95,6 +95,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("REASON", "reason", wide=True),
         Column("RESULT", "result", wide=True),
         Column("UNUSABLE", "unusable", wide=True),
+        Column("PARKED", "parked", wide=True),
     ),
     "ProcedureRecord": (
         Column("PID", "pid"),

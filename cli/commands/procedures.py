@@ -87,7 +87,9 @@ def listed(
         int | None, typer.Option("--broker", help="Only those that lock a broker or are about it.")
     ] = None,
     kind: Annotated[str, typer.Option("--kind", help="Those of one kind, such as drain.")] = "",
-    stuck: Annotated[bool, typer.Option("--stuck", help="Those that try one step in vain, or are unusable.")] = False,
+    stuck: Annotated[
+        bool, typer.Option("--stuck", help="Those that try a step in vain, are parked or unusable.")
+    ] = False,
 ) -> None:
     """List procedures that run, those in trouble and the oldest first, and then the kept results."""
     wanted = {name: value for name, value in (("topic", topic), ("broker", broker)) if value is not None}
@@ -98,7 +100,7 @@ def listed(
         for item in items
         if not (live and item["ended"])
         and (not kind or item["kind"] == kind)
-        and (not stuck or item["stuck"] or item["unusable"])
+        and (not stuck or item["stuck"] or item["unusable"] or item.get("parked"))
     ]
     session.output.listing("Procedure", sorted(flagged, key=_urgency))
 
@@ -111,6 +113,8 @@ def flag(item: Json, now: datetime) -> str:
         return "unusable"
     if item["ended"]:
         return ""
+    if item.get("parked"):
+        return "parked"
     if item.get("stuck"):
         return "stuck"
     submitted = item.get("submitted")

@@ -216,6 +216,7 @@ class Candidate:
             dial=self._dial,
             transport=d.transport,
             journal=d.journal.term(d.me.id, claim.epoch) if d.journal is not None else None,
+            parking=d.parking,
         )
 
     async def _serve(self, term: Term) -> str:

@@ -24,6 +24,7 @@ from controller.engine.event_kinds import EventKind
 from controller.engine.gate import weakly
 from controller.journal.term_journal import Journals
 from controller.metrics.counters import Counters
+from controller.procedures.parking import Parking
 from controller.requests.calls import Calls
 from controller.role.claim import Role
 from controller.role.lease import Lease
@@ -73,6 +74,7 @@ class DaemonState:
         self.secret = secret
         self.transport = transport or access.transport
         self.journal = journal
+        self.parking = Parking()
         self.ibp = Ibp.parse(settings.controller.ibp)
         self.mode = Mode.CONNECTING
         self.why = "not connected to ZooKeeper yet"

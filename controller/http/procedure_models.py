@@ -62,6 +62,7 @@ class Procedure(Item):
     remaining_s: int | None = None
     results: list[ServerResult] = Field([], description="of each broker that the procedure has sent a request to")
     unusable: str = Field("", description="why this daemon cannot go on with it; the record stays as it is")
+    parked: str = Field("", description="why this daemon does not run it: its steps ended term after term")
 
 
 class Move(Item):

@@ -55,6 +55,21 @@ def unreadable_item(pid: int, why: str) -> Procedure:
     return Procedure(pid=pid, kind="unknown", state="unknown", unusable=why)
 
 
+def ended_item(pid: int, ending: Ending) -> Procedure:
+    """Describes a procedure that has ended by a request, and of which nothing is kept."""
+    return Procedure(
+        pid=pid,
+        kind="unknown",
+        state="ended",
+        ended=True,
+        aborted=ending.act == "abort",
+        bypassed=ending.act == "bypass",
+        end_requested=ending.act,
+        end_principal=ending.principal,
+        end_reason=ending.reason,
+    )
+
+
 def removed_item(found: Procedure, ending: Ending, family: Sequence[int]) -> Procedure:
     """Describes a record that was removed, as it was before. ``family``: the pids that went together."""
     others = [pid for pid in family if pid != found.pid]

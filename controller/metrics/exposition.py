@@ -157,6 +157,7 @@ def _role(g: Gauges) -> Iterator[Metric]:
     yield gauge("regent_paused_plans", "Reassign plans that are paused, or held since a hand-back", g.paused_plans)
     yield gauge("regent_procedures_stuck", "Those with a step that was tried in vain ten times", g.procedures_stuck)
     yield gauge("regent_procedures_unusable", "Records that the daemon cannot go on with", g.procedures_unusable)
+    yield gauge("regent_procedures_parked", "Those that ended terms, and are not run", g.procedures_parked)
     yield gauge(
         "regent_procedures_stand_still",
         "1 while their store cannot be used on the active daemon",

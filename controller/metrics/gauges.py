@@ -71,6 +71,7 @@ class Gauges:
     paused_plans: int = 0
     procedures_stuck: int = 0
     procedures_unusable: int = 0
+    procedures_parked: int = 0
     procedures_stand_still: bool = False
     topics: int = 0
     partitions: int = 0

@@ -29,6 +29,7 @@ class RegionGauges:
     """Processes in each state."""
     procedures: int = 0
     procedures_unusable: int = 0
+    procedures_parked: int = 0
 
 
 class RegionMetricsView(Protocol):

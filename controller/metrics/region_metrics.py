@@ -58,6 +58,7 @@ def _gauges(g: RegionGauges) -> Iterator[Metric]:
     yield _by_state("regent_region_servers", "Processes of servers by state", SERVER_STATES, g.servers)
     yield gauge("regent_region_procedures", "Procedures that have not ended", g.procedures)
     yield gauge("regent_region_procedures_unusable", "Those that cannot go on", g.procedures_unusable)
+    yield gauge("regent_region_procedures_parked", "Those that ended terms, and are not run", g.procedures_parked)
 
 
 def _by_state(name: str, text: str, states: Iterable[str], counts: Mapping[str, int]) -> Metric:

@@ -11,7 +11,7 @@ import msgspec
 from controller.daemon.daemon import Daemon
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, Reassignment, ReassignRequest
-from controller.http.record_items import removed_item, unreadable_item
+from controller.http.record_items import ended_item, removed_item, unreadable_item
 from controller.kinds import elect, reassign, throttle, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.operator.plan_meter import PlanMeter
@@ -98,7 +98,7 @@ class ProcedureView:
         if topic is not None or broker is not None:
             records = {pid: one for pid, one in records.items() if _concerns(one, topic, broker)}
             unusable = {pid: why for pid, why in unusable.items() if pid in records}
-        found = {pid: procedure_item(record, BY_NAME, unusable.get(pid, "")) for pid, record in records.items()}
+        found = {pid: self._item(record, unusable.get(pid, "")) for pid, record in records.items()}
         found |= {pid: unreadable_item(pid, why) for pid, why in unusable.items() if pid not in records}
         return [item for _, item in sorted(found.items())]
 
@@ -232,7 +232,8 @@ class ProcedureView:
 
     async def abort(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Aborts a procedure: what it did is undone."""
-        return await self._aborted(pid, ending_of("abort", principal, reason))
+        ending = ending_of("abort", principal, reason)
+        return await (self._early(requests.Abort(pid, ending)) if self._is_between else self._aborted(pid, ending))
 
     async def _aborted(self, pid: int, ending: Ending) -> Procedure:
         engine = self._engine(self._active())
@@ -240,7 +241,10 @@ class ProcedureView:
 
     async def bypass(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Ends a procedure as it is."""
-        engine, ending = self._engine(self._active()), ending_of("bypass", principal, reason)
+        ending = ending_of("bypass", principal, reason)
+        if self._is_between:
+            return await self._early(requests.Bypass(pid, ending))
+        engine = self._engine(self._active())
         return await self._done(engine, pid, engine.bypass(pid, ending), ending)
 
     async def remove(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
@@ -250,6 +254,30 @@ class ProcedureView:
             raise Refused(*not_ended(engine, pid, REMOVED, COMMAND))
         before = next((one for one in await self.list_all() if one.pid == pid), unreadable_item(pid, ""))
         return removed_item(before, ending, await self._requested(engine.remove(pid, ending)))
+
+    @property
+    def _is_between(self) -> bool:
+        """Checks whether procedures stand still because they ended the term, or their store failed."""
+        term = self._term()
+        if term is None:
+            return bool(self._daemon.parking.suspects)
+        return term.procedures.engine_or_none is None and term.procedures.loads_later
+
+    async def _early(self, request: requests.Abort | requests.Bypass) -> Procedure:
+        """Has a request carried out before procedures run again."""
+        response = self._daemon.parking.asked(request)
+        if (term := self._term()) is not None:
+            term.procedures.load_soon()
+        if not await self._requested(response):
+            raise Refused(*not_ended(self._engine(self._active()), request.pid, request.ending.act, COMMAND))
+        record = self._engine(self._active()).records.get(request.pid)
+        return ended_item(request.pid, request.ending) if record is None else self._item(record)
+
+    def _item(self, record: Record, unusable: str = "") -> Procedure:
+        """Describes a record, also where it is parked."""
+        found = procedure_item(record, BY_NAME, unusable)
+        why = self._daemon.parking.parked.get(record.pid)
+        return found if why is None or record.state.is_final else found.model_copy(update={"parked": why})
 
     async def _done(self, engine: Engine[KafkaEnv], pid: int, work: Awaitable[bool], ending: Ending) -> Procedure:
         before = engine.records.get(pid)

@@ -102,6 +102,7 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
         paused_plans=found.paused_plans,
         procedures_stuck=found.stuck,
         procedures_unusable=found.unusable,
+        procedures_parked=found.parked,
         procedures_stand_still=term.procedures.engine_or_none is None,
         controller_epoch=term.claim.epoch,
         event_queue_size=len(term.queue),
@@ -131,12 +132,16 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
 
 
 class Procedures(NamedTuple):
-    """Counts of procedures that have not ended. ``unusable``: records that the daemon cannot go on with."""
+    """Counts of procedures that have not ended. ``unusable``: records that the daemon cannot go on with.
+
+    ``parked``: those that ended terms, and are not run.
+    """
 
     by_kind: Mapping[tuple[str, str], int]
     stuck: int
     paused_plans: int
     unusable: int
+    parked: int = 0
 
 
 def procedures_of(term: Term) -> Procedures:
@@ -146,4 +151,5 @@ def procedures_of(term: Term) -> Procedures:
         return Procedures({}, 0, 0, 0)
     live = [record for record in engine.records.values() if not record.state.is_final]
     by_kind = Counter((record.kind, record.state.name.lower()) for record in live)
-    return Procedures(by_kind, sum(map(is_stuck, live)), sum(map(reassign.is_paused, live)), len(engine.unusable))
+    stuck, paused = sum(map(is_stuck, live)), sum(map(reassign.is_paused, live))
+    return Procedures(by_kind, stuck, paused, len(engine.unusable), len(engine.parked))

@@ -22,6 +22,8 @@ WHY_CHARS_MAX: Final = 500
 """Characters of the cause that is shown: its begin."""
 EARLY_MAX: Final = 100
 """Requests that wait for the next term."""
+EARLY_S: Final = 10.0
+"""Time that such a request waits."""
 
 
 class Parking:
@@ -86,6 +88,16 @@ class Parking:
         pending = Pending(request, asyncio.get_running_loop().create_future())
         self._early.append(pending)
         return pending.response
+
+    async def asked(self, request: Request) -> bool:
+        """Waits until the next term has carried out a request; returns whether it did anything.
+
+        Raises :class:`Refused`, also where no term begins in time, and what ends that term.
+        """
+        try:
+            return bool(await asyncio.wait_for(self.ask(request), EARLY_S))
+        except TimeoutError:
+            raise Refused(f"no term of this daemon began in {EARLY_S:.0f} s: try again") from None
 
     def take_early(self) -> list[Pending]:
         """Removes and returns the requests whose callers still wait."""

@@ -12,6 +12,7 @@ from typing import Final
 from brokers.regions.listener import RegionListener
 from controller.journal.journal import Journal
 from controller.metrics.region_counters import RegionCounters
+from controller.procedures.parking import Parking
 from controller.procedures.running import Entered
 from controller.regions import loading
 from controller.regions.dispatcher import Limits
@@ -70,6 +71,9 @@ class RegionsDomain:
         self._daemon = daemon
         self.options = options
         self.counters = counters or RegionCounters()
+        self.parking = Parking()
+        self.failed = False
+        """The latest term of this daemon ended by an error, and no other one has begun to serve since."""
         self.term: RegionsTerm | None = None
         self._above = Above()
         self.mode = RegionsMode.STARTING
@@ -96,6 +100,8 @@ class RegionsDomain:
 
     def _become(self, mode: RegionsMode, why: str) -> None:
         self.mode, self.why = mode, why
+        if mode in (RegionsMode.FAILING, RegionsMode.ACTIVE):
+            self.failed = mode is RegionsMode.FAILING
 
     def _waits(self, why: str) -> None:
         self._become(RegionsMode.STANDBY, why)
@@ -130,6 +136,7 @@ class RegionsDomain:
                 counters=self.counters,
                 leads=opened.leads,
                 look=opened.look,
+                parking=self.parking,
             )
             model = term.env.model
             await term.load()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -77,36 +77,44 @@ def _enter_regions(model: Regions, rows: Iterable[RegionRow], now_ms: int) -> No
         table.regions.append(region)
 
 
-def resume(env: RegionsEnv, records: Iterable[Record]) -> None:
+def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exception], None]) -> None:
     """Enters what live procedures were about: regions in transition, and servers that crashed.
 
-    Of several procedures for a region the one that is dispatched is attached; the others wait for its lock.
+    Of several procedures for a region the one that is dispatched is attached; the others wait for its lock. ``park``:
+    takes a procedure that the model does not, so that one record ends no term.
     """
     for record in sorted(records, key=lambda one: (-one.step, one.pid)):
-        if record.kind in (assign.NAME, close.NAME):
-            task: Transit = TRANSIT.decode(record.data)
-            region = env.model.regions.get(task.region)
-            if region is None or region.pid:
-                continue
-            if task.failed:
-                env.causes.noted(record.pid, region.id, task.failed)
-            if record.step == assign.DISPATCH:
-                _resume(env, record, region, task)
-            elif record.locked:
-                env.model.attach(region, record.pid)
-        elif record.kind == crash.NAME:
-            crashed: Crash = CRASH.decode(record.data)
-            server = env.model.servers.get((crashed.server, crashed.incarnation))
-            if server is not None:
-                server.state = ServerState.FENCED if record.step >= crash.ASSIGN else ServerState.CRASHED
-                env.crashing.add(server.key)
-        elif record.kind == servers.DRAIN:
-            drained: Crash = CRASH.decode(record.data)
-            server = env.model.servers.get((drained.server, drained.incarnation))
-            if server is not None:
-                server.leaving = True
-                server.forced |= drained.force
+        try:
+            _resume_one(env, record)
+        except Exception as error:
+            park(record.pid, error)
     env.unheard.begin(key for key, one in env.model.servers.items() if one.state is not ServerState.FENCED)
+
+
+def _resume_one(env: RegionsEnv, record: Record) -> None:
+    if record.kind in (assign.NAME, close.NAME):
+        task: Transit = TRANSIT.decode(record.data)
+        region = env.model.regions.get(task.region)
+        if region is None or region.pid:
+            return
+        if task.failed:
+            env.causes.noted(record.pid, region.id, task.failed)
+        if record.step == assign.DISPATCH:
+            _resume(env, record, region, task)
+        elif record.locked:
+            env.model.attach(region, record.pid)
+    elif record.kind == crash.NAME:
+        crashed: Crash = CRASH.decode(record.data)
+        server = env.model.servers.get((crashed.server, crashed.incarnation))
+        if server is not None:
+            server.state = ServerState.FENCED if record.step >= crash.ASSIGN else ServerState.CRASHED
+            env.crashing.add(server.key)
+    elif record.kind == servers.DRAIN:
+        drained: Crash = CRASH.decode(record.data)
+        server = env.model.servers.get((drained.server, drained.incarnation))
+        if server is not None:
+            server.leaving = True
+            server.forced |= drained.force
 
 
 def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:

@@ -169,9 +169,11 @@ class RegionsTerm:
             await self._store.write((), (), over[at : at + PROOFS_TOGETHER])
         await loading.enter(self.env.model, content, self.env.now_ms())
         await self.engine.load()
-        loading.resume(self.env, self.engine.live())
+        loading.resume(self.env, self.engine.live(), self.engine.park)
         self.journal.begin(self.engine.live())
         self.env.model.observer = self.journal
+        for pid, why in islice(self.engine.parked.items(), UNUSABLE_LOGGED_MAX):
+            log.error("pid=%d is parked, and not run: %s; 'regent regions procedures bypass %d' ends it", pid, why, pid)
         for pid, why in islice(self.engine.unusable.items(), UNUSABLE_LOGGED_MAX):
             log.error(
                 "pid=%d cannot go on: %s; 'regent regions procedures remove %d' removes its record", pid, why, pid

@@ -27,6 +27,7 @@ from controller.kinds.throttle_holders import throttles_of
 from controller.procedures.broadcast import Responses
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kinds
+from controller.procedures.parking import Parking
 from controller.procedures.recorder import Ledger
 from controller.procedures.requests import Refused
 from controller.procedures.results import loop_ms
@@ -76,13 +77,14 @@ def _of_kind(engine: Engine[KafkaEnv], name: str) -> list[int]:
 
 
 class TermProcedures:
-    """Runs the procedures of one term: every turn is an event of its queue."""
+    """Runs the procedures of one term: every turn is an event of its queue. ``parking``: outlives the term."""
 
-    def __init__(self, controller: Controller) -> None:
+    def __init__(self, controller: Controller, parking: Parking | None = None) -> None:
+        self.parking = parking or Parking()
         self.unavailable = "procedures are not loaded yet: try again"
         self._controller = controller
         self._engine: Engine[KafkaEnv] | None = None
-        self._loads_later = False
+        self.loads_later = False
         self._said: frozenset[int] = frozenset()
 
     @property
@@ -126,6 +128,7 @@ class TermProcedures:
             interruptions=(NotConnected, OutcomeUnknown),
             ends=(Fenced, TermEnded, SessionLost, port.StoreFailed),
             entered=lambda moved: c.journal.procedures(moved, NAMES, DOMAIN),
+            parking=self.parking,
         )
         responses.wake = weakly(engine.wake, None)
         try:
@@ -140,6 +143,8 @@ class TermProcedures:
         self._engine = engine
         c.recorder.ledger = Ledger(engine, records, c.until_read, self._fail, wall_ms)
         self._say_unusable(engine.unusable)
+        for pid, why in islice(engine.parked.items(), UNUSABLE_LOGGED_MAX):
+            log.error("pid=%d is parked, and not run: %s; 'regent procedures bypass %d' ends it", pid, why, pid)
 
     def _say_unusable(self, unusable: Mapping[int, str]) -> None:
         """Logs the first records that cannot be used, again only once others are among them."""
@@ -165,6 +170,11 @@ class TermProcedures:
             await self._engine.turn()
         except port.StoreFailed as failed:
             self._fail(failed)
+
+    def load_soon(self) -> None:
+        """Loads the records of a store that failed at once: a request to end a procedure waits for that."""
+        if self.loads_later:
+            self._controller.queue.signal(EventKind.PROCEDURES)
 
     async def hold(self, within_s: float) -> list[str]:
         """Pauses plans and lifts all throttles before the role is given back; returns a sentence for what remains.
@@ -213,8 +223,8 @@ class TermProcedures:
             failed,
             LOAD_AGAIN_S,
         )
-        if not self._loads_later:
-            self._loads_later = True
+        if not self.loads_later:
+            self.loads_later = True
             self._controller.spawn(self._load_later())
 
     def _stop(self, why: Refused) -> None:
@@ -226,5 +236,5 @@ class TermProcedures:
 
     async def _load_later(self) -> None:
         await asyncio.sleep(LOAD_AGAIN_S)
-        self._loads_later = False
+        self.loads_later = False
         self._controller.queue.signal(EventKind.PROCEDURES)

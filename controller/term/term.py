@@ -35,6 +35,7 @@ from controller.engine.leader_balance import LeaderBalance
 from controller.handlers.failover import PARENTS, arm_parents, fail_over
 from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
+from controller.procedures.parking import Parking
 from controller.role.claim import Claim, Role
 from controller.role.lease import Lease
 from controller.term.broker_responses import BrokerResponses
@@ -91,6 +92,7 @@ class Term:
         dial: Dial | None = None,
         transport: Transport | None = None,
         journal: TermJournal | None = None,
+        parking: Parking | None = None,
     ) -> None:
         self.role = role
         self.claim = claim
@@ -145,7 +147,7 @@ class Term:
                 self.authorizer,
             ),
         )
-        self.procedures = TermProcedures(self.controller)
+        self.procedures = TermProcedures(self.controller, parking)
         self._dial = dial
         self.serving, self.finished = asyncio.Event(), asyncio.Event()
         self.idle = asyncio.Event()

@@ -30,6 +30,7 @@ from brokers.wire.versions import Ibp
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event
 from controller.metrics.counters import Counters
+from controller.procedures.parking import Parking
 from controller.requests.calls import Calls
 from controller.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
 from controller.requests.elect_leaders_call import ElectLeadersCall
@@ -138,6 +139,7 @@ class Seat:
             advertised=("127.0.0.1", 9095),
             dial=self.w.settings_dial,
             journal=self.w.book.term(self.me.id, claim.epoch),
+            parking=self.w.parking,
         )
         self.w.wires.gate = term.gate.open
         term.controller.dial = self.w.dial
@@ -176,6 +178,7 @@ class World(Kafka):
         self.clock = Clock()
         self.counters = Counters()
         self.book = Book()
+        self.parking = Parking()
         self.wires = Wires()
         self.settings = settings_for(folder)
         if changes:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -14,11 +15,16 @@ from brokers.client import BrokerCallFailed
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
 from controller.operator.procedures import ProcedureView
+from controller.operator.sampling import procedures_of
+from controller.procedures.parking import TERMS_MAX
+from controller.procedures.stepping import Stepping
 from controller.role import own_znodes as own
 from metadata_store import paths
+from metadata_store.records.port import Unstorable
 from state_machines.model.min_isr import UNKNOWN, MinIsr
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
 from state_machines.model.types import Broker, TopicPartition
+from state_machines.procedures.record import Record
 from tests.core.controller_world import Seat, World, in_world
 from tests.core.reassignment_kit import alter, caught_up, propagated, written
 
@@ -26,7 +32,9 @@ from tests.core.reassignment_kit import alter, caught_up, propagated, written
 def view_of(w: World, seat: Seat | None = None) -> ProcedureView:
     """Returns the view of the active daemon, or of another one that stands by with a session of its own."""
     mode = SimpleNamespace(value="active" if seat is None else "standby")
-    daemon: Any = SimpleNamespace(role=(seat or w.active).role, mode=mode, why="it waits in the queue")
+    daemon: Any = SimpleNamespace(
+        role=(seat or w.active).role, mode=mode, why="it waits in the queue", parking=w.parking
+    )
     return ProcedureView(
         daemon, lambda: w.term if seat is None else None, lambda: "query the active daemon", lambda: "here"
     )
@@ -41,6 +49,61 @@ async def running(w: World) -> ProcedureView:
     await w.begin_term()
     await propagated(w)
     return view_of(w)
+
+
+@contextmanager
+def faulty(kind: str) -> Iterator[None]:
+    """Has each step of a kind end the term, as a fault of the kernel, a codec or the model does."""
+    changed = Stepping._changed
+
+    def broken(self: Any, record: Record, act: Any, outcome: Any) -> Any:
+        if record.kind == kind:
+            raise KeyError(99)
+        return changed(self, record, act, outcome)
+
+    with mock.patch.object(Stepping, "_changed", broken):
+        yield
+
+
+@in_world(1, 2, 3)
+async def test_a_plan_that_ends_terms_is_parked_and_the_cluster_is_controlled(w: World) -> None:
+    view = await running(w)
+    with faulty("reassign"):
+        await view.apply(request(), "uid 0")
+        for _ in range(TERMS_MAX):
+            await w.settle()
+            assert w.active.running is not None
+            await asyncio.wait_for(w.active.running, 10)
+            await w.active.crash()
+            await w.begin_term()
+        view = view_of(w)
+        await propagated(w)
+        [listed] = await view.list_all()
+        assert "ended 3 terms in a row: KeyError: 99" in listed.parked
+        assert procedures_of(w.term).parked == 1
+        w.die(1)
+        await w.settle()
+        assert w.states["t", 0].leader == 2, "leaders are elected as ever"
+        assert (await view.bypass(listed.pid, "uid 0", "it ends terms")).bypassed
+        await w.settle()
+        assert (await view.one(listed.pid, 1)).ended
+
+
+@in_world(1, 2, 3)
+async def test_a_plan_is_bypassed_before_the_records_are_used_again(w: World) -> None:
+    """Its record is refused: procedures stand still, and the next load would run the same step."""
+    view = await running(w)
+    begun = await view.apply(request(), "uid 0")
+    await w.settle()
+    refused = Unstorable("its record is refused")
+    w.term.procedures.parking.blame([begun.pid], refused)
+    w.term.procedures._fail(refused)
+    with pytest.raises(NotActive):
+        view.locks()
+    found = await view.bypass(begun.pid, "uid 0", "it is refused")
+    assert (found.bypassed, found.end_reason) == (True, "it is refused")
+    await w.settle()
+    assert (await view.one(begun.pid, 1)).ended
 
 
 @pytest.mark.seed("S2-9", "S2-14")

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Env, Kind
+from controller.procedures.parking import Parking
 from controller.procedures.running import Entered
 from metadata_store.hooks import Kill
 from metadata_store.records.port import RecordStore, Stored
@@ -128,11 +129,14 @@ class Daemon(Generic[Env]):
         store: RecordStore,
         clock: Clock,
         entered: Entered = lambda _moved: None,
+        parking: Parking | None = None,
     ) -> None:
         self._clock = clock
         self.wanted = False
         self.turns = 0
-        self.engine = Engine(env, kinds, store, wanted=self._want, now_ms=clock.now_ms, entered=entered)
+        self.engine = Engine(
+            env, kinds, store, wanted=self._want, now_ms=clock.now_ms, entered=entered, parking=parking
+        )
 
     def _want(self) -> None:
         self.wanted = True

@@ -96,8 +96,8 @@ def forget_crashes_at_a_failover(stack: ExitStack) -> None:
     """Takes all servers of the catalog for online ones."""
     resume = loading.resume
 
-    def forgetful(env: Any, records: Iterable[Record]) -> None:
-        resume(env, [one for one in records if one.kind != crash.NAME])
+    def forgetful(env: Any, records: Iterable[Record], park: Any) -> None:
+        resume(env, [one for one in records if one.kind != crash.NAME], park)
 
     put(stack, loading, "resume", forgetful)
 

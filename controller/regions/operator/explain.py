@@ -134,6 +134,8 @@ def _procedure(region: Region, record: Record | None, env: RegionsEnv, engine: E
     if record is None:
         return _waiting(region, env, engine)
     parts = [f"procedure {record.pid} ({record.kind}, step {step_of(record)}) moves it"]
+    if (parked := engine.parked.get(record.pid)) is not None:
+        parts.append(f"it is parked, and not run: {parked}; 'regent regions procedures bypass {record.pid}' ends it")
     if why := why_of(record):
         parts.append(f"because: {why}")
     task = message_of(record)

@@ -30,4 +30,5 @@ def gauges_of(domain: RegionsDomain, counts: RegionCounts, overdue_ms: int) -> R
         servers=servers_of(model),
         procedures=sum(1 for _ in term.engine.live()),
         procedures_unusable=len(term.engine.unusable),
+        procedures_parked=len(term.engine.parked),
     )

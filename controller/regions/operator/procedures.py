@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Procedure
-from controller.http.record_items import removed_item, unreadable_item
+from controller.http.record_items import ended_item, removed_item, unreadable_item
 from controller.http.region_ports import EndAct, ProcedurePage, ProcedureQuery
 from controller.procedures import requests
 from controller.procedures.engine import Engine
@@ -23,6 +23,11 @@ from state_machines.procedures.record import Ending, Record
 
 T = TypeVar("T")
 COMMAND: Final = "regent regions procedures"
+ENDS: Final[Mapping[EndAct, Callable[[int, Ending], requests.Request]]] = {
+    "abort": requests.Abort,
+    "bypass": requests.Bypass,
+    "remove": requests.Remove,
+}
 
 
 class Procedures:
@@ -38,7 +43,7 @@ class Procedures:
         wanted = {pid for pid, one in records.items() if _matches(one, query)} | unusable.keys()
         some = sorted(pid for pid in wanted if pid > query.after)
         items = [
-            procedure_item(records[pid]) if pid in records else _unusable_item(engine, pid)
+            _item(engine, records[pid]) if pid in records else _unusable_item(engine, pid)
             for pid in some[: query.limit]
         ]
         return ProcedurePage(items, str(some[query.limit - 1]) if len(some) > query.limit else None)
@@ -55,7 +60,7 @@ class Procedures:
                 raise _failed(failed) from failed
         if (record := engine.records.get(pid)) is not None:
             progress = progress_of(record, active_term(self._domain).env, engine)
-            return procedure_item(record).model_copy(update={"progress": progress})
+            return _item(engine, record).model_copy(update={"progress": progress})
         if pid in engine.unusable:
             return _unusable_item(engine, pid)
         raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed after its time")
@@ -72,7 +77,12 @@ class Procedures:
         ]
 
     async def end(self, act: EndAct, pid: int, principal: str, reason: str) -> Procedure:
-        """Undoes a procedure, ends it as it is, or removes a record that cannot be used."""
+        """Undoes a procedure, ends it as it is, or removes a record that cannot be used.
+
+        Where procedures end term after term, the request waits for the next term, which begins with it.
+        """
+        if self._domain.term is None and self._domain.failed:
+            return await self._early(act, pid, Ending(act, principal, " ".join(reason.split())))
         engine, ending = self._engine(), Ending(act, principal, " ".join(reason.split()))
         if act == "remove":
             return await self._removed(engine, pid, ending)
@@ -81,6 +91,13 @@ class Procedures:
         if not await requested(work) or before is None:
             raise Refused(*not_ended(engine, pid, act, COMMAND))
         return procedure_item(as_ended(engine, before, ending))
+
+    async def _early(self, act: EndAct, pid: int, ending: Ending) -> Procedure:
+        done = await requested(self._domain.parking.asked(ENDS[act](pid, ending)))
+        if not done and act != "remove":
+            raise Refused(*not_ended(self._engine(), pid, act, COMMAND))
+        record = self._engine().records.get(pid)
+        return ended_item(pid, ending) if record is None else procedure_item(record)
 
     async def _removed(self, engine: Engine[RegionsEnv], pid: int, ending: Ending) -> Procedure:
         if pid in engine.records:
@@ -106,6 +123,13 @@ async def requested(work: Awaitable[T]) -> T:
 
 def _failed(failed: StoreFailed) -> NotActive:
     return NotActive(f"the regions' store failed: {failed}", "see the daemon's log, then try again")
+
+
+def _item(engine: Engine[RegionsEnv], record: Record) -> Procedure:
+    """Describes a record, also where it is parked."""
+    found = procedure_item(record)
+    why = engine.parked.get(record.pid)
+    return found if why is None or record.state.is_final else found.model_copy(update={"parked": why})
 
 
 def _unusable_item(engine: Engine[RegionsEnv], pid: int) -> Procedure:

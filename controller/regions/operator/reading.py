@@ -182,6 +182,13 @@ def _ahead(term: RegionsTerm) -> list[str]:
     return found
 
 
+def _parked(pids: Collection[int]) -> str:
+    return (
+        f"{counted(len(pids), 'procedure')} parked, because steps ended terms (pid {named(sorted(pids))}): "
+        "'regent regions procedures list -o wide' says why, and 'regent regions procedures bypass PID' ends one"
+    )
+
+
 def _warnings(term: RegionsTerm) -> list[str]:
     env, found = term.env, list[str]()
     online = len(list(env.model.online()))
@@ -190,6 +197,8 @@ def _warnings(term: RegionsTerm) -> list[str]:
     elif not online:
         found.append(without_servers(env))
     found += _ahead(term)
+    if term.engine.parked:
+        found.append(_parked(term.engine.parked))
     if term.engine.unusable:
         found.append(_unusable(term.engine.unusable))
     return found
