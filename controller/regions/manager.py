@@ -20,6 +20,7 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.journal import CRASHED, LEFT, ONLINE
 from controller.regions.kinds import crash, servers
 from controller.regions.kinds.messages import CRASH, Crash
+from controller.regions.silence import Silence
 from metadata_store.catalog.rows import DropServer, PutServer, ServerRow, Write
 from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol
@@ -78,6 +79,7 @@ class Manager:
         self._entering: dict[Key, str] = {}
         """Processes that are being stored, with their proofs."""
         self.comparison = Comparison(env, self.start, self.expire, epoch)
+        self.silence = Silence(env, self.comparison.is_under_way)
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises once the store has failed a write that is no procedure's: the term is over."""
 
@@ -258,11 +260,9 @@ class Manager:
 
         One whose list waits for its comparison is not silent: it waits for the response.
         """
-        now_s = self.env.clock()
-        for server in [one for one in self.env.model.servers.values() if one.deadline_s <= now_s]:
-            if server.state is ServerState.ONLINE and self.comparison.is_under_way(server.key):
-                continue
-            self.expire(server, f"no poll for {self._lease_ms(server)} ms")
+        for server, spared in self.silence.over():
+            more = f" and one lease more, {self.env.options.lease_ms} ms, as most servers were silent" if spared else ""
+            self.expire(server, f"no poll for {self._lease_ms(server)} ms{more}")
 
     def place_if_enough(self) -> None:
         """Lets regions be placed once enough servers have come."""

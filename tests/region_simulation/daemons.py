@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from brokers.listener.inbound import InboundConnection
 from brokers.regions.listener import RegionListener
+from brokers.regions.secret import Secrets
 from controller.regions.claim_looks import ClaimLooks
 from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain
@@ -21,6 +22,7 @@ from regent_agent import codec, protocol
 from state_machines.procedures.record import Record
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.region_simulation.journals import SimJournal
+from tests.region_simulation.network import CLIENTS_SECRET, SERVERS_SECRET
 from tests.simulation.loop import Life, Process
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ class SimListener(RegionListener):
     """A listener without a socket."""
 
     def __init__(self, node: DaemonNode) -> None:
-        super().__init__("", 0, daemon=node.name)
+        super().__init__("", 0, secrets=Secrets((SERVERS_SECRET,), (CLIENTS_SECRET,)), daemon=node.name)
         self._node = node
 
     async def start(self) -> None:

@@ -13,6 +13,7 @@ FIRST_S: Final = 1.0
 LAST_S: Final = 30.0
 ACTIONS_MAX: Final = 30
 BURSTS: Final = 8
+IMPOSTORS_MAX: Final = 3
 BURST_S: Final = 0.8
 COMMANDS: Final = 0.25
 """Part of the runs whose servers are fenced by a command."""
@@ -48,7 +49,15 @@ def generate(seed: int) -> RegionPlan:
         Action(round(0.5 + number * chance.random() * 2, 3), "create", (name, str(kind), str(regions)))
         for number, (name, kind, regions) in enumerate(TABLES)
     ]
-    return plan.with_actions(sorted((*made, *drawn), key=lambda one: one.at_s))
+    return plan.with_actions(sorted((*made, *drawn, *_impostors(seed)), key=lambda one: one.at_s))
+
+
+def _impostors(seed: int) -> list[Action]:
+    """Draws processes that speak for others, by draws of their own."""
+    chance = random.Random(f"{seed} impostors")
+    times = sorted(FIRST_S + chance.random() * (LAST_S - FIRST_S) for _ in range(chance.randint(0, IMPOSTORS_MAX)))
+    words = [(chance.choice(("server", "server", "client")), str(chance.randint(0, 99))) for _ in times]
+    return [Action(round(at_s, 3), "impostor", one) for at_s, one in zip(times, words, strict=True)]
 
 
 def _fence(seed: int, chance: random.Random) -> str:

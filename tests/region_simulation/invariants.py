@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from unittest import mock
 
-from controller.regions import regime
+from controller.regions import proofs
 from controller.regions.kinds import assign, close, crash, many
 from controller.regions.kinds.messages import CRASH, MANY, TRANSIT, Crash, Transit
 from controller.regions.manager import Manager
@@ -178,11 +178,14 @@ class Judge:
             memory = (int(region.state), *key, region.token)
             if not region.pid and region.state is not S.ABNORMALLY_CLOSED and memory != (row.state, *row[5:8]):
                 self._fail("CatalogConsistency", f"{region} is {memory} in memory, {row} in the catalog")
-        stored = {key: row for key, row in disk.marks.items() if key[0] != regime.KIND}
+        stored = {key: row for key, row in disk.marks.items() if key[0] in set(MarkKind)}
         if {(one.kind.value, one.subject): (one.value, one.until_ms) for one in model.marks} != {
             key: (row.value, row.until_ms) for key, row in stored.items()
         }:
             self._fail("CatalogConsistency", f"marks {list(model.marks)} in memory, {stored} in the catalog")
+        known = {key: one.proof for key, one in model.servers.items() if one.proof}
+        if known != (found := proofs.stored(disk.marks.values())):
+            self._fail("CatalogConsistency", f"proofs {known} in memory, {found} in the catalog")
         if model.servers.keys() != disk.servers.keys():
             self._fail("CatalogConsistency", f"servers {sorted(model.servers)}, {sorted(disk.servers)} in the catalog")
 

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 
 from msgspec.structs import replace
 
+from brokers.regions.secret import Secrets
+from controller.regions import manager, proofs, silence
 from controller.regions.dispatcher import Dispatcher
 from controller.regions.environment import Results
 from controller.regions.manager import Manager
@@ -98,3 +100,33 @@ def close_by_an_older_token(stack: ExitStack) -> None:
             await work._close_region(has)
 
     put(stack, Work, "_close", close)
+
+
+@mutation
+def believe_the_silence_of_all(stack: ExitStack) -> None:
+    """Takes all servers for crashed where the daemon's own network failed."""
+    put(stack, silence, "WITNESSES_MIN", 1_000)
+
+
+@mutation
+def believe_each_connection(stack: ExitStack) -> None:
+    """Has each connection poll, report and leave for any process."""
+    put(stack, manager, "_check_proof", lambda *_: None)
+
+
+@mutation
+def believe_the_first_that_comes_after_a_failover(stack: ExitStack) -> None:
+    """Forgets the proofs of processes with the term."""
+    put(stack, proofs, "stored", lambda _: {})
+
+
+@mutation
+def take_any_incarnation(stack: ExitStack) -> None:
+    """Registers processes that no later one can follow."""
+    put(stack, Manager, "_check_not_ahead", lambda *_: None)
+
+
+@mutation
+def serve_clients_as_servers(stack: ExitStack) -> None:
+    """Has clients register, poll and report."""
+    put(stack, Secrets, "serves", lambda *_: True)

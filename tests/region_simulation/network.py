@@ -10,8 +10,11 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Final, cast
 
+from brokers.listener.inbound import InboundConnection
+from brokers.regions.connection import Greeting
 from regent_agent.codec import LENGTH
 from tests.simulation.loop import PROCESS, Process, SimLoop
 
@@ -22,6 +25,8 @@ SLOW_S_MAX: Final = 3.0
 RETRY_S: Final = 0.2
 """Pause after which bytes that a broken link kept are sent again."""
 PORT: Final = 7000
+SERVERS_SECRET: Final = "secret-of-servers"
+CLIENTS_SECRET: Final = "secret-of-clients"
 
 
 class Pipe:
@@ -86,6 +91,7 @@ class Connection:
         self._requests: asyncio.Queue[bytes] = asyncio.Queue()
         self._serves = False
         self._over = False
+        self._inbound = cast("InboundConnection", SimpleNamespace(authentication=Greeting()))
         network.connections[self] = None
 
     @property
@@ -131,7 +137,7 @@ class Connection:
 
     async def _serve(self) -> None:
         while True:
-            response = await self._daemon.listener.respond(await self._requests.get())
+            response = await self._daemon.listener.respond(await self._requests.get(), self._inbound)
             if self._network.drops():
                 self.reset()
             self._from.send(response)

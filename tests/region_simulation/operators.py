@@ -6,13 +6,14 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from controller.procedures.requests import Refused
-from controller.regions import regime
 from controller.regions.kinds import assign, close, marks, move
 from controller.regions.kinds.messages import MOVE, TRANSIT, Move, Transit
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
+from tests.region_simulation import impostors
 from tests.region_simulation.actions import region_at, submit, verb
+from tests.simulation.loop import Process
 
 if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
@@ -48,9 +49,15 @@ def pin(world: World, number: str, name: str) -> None:
 @verb
 def unmark(world: World, number: str) -> None:
     """Removes a mark."""
-    some = sorted(key for key in world.disk.marks if key[0] != regime.KIND)
+    some = sorted(key for key in world.disk.marks if key[0] in set(MarkKind))
     if some:
         _unmark(world, *some[int(number) % len(some)])
+
+
+@verb
+def impostor(world: World, role: str, number: str) -> None:
+    """Has a process speak for members, with the secret of a client or a server."""
+    Process(world.loop, f"i{number}").start(impostors.speak(world, role, int(number)))
 
 
 @verb
@@ -101,7 +108,7 @@ def _end(world: World, term: RegionsTerm, record: Record, act: Callable[[int], A
 def remove_marks(world: World) -> None:
     """Removes the marks that are left."""
     for kind, subject in world.disk.marks:
-        if kind != regime.KIND:
+        if kind in set(MarkKind):
             _unmark(world, kind, subject)
 
 

@@ -12,7 +12,7 @@ from regent_agent.service import OpenedRegion
 from testing.simulated.regions.behaviours import BEHAVIOURS
 from testing.simulated.regions.service import SimulatedService
 from testing.simulated.regions.storage import Key
-from tests.region_simulation.network import PORT
+from tests.region_simulation.network import PORT, SERVERS_SECRET
 from tests.simulation.loop import Life, Process
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class ServerProcess:
             self.node.name,
             self.node.address,
             incarnation=self.key[1],
+            secret=SERVERS_SECRET,
             side_by_side_max=3,
             queue_max=QUEUE_MAX if self.behaviour.queue_max is None else self.behaviour.queue_max,
         )

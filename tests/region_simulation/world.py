@@ -27,13 +27,14 @@ from state_machines.journal.events import Row
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from testing.simulated.regions.storage import Key, Storage
+from tests.region_simulation import operators
 from tests.region_simulation.actions import act, submit
 from tests.region_simulation.clients import Clients
+from tests.region_simulation.cutting import cut_off
 from tests.region_simulation.daemons import DaemonNode
 from tests.region_simulation.invariants import Judge
 from tests.region_simulation.journals import leave
 from tests.region_simulation.network import Network
-from tests.region_simulation.operators import remove_marks
 from tests.region_simulation.plan import RegionPlan
 from tests.region_simulation.quiescence import unsettled
 from tests.region_simulation.servers import RESTART_S, ServerNode, ServerProcess
@@ -49,6 +50,8 @@ COMMAND_S_MAX: Final = 2.0
 COMMAND_WORKS: Final = 0.8
 COMMAND_FAILS_MAX: Final = 2
 """Runs after which a fence command ends its process in any case."""
+CUTS: Final = 0.3
+"""Part of the runs at whose end the network of all daemons fails."""
 PIECE: Final = 2
 """Regions that a daemon compares at a time: its lists are compared in several pieces, too."""
 WALL_MS: Final = 1_700_000_000_000
@@ -216,9 +219,11 @@ class World(logging.Handler):
             if self.loop.now_s > assigned_s + ASSIGNS_S:
                 assigned_s = self.loop.now_s
                 self._assign_closed()
-                remove_marks(self)
+                operators.remove_marks(self)
         if why:
             self.violated("liveness", why)
+        elif random.Random(f"{self.plan.seed} cut").random() < CUTS:
+            await cut_off(self)
         self.loop.halt()
 
     def _assign_closed(self) -> None:

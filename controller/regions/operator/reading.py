@@ -196,6 +196,11 @@ def _warnings(term: RegionsTerm) -> list[str]:
         found.append(f"{online} of {env.options.servers_min} servers have come: no region is placed yet")
     elif not online:
         found.append(without_servers(env))
+    if (doubt := term.manager.silence.doubt) is not None:
+        found.append(
+            f"{doubt.silent} of {counted(doubt.members, 'server')} do not poll: look whether this machine is reached "
+            f"from theirs; the first one counts as crashed in {doubt.left_s:.1f} s"
+        )
     found += _ahead(term)
     if term.engine.parked:
         found.append(_parked(term.engine.parked))
