@@ -12,7 +12,7 @@ from controller.procedures.parking import TERMS_MAX, Parking
 from controller.procedures.requests import Bypass, Refused
 from metadata_store.records import codec
 from metadata_store.records.port import Fenced, StoreFailed, Unstorable
-from state_machines.procedures.outcome import Children, Next, Outcome, Retry, Wait
+from state_machines.procedures.outcome import Children, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import NO_ENDING, Ending, Record, child
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
@@ -279,10 +279,10 @@ async def test_a_request_that_cannot_be_written_is_refused() -> None:
 
 async def test_text_that_no_codec_takes_does_not_end_the_term() -> None:
     def fails(_: Notes, record: Record) -> Outcome:
-        raise ValueError("name \udcff")
+        return Failed("name \udcff")
 
     host = Host(Kind("root", (step(fails),), topic))
     daemon = await host.daemon()
     pid = await submitted(daemon, "root")
-    await daemon.until(lambda: daemon.engine.records[pid].attempts == 1)
-    assert "name ?" in daemon.engine.records[pid].error
+    await daemon.until(lambda: daemon.engine.records[pid].state is State.ROLLEDBACK)
+    assert daemon.engine.records[pid].error == "name ?"
