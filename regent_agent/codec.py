@@ -67,6 +67,7 @@ class _Unmade(Message, frozen=True, tag="report"):
 _unmade: msgspec.msgpack.Decoder[_Unmade] = msgspec.msgpack.Decoder(_Unmade)
 _BEYOND: Final = re.compile(r"Expected `\w+` of length <= (\d+) - at `\$\[(\d+)\].*`")
 _KINDS: Final = {kind.__struct_config__.tag: kind for kind in get_args(Request)}
+_TAGS: Final[dict[bytes, type[Request]]] = {str(tag).encode(): kind for tag, kind in _KINDS.items()}
 LISTING: Final = (Register, Regions)
 """Requests that list the regions of a server, in their field ``owned``."""
 FIELDS_MAX: Final = 64
@@ -124,6 +125,8 @@ def head_of(body: bytes) -> Head | None:
 
 def kind_of(body: bytes) -> type[Request] | None:
     """Returns the kind that a request names in its first field, None where it names none."""
+    if (kind := _TAGS.get(body[2 : 2 + (body[1] & 0x1F)] if len(body) > 1 else b"")) is not None:
+        return kind  # a short name, or bytes that are no request
     found = scalars(body, 1)
     return _KINDS.get(found.values[0]) if found is not None and found.values else None
 

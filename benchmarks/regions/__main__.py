@@ -15,12 +15,12 @@ from typing import Final
 import uvloop
 
 from benchmarks.machine import machine
-from benchmarks.regions.cases import Shape, assigned, crashed, failed_over, remembered
+from benchmarks.regions.cases import Shape, assigned, crashed, failed_over, followed, remembered
 from benchmarks.results import Row, save, show
 
 RESULTS: Final = Path("build/regions.json")
 TITLE: Final = "assignment of regions"
-CASES: Final = ("A1", "A2", "A3", "A4")
+CASES: Final = ("A1", "A2", "A3", "A4", "A5")
 SHORT: Final = (Shape(10_000, 20),)
 LONG: Final = (*SHORT, Shape(100_000, 100))
 MILLION: Final = Shape(1_000_000, 200)
@@ -52,6 +52,8 @@ async def run(cases: Sequence[str], shapes: Sequence[Shape]) -> list[Row]:
             keep(await remembered(shape))
     if "A2" in cases:
         keep(await crashed())
+    if "A5" in cases:
+        keep(await followed())
     return made
 
 

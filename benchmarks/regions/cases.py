@@ -18,9 +18,9 @@ import uvloop
 
 from benchmarks.arena import say
 from benchmarks.procfs import rss_mb
-from benchmarks.regions.world import TABLE, World, servers, until, world
+from benchmarks.regions.world import TABLE, World, followers, servers, until, world
 from benchmarks.results import Goal, Row, Sample
-from controller.regions.kinds.messages import TRANSIT, Transit
+from controller.regions.kinds.messages import TRANSIT, TableTask, Transit
 from metadata_store.catalog.rows import NewRegions, Owner, PutServer, PutTable, RegionRow, ServerRow, TableRow
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords
@@ -39,10 +39,16 @@ GOALS: Final = {
     "A3 100,000": Goal(most=2.0),
     "A3 1,000,000": Goal(most=15.0),
     "A4": Goal(most=600.0),
+    "A5": Goal(most=2.0),
 }
 ROUNDS: Final = 3
 CRASHED: Final = 10_000
 SURVIVORS: Final = 20
+FOLLOWED: Final = 5_000
+FOLLOWED_SERVERS: Final = 20
+FOLLOWERS: Final = (0, 500, 2_000)
+QUIET_S: Final = 1.0
+"""Time in which connections of followers come to rest."""
 CHUNK: Final = 5_000
 
 
@@ -191,6 +197,61 @@ async def _pending(path: Path) -> None:
     record = Record(pid, "assign", State.RUNNABLE, 0, 1, 1, data=TRANSIT.encode(Transit(1, TABLE)), caller=Caller("b"))
     await store.write([record], (), [Owner(1, RegionState.CLOSED, "", 0, 1, 1)])
     await store.close()
+
+
+async def followed(rounds: int = ROUNDS) -> list[Row]:
+    """A5: all regions of a table are assigned while clients follow their routes, and without clients."""
+    with tempfile.TemporaryDirectory(prefix="regions-", dir=_disk()) as folder:
+        async with world(Path(folder), servers_min=FOLLOWED_SERVERS) as found:
+            with servers(found.port, FOLLOWED_SERVERS):
+                await found.until(FOLLOWED_SERVERS)
+                await found.create(FOLLOWED)
+                measured = {count: [await _enabled(found, count) for _ in range(rounds)] for count in FOLLOWERS}
+    alone_s = Sample.of([one.cpu_s for one in measured[0]]).median
+    rows: list[Row] = []
+    for count in FOLLOWERS[1:]:
+        size = f"{FOLLOWED:,}, {count:,} followers"
+        lags = [one.lag_ms for one in measured[count]]
+        parts = [one.cpu_s / alone_s for one in measured[count]]
+        row = _row(
+            "A5", size, "CPU of the daemon, as a multiple of that without", "times", parts, GOALS["A5"], higher=False
+        )
+        row.phases["regent"] = {
+            "ms of CPU without followers": alone_s * 1_000,
+            "ms until all followers have all routes": Sample.of([one.told_s for one in measured[count]]).median * 1_000,
+        }
+        what = "longest stall of the loop meanwhile, ms"
+        rows += [row, _row("A5 lag", size, what, "ms", lags, GOALS["A1 lag"], higher=False)]
+    return rows
+
+
+class Followed(NamedTuple):
+    """Costs of the assignment of all regions."""
+
+    cpu_s: float
+    lag_ms: float
+    told_s: float
+
+
+async def _enabled(found: World, count: int) -> Followed:
+    """Disables the table and enables it; with followers until the last of them has the last change."""
+    await found.change("disable_table", TableTask(TABLE))
+    with followers(found.port, count) as clients:
+        assert clients.stdin is not None
+        assert clients.stdout is not None
+        await asyncio.to_thread(clients.stdout.readline)
+        await asyncio.sleep(QUIET_S)
+        found.lag.take_ms()
+        began_s, cpu_s = time.perf_counter(), time.process_time()
+        await found.change("enable_table", TableTask(TABLE))
+        if count:
+            clients.stdin.write(f"{found.term.env.routes.change}\n")
+            clients.stdin.flush()
+            responses = int(await asyncio.to_thread(clients.stdout.readline))
+            say(f"A5 {count:,} followers: {responses / count:.1f} responses for each")
+        spent = Followed(time.process_time() - cpu_s, found.lag.take_ms(), time.perf_counter() - began_s)
+    say(f"A5 {count:,} followers: {spent.cpu_s:.2f} s of CPU, lag {spent.lag_ms:.0f} ms, told in {spent.told_s:.2f} s")
+    return spent
 
 
 async def remembered(shape: Shape) -> list[Row]:

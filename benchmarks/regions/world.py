@@ -12,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from brokers.listener.inbound import ListenerLimits
 from brokers.regions.listener import RegionListener
 from configs.sections import JournalSettings
 from controller.journal.journal import Journal
@@ -25,6 +26,7 @@ from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.sqlite_store import SqliteOpened
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Caller
+from state_machines.procedures.states import State
 
 LEASE_MS: Final = 4_000
 TABLE: Final = "t"
@@ -84,11 +86,14 @@ class World:
 
     async def create(self, regions: int) -> None:
         """Creates the table, and waits until all its regions are open."""
-        task = TableTask(TABLE, uniform=regions)
-        pid = await self.term.engine.submit("create_table", TABLE_TASK.encode(task), Caller("benchmark"))
+        await self.change("create_table", TableTask(TABLE, uniform=regions))
+
+    async def change(self, kind: str, task: TableTask) -> None:
+        """Changes the table, and waits for the end."""
+        pid = await self.term.engine.submit(kind, TABLE_TASK.encode(task), Caller("benchmark"))
         record = await self.term.engine.result(pid)
-        if record.result != b"0":
-            raise RuntimeError(f"the table was not created: {record}")
+        if record.result not in (b"", b"0") or record.state is not State.SUCCESS:
+            raise RuntimeError(f"{kind} did not succeed: {record}")
 
 
 @asynccontextmanager
@@ -102,7 +107,7 @@ async def world(
     journal.start()
     domain = RegionsDomain(
         partial(SqliteOpened.open, folder / "regions.db", lease_ms=LEASE_MS),
-        RegionListener("127.0.0.1", port),
+        RegionListener("127.0.0.1", port, ListenerLimits(connections_max=5_000)),
         options,
         wall_ms=wall_ms,
         limits=limits or Limits(),
@@ -121,6 +126,18 @@ async def world(
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         journal.close()
+
+
+@contextmanager
+def followers(port: int, count: int) -> Iterator[subprocess.Popen[str]]:
+    """Runs clients that follow routes in a process of their own; they are there once it has printed a line."""
+    command = [sys.executable, "-m", "benchmarks.regions.followers", str(port), str(count)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
 
 
 @contextmanager

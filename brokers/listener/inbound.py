@@ -175,7 +175,8 @@ class InboundConnection(asyncio.Protocol):
                 if self.authentication is not None and self._ends(self.authentication):
                     return
                 self._hold()
-                await asyncio.sleep(0)  # serves other connections in between, however many requests arrived at once
+                if self._waiting:
+                    await asyncio.sleep(0)  # serves other connections in between, however many arrived at once
         except Malformed as error:
             self.refuse("call", str(error))
         except Exception:

@@ -26,7 +26,7 @@ from brokers.wire.off_loop import LARGE_BYTES, run_off_loop
 from brokers.wire.primitives import Malformed
 from regent_agent import codec, protocol
 from regent_agent.codec import Head
-from regent_agent.protocol import Hello, Refused, Request, Response, Welcome
+from regent_agent.protocol import Follow, Hello, ListRoutes, Refused, Request, Response, Welcome
 
 log = logging.getLogger("regent.regions")
 
@@ -64,6 +64,9 @@ class Handlers(Protocol):
 
     async def handle(self, request: Request, peer: Peer) -> Response:
         """Returns the response to a request that is no Hello, of a connection."""
+
+    async def routes(self, request: Follow | ListRoutes) -> bytes:
+        """Returns the framed response to a request for many routes, which is the same for many clients."""
 
 
 class RegionListener(InboundListener):
@@ -142,22 +145,19 @@ class RegionListener(InboundListener):
         greeted = peer is not None
         if greeted and self._handlers is None and codec.kind_of(frame) not in (None, Hello):
             return NOT_ACTIVE  # unread: hundreds of servers list thousands of regions each, again and again
+        if len(frame) <= LARGE_BYTES:
+            return await self._answered(await self._decoded(frame, greeted=greeted), greeting, peer or Peer())
+        if (refusal := self.judge(frame[:HEAD_BYTES], len(frame), peer or Peer())) is not None:
+            return refusal
         async with AsyncExitStack() as place:
-            if len(frame) > LARGE_BYTES:
-                if (refusal := self.judge(frame[:HEAD_BYTES], len(frame), peer or Peer())) is not None:
-                    return refusal
-                await self._placed(place, of_regions)
+            await self._placed(place, of_regions)
             request = await self._decoded(frame, greeted=greeted)
             del frame
             if not isinstance(request, codec.LISTING):
                 await place.aclose()
                 if of_regions is not None:
                     of_regions.release()
-            if isinstance(request, Refused):
-                return codec.encode(request)
-            if isinstance(request, Hello):
-                return codec.encode(self._greeted(request, greeting))
-            return await self._handled(request, greeting, peer or Peer())
+            return await self._answered(request, greeting, peer or Peer())
 
     async def _placed(self, place: AsyncExitStack, connection: RegionConnection | None) -> None:
         """Waits for a place of a large request; one whose connection has ended waits no longer."""
@@ -182,11 +182,17 @@ class RegionListener(InboundListener):
             raise Malformed("a request before Hello")
         return request
 
-    async def _handled(self, request: Request, greeting: object, peer: Peer) -> bytes:
+    async def _answered(self, request: Request | Refused, greeting: object, peer: Peer) -> bytes:
+        if isinstance(request, Refused):
+            return codec.encode(request)
+        if isinstance(request, Hello):
+            return codec.encode(self._greeted(request, greeting))
         handlers = self._handlers
         if handlers is None:
             return NOT_ACTIVE
         try:
+            if isinstance(request, (Follow, ListRoutes)):  # thousands of clients
+                return await handlers.routes(request)
             response = await handlers.handle(request, peer)
             if (
                 isinstance(greeting, Greeting)

@@ -17,7 +17,7 @@ from controller.regions.dispatcher import HOLD_FRACTION
 from controller.regions.manager import IncarnationAhead, Manager, ServerDead, ServerUnknown, TooMany, Unproven
 from controller.regions.routes import route_of
 from metadata_store.records.port import StoreFailed
-from regent_agent import protocol
+from regent_agent import codec, protocol
 from regent_agent.codec import Head
 from regent_agent.protocol import (
     Accepted,
@@ -142,30 +142,38 @@ class RegionService:
                 return Left(await manager.leave(manager.server(server, incarnation, epoch, proof)))
             case protocol.Locate(table, key):
                 return self._located(table, key)
-            case protocol.ListRoutes(table, start, count_max):
-                return self._listed(table, start, count_max)
-            case protocol.Follow(epoch, change, tables):
-                if epoch != self.epoch:
-                    return protocol.Changes(self.epoch, self._env.routes.change, reset=True)
-                return await self._env.routes.after(epoch, change, tables, FOLLOW_S)
+            case protocol.ListRoutes() | protocol.Follow():
+                return codec.decode_response((await self.routes(request))[codec.LENGTH.size :])
             case _:
                 raise Invalid(f"request: {type(request).__name__} is not expected here")
+
+    async def routes(self, request: protocol.Follow | protocol.ListRoutes) -> bytes:
+        """Returns the framed response to a request for many routes, which is the same for many clients."""
+        if isinstance(request, protocol.ListRoutes):
+            return self._listed(request.table, request.start, request.count_max)
+        log, known = self._env.routes, self._env.model.tables
+        if request.epoch != self.epoch:
+            return codec.encode(protocol.Changes(self.epoch, log.change, reset=True))
+        # Names of the model take no memory while the client waits, and of other tables it has no routes.
+        tables = frozenset(known[name].name for name in request.tables if name in known) if request.tables else None
+        return await log.after(request.epoch, request.change, tables, FOLLOW_S)
 
     def _located(self, name: str, key: bytes) -> Response:
         table = self._table(name)
         region = None if table is None else self._env.model.located(table, key)
         if region is None:
-            return Refused(protocol.UNKNOWN_TABLE, f"table {name[:NAME_CHARS_MAX]!r} does not exist")
+            return _unknown(name)
         return Routes(self.epoch, self._env.routes.change, [route_of(region)])
 
-    def _listed(self, name: str, start: bytes, count_max: int) -> Response:
+    def _listed(self, name: str, start: bytes, count_max: int) -> bytes:
         table = self._table(name)
         if table is None:
-            return Refused(protocol.UNKNOWN_TABLE, f"table {name[:NAME_CHARS_MAX]!r} does not exist")
+            self._counters.refusals[protocol.UNKNOWN_TABLE] += 1
+            return codec.encode(_unknown(name))
         first = self._env.model.located(table, start)
         at = 0 if first is None else _position(table, first.start)
-        some = table.regions[at : at + max(1, min(count_max, protocol.ROUTES_MAX))]
-        return Routes(self.epoch, self._env.routes.change, [route_of(one) for one in some])
+        count = max(1, min(count_max, protocol.ROUTES_MAX))
+        return self._env.routes.page(self.epoch, start, table.regions, at, count)
 
     def _table(self, name: str) -> Table | None:
         table = self._env.model.tables.get(name)
@@ -199,6 +207,10 @@ def _without(result: Result) -> Result:
         *(result.pid, result.outcome, result.sequence, protocol.SEQUENCE_MAX),
     )
     return replace(result, sequence=0)
+
+
+def _unknown(table: str) -> Refused:
+    return Refused(protocol.UNKNOWN_TABLE, f"table {table[:NAME_CHARS_MAX]!r} does not exist")
 
 
 def _position(table: Table, start: bytes) -> int:

@@ -1,4 +1,4 @@
-"""Large requests of servers are judged by their first fields as the whole ones are."""
+"""Large requests of servers are judged by their first fields as whole ones are; clients follow tables that exist."""
 
 from __future__ import annotations
 
@@ -66,3 +66,23 @@ async def test_a_daemon_that_may_have_a_successor_ends_no_process(found: Stage) 
         refusal = judged(term, Register("new", 1, "s:1", "", LISTS))
     assert refusal is not None
     assert refusal.code == protocol.NOT_ACTIVE
+
+
+async def test_a_client_that_follows_tables_which_do_not_exist_gets_no_routes_of_others(found: Stage) -> None:
+    await found.join("s1")
+    await found.join("s2")
+    await found.create("t", 2)
+    [first, _] = found.term.env.model.tables["t"].regions
+    assert first.server is not None
+    await found.move("t", first.id, "s2" if first.server.name == "s1" else "s1")
+    epoch = found.term.manager.epoch
+
+    async def followed(*tables: str) -> set[str]:
+        response = await found.term.service.handle(protocol.Follow(epoch, 0, list(tables)))
+        assert isinstance(response, protocol.Changes)
+        assert response.change > 0
+        return {one.table for one in response.routes}
+
+    assert await followed("none", "nor this") == set()
+    assert await followed("none", "t") == {"t"}
+    assert await followed() == {"t"}

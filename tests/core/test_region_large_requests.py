@@ -50,6 +50,9 @@ class Domain:
     def judge(self, head: Head, peer: Peer) -> Refused | None:
         return None if head.fields["server"] in self.members else REFUSAL
 
+    async def routes(self, request: protocol.Follow | protocol.ListRoutes) -> bytes:
+        return codec.encode(await self.handle(request, Peer()))
+
     async def handle(self, request: Request, peer: Peer) -> Response:
         self.took.append(request)
         self.at_work += 1

@@ -35,6 +35,9 @@ class Handlers:
     def judge(self, head: codec.Head, peer: Peer) -> Refused | None:
         return self.refusal
 
+    async def routes(self, request: protocol.Follow | protocol.ListRoutes) -> bytes:
+        return codec.encode(await self.handle(request, Peer()))
+
     async def handle(self, request: protocol.Request, peer: Peer) -> protocol.Response:
         self.took.append(request)
         self.peers.append(peer)
