@@ -381,6 +381,46 @@ async def test_a_request_that_takes_too_long_ends_with_an_error() -> None:
             assert (response.status_code, response.json()["remedy"]) == (503, "try again, or use http.socket")
 
 
+async def test_requests_that_took_too_long_hold_up_no_later_one() -> None:
+    may_end = asyncio.Event()
+    async with surface(DaemonDouble(verification_may_end=may_end)) as at, client(at) as http:
+        with mock.patch.object(remote, "REQUEST_S_MAX", 0.1):
+            for _ in range(remote.AT_A_TIME_MAX + 1):
+                response = await http.get("/v1/verification")
+                assert (response.status_code, response.json()["remedy"]) == (503, "try again, or use http.socket")
+        may_end.set()
+        assert (await http.get("/v1/verification")).status_code == 200
+
+
+async def test_connections_that_have_ended_hold_no_slot(token_file: Path) -> None:
+    async with surface(token_file=token_file) as at:
+        for _ in range(tcp.PER_ADDRESS_MAX + 2):
+            async with client(at, token=TOKEN) as http:
+                assert (await http.get("/metrics")).status_code == 200
+
+
+async def test_probes_of_strangers_take_no_turn_of_clients_with_credentials(token_file: Path) -> None:
+    probes, may_end = 0, asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal probes
+        if scope["path"] == "/liveness":
+            probes += 1
+            await may_end.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async with serving_remotely(app, HttpSettings(address="127.0.0.1:0", token_file=token_file)) as at:
+        assert at is not None
+        async with client(at) as stranger, client(at, token=TOKEN) as scraper:
+            waiting = [asyncio.create_task(stranger.get("/liveness")) for _ in range(2 * remote.AT_A_TIME_MAX)]
+            await eventually(lambda: probes > 0)
+            assert (await scraper.get("/metrics")).status_code == 200
+            assert probes == remote.PROBES_AT_A_TIME_MAX
+            may_end.set()
+            assert {one.status_code for one in await asyncio.gather(*waiting)} == {200}
+
+
 async def test_a_failure_of_the_daemon_is_a_response_with_its_traceback_in_the_log(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
