@@ -135,7 +135,7 @@ def wait(session: Session, pids: Pids = None, file: PidFile = None, timeout: Wai
     """Wait for the end of procedures, also over failovers: exit code 0 when all succeeded, 1 when one was undone."""
     ends_s = time.monotonic() + timeout
     found = [awaited(session, pid, max(1.0, ends_s - time.monotonic())) for pid in chosen(pids, file)]
-    _show(session, found)
+    show_all(session, found)
     if any(one["state"] != "success" for one in found):
         raise typer.Exit(Exit.FAILED)
 
@@ -143,15 +143,15 @@ def wait(session: Session, pids: Pids = None, file: PidFile = None, timeout: Wai
 def cancel(session: Session, pids: Pids = None, file: PidFile = None, reason: Why = "", yes: Yes = False) -> None:
     """End procedures gently: a plan, an election or a throttle ends with what it has done; others are undone."""
     named = chosen(pids, file)
-    confirmed(yes, f"Cancel {_words(named)}?")
-    _each(session, named, "cancel", reason)
+    confirmed(yes, f"Cancel {words_of(named)}?")
+    each(session, named, "cancel", reason)
 
 
 def abort(session: Session, pids: Pids = None, file: PidFile = None, reason: Why = "", yes: Yes = False) -> None:
     """Undo procedures: what they did is taken back, step by step."""
     named = chosen(pids, file)
-    confirmed(yes, f"Undo {_words(named)}? A part of another procedure is undone with that one.")
-    _each(session, named, "abort", reason)
+    confirmed(yes, f"Undo {words_of(named)}? A part of another procedure is undone with that one.")
+    each(session, named, "abort", reason)
 
 
 def bypass(session: Session, pids: Pids = None, file: PidFile = None, reason: Why = "", yes: Yes = False) -> None:
@@ -164,15 +164,15 @@ def bypass(session: Session, pids: Pids = None, file: PidFile = None, reason: Wh
         for pid in named:
             _type_its_name(session, pid)
     else:
-        confirmed(yes, f"End {_words(named)} as it is, without undoing anything?")
-    _each(session, named, "bypass", reason)
+        confirmed(yes, f"End {words_of(named)} as it is, without undoing anything?")
+    each(session, named, "bypass", reason)
 
 
 def remove(session: Session, pids: Pids = None, file: PidFile = None, reason: Why = "", yes: Yes = False) -> None:
     """Remove records that cannot be used, each with its family; what they left half done is yours to repair."""
     named = chosen(pids, file)
-    confirmed(yes, REMOVES.format(_words(named)))
-    _each(session, named, "remove", reason)
+    confirmed(yes, REMOVES.format(words_of(named)))
+    each(session, named, "remove", reason)
 
 
 def _type_its_name(session: Session, pid: int) -> None:
@@ -200,17 +200,17 @@ def chosen(pids: list[int] | None, file: Path | None) -> list[int]:
     return list(map(int, lines))
 
 
-def _each(session: Session, pids: list[int], act: str, reason: str) -> None:
+def each(session: Session, pids: list[int], act: str, reason: str, domain: Domain = KAFKA) -> None:
     """Sends a request for each procedure; a refusal of one keeps no other from being requested."""
     client, failures = session.client(), list[Failure]()
     found: list[Json] = []
     for pid in pids:
         try:
-            found += client.post(f"/v1/procedures/{pid}/{act}", {"reason": reason} if reason else {})["items"]
+            found += client.post(f"{domain.path}/{pid}/{act}", {"reason": reason} if reason else {})["items"]
         except Failure as failure:
             failures.append(failure)
     if found:
-        _show(session, found)
+        show_all(session, found)
     if act == "abort":
         name_families(session, found)
     for later in failures[1:]:
@@ -227,14 +227,16 @@ def name_families(session: Session, found: list[Json]) -> None:
             session.output.message(text, style="yellow")
 
 
-def _show(session: Session, found: list[Json]) -> None:
+def show_all(session: Session, found: list[Json]) -> None:
+    """Shows procedures: one with all its fields, several as a list."""
     if len(found) == 1:
         session.output.detail("Procedure", found[0])
     else:
         session.output.listing("Procedure", found)
 
 
-def _words(pids: list[int]) -> str:
+def words_of(pids: list[int]) -> str:
+    """Returns procedures in a sentence, by their pids."""
     return f"procedure{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
 
 

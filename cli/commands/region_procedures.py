@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from cli.commands.procedures import REGIONS, REMOVES, Pid, WaitS, Why, Yes, awaited, flag, has_failed
+from cli.commands.procedures import (
+    REGIONS,
+    REMOVES,
+    Pid,
+    WaitS,
+    Why,
+    Yes,
+    awaited,
+    each,
+    flag,
+    has_failed,
+    show_all,
+    words_of,
+)
 from cli.exit_codes import Exit
 from cli.help import Panel
 from cli.session import Session, command, confirmed, group
-
-if TYPE_CHECKING:
-    from cli.client import Json
 
 Pids = Annotated[list[int], typer.Argument(help="Pids of procedures.", min=1, metavar="PID...")]
 
@@ -60,41 +70,24 @@ def wait(session: Session, pids: Pids, timeout: WaitS = 3600) -> None:
     """Wait for the end of procedures: exit code 1 when one was undone, or left a region not open that was to be."""
     ends_s = time.monotonic() + timeout
     found = [awaited(session, pid, max(1.0, ends_s - time.monotonic()), domain=REGIONS) for pid in pids]
-    _shown(session, found)
+    show_all(session, found)
     if any(map(has_failed, found)):
         raise typer.Exit(Exit.FAILED)
 
 
 def abort(session: Session, pids: Pids, reason: Why = "", yes: Yes = False) -> None:
     """Undo procedures that have not passed the point from which nothing is undone."""
-    confirmed(yes, f"Undo {_words(pids)}? A part of another procedure is undone with that one.")
-    _ended(session, pids, "abort", reason)
+    confirmed(yes, f"Undo {words_of(pids)}? A part of another procedure is undone with that one.")
+    each(session, pids, "abort", reason, REGIONS)
 
 
 def bypass(session: Session, pids: Pids, reason: Why = "", yes: Yes = False) -> None:
     """End procedures as they are; nothing is undone, and what they left half done is yours to repair."""
-    confirmed(yes, f"End {_words(pids)} as it is, without undoing anything?")
-    _ended(session, pids, "bypass", reason)
+    confirmed(yes, f"End {words_of(pids)} as it is, without undoing anything?")
+    each(session, pids, "bypass", reason, REGIONS)
 
 
 def remove(session: Session, pids: Pids, reason: Why = "", yes: Yes = False) -> None:
     """Remove records that cannot be used, each with its family; what they left half done is yours to repair."""
-    confirmed(yes, REMOVES.format(_words(pids)))
-    _ended(session, pids, "remove", reason)
-
-
-def _ended(session: Session, pids: list[int], act: Literal["abort", "bypass", "remove"], reason: str) -> None:
-    client = session.client()
-    body = {"reason": reason} if reason else {}
-    _shown(session, [client.post(f"{REGIONS.path}/{pid}/{act}", body)["items"][0] for pid in pids])
-
-
-def _shown(session: Session, found: list[Json]) -> None:
-    if len(found) == 1:
-        session.output.detail("Procedure", found[0])
-    else:
-        session.output.listing("Procedure", found)
-
-
-def _words(pids: list[int]) -> str:
-    return f"procedure{'s' if len(pids) > 1 else ''} {', '.join(map(str, pids))}"
+    confirmed(yes, REMOVES.format(words_of(pids)))
+    each(session, pids, "remove", reason, REGIONS)

@@ -1,0 +1,153 @@
+"""Commands about several things: each is requested, none is forgotten at the end, and no change comes unasked."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+from unittest import mock
+
+import pytest
+from rich.console import Console
+
+from cli.client import Client
+from cli.exit_codes import Exit, Failure
+from cli.planning import read_sizes
+from cli.progress import ProgressLine
+from state_machines.model.types import Broker
+from tests.core.cli_kit import items, regent, unwrapped
+
+OF_KAFKA, OF_REGIONS = ("procedures",), ("regions", "procedures")
+Json = dict[str, Any]
+
+
+def procedure(pid: int, **fields: Any) -> Json:
+    """Returns a procedure as a daemon shows it."""
+    return {"pid": pid, "kind": "drain", "state": "success", "ended": True, "stuck": False, "unusable": ""} | fields
+
+
+class Daemon:
+    """Responds to the client in place of a daemon. ``refused``: pids whose requests it refuses."""
+
+    def __init__(self) -> None:
+        self.posted: list[str] = []
+        self.got: list[tuple[str, Json]] = []
+        self.refused: set[int] = set()
+        self.procedures: dict[int, Json] = {}
+        self.pages: list[Json] = []
+
+    def post(self, path: str, body: Json) -> Json:
+        self.posted.append(path)
+        for pid in self.refused:
+            if f"/{pid}/" in path:
+                raise Failure(Exit.REFUSED, f"pid {pid}: it has ended")
+        named = path.split("/")[-2]
+        return {"items": [procedure(int(named) if named.isdecimal() else 1)]}
+
+    def get(self, path: str, params: Json | None = None) -> Json:
+        self.got.append((path, dict(params or {})))
+        if self.pages:
+            return self.pages.pop(0)
+        return {"items": [self.procedures[int(path.rpartition("/")[2])]]}
+
+
+@pytest.fixture
+def daemon() -> Iterator[Daemon]:
+    found = Daemon()
+    with mock.patch.object(Client, "post", found.post), mock.patch.object(Client, "get", found.get):
+        yield found
+
+
+@pytest.mark.parametrize("group", [OF_KAFKA, OF_REGIONS], ids=["kafka", "regions"])
+@pytest.mark.parametrize("act", ["abort", "bypass", "remove"])
+@pytest.mark.parametrize("refused", [{12}, {13}, {14}, {12, 13, 14}])
+def test_a_refusal_of_one_keeps_no_other_from_being_requested_and_is_the_end(
+    daemon: Daemon, group: tuple[str, ...], act: str, refused: set[int]
+) -> None:
+    daemon.refused = refused
+    result = regent(*group, act, 12, 13, 14, "--yes", "-o", "json", code=Exit.REFUSED)
+    assert [path.split("/")[-2] for path in daemon.posted] == ["12", "13", "14"]
+    said = unwrapped(result.stderr)
+    assert [pid for pid in (12, 13, 14) if f"pid {pid}: it has ended" in said] == sorted(refused)
+    shown = [pid for pid in (12, 13, 14) if f'"pid": {pid}' in result.stdout]
+    assert shown == sorted({12, 13, 14} - refused)
+
+
+@pytest.mark.parametrize("group", [OF_KAFKA, OF_REGIONS], ids=["kafka", "regions"])
+@pytest.mark.parametrize("failed", [None, 12, 13, 14])
+def test_a_wait_ends_by_each_of_several_procedures(daemon: Daemon, group: tuple[str, ...], failed: int | None) -> None:
+    daemon.procedures = {
+        pid: procedure(pid, state="rolledback" if pid == failed else "success") for pid in (12, 13, 14)
+    }
+    found = items(*group, "wait", 12, 13, 14, code=Exit.DONE if failed is None else Exit.FAILED)
+    assert [one["pid"] for one in found] == [12, 13, 14]
+
+
+def test_a_wait_for_regions_that_could_not_be_opened_is_no_success(daemon: Daemon) -> None:
+    daemon.procedures = {12: procedure(12, unmet="3 regions not open"), 13: procedure(13)}
+    regent(*OF_REGIONS, "wait", 12, 13, code=Exit.FAILED)
+    regent(*OF_REGIONS, "wait", 13)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("procedures", "cancel", 12),
+        ("procedures", "abort", 12),
+        ("procedures", "bypass", 12),
+        ("procedures", "remove", 12),
+        ("regions", "procedures", "abort", 12),
+        ("regions", "procedures", "bypass", 12),
+        ("regions", "procedures", "remove", 12),
+        ("regions", "unassign", 17),
+        ("tables", "disable", "t"),
+        ("tables", "delete", "t"),
+        ("servers", "expire", "kv-1"),
+    ],
+    ids=lambda words: " ".join(map(str, words)),
+)
+def test_what_takes_something_away_comes_with_a_question(daemon: Daemon, words: tuple[object, ...]) -> None:
+    assert "--yes" in regent(*words, code=Exit.USAGE).stderr
+    assert not daemon.posted
+    regent(*words, "--yes")
+    assert len(daemon.posted) == 1
+
+
+def test_a_filter_holds_for_all_pages(daemon: Daemon) -> None:
+    daemon.pages = [{"items": [procedure(pid)], "next": str(pid) if pid < 3 else None} for pid in (1, 2, 3)]
+    found = items(*OF_REGIONS, "list", "--kind", "crash", "--live")
+    assert [one["pid"] for one in found] == [1, 2, 3]
+    assert [params.get("after") for _, params in daemon.got] == [None, "1", "2"]
+    assert {(params["kind"], params["live"]) for _, params in daemon.got} == {("crash", True)}
+
+
+def test_progress_that_stands_still_is_one_line() -> None:
+    said: list[str] = []
+    line = ProgressLine(Console(file=io.StringIO()), 7, said.append)
+    for text in ("3 of 9", "3 of 9", "3 of 9", "4 of 9", "4 of 9"):
+        line.show({"progress": text})
+    assert said == ["pid 7: 3 of 9", "pid 7: 4 of 9"]
+
+
+async def test_the_largest_replica_is_the_size_of_a_partition_whichever_broker_reports_first() -> None:
+    sizes = {1: 5, 2: 900, 3: 0}
+
+    class Queries:
+        def __init__(self, broker: Broker) -> None:
+            self.broker = broker
+
+        async def replica_logs(self, _: None) -> list[Any]:
+            await asyncio.sleep(0)
+            log = mock.Mock(topic="t", partition=0, size_bytes=sizes[self.broker.id], is_future=False)
+            coming = mock.Mock(topic="t", partition=0, size_bytes=10_000, is_future=True)
+            return [mock.Mock(logs=[log, coming])]
+
+    @asynccontextmanager
+    async def dial(broker: Broker) -> AsyncIterator[Any]:
+        yield Queries(broker)
+
+    for order in ([1, 2, 3], [2, 1, 3], [3, 1, 2]):
+        brokers = [mock.Mock(id=one) for one in order]
+        assert await read_sizes(dial, brokers, pytest.fail) == {("t", 0): 900}
