@@ -46,6 +46,9 @@ class Holding:
             await asyncio.get_running_loop().create_future()
         return Left(0)
 
+    async def routes(self, request: protocol.Follow | protocol.ListRoutes) -> bytes:
+        raise AssertionError("no client comes")
+
 
 @asynccontextmanager
 async def listening(handlers: Holding, secret: str = "") -> AsyncIterator[RegionListener]:
