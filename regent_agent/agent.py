@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from regent_agent.attempts import Attempts
 from regent_agent.connection import Channel, Daemons, RequestRefused
-from regent_agent.lease import Lease, machine_s
+from regent_agent.lease import Lease, Moment, machine_s
 from regent_agent.options import AgentOptions
 from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
@@ -72,24 +72,27 @@ class Agent:
         options: AgentOptions,
         *,
         clock: Callable[[], float] = machine_s,
+        wall: Callable[[], float] = time.time,
         load: Callable[[], dict[str, int]] | None = None,
         jitter: Callable[[], float] = random.random,
         fenced_by: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``clock``: seconds; it must not stand still during a step of the loop. ``load``: figures for the polls.
+        """``clock``, ``wall``: seconds of the machine and of the day; a lease ends by either of them.
+
+        ``load``: figures for the polls.
 
         ``fenced_by`` gets :attr:`fence` at each registration, before anything is opened; it may have changed since.
         """
-        self._options, self._clock, self._fenced_by = options, clock, fenced_by
+        self._options, self._fenced_by = options, fenced_by
         self.load = load
         self.server = options.server
         self._incarnation = options.incarnation or time.time_ns() // 1_000
         self._is_named = bool(options.incarnation)
         """Whether others know the incarnation, so that it stays."""
         self.died = asyncio.Event()
-        self._lease = Lease(self._clock, service.suspend, service.resume)
+        self._lease = Lease(clock, service.suspend, service.resume, wall)
         self._wake = asyncio.Event()
-        self._outbox = Outbox(self._clock, self._wake.set)
+        self._outbox = Outbox(clock, self._wake.set)
         self._work = Work(
             service,
             self._outbox,
@@ -194,7 +197,7 @@ class Agent:
 
     async def _register(self) -> None:
         async with self._leaving:  # the last Left may be on its way: this server is not to come back then
-            sent_s, owned, registration = await self._enter()
+            sent, owned, registration = await self._enter()
         log.info(
             "server %s is registered with epoch %d, its incarnation is %d, it has %d regions",
             self.server,
@@ -204,11 +207,11 @@ class Agent:
         )
         self._fenced_by(_fence_of(registration))  # where it raises, this server registers anew
         self._registration, self._taken, self._was_member = registration, 0, True
-        self._renew(sent_s, registration)
+        self._renew(sent, registration)
         self._outbox.repeat_all()
         self._registered.set()
 
-    async def _enter(self) -> tuple[float, list[Owned], Registered]:
+    async def _enter(self) -> tuple[Moment, list[Owned], Registered]:
         """Registers this process; where its clock is behind, it takes the incarnation after one that was fenced.
 
         It was never a member, and nobody knows its incarnation: so it is no fenced process that comes back.
@@ -216,10 +219,10 @@ class Agent:
         options = self._options
         while True:
             await self._polls.open()
-            sent_s, owned = self._clock(), self._work.owned()
+            sent, owned = self._lease.sending(), self._work.owned()
             message = Register(self.server, self._incarnation, options.address, options.software, owned)
             try:
-                return sent_s, owned, await self._polls.request(message, Registered, REQUEST_S_MAX)
+                return sent, owned, await self._polls.request(message, Registered, REQUEST_S_MAX)
             except RequestRefused as refused:
                 if self._is_named or self._was_member or refused.code != DEAD or not refused.above:
                     raise
@@ -234,7 +237,7 @@ class Agent:
         if registration is None:
             return
         await self._polls.open()
-        sent_s = self._clock()
+        sent = self._lease.sending()
         timeout_s = (registration.hold_ms + registration.lease_ms * POLL_MARGIN) / 1000
         message = Poll(self.server, self._incarnation, registration.epoch, self._taken, self._load())
         try:
@@ -247,15 +250,15 @@ class Agent:
             self._forget(registration)
             return
         self._taken = got.number
-        self._renew(sent_s, registration)
+        self._renew(sent, registration)
         for operation in got.operations:
             self._work.add(operation)
         if got.list_regions:
             self._list_regions = True
             self._wake.set()
 
-    def _renew(self, sent_s: float, registration: Registered) -> None:
-        self._lease.renew(sent_s, registration.lease_ms, registration.suspends)
+    def _renew(self, sent: Moment, registration: Registered) -> None:
+        self._lease.renew(sent, registration.lease_ms, registration.suspends)
         self._work.begin()
 
     def _forget(self, registration: Registered) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from regent_agent.lease import Lease
+from regent_agent.lease import Lease, Moment
 from regent_agent.protocol import NOT_ACTIVE, OPENED, Poll, Refused, Register, Request, Response
 from tests.agent.kit import Clock, Recorded, opens, started
 from tests.agent.stand_in import StandIn
@@ -12,10 +12,27 @@ from tests.polling import eventually
 
 
 class Told:
+    """A lease of 10 s, of which a server uses 8, and what the service is told. ``ahead_s``: of the wall clock."""
+
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.clock = Clock()
-        self.lease = Lease(self.clock, lambda: self.calls.append("suspend"), lambda: self.calls.append("resume"))
+        self.ahead_s = 0.0
+        self.lease = Lease(
+            self.clock,
+            lambda: self.calls.append("suspend"),
+            lambda: self.calls.append("resume"),
+            lambda: self.clock.now_s + 7_000 + self.ahead_s,
+        )
+
+    def acknowledged(self, sent: Moment | None = None, *, suspends: bool = True) -> None:
+        self.lease.renew(self.lease.sending() if sent is None else sent, 10_000, suspends)
+
+    def passes(self, seconds: float) -> None:
+        """Lets time pass in which the loop runs."""
+        for _ in range(round(seconds * 10)):
+            self.clock.now_s += 0.1
+            self.lease.check()
 
 
 def test_a_server_without_a_registration_has_no_lease_and_is_not_suspended() -> None:
@@ -27,33 +44,36 @@ def test_a_server_without_a_registration_has_no_lease_and_is_not_suspended() -> 
 
 def test_the_lease_counts_from_the_sending_of_the_acknowledged_request() -> None:
     told = Told()
-    told.lease.renew(sent_s=998.0, lease_ms=10_000, suspends=True)
-    told.clock.now_s = 1005.9
+    sent = told.lease.sending()
+    told.passes(2.0)
+    told.acknowledged(sent)
+    told.passes(5.9)
     assert told.lease.valid
-    told.clock.now_s = 1006.0
+    told.passes(0.2)
     lapsed = not told.lease.valid
     assert lapsed
-    told.lease.check()
-    told.lease.check()
+    told.passes(1.0)
     assert told.calls == ["suspend"]
 
 
 def test_a_late_acknowledgement_does_not_resume() -> None:
     told = Told()
-    told.lease.renew(1000.0, 10_000, True)
-    told.clock.now_s = 1100.0
-    told.lease.check()
-    told.lease.renew(1050.0, 10_000, True)
+    told.acknowledged()
+    told.passes(20.0)
+    sent = told.lease.sending()
+    told.passes(9.0)
+    told.acknowledged(sent)
     assert told.calls == ["suspend"]
-    told.lease.renew(1099.0, 10_000, True)
+    told.acknowledged()
     assert told.calls == ["suspend", "resume"]
     assert told.lease.valid
 
 
 def test_a_server_whose_log_is_fenced_goes_on_without_a_lease() -> None:
     told = Told()
-    told.lease.renew(1000.0, 10_000, suspends=False)
-    told.clock.now_s = 2000.0
+    told.acknowledged(suspends=False)
+    told.clock.now_s += 1_000
+    assert told.lease.valid
     told.lease.check()
     assert told.lease.valid
     assert told.calls == []
@@ -62,10 +82,10 @@ def test_a_server_whose_log_is_fenced_goes_on_without_a_lease() -> None:
 @pytest.mark.parametrize("suspends", [True, False])
 def test_an_ended_lease_stays_ended(suspends: bool) -> None:
     told = Told()
-    told.lease.renew(1000.0, 10_000, suspends)
+    told.acknowledged(suspends=suspends)
     told.lease.end()
     told.lease.end()
-    told.lease.renew(1000.0, 10_000, suspends)
+    told.acknowledged(suspends=suspends)
     told.lease.check()
     assert not told.lease.valid
     assert told.calls == ["suspend"]
@@ -73,12 +93,75 @@ def test_an_ended_lease_stays_ended(suspends: bool) -> None:
 
 def test_the_next_check_comes_when_the_lease_ends_or_earlier() -> None:
     told = Told()
-    told.lease.renew(1000.0, 10_000, True)
+    told.acknowledged()
     assert told.lease.wait_s() == pytest.approx(0.8)
-    told.clock.now_s = 1007.9
+    told.passes(7.9)
     assert told.lease.wait_s() == pytest.approx(0.1)
-    told.clock.now_s = 1010.0
+    told.ahead_s += 0.05
+    assert told.lease.wait_s() == pytest.approx(0.05)
+    told.clock.now_s += 2.0
     assert told.lease.wait_s() == 0.001
+
+
+def paused(told: Told, seconds: float, *, counted: bool) -> None:
+    """Holds the machine. ``counted``: its clock counts that; else the wall clock alone does, which is set after it."""
+    if counted:
+        told.clock.now_s += seconds
+    else:
+        told.ahead_s += seconds
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["by its clock", "by the wall clock alone"])
+def test_a_machine_that_was_held_serves_nothing_until_a_poll_is_acknowledged_that_it_sent_later(counted: bool) -> None:
+    """It owned regions for 3.1 s of a lease of 4 s after they had gone elsewhere."""
+    told = Told()
+    told.acknowledged()
+    sent = told.lease.sending()
+    paused(told, 3.0, counted=counted)
+    held = not told.lease.valid
+    assert held, "also before the loop has looked"
+    told.acknowledged(sent)  # its response waited in the socket, and is younger than the lease
+    assert not told.lease.valid
+    told.lease.check()
+    assert told.calls == ["suspend"]
+    told.acknowledged()
+    assert told.calls == ["suspend", "resume"]
+    assert told.lease.valid
+
+
+@pytest.mark.parametrize("counted", [True, False], ids=["by its clock", "by the wall clock alone"])
+def test_a_lease_ends_by_the_clock_that_counted_more(counted: bool) -> None:
+    told = Told()
+    told.acknowledged()
+    for _ in range(5):
+        told.passes(0.3)
+        paused(told, 1.5, counted=counted)
+        told.lease.check()
+    assert not told.lease.valid
+    assert told.calls == ["suspend"]
+
+
+def test_a_poll_that_is_sent_before_the_loop_has_looked_after_a_gap_ends_the_doubt() -> None:
+    told = Told()
+    told.acknowledged()
+    told.clock.now_s += 5.0
+    told.acknowledged(told.lease.sending())
+    assert told.lease.valid
+
+
+@pytest.mark.parametrize("ahead_s", [86_400.0, -86_400.0])
+def test_a_wall_clock_that_is_set_costs_one_poll_at_most(ahead_s: float) -> None:
+    told = Told()
+    told.acknowledged()
+    told.ahead_s += ahead_s
+    told.lease.check()
+    assert told.lease.valid is (ahead_s < 0)
+    told.acknowledged()
+    assert told.lease.valid
+    told.passes(7.8)
+    assert told.lease.valid
+    told.passes(0.3)
+    assert not told.lease.valid
 
 
 def test_a_service_that_raises_is_suspended_all_the_same(caplog: pytest.LogCaptureFixture) -> None:
@@ -87,8 +170,8 @@ def test_a_service_that_raises_is_suspended_all_the_same(caplog: pytest.LogCaptu
 
     clock = Clock()
     lease = Lease(clock, suspend, suspend)
-    lease.renew(1000.0, 10_000, True)
-    clock.now_s = 1010.0
+    lease.renew(lease.sending(), 10_000, True)
+    clock.now_s += 10.0
     lease.check()
     assert not lease.valid
     assert "the service failed in suspend" in caplog.text

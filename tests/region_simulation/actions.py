@@ -190,6 +190,14 @@ def freeze_server(world: World, name: str, for_s: str) -> None:
 
 
 @verb
+def hold_machine(world: World, name: str, for_s: str) -> None:
+    """Holds the machine of a server for a time that its own clock does not count."""
+    node = world.servers[name]
+    node.hold(float(for_s))
+    world.loop.call_at(world.loop.now_s + float(for_s), node.thaw, context=world.loop.root)
+
+
+@verb
 def kill_daemon(world: World, name: str, down_s: str) -> None:
     """Kills a daemon, and starts it later."""
     world.daemons[name].kill()

@@ -14,6 +14,7 @@ LAST_S: Final = 30.0
 ACTIONS_MAX: Final = 30
 BURSTS: Final = 8
 IMPOSTORS_MAX: Final = 3
+HOLDS_MAX: Final = 2
 BURST_S: Final = 0.8
 COMMANDS: Final = 0.25
 """Part of the runs whose servers are fenced by a command."""
@@ -49,7 +50,7 @@ def generate(seed: int) -> RegionPlan:
         Action(round(0.5 + number * chance.random() * 2, 3), "create", (name, str(kind), str(regions)))
         for number, (name, kind, regions) in enumerate(TABLES)
     ]
-    return plan.with_actions(sorted((*made, *drawn, *_impostors(seed)), key=lambda one: one.at_s))
+    return plan.with_actions(sorted((*made, *drawn, *_impostors(seed), *_holds(seed, plan)), key=lambda one: one.at_s))
 
 
 def _impostors(seed: int) -> list[Action]:
@@ -58,6 +59,13 @@ def _impostors(seed: int) -> list[Action]:
     times = sorted(FIRST_S + chance.random() * (LAST_S - FIRST_S) for _ in range(chance.randint(0, IMPOSTORS_MAX)))
     words = [(chance.choice(("server", "server", "client")), str(chance.randint(0, 99))) for _ in times]
     return [Action(round(at_s, 3), "impostor", one) for at_s, one in zip(times, words, strict=True)]
+
+
+def _holds(seed: int, plan: RegionPlan) -> list[Action]:
+    """Draws machines that a hypervisor holds, by draws of their own."""
+    chance = random.Random(f"{seed} holds")
+    times = sorted(FIRST_S + chance.random() * (LAST_S - FIRST_S) for _ in range(chance.randint(0, HOLDS_MAX)))
+    return [Action(round(at_s, 3), "hold-machine", (_server(chance, plan), _for_s(chance, 9))) for at_s in times]
 
 
 def _fence(seed: int, chance: random.Random) -> str:

@@ -85,8 +85,8 @@ def count_the_lease_from_the_response(stack: ExitStack) -> None:
     put(stack, lease, "USED_PART", 1.0)
     renew = Agent._renew
 
-    def renewed(agent: Agent, _: float, registration: Registered) -> None:
-        renew(agent, agent._clock(), registration)
+    def renewed(agent: Agent, _: lease.Moment, registration: Registered) -> None:
+        renew(agent, agent._lease.sending(), registration)
 
     put(stack, Agent, "_renew", renewed)
 
@@ -130,3 +130,9 @@ def take_any_incarnation(stack: ExitStack) -> None:
 def serve_clients_as_servers(stack: ExitStack) -> None:
     """Has clients register, poll and report."""
     put(stack, Secrets, "serves", lambda *_: True)
+
+
+@mutation
+def believe_the_clock_of_a_held_machine(stack: ExitStack) -> None:
+    """Ends a lease by the clock of the machine alone."""
+    put(stack, lease.Moment, "since", lambda now, before: now.machine_s - before.machine_s)

@@ -35,6 +35,8 @@ class ServerProcess:
         self.service = SimulatedService(self.key, world.storage, self.behaviour, world.judge.opened)
         self.agent: Agent | None = None
         self.left = False
+        self.held_s = 0.0
+        """Time in which its machine was held, and that its clock does not count."""
         self.process.start(self._run())
 
     async def _run(self) -> None:
@@ -48,7 +50,13 @@ class ServerProcess:
             side_by_side_max=3,
             queue_max=QUEUE_MAX if self.behaviour.queue_max is None else self.behaviour.queue_max,
         )
-        agent = self.agent = Agent(self.service, options, clock=world.loop.time, jitter=chance.random)
+        agent = self.agent = Agent(
+            self.service,
+            options,
+            clock=lambda: world.loop.time() - self.held_s,
+            wall=lambda: world.wall_ms() / 1000,
+            jitter=chance.random,
+        )
         waits = [asyncio.create_task(agent.died.wait()), asyncio.create_task(self.behaviour.crashes.wait())]
         try:
             await agent.start()
@@ -124,6 +132,12 @@ class ServerNode:
         """Freezes the current process."""
         if self.current is not None:
             self.current.process.halt(Life.FROZEN)
+
+    def hold(self, for_s: float) -> None:
+        """Holds the machine of the current process, as a hypervisor does, until it is thawed."""
+        if self.current is not None:
+            self.current.held_s += for_s
+            self.freeze()
 
     def thaw(self) -> None:
         """Thaws all processes."""

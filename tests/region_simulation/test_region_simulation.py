@@ -32,6 +32,7 @@ MET = (
     "expire",
     "freeze-daemon",
     "hold",
+    "hold-machine",
     "impostor client refused",
     "impostor server refused",
     "late",
