@@ -91,6 +91,10 @@ class Engine(Generic[Env]):
             if not record.state.is_final:
                 yield record
 
+    def ended(self) -> Iterator[Record]:
+        """Yields the kept results of procedures that have ended."""
+        return (record for record in self._procedures.records.values() if record.state.is_final)
+
     @property
     def unusable(self) -> Mapping[int, str]:
         """Returns the records that cannot be run, by pid, and why."""

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+import msgspec
+
 from controller.regions import proofs
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import assign, close, crash, servers
@@ -115,6 +117,23 @@ def _resume_one(env: RegionsEnv, record: Record) -> None:
         if server is not None:
             server.leaving = True
             server.forced |= drained.force
+
+
+def distrust(env: RegionsEnv, records: Iterable[Record]) -> None:
+    """Enters that processes crashed whose crash was bypassed, or has a record that cannot be used.
+
+    They may have been fenced in part. The next check of leases begins their crashes anew.
+    """
+    for record in records:
+        if record.kind != crash.NAME or (record.state.is_final and not record.bypassed):
+            continue
+        try:
+            task: Crash = CRASH.decode(record.data)
+        except msgspec.DecodeError:
+            continue
+        server = env.model.servers.get((task.server, task.incarnation))
+        if server is not None and server.key not in env.crashing:
+            server.state = ServerState.CRASHED
 
 
 def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:

@@ -37,7 +37,7 @@ from controller.regions.kinds import (
     servers,
     tables,
 )
-from controller.regions.kinds.messages import TRANSIT, Transit
+from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
 from metadata_store.catalog.rows import Catalog
@@ -170,6 +170,7 @@ class RegionsTerm:
         await loading.enter(self.env.model, content, self.env.now_ms())
         await self.engine.load()
         loading.resume(self.env, self.engine.live(), self.engine.park)
+        loading.distrust(self.env, (*self.engine.unusable_records.values(), *self.engine.ended()))
         self.journal.begin(self.engine.live())
         self.env.model.observer = self.journal
         for pid, why in islice(self.engine.parked.items(), UNUSABLE_LOGGED_MAX):
@@ -221,11 +222,19 @@ class RegionsTerm:
     def _changed(self, moved: Sequence[Transition]) -> None:
         let_go(self.env, moved)
         self.journal.changed(moved)
-        for _, after in moved:
+        for before, after in moved:
             if after.state.is_final:
                 self.env.causes.over(after.pid)
+            elif before is None and after.kind == crash.NAME:
+                self._crashed(CRASH.decode(after.data))
         if self._entered is not None:
             self._entered(moved)
+
+    def _crashed(self, task: Crash) -> None:
+        """Enters a crash that has begun by a request: from then on the process gets nothing any more."""
+        server = self.env.model.servers.get((task.server, task.incarnation))
+        if server is not None:
+            self.manager.crashed(server, task.why)
 
     async def _turns(self) -> None:
         while True:

@@ -8,11 +8,15 @@ from collections.abc import Iterable
 import pytest
 
 from controller.regions import manager
+from controller.regions.kinds import crash
+from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.term import RegionsTerm
+from metadata_store.records import codec
 from metadata_store.records.port import Stored, StoreFailed
 from regent_agent import protocol
 from regent_agent.protocol import Left, Refused, Registered
 from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 from state_machines.regions import model
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
@@ -23,6 +27,7 @@ from tests.region_simulation.kit import (
     creates,
     ended,
     lists,
+    procedure,
     regions_of,
     running,
     serving,
@@ -239,6 +244,52 @@ async def test_a_crash_that_an_operator_ends_begins_anew_and_its_process_stays_o
         assert isinstance(await Server(term, "a").register(*had), Refused)
         await until(lambda: {str(one.server) for one in regions_of(term)} == {"c,1"})
         assert ("b", 1) not in term.env.unheard.processes
+
+
+@virtual
+async def test_a_process_whose_crash_an_operator_ended_stays_out_of_the_next_term_and_crashes_anew() -> None:
+    """It was not released yet, so nothing but the record of that crash tells the next daemon."""
+    disk = RegionDisk()
+    async with running(disk) as term:
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term))
+        term.manager.expire(term.env.model.servers["a", 1], "a test")
+        [crashed] = await until(lambda: [one for one in term.engine.live() if one.kind == crash.NAME])
+        assert await term.engine.bypass(crashed.pid)
+        await until(lambda: term.engine.records[crashed.pid].state.is_final)
+        disk.opened += 1  # the daemon dies before the crash begins anew
+    async with running(disk) as term, serving(Server(term, "c")):
+        refused = await Server(term, "a").register(*lists(regions_of(term)))
+        assert isinstance(refused, Refused)
+        assert refused.code == protocol.DEAD
+        await until(lambda: {str(one.server) for one in regions_of(term)} == {"c,1"})
+
+
+@virtual
+async def test_a_process_whose_crash_has_a_record_that_cannot_be_used_stays_out_and_crashes_anew() -> None:
+    disk = RegionDisk()
+    async with running(disk) as term, serving(Server(term, "a")):
+        await ended(term, creates(term))
+    for one in (
+        Record(2_001, crash.NAME, State.WAITING, 1, 1, 1, data=CRASH.encode(Crash("a", 1)), done=(0,), born=(2_002,)),
+        Record(2_002, "newer", State.RUNNABLE, 0, 1, 1, parent=2_001, ancestors=(2_001,)),
+    ):
+        disk.bodies[one.pid] = codec.sealed(one)
+    async with running(disk) as term, serving(Server(term, "c")):
+        assert term.engine.unusable.keys() == {2_001, 2_002}
+        assert isinstance(await Server(term, "a").register(*lists(regions_of(term))), Refused)
+        await until(lambda: {str(one.server) for one in regions_of(term)} == {"c,1"})
+        assert await term.engine.remove(2_001) == [2_001, 2_002]
+
+
+@virtual
+async def test_a_process_counts_as_crashed_from_the_moment_at_which_an_operators_request_is_durable() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "a")):
+        server = term.env.model.servers["a", 1]
+        seen: list[ServerState] = []
+        term._entered = lambda moved: seen.extend(server.state for one in moved if one.after.kind == crash.NAME)
+        await procedure(term, crash.NAME, CRASH.encode(Crash("a", 1)))
+        assert seen[0] is ServerState.CRASHED
 
 
 async def _only_polls(server: Server) -> None:
