@@ -40,8 +40,6 @@ from metadata_store.records.zookeeper import ZooKeeperRecords
 ROWS_MAX: Final = 400
 """Regions that one step writes: with the records of a turn they fit into one multi."""
 NUMBER_MAX: Final = (1 << 63) - 1
-FOLDERS_MAX: Final = 8
-"""Folders and buckets that one write makes or removes beside its rows, and besides one bucket for each 1,000 ids."""
 
 DROPS: Final[Mapping[type[Write], str]] = {
     DropServer: "servers",
@@ -109,12 +107,14 @@ class ZooKeeperCatalog:
 
     def weigh(self, rows: Sequence[object]) -> int:
         """Returns how many bytes writes add to a multi, at most: each row as it is encoded."""
-        return sum(map(self._weight, rows), FOLDERS_MAX * (self._op_bytes + len(znodes.bucket_path(0))))
+        missing = [form.folder for form in znodes.FORMS.values() if form.folder not in self._there]
+        folders = sum([self._named(one) for one in missing]) if missing else 0
+        return sum(map(self._weight, rows), folders)
 
     def _weight(self, write: object) -> int:
         match write:
             case NewRegions(rows):
-                return sum(map(self._bytes, rows)) + self._region_bytes * (1 + len(rows) // znodes.BUCKET_IDS)
+                return sum(map(self._bytes, rows)) + self._region_bytes * (2 + len(rows) // znodes.BUCKET_IDS)
             case Owner(id_):
                 return self._bytes(self._owned(write, self._regions.get(id_, NO_KEYS)))
             case DropRegions(ids):

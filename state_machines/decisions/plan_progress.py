@@ -32,7 +32,9 @@ TOPICS_MAX: Final = 450
 """Topic znodes that are written together: one multi, with the plan's record."""
 
 BYTES_MAX: Final = 400_000
-"""Bytes of the topic znodes that are written together, unless it is one."""
+"""Bytes of the writes of topic znodes that go together, unless it is one: the plan's record has as much beside them."""
+OP_BYTES: Final = 100
+"""Bytes of such a write besides the name of the topic and the data."""
 EMPTY: Final[Mapping[str, str]] = {}
 NO_SIZES: Final[Sizes] = {}
 
@@ -265,12 +267,13 @@ class _Window:
         return self._cluster.reassigning[row].origin
 
     def _size(self, row: int) -> int:
-        """Returns the bytes of a topic's znode, at most: ids have as many digits as the highest one."""
+        """Returns the bytes of the write of a topic's znode, at most: ids have as many digits as the highest one."""
         rows, topic = self._cluster.rows, self._cluster.rows[row].topic
         if (found := self._sizes.get(topic)) is None:
             placed = [rows[one].assignment.replicas for one in self._cluster.topics[topic].rows]
             digits = len(str(max(self._highest, *map(max, placed))))
-            found = self._sizes[topic] = sum(16 + (1 + digits) * (len(replicas) + 2) for replicas in placed)
+            data = sum(16 + (1 + digits) * (len(replicas) + 2) for replicas in placed)
+            found = self._sizes[topic] = data + len(self._cluster.topics[topic].name) + OP_BYTES
         return found
 
     def _fits(self, topic: str, row: int) -> bool:

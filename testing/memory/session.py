@@ -250,7 +250,7 @@ class MemorySession:
         return found
 
     async def _write(self, ops: Sequence[Write], *, single: bool) -> list[OpResult]:
-        if write_bytes(ops) > WRITE_BYTES_MAX // 2 and self._sent_bytes(ops) > WRITE_BYTES_MAX:
+        if write_bytes(ops) > self.write_bytes_max // 2 and self._sent_bytes(ops) > self.write_bytes_max:
             raise ZkError(Code.TOO_BIG, ops[0].path)
         return await surrounded(self.hooks, ops, lambda: self._submit(ops, single))
 

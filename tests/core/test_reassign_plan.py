@@ -493,12 +493,13 @@ async def test_a_topic_that_zookeeper_refuses_is_refused_alone_and_the_others_mo
     }
 
 
+@pytest.mark.parametrize("bytes_max", [1, 250], ids=["less than a topic", "less than both with their names"])
 @in_world(1, 2, 3, 4)
 async def test_a_wave_is_bounded_by_the_bytes_of_its_topics_and_one_large_topic_goes_alone(
-    w: World, monkeypatch: pytest.MonkeyPatch
+    w: World, monkeypatch: pytest.MonkeyPatch, bytes_max: int
 ) -> None:
     await running(w)
-    monkeypatch.setattr(plan_progress, "BYTES_MAX", 1)
+    monkeypatch.setattr(plan_progress, "BYTES_MAX", bytes_max)
     pid = await applied(w, ReassignPlan(moves()))
     waves = [names[2:] for names in w.active.script.writes if f"{own.PROCEDURES}/{pid:010}" in names]
     assert [wave for wave in waves if wave] == [[paths.topic("a")], [paths.topic("b")]]

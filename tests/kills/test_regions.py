@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
+from typing import Any, Final
 from unittest import mock
 
 import pytest
@@ -19,6 +20,7 @@ from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.outcome import Outcome
 from state_machines.procedures.record import Record
+from testing.memory import MemoryZooKeeper
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.contracts.memory import MemoryBackend
 from tests.kills.harness import Clock, Death, Deaths
@@ -28,6 +30,8 @@ from tests.kills.region_servers import Service
 from tests.kills.tally import RecordProperty, tally
 
 # -- stores
+
+NARROW_BYTES: Final = 1_600
 
 
 def in_memory(_: Path) -> Domains:
@@ -54,9 +58,26 @@ def on_sqlite(folder: Path) -> Domains:
     return domain
 
 
-def on_zookeeper(_: Path) -> Domains:
-    backend = MemoryBackend()
+class Narrow(MemoryZooKeeper):
+    """A session with a server that takes little: two children of a batch at a time."""
 
+    write_bytes_max = NARROW_BYTES
+
+
+class NarrowBackend(MemoryBackend):
+    """Sessions with such a server."""
+
+    def client(self, down: bool = False, **options: Any) -> MemoryZooKeeper:
+        """Makes a session."""
+        self.server.down = down
+        return Narrow(self.server, **options)
+
+
+def on_zookeeper(_: Path) -> Domains:
+    return on_zookeeper_of(MemoryBackend())
+
+
+def on_zookeeper_of(backend: MemoryBackend) -> Domains:
     @asynccontextmanager
     async def domain() -> AsyncIterator[Opened]:
         found = await ZooKeeperOpened.open(backend.client)
@@ -68,7 +89,11 @@ def on_zookeeper(_: Path) -> Domains:
     return domain
 
 
-STORES: dict[str, Callable[[Path], Domains]] = {"memory": in_memory, "sqlite": on_sqlite, "zookeeper": on_zookeeper}
+STORES: dict[str, Callable[[Path], Domains]] = {
+    "memory": in_memory,
+    "sqlite": on_sqlite,
+    "zookeeper": on_zookeeper,
+}
 
 SOME = list(CASES)[::3]
 """Families that are killed on SQLite here; ``tests/verify/test_region_kills.py`` has all of them."""
@@ -80,6 +105,14 @@ async def end_of(case: Case, domains: Domains, deaths: Deaths) -> End:
     pieces = mock.patch.multiple(many, TOGETHER=1, BATCHES_MAX=2) if case.pieces else nullcontext()
     with pieces, mock.patch.object(fencing, "run_command", service.run_command):
         return await _end_of(case, domains, deaths, service, clock)
+
+
+async def narrow_end_of(case: Case, deaths: Deaths) -> End:
+    """Plays a case on a server that takes little: rows of one region, and a few children, fit into a write."""
+    service = Service()
+    domains = on_zookeeper_of(NarrowBackend())
+    with mock.patch.object(fencing, "run_command", service.run_command):
+        return await _end_of(case._replace(pieces=True), domains, deaths, service, Clock())
 
 
 async def _end_of(case: Case, domains: Domains, deaths: Deaths, service: Service, clock: Clock) -> End:
