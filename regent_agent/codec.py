@@ -34,7 +34,11 @@ class Malformed(Exception):
     """Bytes that are no message of this protocol; the text says why."""
 
 
-class TooMany(Malformed):
+class Unfit(Malformed):
+    """A message whose kind this version does not know, or with a field that its kind has not so; the text names it."""
+
+
+class TooMany(Unfit):
     """A message with more values in a list or a map, or a longer name, than its bound; no value of it was made."""
 
 
@@ -66,6 +70,10 @@ class _Unmade(Message, frozen=True, tag="report"):
 
 _unmade: msgspec.msgpack.Decoder[_Unmade] = msgspec.msgpack.Decoder(_Unmade)
 _BEYOND: Final = re.compile(r"Expected `\w+` of length <= (\d+) - at `\$\[(\d+)\].*`")
+_PLACE: Final = re.compile(r"at `\$\[(\d+)\]")
+UNFIT_BYTES: Final = 300
+"""First bytes of a message in which its kind stands."""
+NAMED_CHARS: Final = 80
 _KINDS: Final = {kind.__struct_config__.tag: kind for kind in get_args(Request)}
 _TAGS: Final[dict[bytes, type[Request]]] = {str(tag).encode(): kind for tag, kind in _KINDS.items()}
 LISTING: Final = (Register, Regions)
@@ -139,9 +147,25 @@ def decode_request(body: bytes) -> Request:
     except msgspec.ValidationError as error:
         if found := _BEYOND.match(str(error)):
             raise TooMany(_too_many(body, int(found[1]), int(found[2]), found[0])) from error
+        if (why := unfit(body, str(error))) is not None:
+            raise Unfit(why) from error
         raise Malformed(f"no request: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Malformed(f"no request: {error}") from error
+
+
+def unfit(body: bytes, error: str = "") -> str | None:
+    """Names the kind or the field for which a message is no request; None for bytes that begin like no message."""
+    found = scalars(body[:UNFIT_BYTES], 1)
+    if found is None or not found.values or not isinstance(found.values[0], str):
+        return None
+    kind = _KINDS.get(name := found.values[0])
+    if kind is None:
+        return f"request: {name[:NAMED_CHARS]!r} is not known to this version: update it, or send one of its protocol"
+    at = int(place[1]) if (place := _PLACE.search(error)) else 0
+    fields = kind.__struct_fields__
+    field = f"{fields[at - 1]}: " if 0 < at <= len(fields) else ""
+    return f"{field}a {kind.__name__} is not as in the protocol: {error}"
 
 
 def decode_in_portions(body: bytes) -> Request:

@@ -1,9 +1,10 @@
 """Listens for servers and clients of regions: frames of msgpack on the bounded connections of the other listeners.
 
 A connection begins with Hello; where a secret is set, nothing else is read before it was given. Each request gets a
-response, a refusal too; bytes that are no request end the connection. A large request is judged by its first fields,
-before its rest is kept: by its kind, its size and its process. One of each address, and a few of all, are then decoded
-on a thread beside the loop at a time. A daemon that is not active refuses every request by its kind alone.
+response, a refusal too, also one of an unknown kind; bytes that are no message end the connection. A large request is
+judged by its first fields, before its rest is kept: by its kind, its size and its process. One of each address, and a
+few of all, are then decoded on a thread beside the loop at a time. A daemon that is not active refuses every request by
+its kind alone.
 """
 
 from __future__ import annotations
@@ -123,6 +124,8 @@ class RegionListener(InboundListener):
         """See :class:`brokers.regions.connection.Judge`."""
         head = codec.head_of(beginning)
         if head is None:
+            if (why := codec.unfit(beginning)) is not None:
+                return codec.encode(Refused(protocol.INVALID, why))
             raise Malformed(f"no request: {size} bytes that begin like none")
         if not peer.serves and head.kind in protocol.OF_SERVERS:
             return FORBIDDEN
@@ -172,7 +175,7 @@ class RegionListener(InboundListener):
         try:
             request = await run_off_loop(partial(codec.decode_in_portions, frame), len(frame))
         except codec.Malformed as error:
-            if greeted and isinstance(error, codec.TooMany):
+            if greeted and isinstance(error, codec.Unfit):
                 return Refused(protocol.INVALID, str(error))
             if not greeted:
                 self.hellos_refused[MISSING] += 1

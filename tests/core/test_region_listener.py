@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -93,8 +94,50 @@ async def test_a_daemon_that_is_not_active_refuses_requests_unread(decoding: lis
     assert isinstance(await responded(listener, protocol.Hello(1)), protocol.Welcome)
 
 
-@pytest.mark.parametrize("body", [b"", b"\x90", b"\xff\xa5hello", msgspec.msgpack.encode(["unknown", 1])])
-async def test_bytes_that_are_no_request_end_the_connection_also_while_inactive(body: bytes) -> None:
+UNFIT: dict[str, tuple[list[Any], str]] = {
+    "kind": (["unknown", 1], "request: 'unknown' is not known to this version"),
+    "no fields": (["poll"], "a Poll is not as in the protocol: Expected `array` of at least length 5, got 1"),
+    "type": (["poll", "s1", "five", 1, 0], "incarnation: a Poll is not as in the protocol: Expected `int`, got `str`"),
+    "inside": (["report", "s1", 5, 1, [[7]]], "results: a Report is not as in the protocol: "),
+    "long name": (["x" * 250], "request: '" + "x" * 80 + "' is not known"),
+}
+
+
+@pytest.mark.parametrize("what", UNFIT)
+@pytest.mark.parametrize("large", [False, True], ids=["small", "large"])
+async def test_a_request_that_is_not_known_is_refused_and_its_connection_goes_on(what: str, large: bool) -> None:
+    """It closed the connection, and an agent in another language did not learn why."""
+    message, why = UNFIT[what]
+    if large and what not in ("kind", "long name"):
+        pytest.skip("its kind has a size of its own")
+    listener, handlers = RegionListener("127.0.0.1", 0), Handlers()
+    listener.serve(handlers)
+    body = msgspec.msgpack.encode([*message, b"x" * 100_000] if large else message)
+    response = decode_response((await listener.respond(body, connection("server")))[LENGTH.size :])
+    assert isinstance(response, Refused)
+    assert response.code == protocol.INVALID
+    assert response.text.startswith(why)
+    assert await responded(listener, LARGE) == protocol.Left(0)
+
+
+async def test_a_large_request_of_an_unknown_kind_is_skipped_on_its_connection() -> None:
+    listener = RegionListener("127.0.0.1", 0)
+    await listener.start()
+    listener.serve(Handlers())
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    unknown = msgspec.msgpack.encode(["unknown", b"x" * 100_000])
+    found = []
+    for frame in (codec.encode(protocol.Hello(1)), LENGTH.pack(len(unknown)) + unknown, codec.encode(LARGE)):
+        writer.write(frame)
+        (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+        found.append(decode_response(await reader.readexactly(length)))
+    assert [type(one) for one in found] == [protocol.Welcome, Refused, protocol.Left]
+    writer.close()
+    await listener.stop()
+
+
+@pytest.mark.parametrize("body", [b"", b"\x90", b"\xff\xa5hello", b"\xc1", msgspec.msgpack.encode([1, 1])])
+async def test_bytes_that_are_no_message_end_the_connection_also_while_inactive(body: bytes) -> None:
     with pytest.raises(Malformed):
         await RegionListener("127.0.0.1", 0).respond(body, connection("server"))
 
