@@ -41,8 +41,6 @@ R = TypeVar("R", Accepted, Left)
 
 log = logging.getLogger("regent_agent")
 
-REQUEST_S_MAX: Final = 5.0
-"""Longest wait for a response, except to a poll."""
 PROOF_BYTES: Final = 16
 LEAVE_PAUSE_S: Final = 0.2
 POLL_MARGIN: Final = 0.2
@@ -222,7 +220,7 @@ class Agent:
             sent, owned = self._lease.sending(), self._work.owned()
             message = Register(self.server, self._incarnation, options.address, options.software, owned)
             try:
-                return sent, owned, await self._polls.request(message, Registered, REQUEST_S_MAX)
+                return sent, owned, await self._polls.request(message, Registered, options.request_ms_max / 1000)
             except RequestRefused as refused:
                 if self._is_named or self._was_member or refused.code != DEAD or not refused.above:
                     raise
@@ -318,7 +316,7 @@ class Agent:
     async def _request(self, registration: Registered, message: Report | Regions | Leave, expected: type[R]) -> R:
         """Sends a request over the connection for reports; has this server registered anew where it must."""
         try:
-            return await self._reports.request(message, expected, REQUEST_S_MAX)
+            return await self._reports.request(message, expected, self._options.request_ms_max / 1000)
         except RequestRefused as refused:
             if refused.code == REGISTER and self._registration is registration:
                 self._forget(registration)

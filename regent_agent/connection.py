@@ -27,6 +27,8 @@ R = TypeVar("R", bound=Response)
 
 CONNECT_MS_MAX: Final = 3_000
 """Longest wait for one daemon to accept a connection and to welcome it."""
+REQUEST_MS_MAX: Final = 5_000
+"""Longest wait for the response to a request that the daemon does not hold."""
 PAUSE_MS: Final = 50
 PAUSE_MS_MAX: Final = 2_000
 NOT_WELCOMED: Final = -1

@@ -6,7 +6,7 @@ import ssl
 
 import msgspec
 
-from regent_agent.connection import Address
+from regent_agent.connection import REQUEST_MS_MAX, Address
 
 
 class AgentOptions(msgspec.Struct, frozen=True):
@@ -15,7 +15,8 @@ class AgentOptions(msgspec.Struct, frozen=True):
     ``daemons``: host and port of each. ``server``: a name of its own in the service. ``address``: where clients reach
     the server. ``software``: its version. ``incarnation``: higher than that of any process before it with this name;
     0 takes the time in microseconds. ``secret``: the bearer token, where the daemons want one.
-    ``side_by_side_max`` bounds the operations in progress, ``queue_max`` those that wait.
+    ``side_by_side_max`` bounds the operations in progress, ``queue_max`` those that wait. ``request_ms_max``: longest
+    wait for a response, except to a poll: a daemon that compares the regions of hundreds of servers may need longer.
     """
 
     daemons: tuple[Address, ...]
@@ -27,3 +28,9 @@ class AgentOptions(msgspec.Struct, frozen=True):
     tls: ssl.SSLContext | None = None
     side_by_side_max: int = 16
     queue_max: int = 10_000
+    request_ms_max: int = REQUEST_MS_MAX
+
+    def __post_init__(self) -> None:
+        for name in ("side_by_side_max", "queue_max", "request_ms_max"):
+            if (found := getattr(self, name)) < 1:
+                raise ValueError(f"{name} is {found}: give at least 1")

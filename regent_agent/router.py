@@ -14,13 +14,20 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
-from regent_agent.connection import Address, Backoff, Channel, Daemons, RequestRefused, Unreachable
+from regent_agent.connection import (
+    REQUEST_MS_MAX,
+    Address,
+    Backoff,
+    Channel,
+    Daemons,
+    RequestRefused,
+    Unreachable,
+)
 from regent_agent.protocol import TABLES_MAX, UNKNOWN_TABLE, Changes, Follow, ListRoutes, Locate, Route, Routes
 from regent_agent.routes import RouteCache
 
 log = logging.getLogger("regent_agent")
 
-REQUEST_S_MAX: Final = 5.0
 FOLLOW_S_MAX: Final = 60.0
 """Longest wait for changes; a daemon responds earlier, also where there are none."""
 LOCATE_S: Final = 30.0
@@ -46,12 +53,14 @@ class Router:
         tls: ssl.SSLContext | None = None,
         *,
         routes_max: int = ROUTES_MAX,
+        request_ms_max: int = REQUEST_MS_MAX,
         jitter: Callable[[], float] = random.random,
     ) -> None:
+        """``secret``: of clients, where the daemons have one. ``request_ms_max``: longest wait for a response."""
         shared = Daemons(daemons, secret=secret, tls=tls)
         self._requests, self._follows = Channel(shared), Channel(shared)
         self._cache = RouteCache(routes_max)
-        self._jitter = jitter
+        self._jitter, self._request_s_max = jitter, request_ms_max / 1000
         self._epoch = self._change = 0
         self._unfollowed: list[str] = []
         """Tables that were located while changes of others were waited for: the next wait includes them."""
@@ -110,7 +119,7 @@ class Router:
         while True:
             news = self._news
             try:
-                found = await self._requests.request(Locate(table, key), Routes, REQUEST_S_MAX)
+                found = await self._requests.request(Locate(table, key), Routes, self._request_s_max)
             except (Unreachable, RequestRefused) as error:
                 if (raised := self._error(error, table)) is not None:
                     raise raised from error
@@ -153,7 +162,7 @@ class Router:
     async def _pages(self, channel: Channel, table: str) -> AsyncIterator[Routes]:
         start = b""
         while True:
-            page = await channel.request(ListRoutes(table, start, PAGE_ROUTES), Routes, REQUEST_S_MAX)
+            page = await channel.request(ListRoutes(table, start, PAGE_ROUTES), Routes, self._request_s_max)
             self._enter(page.epoch, page.change)
             yield page
             if not page.routes or page.routes[-1].end <= start:

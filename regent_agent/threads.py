@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
 from regent_agent.agent import Agent
-from regent_agent.connection import Address
+from regent_agent.connection import REQUEST_MS_MAX, Address
 from regent_agent.options import AgentOptions
 from regent_agent.protocol import Route
 from regent_agent.router import LOCATE_S, ROUTES_MAX, Router
@@ -80,12 +80,20 @@ class ThreadedAgent:
     """
 
     def __init__(
-        self, service: ThreadedService, options: AgentOptions, *, load: Callable[[], dict[str, int]] | None = None
+        self,
+        service: ThreadedService,
+        options: AgentOptions,
+        *,
+        load: Callable[[], dict[str, int]] | None = None,
+        fenced_by: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``load`` returns figures for the polls, in the agent's own thread: it must not block."""
+        """``load`` returns figures for the polls, ``fenced_by`` gets :attr:`fence` at each registration.
+
+        Both are called in the agent's own thread: they must not block.
+        """
         self.died = threading.Event()
         self._pool = ThreadPoolExecutor(options.side_by_side_max, thread_name_prefix="regent_agent")
-        self._agent = Agent(_InPool(service, self._pool), options, load=load)
+        self._agent = Agent(_InPool(service, self._pool), options, load=load, fenced_by=fenced_by)
         self._thread: LoopThread | None = None
         self._watcher: asyncio.Task[None] | None = None
 
@@ -93,6 +101,21 @@ class ThreadedAgent:
     def serving(self) -> bool:
         """Returns whether the service may answer now: look before each answer to a client."""
         return self._agent.serving
+
+    @property
+    def fence(self) -> str:
+        """Returns the daemon's setting ``regions.fence``, empty while this server is not registered."""
+        return self._agent.fence
+
+    @property
+    def incarnation(self) -> int:
+        """Returns the incarnation. It stays from now on: the service may name its log by it."""
+        return self._agent.incarnation
+
+    @property
+    def above(self) -> int:
+        """Returns the incarnation above which the next process with this name has to be; 0 where any later one is."""
+        return self._agent.above
 
     @property
     def owned(self) -> dict[int, OpenedRegion]:
@@ -151,8 +174,9 @@ class ThreadedRouter:
         tls: ssl.SSLContext | None = None,
         *,
         routes_max: int = ROUTES_MAX,
+        request_ms_max: int = REQUEST_MS_MAX,
     ) -> None:
-        self._router = Router(daemons, secret, tls, routes_max=routes_max)
+        self._router = Router(daemons, secret, tls, routes_max=routes_max, request_ms_max=request_ms_max)
         self._thread = LoopThread("regent_agent routes")
 
     def locate(self, table: str, key: bytes, timeout_s: float = LOCATE_S) -> Route:

@@ -28,6 +28,8 @@ NOT_LEFT: Final = 5
 """Exit code: regions were left at the end. Other servers recover them from the log."""
 UNSAFE: Final = 6
 """Exit code: the daemon does not fence servers by their log, so that acknowledged edits would be lost."""
+BEHIND: Final = 7
+"""Result of a run: this process was not above a fenced one, and begins anew with the next incarnation."""
 FENCE: Final = "log"
 
 logger = logging.getLogger("kv.server")
@@ -36,9 +38,12 @@ logger = logging.getLogger("kv.server")
 class Server:
     """Holds the parts of a server: its log, its regions, the listener for clients, and regent's agent."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: argparse.Namespace, above: int = 0) -> None:
+        """``above``: the incarnation has to be above this one, whatever the clock says."""
         self._options = options
-        self._incarnation = time.time_ns() // 1_000
+        self.above = above
+        self._incarnation = max(time.time_ns() // 1_000, above + 1)
+        self._joined = False
         self._log = Log(Segments(options.data, options.name, self._incarnation, options.segment_bytes))
         self._service = KeyValueService(options.data, self._log)
         self._listener = Listener(self._service)
@@ -55,12 +60,17 @@ class Server:
         died = asyncio.create_task(agent.died.wait())
         ends: list[asyncio.Future[Any]] = [serving, died, self._log.failed]
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if agent.died.is_set() or self._log.failed.done():
+        self.above = agent.above
+        behind = agent.died.is_set() and self.above and not self._joined  # its log is empty
+        if not behind and (agent.died.is_set() or self._log.failed.done()):
             self._abandon()
         await self._listener.stop()
         await agent.stop()
         await self._log.close()
-        return serving.result()
+        if not behind:
+            return serving.result()
+        await asyncio.gather(serving, return_exceptions=True)
+        return BEHIND
 
     def _agent(self, address: str) -> Agent:
         options = AgentOptions(
@@ -88,6 +98,7 @@ class Server:
         if not starting.done():
             return LEFT  # no daemon knows this process
         starting.result()
+        self._joined = True
         name = self._options.name
         if not self._unsafe.is_set():
             print(f"kv server {name} serves clients, incarnation {self._incarnation}", flush=True)
@@ -141,7 +152,11 @@ def main() -> None:
 
 
 async def _run(options: argparse.Namespace) -> int:
-    return await Server(options).run()
+    server = Server(options)
+    while (code := await server.run()) == BEHIND:
+        logger.warning("server %s begins above incarnation %d: set its machine's clock", options.name, server.above)
+        server = Server(options, server.above)
+    return code
 
 
 if __name__ == "__main__":

@@ -92,6 +92,26 @@ class TestRegistration:
             assert (await daemon.result(7)).outcome == OPENED
             await agent.stop()
 
+    async def test_the_longest_wait_for_a_response_is_an_option(self) -> None:
+        held = asyncio.Event()
+
+        async def late(_: Request) -> Response:
+            await held.wait()
+            return Registered(1, 60_000, 20)
+
+        async with StandIn(hold_ms=20).running() as daemon:
+            daemon.responses[Register] = late
+            agent = Agent(Recorded(), options(daemon, request_ms_max=20), jitter=lambda: 0.0)
+            starting = asyncio.ensure_future(agent.start())
+            await daemon.arrived(Register, 2)
+            held.set()
+            async with asyncio.timeout(10):
+                await starting
+            await agent.stop()
+        for name in ("request_ms_max", "side_by_side_max", "queue_max"):
+            with pytest.raises(ValueError, match=f"{name} is 0: give at least 1"):
+                options(daemon, **{name: 0})
+
     async def test_the_incarnation_is_the_time_of_the_start(self) -> None:
         async with StandIn().running() as daemon:
             first, second = (Agent(Recorded(), options(daemon, incarnation=0)) for _ in range(2))

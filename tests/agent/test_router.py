@@ -83,6 +83,24 @@ async def test_a_key_is_looked_up_once() -> None:
         assert daemon.seen(Locate) == [Locate("t", b"a"), Locate("t", b"m")]
 
 
+async def test_a_lookup_without_a_response_is_repeated_after_its_longest_wait() -> None:
+    held = asyncio.Event()
+
+    async with Catalog().running() as daemon:
+
+        async def late(request: Request) -> Response:
+            await held.wait()
+            return await daemon.locate(request)
+
+        daemon.responses[Locate] = late
+        router = Router([daemon.address], jitter=lambda: 0.0, request_ms_max=20)
+        locating = asyncio.ensure_future(router.locate("t", b"a"))
+        await daemon.arrived(Locate, 2)
+        held.set()
+        assert await locating == LOW
+        await router.stop()
+
+
 async def test_an_invalid_route_is_looked_up_again() -> None:
     async with Catalog().running() as daemon, routing(daemon) as router:
         router.invalidate(await router.locate("t", b"a"))

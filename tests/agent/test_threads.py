@@ -106,7 +106,7 @@ def test_a_dead_server_is_told() -> None:
         served.loop.call(lambda: daemon.responses.update({Poll: dead}))
         assert agent.died.wait(10)
         assert not agent.serving
-        with pytest.raises(Died):
+        with pytest.raises(Died, match=r"server s1 incarnation 5 is no member any more: .* refused: fenced \(dead\)"):
             agent.start(10)
     assert service.calls == [("suspend",)]
 
@@ -185,3 +185,21 @@ def test_keys_are_located_from_threads() -> None:
         router.invalidate(LOW)
         assert router.routes("t") == [LOW, HIGH]
         router.stop()
+
+
+def test_a_service_learns_how_it_is_fenced_and_which_incarnation_is_next() -> None:
+    said: list[str] = []
+    served = Served(StandIn(hold_ms=20))
+    with served.running() as daemon:
+        agent = ThreadedAgent(Blocking(), options(daemon), fenced_by=said.append)
+        assert (agent.fence, agent.incarnation, agent.above) == ("", 5, 0)
+        agent.start(10)
+        assert said == [agent.fence] == ["lease"]
+
+        async def dead(request: Request) -> Response:
+            return Refused(DEAD, "fenced", 9)
+
+        served.loop.call(lambda: daemon.responses.update({Poll: dead}))
+        assert agent.died.wait(10)
+        assert agent.above == 9
+        agent.stop()
