@@ -106,6 +106,34 @@ RESPONSES: dict[str, Response] = {
     "refused": Refused(DEAD, "its log is fenced: start it again"),
     "refused-above": Refused(DEAD, "s1,5 is not above 7", 7),
 }
+PROOF = bytes(range(16))
+START = 1_764_300_000_000_000
+CONVERSATION: dict[str, Request | Response] = {
+    "talk-01-polls": Hello(VERSION, "0123456789abcdef", PROOF),
+    "talk-02-polls": Welcome(VERSION, 7, "1"),
+    "talk-03-polls": Register("s1", START, "s1:7000", "2.1"),
+    "talk-04-polls": Registered(7, 10_000, 2_500, True, "lease"),
+    "talk-05-polls": Poll("s1", START, 7, 0),
+    "talk-06-polls": Operations(7, 1, [Open(1_002, 1_001, 1_002, "users", b"", b"m")]),
+    "talk-07-polls": Poll("s1", START, 7, 1, {"requests": 120}),
+    "talk-08-reports": Hello(VERSION, "0123456789abcdef", PROOF),
+    "talk-09-reports": Welcome(VERSION, 7, "1"),
+    "talk-10-reports": Report("s1", START, 7, [Result(1_002, OPENED, 1)], 1),
+    "talk-11-reports": Accepted(),
+    "talk-12-polls": Operations(7, 2),
+    "talk-13-polls": Poll("s1", START, 7, 2, {"requests": 121}),
+    "talk-14-reports": Leave("s1", START, 7),
+    "talk-15-reports": Left(1),
+    "talk-16-polls": Operations(7, 3, [Close(1_009, 1_001, 1_002)]),
+    "talk-17-polls": Poll("s1", START, 7, 3, {"requests": 0}),
+    "talk-18-reports": Report("s1", START, 7, [Result(1_009, CLOSED)], 3),
+    "talk-19-reports": Accepted(),
+    "talk-20-reports": Leave("s1", START, 7),
+    "talk-21-reports": Left(0),
+}
+"""A server registers, opens a region, and leaves; the page of the protocol shows it."""
+REQUESTS |= {name: one for name, one in CONVERSATION.items() if isinstance(one, Request)}
+RESPONSES |= {name: one for name, one in CONVERSATION.items() if isinstance(one, Response)}
 
 
 def golden() -> str:

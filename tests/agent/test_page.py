@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import get_args
 
 import msgspec
 
 from regent_agent import protocol
+from regent_agent.codec import encode
 from scripts import agent_protocol_page as page
+from tests.agent.examples import CONVERSATION
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "agent-protocol.md"
 
 
 def test_the_page_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page.document(), "run: make docs"
+
+
+def test_the_conversation_has_the_golden_frames_in_order() -> None:
+    """A reader can play it: each request is followed by its response, and the connections are those of one process."""
+    text = PAGE.read_text(encoding="utf-8").partition("## A conversation")[2]
+    shown = re.findall(r"(?m)^(\d+) (\w+) +[<>] .*\n   ([0-9a-f]+)$", text)
+    assert [(f"talk-{number}-{connection}", frame) for number, connection, frame in shown] == [
+        (name, encode(message).hex()) for name, message in CONVERSATION.items()
+    ]
+    for connection in ("polls", "reports"):
+        of_one = [one for name, one in CONVERSATION.items() if name.endswith(connection)]
+        for request, response in zip(of_one[::2], of_one[1::2], strict=False):
+            assert isinstance(request, get_args(protocol.Request))
+            assert type(response).__name__ == page.RESPONSES[type(request)][0]
 
 
 def test_each_meaning_belongs_to_a_field() -> None:
