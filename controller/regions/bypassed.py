@@ -1,33 +1,96 @@
-"""Lets go of what a procedure was about that an operator has ended as it is: nothing else would ever go on with it."""
+"""Sees to what operators have ended: the assigns of a table, and what a procedure was about that ended as it is.
+
+A region goes on as after a failover: see :mod:`state_machines.regions.pickup`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
+from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import crash
-from controller.regions.kinds.messages import CRASH, Crash
-from state_machines.procedures.record import REMOVED
+from controller.regions.kinds import assign, close, crash, move, servers, tables
+from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
+from state_machines.procedures.record import REMOVED, Record
 from state_machines.procedures.transition import Transition
-from state_machines.regions.states import ServerState
+from state_machines.regions.model import Region
+from state_machines.regions.pickup import Way, way_of
+from state_machines.regions.states import RegionState, ServerState
+
+log = logging.getLogger("regent.regions")
+
+OF_REGIONS: Final[dict[str, Any]] = {assign.NAME: TRANSIT, close.NAME: TRANSIT, move.NAME: MOVE}
+"""Kinds of procedures that move one region, with their messages."""
 
 
-def let_go(env: RegionsEnv, moved: Sequence[Transition]) -> None:
-    """Detaches bypassed procedures. Their regions stay as they are: a server may still have them.
-
-    The crash of a server begins anew: its regions would have no owner, and its process could come back to them.
-    """
+def see_to(env: RegionsEnv, moved: Sequence[Transition]) -> None:
+    """Takes durable changes of procedures."""
     for _, record in moved:
-        if not (record.bypassed and record.state.is_final) or record.ending.act == REMOVED:
-            continue  # this term never ran one that was removed: it knows its regions by their rows
-        for region in [one for one in env.model.transit.values() if one.pid == record.pid]:
-            env.model.detach(region, record.pid)
-        env.dispatcher.forget(record.pid)
-        env.results.used(record.pid)
-        env.unplaced.discard(record.pid)
-        env.unheard.held.discard(record.pid)
-        if record.kind == crash.NAME:
-            _again(env, CRASH.decode(record.data))
+        if record.kind in tables.NAMES:
+            table_changed(env, record)
+        if record.bypassed and record.state.is_final and record.ending.act != REMOVED:
+            _let_go(env, record)
+
+
+def table_changed(env: RegionsEnv, record: Record) -> None:
+    """Has the assigns of a table end, from the moment at which a procedure wants that to its end."""
+    if record.state.is_final:
+        env.left.extend(Left(one, record.pid) for one in env.endings.over(record.pid))
+    elif (ending := tables.ending_of(record)) is not None and env.endings.begin(ending):
+        for pid in [one.pid for one in env.model.transit.values() if one.pid and one.table.name == ending.table]:
+            env.wake(pid)
+
+
+def _let_go(env: RegionsEnv, record: Record) -> None:
+    """Detaches a procedure that an operator has ended as it is; its region is picked up.
+
+    One that was removed is left out: this term never ran it, and knows its region by the row.
+    A crash begins anew: its regions would have no owner, and its process could come back to them.
+    """
+    env.expected(record.pid)
+    env.dispatcher.forget(record.pid)
+    env.results.used(record.pid)
+    env.unplaced.discard(record.pid)
+    env.unheard.held.discard(record.pid)
+    for region in _regions_of(env, record):
+        env.model.detach(region, record.pid)
+        if env.endings.leaves(record, region.id):
+            env.left.append(Left(region, record.pid, record.kind == assign.NAME))
+            _tell(region, record)
+    env.endings.ended(record)
+    if record.kind == crash.NAME:
+        _again(env, CRASH.decode(record.data))
+    elif record.kind == servers.DRAIN:
+        servers.stays(env, CRASH.decode(record.data))
+    elif record.kind == servers.STRAY:
+        task: Transit = TRANSIT.decode(record.data)
+        if (server := env.model.servers.get((task.server, task.incarnation))) is not None:
+            env.dispatcher.list_regions(server)
+
+
+def _regions_of(env: RegionsEnv, record: Record) -> list[Region]:
+    """Returns the regions to which a procedure is attached, and the one that its message names."""
+    found = [one for one in env.model.transit.values() if one.pid == record.pid]
+    codec = OF_REGIONS.get(record.kind)
+    if codec is not None and not found:
+        task: Transit | Move = codec.decode(record.data)
+        region = env.model.regions.get(task.region)
+        found = [region] if region is not None and not region.pid else []
+    return found
+
+
+def _tell(region: Region, record: Record) -> None:
+    who = record.ending.principal or "an operator"
+    log.warning(
+        "pid=%d %s: region=%s is %s, server=%s, and %s has ended this procedure as it is (%s): %s",
+        *(record.pid, record.kind, region, region.state.name, region.server or "none", who),
+        record.ending.reason or "no reason",
+        "a server that may have it closes it; then 'regent regions assign' opens it"
+        if record.kind == assign.NAME
+        else "a server that may have it closes it; then it is opened where its table is enabled",
+    )
 
 
 def _again(env: RegionsEnv, task: Crash) -> None:
@@ -36,3 +99,35 @@ def _again(env: RegionsEnv, task: Crash) -> None:
     if server is not None:
         server.state = ServerState.CRASHED
         env.crashing.discard(server.key)
+
+
+# -- regions that no procedure moves
+
+
+def picked_up(env: RegionsEnv, left: Left) -> tuple[str, bytes] | None:
+    """Returns the kind and the message of the procedure that picks a region up; None where it needs none by now."""
+    region = left.region
+    if region.pid or env.model.regions.get(region.id) is not region:
+        return None
+    found = _way(region, given_up=left.given_up)
+    why = f"procedure {left.pid} was ended as it is" if left.pid else "no server and no procedure had it"
+    task = TRANSIT.encode(Transit(region.id, region.table.name, why))
+    match found:
+        case Way.ASSIGN:
+            return assign.NAME, task
+        case Way.CLOSE:
+            return close.NAME, task
+        case _:
+            return None
+
+
+def lost(regions: Iterable[Region]) -> Iterator[Left]:
+    """Yields the regions that a failover finds without a procedure, and that need one."""
+    for one in regions:
+        if one.state is not RegionState.OPEN and not one.pid and _way(one) in (Way.ASSIGN, Way.CLOSE):
+            yield Left(one)
+
+
+def _way(region: Region, *, given_up: bool = False) -> Way:
+    owner = None if region.server is None else region.server.state
+    return way_of(region.state, owner, region.table.state, given_up=given_up)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -11,6 +12,7 @@ import msgspec
 
 from controller.regions.causes import Causes
 from controller.regions.dispatcher import Dispatcher, Key
+from controller.regions.endings import Endings, Left
 from controller.regions.fencing import Fencing
 from controller.regions.journal import RegionsJournal
 from controller.regions.regime import Regime
@@ -93,6 +95,9 @@ class Results:
         self._batches.clear()
 
 
+_NO_SERVERS: Final[Mapping[Server, int]] = {}
+
+
 async def _no_number() -> int:
     raise RuntimeError("the engine is not there yet")
 
@@ -132,6 +137,10 @@ class RegionsEnv:
         self.results = Results()
         self.routes = RouteLog()
         self.unplaced: set[int] = set()
+        self.endings = Endings()
+        self.left: deque[Left] = deque()
+        """Regions that no procedure moves, and that are to be picked up."""
+        self._expected: dict[int, Mapping[Server, int]] = {}
         self.unheard = Unheard()
         self.causes = Causes()
         self.crashing: set[Key] = set()
@@ -160,6 +169,18 @@ class RegionsEnv:
     def _wake(self, pid: int) -> None:
         """Runs a procedure by the engine, which comes later than this."""
         self.wake(pid)
+
+    def expect(self, pid: int, servers: Mapping[Server, int]) -> None:
+        """Notes that a step has chosen servers for regions, which is entered later; a repeated step chooses anew."""
+        self.expected(pid)
+        self._expected[pid] = servers
+        for server, count in servers.items():
+            server.expected += count
+
+    def expected(self, pid: int) -> None:
+        """Notes that the choice of a step is entered, or of no use any more."""
+        for server, count in self._expected.pop(pid, _NO_SERVERS).items():
+            server.expected -= count
 
     def now_ms(self) -> int:
         """Returns the loop's time in milliseconds."""

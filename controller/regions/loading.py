@@ -10,15 +10,16 @@ from typing import Final
 
 import msgspec
 
-from controller.regions import proofs
+from controller.regions import bypassed, proofs
+from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import assign, close, crash, servers
-from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
+from controller.regions.kinds import assign, close, crash, move, servers, tables
+from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Region, Regions, Server, Table
-from state_machines.regions.states import IN_TRANSITION, RegionState, ServerState, TableKind, TableState
+from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
 
 S = RegionState
 
@@ -85,7 +86,7 @@ def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exce
     Of several procedures for a region the one that is dispatched is attached; the others wait for its lock. ``park``:
     takes a procedure that the model does not, so that one record ends no term.
     """
-    for record in sorted(records, key=lambda one: (-one.step, one.pid)):
+    for record in sorted(records, key=_order):
         try:
             _resume_one(env, record)
         except Exception as error:
@@ -93,30 +94,54 @@ def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exce
     env.unheard.begin(key for key, one in env.model.servers.items() if one.state is not ServerState.FENCED)
 
 
+def _order(record: Record) -> tuple[bool, int, int]:
+    """Returns the place of a record: dispatched ones first, and moves behind their parts."""
+    return record.kind == move.NAME, -record.step, record.pid
+
+
 def _resume_one(env: RegionsEnv, record: Record) -> None:
     if record.kind in (assign.NAME, close.NAME):
-        task: Transit = TRANSIT.decode(record.data)
-        region = env.model.regions.get(task.region)
-        if region is None or region.pid:
-            return
-        if task.failed:
-            env.causes.noted(record.pid, region.id, task.failed)
-        if record.step == assign.DISPATCH:
-            _resume(env, record, region, task)
-        elif record.locked:
-            env.model.attach(region, record.pid)
-    elif record.kind == crash.NAME:
-        crashed: Crash = CRASH.decode(record.data)
-        server = env.model.servers.get((crashed.server, crashed.incarnation))
-        if server is not None:
-            server.state = ServerState.FENCED if record.step >= crash.ASSIGN else ServerState.CRASHED
-            env.crashing.add(server.key)
-    elif record.kind == servers.DRAIN:
-        drained: Crash = CRASH.decode(record.data)
-        server = env.model.servers.get((drained.server, drained.incarnation))
-        if server is not None:
-            server.leaving = True
-            server.forced |= drained.force
+        _resume_transit(env, record)
+    elif record.kind == move.NAME:
+        _resume_move(env, record)
+    elif record.kind in (crash.NAME, servers.DRAIN):
+        _resume_process(env, record)
+    elif record.kind in tables.NAMES:
+        bypassed.table_changed(env, record)
+
+
+def _resume_transit(env: RegionsEnv, record: Record) -> None:
+    task: Transit = TRANSIT.decode(record.data)
+    region = env.model.regions.get(task.region)
+    if region is None or region.pid:
+        return
+    if task.failed:
+        env.causes.noted(record.pid, region.id, task.failed)
+    if record.step == assign.DISPATCH:
+        _resume(env, record, region, task)
+    elif record.locked:
+        env.model.attach(region, record.pid)
+
+
+def _resume_move(env: RegionsEnv, record: Record) -> None:
+    """Attaches a move between its parts: no other procedure is to pick the region up."""
+    task: Move = MOVE.decode(record.data)
+    region = env.model.regions.get(task.region)
+    if record.locked and region is not None and not region.pid:
+        env.model.attach(region, record.pid)
+
+
+def _resume_process(env: RegionsEnv, record: Record) -> None:
+    task: Crash = CRASH.decode(record.data)
+    server = env.model.servers.get((task.server, task.incarnation))
+    if server is None:
+        return
+    if record.kind == crash.NAME:
+        server.state = ServerState.FENCED if record.step >= crash.ASSIGN else ServerState.CRASHED
+        env.crashing.add(server.key)
+    else:
+        server.leaving = True
+        server.forced |= task.force
 
 
 def distrust(env: RegionsEnv, records: Iterable[Record]) -> None:
@@ -164,16 +189,11 @@ async def unload(model: Regions) -> None:
         await asyncio.sleep(0)
 
 
-async def lost(model: Regions) -> list[Region]:
-    """Returns regions that ought to be open, and that no procedure and no server has."""
-    found: list[Region] = []
+async def lost(model: Regions) -> list[Left]:
+    """Returns regions that no procedure moves, and that need one."""
+    found: list[Left] = []
     regions = list(model.regions.values())
     for at in range(0, len(regions), ROWS_TOGETHER):
-        found += [one for one in regions[at : at + ROWS_TOGETHER] if one.state is not S.OPEN and _is_lost(one)]
+        found += bypassed.lost(regions[at : at + ROWS_TOGETHER])
         await asyncio.sleep(0)
     return found
-
-
-def _is_lost(region: Region) -> bool:
-    is_wanted = region.state is S.OFFLINE and region.table.state is TableState.ENABLED
-    return not region.pid and (is_wanted or region.state in IN_TRANSITION)

@@ -279,7 +279,7 @@ class Manager:
         """Has all regions of a process moved away; returns how many it has still. Without any it is gone."""
         server.leaving = server.forced = True
         drain = f"drain of {server} in term {self.epoch}"
-        if self.engine.pid_of(Caller(ITSELF, "", "", drain)) is None:
+        if self.engine.pid_of(Caller(ITSELF, "", "", self._unended(drain))) is None:
             # A region may be on its way to it by a step of this turn; when the drain has begun, that is entered.
             # Forced: a process that is about to stop would crash with the regions that rest after a move.
             self.start(servers.DRAIN, CRASH.encode(Crash(*server.key, force=True)), drain)
@@ -339,11 +339,21 @@ class Manager:
     def start(self, kind: str, data: bytes, nonce: str) -> bool:
         """Submits a procedure of the daemon's own; a nonce keeps a second one like it out. False: not now."""
         try:
-            self.engine.submit_soon(kind, data, Caller(ITSELF, "", "", nonce))
+            self.engine.submit_soon(kind, data, Caller(ITSELF, "", "", self._unended(nonce)))
         except Refused as refused:
             log.warning("%s is not started yet: %s", nonce, refused)
             return False
         return True
+
+    def _unended(self, nonce: str) -> str:
+        """Returns a nonce, or another one where an operator has ended its procedure as it is: that is done again."""
+        found = nonce
+        while found and (pid := self.engine.pid_of(Caller(ITSELF, "", "", found))) is not None:
+            record = self.engine.records.get(pid)
+            if record is None or not record.bypassed:
+                break
+            found = f"{nonce} after {pid}"
+        return found
 
     async def _write(self, rows: Sequence[Write]) -> None:
         try:

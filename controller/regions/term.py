@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import random
-from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Any, Final
@@ -20,7 +19,7 @@ from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
 from controller.regions import loading, overdue, proofs, regime
-from controller.regions.bypassed import let_go
+from controller.regions.bypassed import picked_up, see_to
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal import RegionsJournal
@@ -37,13 +36,13 @@ from controller.regions.kinds import (
     servers,
     tables,
 )
-from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
+from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.procedures.transition import Transition
-from state_machines.regions.model import Region, Regions
+from state_machines.regions.model import Regions
 from state_machines.regions.placement import PLACEMENTS
 
 log = logging.getLogger("regent.regions")
@@ -71,8 +70,8 @@ KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
 )
 NAMES: Final = Kinds(KINDS)
 """Names of steps, locks and subjects of procedures, for the journal."""
-LOST_TOGETHER: Final = 500
-"""Regions that nobody had, and whose assignment begins with one check of leases."""
+LEFT_TOGETHER: Final = 500
+"""Regions that no procedure moves, and for which one begins with one check of leases."""
 CHECKS_PER_LEASE: Final = 20
 CHECKS_MISSED_MAX: Final = 5
 """Checks of leases that are missed where the process was frozen: polls may wait that it did not take."""
@@ -142,7 +141,6 @@ class RegionsTerm:
         self._catalog = catalog
         self._store = store
         self._regime = regime.Regime(options.lease_ms, options.fence)
-        self._lost: deque[Region] = deque()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def load(self) -> None:
@@ -179,9 +177,10 @@ class RegionsTerm:
             log.error(
                 "pid=%d cannot go on: %s; 'regent regions procedures remove %d' removes its record", pid, why, pid
             )
-        self._lost.extend(await loading.lost(self.env.model))
-        if self._lost and (why := self.env.unheard.why_held(self._lost[0])):
-            log.warning("%d regions have no owner and no procedure; they wait: %s", len(self._lost), why)
+        left = self.env.left
+        left.extend(await loading.lost(self.env.model))
+        if left and (why := self.env.unheard.why_held(left[0].region)):
+            log.warning("%d regions have no owner and no procedure; they wait: %s", len(left), why)
         self._begin_times()
         model = self.env.model
         log.info(
@@ -220,13 +219,14 @@ class RegionsTerm:
         self.journal.end(str(why))
 
     def _changed(self, moved: Sequence[Transition]) -> None:
-        let_go(self.env, moved)
+        see_to(self.env, moved)
         self.journal.changed(moved)
         for before, after in moved:
             if after.state.is_final:
                 self.env.causes.over(after.pid)
             elif before is None and after.kind == crash.NAME:
                 self._crashed(CRASH.decode(after.data))
+        self._pick_up()
         if self._entered is not None:
             self._entered(moved)
 
@@ -253,19 +253,20 @@ class RegionsTerm:
             else:
                 self.manager.grant_leases()
             seen_s = self.env.clock()
-            self._assign_lost()
+            self._pick_up()
             await self._settle_regime()
             await asyncio.sleep(pause_s)
 
-    def _assign_lost(self) -> None:
-        """Begins to assign some of the regions that nobody had when the term began."""
-        for _ in range(min(LOST_TOGETHER, len(self._lost))):
-            region = self._lost[0]
-            task = Transit(region.id, region.table.name, "no server and no procedure had it")
-            nonce = f"found {region.id} in term {self.manager.epoch}"
-            if not self.manager.start(assign.NAME, TRANSIT.encode(task), nonce):
+    def _pick_up(self) -> None:
+        """Begins the procedures of some regions that no procedure moves."""
+        left = self.env.left
+        for _ in range(min(LEFT_TOGETHER, len(left))):
+            one = left[0]
+            found = picked_up(self.env, one)
+            nonce = f"region {one.region.id} left by {one.pid} in term {self.manager.epoch}"
+            if found is not None and not self.manager.start(*found, nonce):
                 break
-            self._lost.popleft()
+            left.popleft()
 
     async def _settle_regime(self) -> None:
         """Stores the present regime alone, once no server is left that may serve under a former one."""

@@ -6,17 +6,21 @@ from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Final
 
-from state_machines.regions.model import Region
+from state_machines.regions.model import Region, Table
 from state_machines.regions.states import WANTED, RegionState, ServerState, TableState
 
 T = TableState
 
 ALLOWED: Final[Mapping[TableState, tuple[TableState, ...]]] = {
-    T.ENABLING: (T.DISABLED, T.ENABLING),
-    T.DISABLING: (T.ENABLED, T.DISABLING),
-    T.DELETING: (T.DISABLED, T.DELETING),
+    T.ENABLING: (T.DISABLED, T.ENABLING, T.CREATING),
+    T.DISABLING: (T.ENABLED, T.DISABLING, T.ENABLING, T.CREATING),
+    T.DELETING: (T.DISABLED, T.DELETING, T.CREATING),
 }
-"""States that a table must have for a change that begins with a state; the first one is named to operators."""
+"""States that a table must have for a change that begins with a state; the first one is named to operators.
+
+Each state of a table is that of some change that an operator may have ended: the same change, or one that takes it
+back, begins from there.
+"""
 
 
 def change_problem(table: str, present: TableState | None, begins: TableState) -> str | None:
@@ -41,6 +45,13 @@ def is_stranded(region: Region) -> bool:
     if region.pid or region.table.state is not T.ENABLED or region.state in (RegionState.OPEN, RegionState.FAILED_OPEN):
         return False
     return region.server is None or region.server.state is ServerState.ONLINE
+
+
+def partly_made(table: Table) -> str | None:
+    """Returns why a table cannot be enabled whose creation ended before all of its regions were stored; else None."""
+    if table.regions and not table.regions[-1].end:
+        return None
+    return f"table {table.name!r} has {len(table.regions)} of its regions, its creation was ended: delete it"
 
 
 def abandoned(regions: Iterable[Region]) -> tuple[list[Region], list[list[Region]]]:

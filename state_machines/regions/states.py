@@ -39,15 +39,16 @@ VALID_PREVIOUS: Final[Mapping[RegionState, frozenset[RegionState]]] = {
     S.OFFLINE: frozenset({S.CLOSED, S.ABNORMALLY_CLOSED, S.FAILED_OPEN}),
     S.OPENING: frozenset({S.OFFLINE, S.OPENING, S.CLOSED, S.ABNORMALLY_CLOSED, S.FAILED_OPEN}),
     S.OPEN: frozenset({S.OPENING, S.OPEN}),
-    S.CLOSING: frozenset({S.OPEN, S.CLOSING}),
-    S.CLOSED: frozenset({S.CLOSING, S.CLOSED, S.ABNORMALLY_CLOSED}),
+    S.CLOSING: frozenset({S.OPEN, S.OPENING, S.CLOSING}),
+    S.CLOSED: frozenset({S.OFFLINE, S.CLOSING, S.CLOSED, S.ABNORMALLY_CLOSED}),
     S.FAILED_OPEN: frozenset({S.OPENING}),
     S.ABNORMALLY_CLOSED: frozenset({S.OPENING, S.OPEN, S.CLOSING}),
 }
 """States that may come before a state.
 
 A region of a crashed server becomes CLOSED without being opened in between where its table is being disabled: its edits
-wait beside its data, and the next open takes them (HBase opens it once more first).
+wait beside its data, and the next open takes them (HBase opens it once more first). An operator who ends the open of a
+region gives it up: it is closed where it may be open, or becomes CLOSED at once.
 """
 
 FINAL: Final = frozenset({S.OFFLINE, S.OPEN, S.CLOSED, S.FAILED_OPEN})
@@ -79,11 +80,11 @@ T = TableState
 
 TABLE_PREVIOUS: Final[Mapping[TableState, frozenset[TableState]]] = {
     T.CREATING: frozenset(),
-    T.ENABLING: frozenset({T.DISABLED, T.ENABLING}),
+    T.ENABLING: frozenset({T.DISABLED, T.ENABLING, T.CREATING}),
     T.ENABLED: frozenset({T.CREATING, T.ENABLING}),
-    T.DISABLING: frozenset({T.ENABLED, T.DISABLING}),
+    T.DISABLING: frozenset({T.ENABLED, T.DISABLING, T.ENABLING, T.CREATING}),
     T.DISABLED: frozenset({T.DISABLING}),
-    T.DELETING: frozenset({T.DISABLED, T.DELETING}),
+    T.DELETING: frozenset({T.DISABLED, T.DELETING, T.CREATING}),
 }
 """States of a table that may come before a state."""
 

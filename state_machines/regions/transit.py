@@ -87,21 +87,24 @@ def pause_ms(retries: int) -> int:
 
 
 def unneeded(table: TableState, region: RegionState, server: ServerState | None) -> str | None:
-    """Returns why a region is not to be opened; None where it is. ``server``: the state of its owner, if any."""
+    """Returns why a region is not to be opened; None where it is. ``server``: the state of its owner, if any.
+
+    A region that an owner may have and that is not open is opened once that has closed it, or is fenced.
+    """
     if table not in WANTED:
         return f"its table is {table.name.lower()}"
     if server is None or server is ServerState.FENCED:
         return None
     if region is RegionState.OPEN:
         return "it is open already"
-    return f"its server may have it: it is {region.name.lower()}; 'regent servers expire' has that server fenced"
+    return "its server crashed: the crash sees to it" if server is ServerState.CRASHED else None
 
 
-def uncloseable(region: RegionState, owned: bool) -> str | None:
-    """Returns why there is nothing to close; None where a server has the region, or had it when it crashed."""
-    if region is RegionState.ABNORMALLY_CLOSED or (region is RegionState.OPEN and owned):
-        return None
-    return f"it is {region.name.lower()} already"
+def uncloseable(region: RegionState) -> str | None:
+    """Returns why there is nothing to close; None where the region is not closed yet."""
+    if region in (RegionState.CLOSED, RegionState.FAILED_OPEN):
+        return f"it is {region.name.lower()} already"
+    return None
 
 
 def begun_at(previous: RegionState) -> RegionState:

@@ -82,13 +82,14 @@ async def test_a_move_is_a_close_whose_lines_mirror_those_of_the_open_and_then_a
         f"{close} sent to kv-1,1795 with batch 2 of 1 operation",
         f"{close} kv-1,1795 reported closed",
         f"{close} CLOSING -> CLOSED from kv-1,1795 is stored",
+        f"{close} CLOSED -> OFFLINE is stored",
         f"{close} SUCCESS, finished with SUCCESS",
     ]
     assert without_times(log.grep("pid=6")) == [
         f"{assign} RUNNABLE, begun by pid=4",
-        f"{assign} starts; rit=CLOSED, location=none, target=kv-2, retain=false",
+        f"{assign} starts; rit=OFFLINE, location=none, target=kv-2, retain=false",
         f"{assign} RUNNABLE, step queue done, next is dispatch",
-        f"{assign} CLOSED -> OPENING at kv-2,1796 is stored, the open is sent next",
+        f"{assign} OFFLINE -> OPENING at kv-2,1796 is stored, the open is sent next",
         f"{assign} sent to kv-2,1796 with batch 1 of 1 operation",
         f"{assign} kv-2,1796 reported opened, sequence=20",
         f"{assign} OPENING -> OPEN at kv-2,1796 is stored",
@@ -100,7 +101,7 @@ async def test_a_move_is_a_close_whose_lines_mirror_those_of_the_open_and_then_a
         "pid=4 move: WAITING, step open done, children begun: pid=6",
         "pid=4 move: SUCCESS, finished with SUCCESS",
     ]
-    assert len(log.whole("ppid=4 ")) == 15, "the search for the move finds its children, too"
+    assert len(log.whole("ppid=4 ")) == 16, "the search for the move finds its children, too"
 
 
 async def test_a_mark_names_its_kind_and_its_server_or_region(tmp_path: Path, log: Log) -> None:

@@ -77,7 +77,7 @@ async def test_regions_are_entered_in_pieces_which_end_with_it(monkeypatch: pyte
         owned = row.incarnation == server.incarnation
         assert region.state is (RegionState.OPEN if owned else RegionState.ABNORMALLY_CLOSED)
         assert (region.id in server.regions) is owned
-    assert [one.id for one in await loading.lost(model)] == [COUNT + 1, 1], "those without an owner"
+    assert [one.region.id for one in await loading.lost(model)] == [COUNT + 1, 1], "those without an owner"
 
 
 class Watched(MemoryRegionStore):

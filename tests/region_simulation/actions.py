@@ -44,9 +44,12 @@ def act(world: World, action: Action) -> None:
 
 
 def submit(world: World, kind: str, data: bytes) -> None:
-    """Submits a procedure at the active daemon; an operator who finds none gives up."""
+    """Submits a procedure at the active daemon; an operator who finds none gives up.
+
+    One whose claim no lock holds may serve on where nothing claims the store after it.
+    """
     term = world.term
-    process = world.claimant
+    process = world.claimant or next((one.process for one in world.daemons.values() if one.term is term), None)
     if term is None or process is None or not process.alive:
         world.counts["no daemon"] += 1
         return

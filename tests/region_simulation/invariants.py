@@ -22,7 +22,7 @@ from regent_agent.service import OpenedRegion
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Region, Regions, Server
-from state_machines.regions.states import OWNED, WANTED, RegionState, ServerState, TableState
+from state_machines.regions.states import FINAL, OWNED, WANTED, RegionState, ServerState, TableState
 from testing.simulated.regions.storage import Key
 from tests.region_simulation.locks import lock_faults
 from tests.simulation.loop import Process
@@ -176,7 +176,7 @@ class Judge:
             row = disk.regions[id_]
             key = ("", 0) if region.server is None else region.server.key
             memory = (int(region.state), *key, region.token)
-            if not region.pid and region.state is not S.ABNORMALLY_CLOSED and memory != (row.state, *row[5:8]):
+            if not region.pid and region.state in FINAL and memory != (row.state, *row[5:8]):
                 self._fail("CatalogConsistency", f"{region} is {memory} in memory, {row} in the catalog")
         stored = {key: row for key, row in disk.marks.items() if key[0] in set(MarkKind)}
         if {(one.kind.value, one.subject): (one.value, one.until_ms) for one in model.marks} != {

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from controller.regions import loading, term
+from controller.regions import bypassed, loading, term
+from controller.regions.bypassed import picked_up
 from controller.regions.journal import RELEASED, RegionsJournal
-from controller.regions.kinds import marks
+from controller.regions.kinds import assign, marks
 from metadata_store.catalog.rows import Content
-from state_machines.procedures.transition import Transition
+from state_machines.procedures.record import Record
 from state_machines.regions.model import Regions, Server
 from tests.region_simulation.planting import Step, audited, mutation, put, put_step
 
@@ -75,10 +75,22 @@ def place_on_cordoned_servers(stack: ExitStack) -> None:
 def keep_the_region_of_a_bypassed_procedure(stack: ExitStack) -> None:
     """Leaves a region attached to a procedure that an operator ended as it is."""
 
-    def kept(_env: Any, _moved: Sequence[Transition]) -> None:
+    def kept(_env: Any, _record: Record) -> None:
         """Lets nothing go."""
 
-    put(stack, term, "let_go", kept)
+    put(stack, bypassed, "_let_go", kept)
+
+
+@mutation
+def open_a_bypassed_region_elsewhere_at_once(stack: ExitStack) -> None:
+    """Opens a region that a server may have by an ended procedure, without a close at that server."""
+    put(stack, assign, "closes_first", lambda _: False)
+
+
+@mutation
+def pick_up_nothing_after_a_bypass(stack: ExitStack) -> None:
+    """Leaves the region of a procedure that an operator ended as it is."""
+    put(stack, term, "picked_up", lambda _env, left: None if left.pid else picked_up(_env, left))
 
 
 @audited

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from controller.procedures.requests import Refused
 from controller.regions.kinds import assign, close, marks, move
-from controller.regions.kinds.messages import MOVE, TRANSIT, Move, Transit
+from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
+from state_machines.regions.states import TableState
 from tests.region_simulation import impostors
 from tests.region_simulation.actions import region_at, submit, verb
 from tests.simulation.loop import Process
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
     from tests.region_simulation.world import World
 
+COMPLETES: Final = {
+    TableState.CREATING: "enable_table",
+    TableState.ENABLING: "enable_table",
+    TableState.DISABLING: "disable_table",
+    TableState.DELETING: "delete_table",
+}
 BYPASSED: Final = frozenset({assign.NAME, close.NAME, move.NAME})
 """Kinds that operators end as they are: what they leave of a region, another procedure takes up."""
 
@@ -69,18 +76,20 @@ def abort(world: World, number: str) -> None:
 
 @verb
 def bypass(world: World, number: str) -> None:
-    """Ends a procedure on one region as it is; an operator leaves alone what a server may be doing."""
+    """Ends a procedure as it is, a part of another one, too, and whatever a server may be doing."""
     term = world.term
-    if term is None or (found := _live(term, number, BYPASSED)) is None or found.step == assign.DISPATCH:
+    if term is None or (found := _live(term, number, parts=True)) is None:
         return
-    task: Transit | Move = (MOVE if found.kind == move.NAME else TRANSIT).decode(found.data)
-    world.unassigned.add(task.region)
+    if found.kind in BYPASSED:
+        task: Transit | Move = (MOVE if found.kind == move.NAME else TRANSIT).decode(found.data)
+        world.unassigned.add(task.region)
     _end(world, term, found, term.engine.bypass)
 
 
-def _live(term: RegionsTerm, number: str, kinds: frozenset[str] | None = None) -> Record | None:
-    """Returns a procedure that was submitted and has not ended."""
-    some = [one for one in term.engine.live() if not one.parent and (kinds is None or one.kind in kinds)]
+def _live(term: RegionsTerm, number: str, *, parts: bool = False) -> Record | None:
+    """Returns a procedure that was submitted and has not ended; ``parts``: also one without children of its own."""
+    children = term.engine._procedures.children
+    some = [one for one in term.engine.live() if (one.pid not in children if parts else not one.parent)]
     some.sort(key=lambda one: one.pid)
     return some[int(number) % len(some)] if some else None
 
@@ -96,13 +105,17 @@ def _end(world: World, term: RegionsTerm, record: Record, act: Callable[[int], A
         except (Refused, StoreFailed):
             done = False
         world.counts["ended by an operator" if done else "ended not"] += 1
-        last = term.engine.records.get(record.pid)
-        if done and last is not None and last.bypassed and last.step == assign.DISPATCH and last.kind != move.NAME:
-            task: Transit = TRANSIT.decode(last.data)  # it was sent meanwhile: its process is ended
-            if (server := term.env.model.servers.get((task.server, task.incarnation))) is not None:
-                term.manager.expire(server, "operator")
 
     process.start(ended())
+
+
+def complete_tables(world: World) -> None:
+    """Completes changes of tables that an operator has ended."""
+    if (term := world.term) is None:
+        return
+    for table in list(term.env.model.tables.values()):
+        if (kind := COMPLETES.get(table.state)) is not None:
+            submit(world, kind, TABLE_TASK.encode(TableTask(table.name)))
 
 
 def remove_marks(world: World) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import pytest
 
 from controller.regions import manager
-from controller.regions.kinds import crash
-from controller.regions.kinds.messages import CRASH, Crash
+from controller.regions.kinds import assign, crash
+from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.records import codec
 from metadata_store.records.port import Stored, StoreFailed
@@ -18,7 +18,7 @@ from regent_agent.protocol import Left, Refused, Registered
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions import model
-from state_machines.regions.states import ServerState
+from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.region_simulation.kit import (
     OPTIONS,
@@ -242,7 +242,10 @@ async def test_a_crash_that_an_operator_ends_begins_anew_and_its_process_stays_o
         polls.cancel()
     async with running(disk) as term, serving(Server(term, "c")):
         assert isinstance(await Server(term, "a").register(*had), Refused)
-        await until(lambda: {str(one.server) for one in regions_of(term)} == {"c,1"})
+        [region] = regions_of(term)
+        await until(lambda: region.state is RegionState.CLOSED and not region.pid)
+        await ended(term, procedure(term, assign.NAME, TRANSIT.encode(Transit(region.id, "t"))))
+        assert str(region.server) == "c,1"
         assert ("b", 1) not in term.env.unheard.processes
 
 

@@ -15,9 +15,9 @@ from controller.regions.operator.explain import explained
 from controller.regions.operator.items import detail_of
 from controller.regions.operator.progress import progress_of
 from regent_agent import protocol
-from regent_agent.protocol import Open, Operation, Refused, Registered, Result, Task
+from regent_agent.protocol import Operation, Refused, Registered, Result, Task
 from state_machines.regions.marks import MarkKind
-from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
 from tests.region_simulation.kit import (
     OPTIONS,
@@ -60,25 +60,6 @@ def test_a_process_whose_clock_was_set_back_is_told_that_it_needs_a_higher_incar
             assert ("9" in refused.text, "higher incarnation (was its clock set back?)" in refused.text) == (True, True)
 
     story()
-
-
-@virtual
-async def test_a_region_that_no_procedure_opens_any_more_is_opened_by_an_operator() -> None:
-    async with running(RegionDisk()) as term:
-        server = Server(term, "a")
-        await server.register()
-        await creates(term)
-        for _ in range(4):
-            opening = await server.operation()
-            assert isinstance(opening, Open)
-            await server.report(Result(opening.pid, protocol.FAILED_OPEN))
-        [region] = regions_of(term)
-        assert await term.engine.bypass(region.pid)
-        await until(lambda: not region.pid)
-        assert (region.state, region.server) == (RegionState.OPENING, None)
-        told = explained(region, term.env, term.engine)
-        assert told.procedure_because == "no procedure moves it"
-        assert told.would_change == [f"regent regions assign {region.id} opens it"]
 
 
 @virtual

@@ -12,6 +12,7 @@ from controller.regions.kinds.messages import CRASH, TABLE_TASK, TRANSIT, Crash,
 from controller.regions.operator.explain import explained
 from controller.regions.term import RegionsTerm
 from controller.regions.unheard import Unheard
+from metadata_store.records import codec
 from regent_agent import protocol
 from regent_agent.protocol import Close, Left, Open, Owned, Result
 from state_machines.regions.model import Region, Table
@@ -39,7 +40,10 @@ LONG = replace(OPTIONS, lease_ms=30_000)
 
 
 async def bypassed(disk: RegionDisk) -> Open:
-    """Leaves a region that a,1 opens, whose procedure an operator has ended as it is; returns the open."""
+    """Leaves a region that a,1 opens, whose procedure an operator has ended as it is; returns the open.
+
+    The daemon died before the close that follows was stored.
+    """
     async with running(disk) as term:
         server = Server(term, "a")
         await server.register()
@@ -48,6 +52,9 @@ async def bypassed(disk: RegionDisk) -> Open:
         assert isinstance(found, Open)
         assert await term.engine.bypass(found.pid)
         await ended(term, _known(pid))
+    for one, body in list(disk.bodies.items()):
+        if codec.unsealed(one, body).kind == close.NAME:
+            del disk.bodies[one]
     disk.tables["t"] = disk.tables["t"]._replace(state=TableState.ENABLED)
     return found
 

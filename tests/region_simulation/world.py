@@ -219,6 +219,7 @@ class World(logging.Handler):
             if self.loop.now_s > assigned_s + ASSIGNS_S:
                 assigned_s = self.loop.now_s
                 self._assign_closed()
+                operators.complete_tables(self)
                 operators.remove_marks(self)
         if why:
             self.violated("liveness", why)

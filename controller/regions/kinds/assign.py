@@ -2,7 +2,9 @@
 
 ``queue`` chooses a server and stores it; ``dispatch`` sends the open and waits for the result, however long; the result
 is stored together with the region's row, and the procedure ends. A server that crashed meanwhile is left only once it
-is fenced; then another one is chosen and stored. It never fails: what no server can open ends FAILED_OPEN.
+is fenced; then another one is chosen and stored. A region that a server may have by a procedure that an operator has
+ended is closed there first. It never fails: what no server can open ends FAILED_OPEN, or is tried until an operator
+ends that, by a change of its table or by the end of the procedure.
 """
 
 from __future__ import annotations
@@ -13,25 +15,26 @@ from msgspec.structs import replace
 
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import about, locks
+from controller.regions.kinds import about, close, locks
 from controller.regions.kinds.answers import answer_of, said
 from controller.regions.kinds.messages import TRANSIT, Transit
 from metadata_store.catalog.rows import Owner
 from regent_agent import protocol
 from regent_agent.protocol import Result
 from state_machines.procedures.kernel import Change
-from state_machines.procedures.outcome import Done, Next, Outcome, Wait
+from state_machines.procedures.outcome import Children, Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
-from state_machines.regions import transit
+from state_machines.regions import pickup, transit
 from state_machines.regions.model import Region, Server
 from state_machines.regions.placement import Wish, planned
-from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.states import FINAL, RegionState, ServerState
 from state_machines.regions.transit import Act, Attempts
 
 NAME: Final = "assign"
 QUEUE: Final = 0
 DISPATCH: Final = 1
 S = RegionState
+NO_OWNER: Final = frozenset({S.OFFLINE})
 
 
 def assigned(region: Region, why: str, server: Server | None, *, to: str = "") -> Record:
@@ -62,8 +65,11 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     if not env.model.take(region, record.pid, record.ancestors):
         return Done(b"pid %d has the region" % region.pid)
     if (why := unneeded(env, region)) is not None:
-        env.model.detach(region, record.pid)
-        return Done(why.encode())
+        return _not_wanted(env, record, region, why)
+    if closes_first(region):
+        assert region.server is not None
+        after = replace(task, avoid=region.server.name)
+        return Children((close.closed(region, task.why, returns=True),), QUEUE, TRANSIT.encode(after))
     if env.unheard.is_held(region):
         return _held(env, record)
     if env.left_ms(task.not_before_ms):
@@ -75,14 +81,34 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     if server is None:
         env.unplaced.add(record.pid)
         return Wait(0, record.data, durable=False)
-    server.expected += 1
+    env.expect(record.pid, {server: 1})
 
     def entered(_: Change) -> None:
-        server.expected -= 1
+        env.expected(record.pid)
         begun(env, region, record.pid, server, token)
 
     data = TRANSIT.encode(replace(task, server=server.name, incarnation=server.incarnation, token=token))
     return Along(Next(DISPATCH, data), (), entered)
+
+
+def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Outcome | Along:
+    """Ends without an open; a region that nobody has is OFFLINE then, so that it is opened where its table stays."""
+    is_cut = env.endings.of(region.table) is not None
+    if is_cut:
+        env.endings.cut(region)
+    stays = NO_OWNER if is_cut else FINAL
+    if region.server is not None or region.state in stays:  # its owner has it, or a crash or a close sees to it
+        env.model.detach(region, record.pid)
+        return Done(why.encode())
+
+    def entered(_: Change) -> None:
+        if region.state in (S.OPENING, S.CLOSING, S.OPEN):
+            env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
+        env.model.move(region, S.OFFLINE, None, env.now_ms())
+        _over(env, record.pid, region)
+
+    row = Owner(region.id, S.OFFLINE, "", 0, region.token, region.sequence)
+    return Along(Done(why.encode()), (row,), entered)
 
 
 def _held(env: RegionsEnv, record: Record) -> Wait:
@@ -106,8 +132,15 @@ def token_of(record: Record, task: Transit) -> int:
 
 def unneeded(env: RegionsEnv, region: Region) -> str | None:
     """Returns why a region is not to be opened; None where it is."""
+    if env.endings and (ending := env.endings.of(region.table)) is not None:
+        return ending.why()
     owner = None if region.server is None else region.server.state
     return transit.unneeded(region.table.state, region.state, owner)
+
+
+def closes_first(region: Region) -> bool:
+    """Checks whether a server may have a region by a procedure that was ended: it closes the region first."""
+    return pickup.closes_first(region.state, None if region.server is None else region.server.state)
 
 
 def chosen(env: RegionsEnv, region: Region, task: Transit) -> Server | None:

@@ -22,7 +22,7 @@ from state_machines.procedures.outcome import Done, Next, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions import transit
 from state_machines.regions.model import Region, Server
-from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.states import OWNED, RegionState, ServerState
 from state_machines.regions.transit import Act
 
 NAME: Final = "close"
@@ -32,10 +32,13 @@ AGAIN_MS: Final = 1_000
 S = RegionState
 
 
-def closed(region: Region, why: str) -> Record:
-    """Returns the procedure that closes a region; an open one is dispatched at once."""
-    task = Transit(region.id, region.table.name, why)
-    if region.state is not S.OPEN or region.server is None:
+def closed(region: Region, why: str, *, returns: bool = False) -> Record:
+    """Returns the procedure that closes a region; one that a server has, or may have, is dispatched at once.
+
+    ``returns``: its parent has it opened then.
+    """
+    task = Transit(region.id, region.table.name, why, returns=returns)
+    if region.state not in OWNED or region.server is None:
         return child(NAME, TRANSIT.encode(task))
     chosen = _chosen(task, region, region.server)
     return child(NAME, TRANSIT.encode(chosen), step=DISPATCH, locked=True)
@@ -44,13 +47,18 @@ def closed(region: Region, why: str) -> Record:
 def begun(env: RegionsEnv, region: Region, pid: int, server: Server) -> None:
     """Enters that a region is closing, which is stored."""
     env.model.attach(region, pid)
-    if region.state is S.OPEN:
+    if region.state in (S.OPEN, S.OPENING):
         env.model.move(region, S.CLOSING, server, env.now_ms())
         env.routes.changed(region)
 
 
 def _chosen(task: Transit, region: Region, server: Server) -> Transit:
-    return replace(task, server=server.name, incarnation=server.incarnation, token=region.token)
+    return replace(task, server=server.name, incarnation=server.incarnation, token=token_of(region))
+
+
+def token_of(region: Region) -> int:
+    """Returns the token of the open that is closed: also of one whose end is not known."""
+    return max(region.token, region.opening)
 
 
 async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -62,11 +70,11 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
     server = region.server
     if not env.model.take(region, record.pid, record.ancestors):
         return Done(b"pid %d has the region" % region.pid)
-    if (why := transit.uncloseable(region.state, server is not None)) is not None:
+    if (why := transit.uncloseable(region.state)) is not None:
         env.model.detach(region, record.pid)
         return Done(why.encode())
     if server is None:
-        return _ended(env, record, region, S.CLOSED)
+        return _ended(env, record, region, task)
     data = TRANSIT.encode(_chosen(task, region, server))
     return Along(Next(DISPATCH, data), (), lambda _: begun(env, region, record.pid, server))
 
@@ -82,7 +90,7 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
     result = env.results.get(record.pid)
     match transit.closing(env.model.is_fenced(key), answer_of(result)):
         case Act.END:
-            return _ended(env, record, region, S.CLOSED)
+            return _ended(env, record, region, task)
         case Act.AGAIN:
             if result is not None:
                 env.causes.noted(record.pid, region.id, said(f"{task.server},{task.incarnation}", result))
@@ -96,11 +104,15 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
     return Wait(0, record.data, durable=False)
 
 
-def _ended(env: RegionsEnv, record: Record, region: Region, state: RegionState) -> Along:
+def _ended(env: RegionsEnv, record: Record, region: Region, task: Transit) -> Along:
+    state = S.OFFLINE if task.returns else S.CLOSED
+
     def entered(_: Change) -> None:
-        if region.state in (S.OPEN, S.OPENING):
+        if region.state in (S.OPEN, S.OPENING):  # its server is fenced, or it has none
             env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
-        env.model.move(region, state, None, env.now_ms())
+        env.model.move(region, S.CLOSED, None, env.now_ms())
+        if task.returns:
+            env.model.move(region, S.OFFLINE, None, env.now_ms())
         env.model.detach(region, record.pid)
         env.dispatcher.forget(record.pid)
         env.results.used(record.pid)

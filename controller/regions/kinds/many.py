@@ -22,7 +22,7 @@ from state_machines.procedures.outcome import Children, Done, Outcome, Wait
 from state_machines.procedures.record import Record, child
 from state_machines.regions.model import Region, Table
 from state_machines.regions.placement import planned
-from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.states import IN_TRANSITION, RegionState, ServerState
 
 ASSIGN_MANY: Final = "assign_many"
 CLOSE_MANY: Final = "close_many"
@@ -32,7 +32,8 @@ BATCHES_MAX: Final = 400
 """Batches that one step of a table's change begins: their records fit into one transaction, too."""
 PAUSE_MS: Final = 100
 S = RegionState
-CLOSED_FROM: Final = frozenset({S.OPEN, S.ABNORMALLY_CLOSED})
+CLOSED_FROM: Final = IN_TRANSITION | {S.OPEN}
+"""States in which a server may have a region, or which no region of a disabled table keeps."""
 
 
 def batches(kind: str, table: Table, why: str, begun: int) -> tuple[tuple[Record, ...], int]:
@@ -59,7 +60,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
     regions = [one for one in _left(env, task) if _needs_server(env, one) and _takes(env, one, record)]
     servers = env.servers()
-    if not servers or any(env.unheard.is_held(one) for one in regions):
+    if not servers or any(env.unheard.is_held(one) or assign.closes_first(one) for one in regions):
         children = tuple(assign.assigned(one, task.why, None) for one in regions)
         born = Children(children, record.step + 1, record.data, rest=_rest(env, task, regions))
         return Along(born, (), lambda change: _given(env, change, regions))
@@ -67,13 +68,10 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     plan = planned(env.placement, wishes, servers, env.prompt(servers), env.draw)
     children = tuple(assign.assigned(one, task.why, server) for one, server in zip(regions, plan, strict=True))
 
-    counts = Counter(plan)
-    for server, count in counts.items():
-        server.expected += count
+    env.expect(record.pid, Counter(plan))
 
     def entered(change: Change) -> None:
-        for server, count in counts.items():
-            server.expected -= count
+        env.expected(record.pid)
         for pid, region, server in zip(_born(change), regions, plan, strict=False):
             assign.begun(env, region, pid, server, pid)
             if server.state is ServerState.ONLINE:
@@ -131,7 +129,7 @@ async def close_all(env: RegionsEnv, record: Record) -> Outcome | Along:
                 continue
             close.begun(env, region, pid, server)
             if server.state is ServerState.ONLINE:
-                env.dispatcher.send(server, protocol.Close(pid, region.id, region.token))
+                env.dispatcher.send(server, protocol.Close(pid, region.id, close.token_of(region)))
             else:
                 env.wake_soon(pid)
 

@@ -19,6 +19,7 @@ class Transit(Message, frozen=True):
     that failed last. ``to``: name of the wanted server.
     ``not_before_ms``: the wall clock's time of the next attempt. ``table``, ``why``: for locks and log lines.
     ``failed``: what the latest server said that could not do it.
+    ``returns``: a region that is closed is to be opened again: OFFLINE is stored, which a failover has opened.
     """
 
     region: int
@@ -32,6 +33,7 @@ class Transit(Message, frozen=True):
     to: str = ""
     not_before_ms: int = 0
     failed: str = ""
+    returns: bool = False
 
 
 class Move(Message, frozen=True):

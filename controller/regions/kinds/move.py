@@ -28,7 +28,7 @@ async def close_it(env: RegionsEnv, record: Record) -> Outcome:
         return Done(b"pid %d has the region" % region.pid)
     to = server.name if task.reopens and server is not None else task.to
     data = MOVE.encode(Move(task.region, task.table, to, task.why, task.reopens))
-    return Children((close.closed(region, task.why),), record.step + 1, data)
+    return Children((close.closed(region, task.why, returns=True),), record.step + 1, data)
 
 
 async def open_it(env: RegionsEnv, record: Record) -> Outcome:
@@ -48,6 +48,7 @@ async def end(env: RegionsEnv, record: Record) -> Outcome:
         env.cooldown.moved(region.id, env.now_ms())
     if region is None:
         return Done(b"the region is gone")
+    env.model.detach(region, record.pid)
     result = region.state.name.lower()
     wanted = "" if task.reopens else task.to
     if wanted and region.server is not None and region.server.name != wanted:

@@ -14,7 +14,7 @@ from regent_agent import protocol
 from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Done, Outcome, Wait
 from state_machines.procedures.record import Record, child
-from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.states import OWNED, ServerState
 
 DRAIN: Final = "drain_server"
 STRAY: Final = "close_stray"
@@ -35,7 +35,7 @@ async def drain(env: RegionsEnv, record: Record) -> Outcome:
     server.leaving = True
     if not server.regions and not server.expected:  # a step of this turn may have chosen it: that is entered later
         return Done()
-    free = (one for one in server.regions.values() if not one.pid and one.state is RegionState.OPEN)
+    free = (one for one in server.regions.values() if not one.pid and one.state in OWNED)
     forced, now_ms = task.force or server.forced, env.now_ms()
     some = [one for one in free if forced or not env.cooldown.left_ms(one.id, now_ms)][:MOVES_TOGETHER]
     if not some or not env.servers():
@@ -47,12 +47,16 @@ async def drain(env: RegionsEnv, record: Record) -> Outcome:
 
 async def undrain(env: RegionsEnv, record: Record) -> Outcome:
     """Lets the process get regions again."""
-    task: Crash = CRASH.decode(record.data)
+    stays(env, CRASH.decode(record.data))
+    return Done()
+
+
+def stays(env: RegionsEnv, task: Crash) -> None:
+    """Lets a process get regions again whose drain is over, or was ended."""
     server = env.model.servers.get((task.server, task.incarnation))
     if server is not None:
         server.leaving = server.forced = False
         env.wake_unplaced()
-    return Done()
 
 
 async def close_stray(env: RegionsEnv, record: Record) -> Outcome:

@@ -11,6 +11,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.procedures.kinds import Along, Kind, Step
+from controller.regions.endings import Ending
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about, locks, many
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
@@ -18,10 +19,10 @@ from metadata_store.catalog.rows import DropRegions, DropTable, NewRegions, PutT
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
-from state_machines.regions.changes import change_problem
+from state_machines.regions.changes import change_problem, partly_made
 from state_machines.regions.layout import count_of, ranges
 from state_machines.regions.model import Region, Table, namespace_of
-from state_machines.regions.states import RegionState, TableKind, TableState
+from state_machines.regions.states import IN_TRANSITION, RegionState, TableKind, TableState
 
 METADATA: Final = 1
 """The step of a creation that stores rows."""
@@ -29,6 +30,9 @@ ESCAPED: Final = 6
 """Bytes of a control character in JSON."""
 PAUSE_MS: Final = 500
 """Pause before regions are closed that were not the first time."""
+DROPS: Final = 1
+CLOSES: Final = 2
+"""Steps of a deletion."""
 
 
 async def layout(env: RegionsEnv, record: Record) -> Outcome:
@@ -115,9 +119,14 @@ async def close_regions(env: RegionsEnv, record: Record) -> Outcome:
 
 
 def _in_batches(env: RegionsEnv, record: Record, kind: str) -> Outcome:
-    """Begins some batches; the step is repeated until all have ended."""
+    """Begins some batches; the step is repeated until all have ended.
+
+    Nothing more is opened of a table that another change is to disable or delete.
+    """
     task: TableTask = TABLE_TASK.decode(record.data)
     table = env.model.tables[task.table]
+    if kind == many.ASSIGN_MANY and env.endings.of(table) is not None:
+        return Next(record.step + 1, record.data)
     batches, begun = many.batches(kind, table, record.kind, task.begun)
     over = begun >= len(table.regions)
     data = TABLE_TASK.encode(replace(task, begun=0 if over else begun))
@@ -139,22 +148,36 @@ def _stated(env: RegionsEnv, record: Record, state: TableState, outcome: Outcome
     return Along(outcome, (PutTable(row),), entered)
 
 
-async def enabled(env: RegionsEnv, record: Record) -> Along:
-    """Enters that the table is enabled; the result counts regions that could not be opened."""
+async def enabled(env: RegionsEnv, record: Record) -> Outcome | Along:
+    """Enters that the table is enabled; the result counts regions that could not be opened.
+
+    A table that another change is to disable or delete stays as it is, for that change.
+    """
     table = env.model.tables[TABLE_TASK.decode(record.data).table]
-    closed = sum(one.state is not RegionState.OPEN for one in table.regions)
-    return _stated(env, record, TableState.ENABLED, Done(b"%d" % closed))
+    closed = b"%d" % sum(one.state is not RegionState.OPEN for one in table.regions)
+    if env.endings.of(table) is not None:
+        return Done(closed)
+    return _stated(env, record, TableState.ENABLED, Done(closed))
 
 
 async def disabled(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Enters that the table is disabled, once no server has a region of it."""
     table = env.model.tables[TABLE_TASK.decode(record.data).table]
-    if any(one.server is not None or one.pid for one in table.regions):
-        again_ms = record.updated_ms + PAUSE_MS
-        if env.wall_ms() < again_ms <= env.wall_ms() + PAUSE_MS:
-            return Wait(again_ms, record.data, durable=False)
-        return Next(record.step - 1, record.data)
-    return _stated(env, record, TableState.DISABLED, Done())
+    return _closes_again(env, record, table) or _stated(env, record, TableState.DISABLED, Done())
+
+
+def _closes_again(env: RegionsEnv, record: Record, table: Table) -> Outcome | None:
+    """Goes back to the closing of regions that a server has, or that are on their way; None where there are none."""
+    if not _has_owners(table):
+        return None
+    again_ms = record.updated_ms + PAUSE_MS
+    if env.wall_ms() < again_ms <= env.wall_ms() + PAUSE_MS:
+        return Wait(again_ms, record.data, durable=False)
+    return Next(record.step - 1, record.data)
+
+
+def _has_owners(table: Table) -> bool:
+    return any(one.server is not None or one.pid or one.state in IN_TRANSITION for one in table.regions)
 
 
 async def begin_enabling(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -168,16 +191,40 @@ async def begin_disabling(env: RegionsEnv, record: Record) -> Outcome | Along:
 
 
 async def begin_deleting(env: RegionsEnv, record: Record) -> Outcome | Along:
-    """Enters that the table is about to be deleted."""
-    return _begun(env, record, TableState.DELETING)
+    """Enters that the table is about to be deleted; regions of one that was being created are closed first."""
+    table = env.model.tables.get(TABLE_TASK.decode(record.data).table)
+    owned = table is not None and _has_owners(table)
+    return _begun(env, record, TableState.DELETING, CLOSES if owned else DROPS)
 
 
-def _begun(env: RegionsEnv, record: Record, state: TableState) -> Outcome | Along:
+async def closed_for_deletion(env: RegionsEnv, record: Record) -> Outcome:
+    """Goes on with the deletion once no server has a region of the table."""
+    table = env.model.tables[TABLE_TASK.decode(record.data).table]
+    return _closes_again(env, record, table) or Next(DROPS, record.data)
+
+
+def _begun(env: RegionsEnv, record: Record, state: TableState, then: int = 1) -> Outcome | Along:
     name = TABLE_TASK.decode(record.data).table
     table = env.model.tables.get(name)
-    if (why := change_problem(name, None if table is None else table.state, state)) is not None:
+    why = change_problem(name, None if table is None else table.state, state)
+    if why is None and state is TableState.ENABLING and table is not None:
+        why = partly_made(table)
+    if why is not None:
         return Failed(f"{record.kind}: {why}")
-    return _stated(env, record, state, Next(record.step + 1, record.data))
+    return _stated(env, record, state, Next(then, record.data))
+
+
+def ending_of(record: Record) -> Ending | None:
+    """Returns what a live procedure ends of a table's assigns; None where it ends none.
+
+    A change that takes the table from its servers ends them before it has the table's lock: their parents hold that.
+    So does a change that opens regions and that an operator has ended: all of its parts end.
+    """
+    begins = ENDS.get(record.kind)
+    if begins is None and not record.bypassed:
+        return None
+    task: TableTask = TABLE_TASK.decode(record.data)
+    return Ending(record.pid, record.kind, task.table, begins)
 
 
 async def delete(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -220,4 +267,16 @@ DISABLE: Final = _kind(
     (Step("begin", begin_disabling), Step("close", close_regions), Step("end", disabled)),
     no_return=1,
 )
-DELETE: Final = _kind("delete_table", (Step("begin", begin_deleting), Step("delete", delete)), no_return=1)
+DELETE: Final = _kind(
+    "delete_table",
+    (
+        Step("begin", begin_deleting),
+        Step("delete", delete),
+        Step("close", close_regions),
+        Step("closed", closed_for_deletion),
+    ),
+    no_return=1,
+)
+ENDS: Final = {DISABLE.name: TableState.DISABLING, DELETE.name: TableState.DELETING}
+"""Kinds that end the assigns of a table, and the states that they begin with."""
+NAMES: Final = frozenset({CREATE.name, ENABLE.name, DISABLE.name, DELETE.name})

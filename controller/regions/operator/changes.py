@@ -12,7 +12,7 @@ from controller.http.procedure_models import Procedure
 from controller.http.region_ports import RegionAct, ServerAct, TableAct
 from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.regions.domain import RegionsDomain
-from controller.regions.kinds import assign, close, crash, forgetting, move, namespaces, servers
+from controller.regions.kinds import assign, close, crash, forgetting, move, namespaces, servers, tables
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator import checks
@@ -25,7 +25,7 @@ from state_machines.procedures.record import Caller
 from state_machines.regions.key_text import NotAKey, key_of
 from state_machines.regions.layout import count_of, layout_problem, name_problem
 from state_machines.regions.model import Region, Server
-from state_machines.regions.states import TableKind
+from state_machines.regions.states import ServerState, TableKind
 
 TABLE_KINDS: Final[Mapping[TableAct, str]] = {
     "enable": "enable_table",
@@ -83,7 +83,7 @@ class Changes:
         if (again := known(term, caller, request)) is not None:
             return again
         found = table_of(term.env.model, table)
-        _refuse(checks.table_problem(found, act), checks.table_remedy(found, act))
+        _refuse(checks.table_problem(found, act, _opens(term, table)), checks.table_remedy(found, act))
         data = TABLE_TASK.encode(TableTask(table, why=request.reason))
         about = f"table {table} with {len(found.regions)} regions: {act}"
         return await start(term, TABLE_KINDS[act], data, caller, request, about)
@@ -149,6 +149,8 @@ class Changes:
         """
         if not request.dry_run and (pid := crash_of(server, term.engine)):
             return procedure_item(term.engine.records[pid])
+        if server.state is not ServerState.ONLINE:  # its crash is not stored yet, or an operator has ended it
+            raise Refused(f"server {server} counts as crashed already, and its crash begins soon", "repeat the request")
         why = f"expired by {caller.principal}" + (f": {caller.reason}" if caller.reason else "")
         about = f"server {server} with {len(server.regions)} regions: {why}"
         named = caller if caller.nonce else replace(caller, nonce=f"crash of {server}")
@@ -163,6 +165,16 @@ class Changes:
 
     def _term(self) -> RegionsTerm:
         return active_term(self._domain)
+
+
+def _opens(term: RegionsTerm, table: str) -> int:
+    """Returns the procedure that opens the regions of a table that is being created or enabled, 0 without one."""
+    for record in term.engine.live():
+        if record.kind in (tables.CREATE.name, tables.ENABLE.name) and not record.bypassed:
+            task: TableTask = TABLE_TASK.decode(record.data)
+            if task.table == table:
+                return record.pid
+    return 0
 
 
 def _refuse(problem: str | None, remedy: str) -> None:

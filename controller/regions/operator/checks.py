@@ -7,7 +7,7 @@ from typing import Final
 
 from controller.http.region_ports import RegionAct, TableAct
 from controller.regions.environment import RegionsEnv
-from state_machines.regions.changes import change_problem
+from state_machines.regions.changes import change_problem, partly_made
 from state_machines.regions.model import Region, Regions, Server, Table, namespace_of
 from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState, TableState
 
@@ -34,9 +34,9 @@ def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str,
         return f"table {region.table.name} is {region.table.state.name.lower()}: its regions are not to be open"
     if act == "assign" and region.state is S.OPEN:
         return f"region {region} is open at {region.server} already"
-    if act == "unassign" and region.state is not S.OPEN:
+    if act == "unassign" and region.state in FINAL and region.state is not S.OPEN:
         return f"region {region} is {region.state.name} already: no server has it"
-    if act != "assign" and region.state is not S.OPEN:
+    if act in ("move", "reopen") and region.state is not S.OPEN:
         return f"region {region} is {region.state.name}, and must be OPEN to {act}"
     left_ms = 0 if force or act != "move" else env.cooldown.left_ms(region.id, env.now_ms())
     if left_ms:
@@ -48,16 +48,14 @@ def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str,
 
 
 def _left_problem(region: Region, act: RegionAct) -> str | None:
-    """Returns why a region that no procedure moves, and that is in transition, cannot be changed."""
+    """Returns why a region that no procedure moves, and that is in transition, cannot be changed.
+
+    A server that may have it closes it first, whether it is then assigned or left.
+    """
     server = region.server
     if server is not None and server.state is not ServerState.ONLINE:
         return f"region {region} is {region.state.name}: the crash of {server} is being dealt with"
-    if server is not None:
-        return (
-            f"region {region} is {region.state.name} at {server}, which may have it, and no procedure moves it: "
-            f"'regent servers expire {server}' makes sure that it does not"
-        )
-    return None if act == "assign" else f"region {region} is {region.state.name}: assign it first"
+    return None if act in ("assign", "unassign") else f"region {region} is {region.state.name}: assign it first"
 
 
 def _target_problem(model: Regions, region: Region, server: str) -> str | None:
@@ -79,7 +77,7 @@ def region_remedy(model: Regions, region: Region, act: RegionAct, server: str) -
         return f"wait for its end, or end it as it is: 'regent regions procedures bypass {region.pid}'"
     if act != "unassign" and region.table.state not in WANTED:
         return table_remedy(region.table, "enable")
-    if act in ("move", "reopen") and region.state in FINAL and region.state is not S.OPEN:
+    if act in ("move", "reopen") and region.state is not S.OPEN:
         return f"'regent regions assign {region.id}' opens it"
     absent = bool(server) and model.current(server) is None
     return "see 'regent servers list'" if absent else f"regent regions explain {region.id}"
@@ -100,17 +98,23 @@ def creation_remedy(model: Regions, table: str) -> str:
     return f"regent namespaces create {namespace_of(table)}" if missing else "see 'regent tables list'"
 
 
-def table_problem(table: Table, act: TableAct) -> str | None:
-    """Returns why a table cannot be changed; None where it can."""
+def table_problem(table: Table, act: TableAct, opens: int = 0) -> str | None:
+    """Returns why a table cannot be changed; None where it can. ``opens``: pid of a change that opens its regions."""
     if table.state is ENDS.get(act):
         return f"table {table.name!r} is {table.state.name.lower()} already"
-    return change_problem(table.name, table.state, BEGINS[act])
+    if act == "enable" and opens:
+        return f"table {table.name!r} is {table.state.name.lower()}: procedure {opens} opens its regions"
+    why = change_problem(table.name, table.state, BEGINS[act])
+    return partly_made(table) if why is None and act == "enable" else why
 
 
 def table_remedy(table: Table, act: TableAct) -> str:
     """Returns what lets the change of a table begin: where it is on its way to another state, it goes there first."""
     name = table.name
     match table.state:
+        case TableState.CREATING | TableState.ENABLING if act == "enable":
+            delete = f" or 'regent tables delete {name}'" if table.state is TableState.CREATING else ""
+            return f"wait for its end; 'regent tables disable {name}'{delete} ends it before"
         case TableState.DELETING:
             return f"'regent tables delete {name} --wait' goes on with that"
         case TableState.DISABLING if act != "disable":
