@@ -13,15 +13,19 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cli.exit_codes import Exit, Failure
 from cli.offline import role_at
-from controller.procedures.kinds import Kinds
+from controller.procedures.kinds import Kind, Kinds
+from controller.regions.term import KINDS as KINDS_OF_REGIONS
 from controller.role import own_znodes as own
-from controller.term.procedures import KINDS
+from controller.term.procedures import KINDS as KINDS_OF_KAFKA
+from metadata_store import paths
 from metadata_store.errors import ZooKeeperError
+from metadata_store.own import registry
 from metadata_store.records import sqlite_offline, zookeeper_offline
 from metadata_store.records.found import Content, Found
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.faults import Unusable
-from state_machines.procedures.record import family
+from state_machines.procedures.offline_end import NotEnded, bypassed
+from state_machines.procedures.record import Ending, Record, family
 from state_machines.procedures.recovery import load
 from state_machines.procedures.repair import moved_aside
 
@@ -29,7 +33,23 @@ if TYPE_CHECKING:
     from configs.settings import Settings
     from controller.role.claim import Role
 
+KINDS: Final[tuple[Kind[Any], ...]] = (*KINDS_OF_KAFKA, *KINDS_OF_REGIONS)
 STOP: Final = "stop the daemon that has the store, then try again"
+
+
+class Place(NamedTuple):
+    """A store in ZooKeeper: the parent of its records, and the znode whose version fences its daemons.
+
+    ``holder``: the ephemeral znode of the daemon that has it; empty: the holder of the controller's role.
+    """
+
+    root: str
+    epoch_path: str
+    holder: str = ""
+
+
+KAFKA: Final = Place(own.PROCEDURES, paths.CONTROLLER_EPOCH)
+REGIONS: Final = Place(f"{registry.REGIONS}/procedures", f"{registry.REGIONS}/epoch", f"{registry.REGIONS}/daemon")
 
 
 class Judged(NamedTuple):
@@ -42,7 +62,7 @@ class Judged(NamedTuple):
 
 def judged(content: Content) -> Judged:
     """Judges the entries of a store as a daemon does that loads them."""
-    known = Kinds(KINDS)
+    known: Kinds[Any] = Kinds(KINDS)
     records = [one.record for one in content.entries if one.record is not None]
     unreadable = {one.pid: one.unusable for one in content.entries if one.unusable is not None and one.pid}
     found = load(records, known.unfit, unreadable).unusable
@@ -61,10 +81,47 @@ def read_file(path: Path) -> Judged:
         raise Failure(Exit.FAILED, str(error)) from error
 
 
-async def read_zookeeper(settings: Settings) -> Judged:
-    """Reads the store of the ensemble. Raises :class:`Failure`."""
+async def read_zookeeper(settings: Settings, place: Place = KAFKA) -> Judged:
+    """Reads a store of the ensemble. Raises :class:`Failure`."""
     async with role_at(settings) as role:
-        return judged(await zookeeper_offline.read(role.zk, own.PROCEDURES))
+        return judged(await zookeeper_offline.read(role.zk, place.root, place.epoch_path))
+
+
+def ended(found: Judged, pid: int, reason: str) -> tuple[Record, ...]:
+    """Returns the records of a procedure and its ancestors, ended as they are. Raises :class:`Failure`."""
+    now_ms = time.time_ns() // 1_000_000
+    ending = Ending("bypass", f"uid {os.getuid()}, offline", " ".join(reason.split()))
+    try:
+        return bypassed([one.record for one in found.content.entries if one.record is not None], pid, ending, now_ms)
+    except NotEnded as error:
+        raise Failure(Exit.REFUSED, str(error), "see 'regent procedures log'") from error
+
+
+def end_in_file(path: Path, found: Judged, records: Sequence[Record]) -> None:
+    """Writes ended records into a SQLite store. Raises :class:`Failure`."""
+    try:
+        sqlite_offline.replace(path, found.content, records)
+    except StoreFailed as error:
+        raise Failure(Exit.REFUSED, str(error)) from error
+
+
+async def end_in_zookeeper(settings: Settings, place: Place, found: Judged, records: Sequence[Record]) -> None:
+    """Writes ended records into a store of the ensemble. Raises :class:`Failure`."""
+    async with role_at(settings) as role:
+        await _refuse_active(role, place)
+        try:
+            await zookeeper_offline.replace(role.zk, place.epoch_path, found.content, records)
+        except ZooKeeperError as error:
+            message = f"nothing was changed ({error}): a record changed, a daemon was elected, or the ACL forbids it"
+            raise Failure(Exit.FAILED, message, "repeat the command") from error
+
+
+async def _refuse_active(role: Role, place: Place) -> None:
+    if place.holder:
+        if await role.zk.exists(place.holder) is not None:
+            raise Failure(Exit.REFUSED, f"a daemon has this store ({place.holder} exists)", STOP)
+    elif (active := await _active(role)) is not None:
+        raise Failure(Exit.REFUSED, f"daemon {active} is active on this store", STOP)
 
 
 def repair_file(path: Path, found: Judged, reason: str) -> None:
@@ -78,8 +135,7 @@ def repair_file(path: Path, found: Judged, reason: str) -> None:
 async def repair_zookeeper(settings: Settings, found: Judged) -> None:
     """Moves what no daemon can use below the quarantine's znode. Raises :class:`Failure`."""
     async with role_at(settings) as role:
-        if (active := await _active(role)) is not None:
-            raise Failure(Exit.REFUSED, f"daemon {active} is active on this store", STOP)
+        await _refuse_active(role, KAFKA)
         try:
             await zookeeper_offline.move_aside(role.zk, own.QUARANTINE, found.content, found.aside)
         except ZooKeeperError as error:

@@ -1,4 +1,4 @@
-"""Adds regent procedures log: prints a store of procedures without a daemon, and repairs it on request."""
+"""Adds regent procedures log: prints a store without a daemon, repairs it, or has a procedure of it end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from cli.exit_codes import Exit, Failure
 from cli.session import Session, command, confirmed
 
 if TYPE_CHECKING:
-    from cli.procedure_log import Judged
+    from cli.procedure_log import Judged, Place
 
 ZOOKEEPER: Final = "zookeeper"
+REGIONS: Final = "zookeeper-regions"
 EXAMPLES: Final = (
     "regent procedures log zookeeper",
     "regent procedures log /var/lib/regent/procedures.db --live -o json",
     "regent procedures log zookeeper --repair --dry-run",
     'regent procedures log zookeeper --repair --yes --reason "disk of zk-2 was broken"',
+    'regent procedures log /var/lib/regent/regions.db --bypass 4711 --reason "no daemon can run"',
 )
 
 
@@ -32,23 +34,36 @@ def register(named: typer.Typer) -> None:
 
 def log(
     session: Session,
-    store: Annotated[str, typer.Argument(help="File of a SQLite store, or 'zookeeper': the ensemble of the settings.")],
+    store: Annotated[
+        str,
+        typer.Argument(help="File of a SQLite store; or, of the ensemble, 'zookeeper' or 'zookeeper-regions'."),
+    ],
     pid: Annotated[int | None, typer.Option("--pid", min=0, help="This procedure alone.")] = None,
     live: Annotated[bool, typer.Option("--live", help="Without results.")] = False,
     repair: Annotated[bool, typer.Option("--repair", help="Move aside what no daemon can use.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what a repair would move.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Repair without a question.")] = False,
-    reason: Annotated[str, typer.Option("--reason", help="The reason of a repair; kept with what it moves.")] = "",
+    bypass: Annotated[
+        int | None, typer.Option("--bypass", min=1, help="Have the next daemon end this procedure as it is.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be moved or changed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it without a question.")] = False,
+    reason: Annotated[str, typer.Option("--reason", help="The reason; kept with the records.")] = "",
     copy: Annotated[Path | None, typer.Option("--copy", help="New file for a copy of what a repair moves.")] = None,
 ) -> None:
     """Print a store without a daemon, damaged records included: exit code 1 if there are any."""
     from cli import procedure_log
 
-    path = None if store == ZOOKEEPER else Path(store)
-    if path is None:
-        found = asyncio.run(procedure_log.read_zookeeper(session.settings().settings))
+    place = {ZOOKEEPER: procedure_log.KAFKA, REGIONS: procedure_log.REGIONS}.get(store)
+    path = None if place is not None else Path(store)
+    if place is not None:
+        found = asyncio.run(procedure_log.read_zookeeper(session.settings().settings, place))
     else:
-        found = procedure_log.read_file(path)
+        found = procedure_log.read_file(Path(store))
+    if bypass is not None:
+        _bypass(session, store, place, found, bypass, reason, yes=yes, dry_run=dry_run)
+        return
+    if repair and place is procedure_log.REGIONS:
+        message = "records of regions in ZooKeeper are not moved aside"
+        raise Failure(Exit.USAGE, message, "start a daemon, then regent regions procedures remove PID")
     if repair:
         _repair(session, path, found, reason, copy, yes=yes, dry_run=dry_run)
         return
@@ -67,6 +82,39 @@ def _summarize(session: Session, found: Judged) -> None:
     if found.aside:
         session.output.message(f"Remedy: no daemon can use {len(found.aside)} of them: see --repair --dry-run")
     raise typer.Exit(Exit.FAILED)
+
+
+def _bypass(
+    session: Session,
+    store: str,
+    place: Place | None,
+    found: Judged,
+    pid: int,
+    reason: str,
+    *,
+    yes: bool,
+    dry_run: bool,
+) -> None:
+    """Has a procedure end as it is, before a daemon runs another step of it."""
+    from cli import procedure_log
+
+    records = procedure_log.ended(found, pid, reason)
+    pids = {one.pid for one in records}
+    some = found._replace(
+        content=found.content._replace(entries=[one for one in found.content.entries if one.pid in pids])
+    )
+    session.output.listing("ProcedureRecord", procedure_log.items(some, None, live=False))
+    if dry_run:
+        session.output.message(f"{len(records)} records would be changed")
+        return
+    if not reason:
+        raise Failure(Exit.USAGE, "a bypass needs a reason", "give --reason: it is kept with the procedure")
+    confirmed(yes, f"End pid {pid} as it is, with what it is a part of? What is half done is yours to make good.")
+    if place is None:
+        procedure_log.end_in_file(Path(store), found, records)
+    else:
+        asyncio.run(procedure_log.end_in_zookeeper(session.settings().settings, place, found, records))
+    session.output.message(f"the next daemon ends pid {pid} as it is", style="green")
 
 
 def _repair(

@@ -1,4 +1,4 @@
-"""Reads a SQLite store without a daemon, and moves records that no daemon can use into a table of their own."""
+"""Reads a SQLite store without a daemon, moves aside what no daemon can use, and has procedures end."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from metadata_store.records import file_lock, sqlite_rows
+from metadata_store.records import codec, file_lock, sqlite_rows
 from metadata_store.records.found import Content, Found
 from metadata_store.records.port import StoreFailed
+from state_machines.procedures.record import Record
 
 COLUMNS: Final = "pid INTEGER, crc, body, fault TEXT, why TEXT, reason TEXT, moved_ms INTEGER"
 
@@ -35,6 +36,25 @@ def move_aside(path: Path, entries: Sequence[Found], reason: str, now_ms: int) -
 
     Raises :class:`StoreFailed`, also where a daemon has the store open, or a row has changed since it was read.
     """
+    with _alone(path) as db:
+        db.execute(f"CREATE TABLE IF NOT EXISTS quarantine ({COLUMNS})")
+        for one in entries:
+            _move(db, path, one, reason, now_ms)
+
+
+def replace(path: Path, content: Content, records: Sequence[Record]) -> None:
+    """Replaces records in one transaction, and fences daemons that began before it; raises :class:`StoreFailed`."""
+    before = {one.pid: one for one in content.entries}
+    with _alone(path) as db:
+        for one in records:
+            _check_same(db, path, before[one.pid])
+            body = codec.encode(one)
+            db.execute("UPDATE record SET crc = ?, body = ? WHERE pid = ?", (codec.checksum(body), body, one.pid))
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[sqlite3.Connection]:
+    """Opens a store that no daemon has open, for one transaction that fences those that began before it."""
     try:
         lock = file_lock.alone(path)
     except (OSError, file_lock.Locked) as error:
@@ -42,19 +62,24 @@ def move_aside(path: Path, entries: Sequence[Found], reason: str, now_ms: int) -
     try:
         with _opened(path, "rw") as db:
             db.execute("BEGIN IMMEDIATE")
-            db.execute(f"CREATE TABLE IF NOT EXISTS quarantine ({COLUMNS})")
             db.execute("UPDATE fence SET epoch = epoch + 1")
-            for one in entries:
-                _move(db, path, one, reason, now_ms)
+            yield db
             db.execute("COMMIT")
     finally:
         file_lock.release(lock)
 
 
-def _move(db: sqlite3.Connection, path: Path, one: Found, reason: str, now_ms: int) -> None:
+def _check_same(db: sqlite3.Connection, path: Path, one: Found) -> tuple[int, object, object]:
+    """Returns the row of an entry; raises :class:`StoreFailed` where it has changed since it was read."""
     row = db.execute("SELECT pid, crc, body FROM record WHERE pid = ?", (one.pid,)).fetchone()
     if row is None or sqlite_rows.entry(*row).body != one.body:
-        raise StoreFailed(f"{path}: pid {one.pid} has changed since it was read: nothing was moved, try again")
+        raise StoreFailed(f"{path}: pid {one.pid} has changed since it was read: nothing was changed, try again")
+    pid, crc, body = row
+    return pid, crc, body
+
+
+def _move(db: sqlite3.Connection, path: Path, one: Found, reason: str, now_ms: int) -> None:
+    row = _check_same(db, path, one)
     fault, why = one.unusable or ("", "")
     db.execute("INSERT INTO quarantine VALUES (?, ?, ?, ?, ?, ?, ?)", (*row, str(fault), why, reason, now_ms))
     db.execute("DELETE FROM record WHERE pid = ?", (one.pid,))

@@ -1,18 +1,19 @@
-"""Reads a ZooKeeper store without a daemon, and moves records that no daemon can use below a znode of their own."""
+"""Reads a ZooKeeper store without a daemon, moves aside what no daemon can use, and has procedures end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from metadata_store import paths
-from metadata_store.port import ANY_VERSION, Check, Create, Delete, Op, ZooKeeper
-from metadata_store.records import znodes
+from metadata_store.port import ANY_VERSION, Check, Create, Delete, Op, SetData, ZooKeeper
+from metadata_store.records import codec, znodes
 from metadata_store.records.found import Content, Found
+from state_machines.procedures.record import Record
 
 
-async def read(zk: ZooKeeper, root: str) -> Content:
+async def read(zk: ZooKeeper, root: str, epoch_path: str = paths.CONTROLLER_EPOCH) -> Content:
     """Reads all of a store, and changes nothing; one that does not exist is empty. ``epoch``: the fence's version."""
-    epoch = await zk.exists(paths.CONTROLLER_EPOCH)
+    epoch = await zk.exists(epoch_path)
     fence = epoch.version if epoch is not None else ANY_VERSION
     found = await znodes.children(zk, root)
     if found is None:
@@ -41,3 +42,15 @@ async def move_aside(zk: ZooKeeper, quarantine: str, content: Content, entries: 
         if content.epoch != ANY_VERSION:
             ops.append(Check(paths.CONTROLLER_EPOCH, content.epoch))
         await zk.multi(ops)
+
+
+async def replace(zk: ZooKeeper, epoch_path: str, content: Content, records: Sequence[Record]) -> None:
+    """Replaces records in one multi, with a check that no daemon was elected.
+
+    Raises ``MultiFailed`` where a record changed, or a daemon was elected.
+    """
+    places = {one.pid: one for one in content.entries}
+    ops: list[Op] = [SetData(places[one.pid].place, codec.sealed(one), places[one.pid].mark) for one in records]
+    if content.epoch != ANY_VERSION:
+        ops.append(Check(epoch_path, content.epoch))
+    await zk.multi(ops)

@@ -12,13 +12,20 @@ import pytest
 
 from cli import offline
 from cli.exit_codes import Exit, Failure
+from controller.procedures.kinds import Kind
+from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role import own_znodes as own
 from metadata_store.records.sqlite import SqliteRecords
 from metadata_store.records.zookeeper import ZooKeeperRecords
+from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 from testing.memory import MemoryZooKeeper
 from tests.contracts.records_damaged import ALL, NEWER
 from tests.core.cli_kit import items, regent, unwrapped
 from tests.core.role_kit import Kafka, kafka
+from tests.kills.harness import Clock, Daemon
+from tests.kills.kinds import Notes, raises, step, topic
 
 
 async def stored(folder: Path) -> Path:
@@ -169,3 +176,58 @@ async def test_the_store_of_the_ensemble_is_printed_and_repaired_unless_a_daemon
         names, _ = await zk.children(own.QUARANTINE) or ([], None)
         assert [name[:10] for name in names] == ["0000000004"]
         await zk.close()
+
+
+# -- an end without a daemon
+
+
+async def test_a_procedure_is_ended_without_a_daemon_and_the_next_one_runs_no_step_of_it(tmp_path: Path) -> None:
+    path = await stored(tmp_path)
+    bypass = ("procedures", "log", path, "--yes", "--reason", "it ends terms", "--bypass")
+    refused = regent(*bypass, "1", code=Exit.REFUSED)
+    assert "pid 1 has parts that go on: end pid 2 first" in unwrapped(refused.stderr)
+    assert "pid 4 has ended" in unwrapped(regent(*bypass, "4", code=Exit.REFUSED).stderr)
+    refused = regent("procedures", "log", path, "--bypass", "2", "--yes", code=Exit.USAGE)
+    assert "needs a reason" in unwrapped(refused.stderr)
+    assert "2 records would be changed" in unwrapped(regent(*bypass, "2", "--dry-run").stderr)
+    assert not any(one["bypassed"] for one in items("procedures", "log", path))
+
+    regent(*bypass, "2")
+    assert [one["bypassed"] for one in items("procedures", "log", path)] == [True, True, False, False]
+    kinds = tuple(Kind(name, (step(raises), step(raises), step(raises)), topic) for name in ("drain", "reassign"))
+    store = await SqliteRecords.open(path)
+    daemon = Daemon(Notes(), kinds, store, Clock())
+    await daemon.engine.load()
+    await daemon.until(lambda: daemon.engine.records[1].state.is_final)
+    ended = daemon.engine.records[1]
+    assert (ended.ending.act, ended.ending.reason, 2 in daemon.engine.records) == ("bypass", "it ends terms", False)
+    assert not {key for key in daemon.engine._steps._env.runs if key[0] == "drain"}
+    assert "stop the daemon" in unwrapped(regent(*bypass, "3", code=Exit.REFUSED).stderr)
+    await store.close()
+
+
+async def test_a_procedure_of_the_ensemble_is_ended_unless_a_daemon_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cli import procedure_log
+
+    async with kafka(tmp_path) as cluster:
+        monkeypatch.setattr(offline, "connection", lambda _: MemoryZooKeeper(cluster.server))
+        claimed = await ZooKeeperOpened.open(lambda: MemoryZooKeeper(cluster.server))
+        store = claimed.store
+        await store.load()
+        await store.reserve(1)
+        await store.write([Record(1, "disable_table", State.RUNNABLE, 1, 1, 1, data=TABLE_TASK.encode(TableTask("t")))])
+        found = await procedure_log.read_zookeeper(cluster.settings, procedure_log.REGIONS)
+        assert not found.unusable, "kinds of regions are known, too"
+        ended = procedure_log.ended(found, 1, "it ends terms")
+        with pytest.raises(Failure, match="a daemon has this store"):
+            await procedure_log.end_in_zookeeper(cluster.settings, procedure_log.REGIONS, found, ended)
+        await claimed.close()
+        await procedure_log.end_in_zookeeper(cluster.settings, procedure_log.REGIONS, found, ended)
+        again = await procedure_log.read_zookeeper(cluster.settings, procedure_log.REGIONS)
+        [entry] = again.content.entries
+        assert entry.record is not None
+        assert (entry.record.bypassed, entry.record.ending.reason) == (True, "it ends terms")
+        with pytest.raises(Failure, match="a record changed"):
+            await procedure_log.end_in_zookeeper(cluster.settings, procedure_log.REGIONS, found, ended)
