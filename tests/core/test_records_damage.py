@@ -91,7 +91,7 @@ class TestSqlite(DamagedContract):
         await filled.overwrite(4, b"{")
         found = await self.judged(filled)
         await filled.overwrite(4, b"{}")
-        with pytest.raises(StoreFailed, match="pid 4 has changed since it was read: nothing was moved"):
+        with pytest.raises(StoreFailed, match="pid 4 has changed since it was read: nothing was changed"):
             await filled.move_aside(found.content, list(found.aside))
         assert await filled.body(3) == b"{"
 
