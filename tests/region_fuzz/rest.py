@@ -59,7 +59,7 @@ async def _quiet(operator: Operator) -> Items | str:
     if live := await operator.procedures():
         return [{key: one.get(key) for key in SHOWN if one.get(key)} for one in live[:5]]
     status = await operator.status()
-    if status["in_transition"] or status["crashed_servers"]:
+    if status["inTransition"] or status["crashedServers"]:
         return f"{status}, {await operator.items('/v1/regions/transitions')}"
     return await operator.items("/v1/regions/locks")
 
@@ -93,8 +93,8 @@ async def _restored(operator: Operator) -> None:
     enabled = {one["name"] for one in await operator.items("/v1/regions/tables") if one["state"].lower() == "enabled"}
     status = await operator.status()
     closed = [one for one in await operator.regions() if one["table"] in enabled and one["state"] != "OPEN"]
-    counted = status.get("unowned_regions")
-    if counted is not None and counted + status["failed_regions"] < len(closed):
+    counted = status.get("unownedRegions")
+    if counted is not None and counted + status["failedRegions"] < len(closed):
         raise NotAtRest(
             f"{len(closed)} regions of enabled tables have no owner, the status has {counted}: {closed[:3]}"
         )
