@@ -25,10 +25,9 @@ from typing import Final
 import uvloop
 
 from tests.region_fuzz.rest import NotAtRest
-from tests.region_fuzz.stage import FENCES, STORES, Stage
+from tests.region_fuzz.stage import FENCES, ROUND_S, STORES, Stage
 
 SECONDS: Final = 1_200.0
-ROUND_S: Final = 25.0
 REFUSALS_SHOWN: Final = 60
 
 
@@ -57,9 +56,7 @@ def played(store: str, given: argparse.Namespace) -> int:
     except NotAtRest as error:
         faults.append(f"not at rest: {error}")
     faults += stage.faults()
-    counts = {**stage.counts, **stage.owners.counts}
-    print(f"{store}: {time.monotonic() - began_s:.0f} s, " + ", ".join(f"{n} {k}" for k, n in sorted(counts.items())))
-    print(f"{store}: commands " + ", ".join(f"{n} {k}" for k, n in sorted(stage.operator.counts.items())))
+    print(f"{store}: {time.monotonic() - began_s:.0f} s, {stage.figures()}")
     if given.refusals:
         for text, count in stage.operator.refusals.most_common(REFUSALS_SHOWN):
             print(f"{store}: {count} x {text}")

@@ -93,8 +93,8 @@ async def _restored(operator: Operator) -> None:
     enabled = {one["name"] for one in await operator.items("/v1/regions/tables") if one["state"].lower() == "enabled"}
     status = await operator.status()
     closed = [one for one in await operator.regions() if one["table"] in enabled and one["state"] != "OPEN"]
-    counted = status.get("unownedRegions")
-    if counted is not None and counted + status["failedRegions"] < len(closed):
+    counted = status["strandedRegions"] + status["failedRegions"]
+    if counted < len(closed):
         raise NotAtRest(
             f"{len(closed)} regions of enabled tables have no owner, the status has {counted}: {closed[:3]}"
         )

@@ -19,7 +19,8 @@ from tests.region_fuzz.servers import FuzzServer, Link, Moods, numbers
 NAMES: Final = ("s1", "s2", "s3", "s4")
 STORES: Final = ("memory", "sqlite", "zookeeper")
 FENCES: Final = ("lease", "log")
-LOOK_S: Final = 0.2
+ROUND_S: Final = 25.0
+"""Time of faults and commands before all comes to rest."""
 SETTINGS: Final = {"regions.startup_wait_ms": 3_000, "regions.delay_ms": 20}
 
 
@@ -57,6 +58,12 @@ class Stage:
         """Returns what must not happen and did."""
         ended = [f"a term ended: {line}" for line in self.daemons.ended_terms()]
         return [*self.owners.faults, *self.operator.faults, *ended]
+
+    def figures(self) -> str:
+        """Returns what happened, in numbers."""
+        counts = {**self.counts, **self.owners.counts}
+        happened = ", ".join(f"{number} {name}" for name, number in sorted(counts.items()))
+        return f"{happened}; " + ", ".join(f"{number} {name}" for name, number in sorted(self.operator.counts.items()))
 
     async def _begin(self) -> None:
         await self.daemons.start()
