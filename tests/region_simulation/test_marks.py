@@ -59,7 +59,7 @@ async def test_held_regions_wait_for_the_next_process_of_their_server() -> None:
             await ended(term, creates(term, regions=4))
             mine = [one for one in regions_of(term) if one.server is not None and one.server.name == "a"]
             assert len(mine) == 2
-            await marked(term, MarkKind.HOLD, "a", for_ms=60_000)
+            await marked(term, MarkKind.HOLD, "a", for_ms=600_000)
         await until(lambda: term.env.model.servers["a", 1].state.name == "FENCED")
         await asyncio.sleep(5)
         assert all(one.state is not RegionState.OPEN or one.server is term.env.model.servers["a", 1] for one in mine)
