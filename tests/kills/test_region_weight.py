@@ -12,13 +12,14 @@ from msgspec.structs import replace
 
 from controller.regions.environment import Options
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.operator.explain import failures_of
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from state_machines.regions.layout import NAME_CHARS_MAX
 from tests.kills import region_servers
 from tests.kills.harness import Clock, Deaths
 from tests.kills.region_cases import crashes, nothing
-from tests.kills.region_daemons import LEASE_MS, End, Story, play
+from tests.kills.region_daemons import LEASE_MS, End, Life, Story, play
 from tests.kills.region_servers import Service
 from tests.kills.test_regions import STORES
 
@@ -81,6 +82,29 @@ async def test_a_table_is_created_and_crashes_with_the_longest_names_and_options
     assert [name for name, _ in end.servers] == sorted(SERVERS[1:])
     end = await run.play(changes("disable_table", TableTask(NAME), replace(LONGEST, nonce="2" * 500)))
     assert {region[3] for region in end.regions} == {"CLOSED"}
+
+
+async def test_a_log_with_a_part_that_no_record_can_hold_is_fenced_again_and_the_refusal_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(region_servers, "PARTS", ["a", WIDE * 1_000_000])
+    run = Run("zookeeper", tmp_path, ("s1", "s2"), fence="log")
+    await run.play(nothing)
+
+    async def seen(life: Life) -> None:
+        run.service.servers["s1", 1].dies()
+        failed: list[str] = []
+
+        def is_shown() -> bool:
+            failed[:] = [one for one in failures_of(("s1", 1), life.term.engine) if "1000000 characters" in one]
+            return bool(failed)
+
+        await life.until(is_shown)
+        assert "names a part with 1000000 characters, at most 10000" in failed[0]
+        monkeypatch.setattr(region_servers, "PARTS", ["a"])
+        await life.until(lambda: not life.term.env.model.servers.get(("s1", 1)))
+
+    await run.play(seen)
 
 
 @pytest.mark.parametrize("store", STORES)

@@ -26,6 +26,8 @@ from state_machines.regions.states import ServerState
 FENCE: Final = "fence"
 SPLIT: Final = "split"
 AGAIN_MS: Final = 1_000
+PART_CHARS_MAX: Final = 10_000
+"""Characters of the name of a part: the record of its split has it."""
 S = ServerState
 
 
@@ -65,7 +67,8 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.results.used(record.pid)
         env.dispatcher.take_back(record.pid)
 
-    if result is not None and result.outcome == protocol.DONE:
+    overlong = max((len(part) for part in result.parts), default=0) if result is not None else 0
+    if result is not None and result.outcome == protocol.DONE and overlong <= PART_CHARS_MAX:
         parts = tuple(result.parts)
 
         def done(_: Change) -> None:
@@ -80,6 +83,8 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
         again = replace(task, not_before_ms=env.wall_ms())
         if result is not None:
             failed = said(worker or task.worker, result)
+            if overlong > PART_CHARS_MAX:
+                failed = f"{worker or task.worker} names a part with {overlong} characters, at most {PART_CHARS_MAX}"
             again = replace(task, not_before_ms=env.wall_ms() + AGAIN_MS, failed=failed)
         return Along(Next(0, LOG_TASK.encode(again)), (), left)
     if env.dispatcher.expects(record.pid) != key:
