@@ -25,8 +25,8 @@ VERSION: Final = 1
 """Version of the protocol that this module speaks."""
 LIST_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of a Register, Regions or Report: more than agents send of as many values as its lists may have."""
-NAMES_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of a Poll or Follow."""
+NAMES_BYTES_MAX: Final = 256 * 1024
+"""Bytes of a Poll or Follow: more than a thousand names take that the daemon accepts."""
 SMALL_BYTES_MAX: Final = 32_768
 """Bytes of any other request."""
 OWNED_MAX: Final = 250_000

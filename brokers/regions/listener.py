@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Awaitable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, Protocol
@@ -66,8 +67,11 @@ class Handlers(Protocol):
     async def handle(self, request: Request, peer: Peer) -> Response:
         """Returns the response to a request that is no Hello, of a connection."""
 
-    async def routes(self, request: Follow | ListRoutes) -> bytes:
-        """Returns the framed response to a request for many routes, which is the same for many clients."""
+    def routes(self, request: Follow | ListRoutes) -> Awaitable[bytes]:
+        """Returns the framed response to a request for many routes, which is the same for many clients.
+
+        What waits for it keeps no reference to the request.
+        """
 
 
 class RegionListener(InboundListener):
@@ -160,7 +164,9 @@ class RegionListener(InboundListener):
                 await place.aclose()
                 if of_regions is not None:
                     of_regions.release()
-            return await self._answered(request, greeting, peer or Peer())
+            answering = self._answered(request, greeting, peer or Peer())
+            del request  # a client that waits for news must not keep a thousand names
+            return await answering
 
     async def _placed(self, place: AsyncExitStack, connection: RegionConnection | None) -> None:
         """Waits for a place of a large request; one whose connection has ended waits no longer."""
@@ -190,12 +196,14 @@ class RegionListener(InboundListener):
             return codec.encode(request)
         if isinstance(request, Hello):
             return codec.encode(self._greeted(request, greeting))
-        handlers = self._handlers
+        handlers, kind = self._handlers, type(request).__name__
         if handlers is None:
             return NOT_ACTIVE
         try:
-            if isinstance(request, (Follow, ListRoutes)):  # thousands of clients
-                return await handlers.routes(request)
+            if isinstance(request, (Follow, ListRoutes)):
+                waiting = handlers.routes(request)
+                del request
+                return await waiting
             response = await handlers.handle(request, peer)
             if (
                 isinstance(greeting, Greeting)
@@ -207,7 +215,7 @@ class RegionListener(InboundListener):
         except asyncio.CancelledError:
             raise
         except Exception:
-            log.exception("a %s failed; its peer tries it again", type(request).__name__)
+            log.exception("a %s failed; its peer tries it again", kind)
             return codec.encode(Refused(protocol.NOT_ACTIVE, "the daemon failed to handle it: try again"))
 
     def _greeted(self, hello: Hello, greeting: object) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import quote
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from brokers.regions.peer import Peer
 from controller.metrics.region_counters import RegionCounters
+from controller.process.texts import shown, text_problem
 from controller.regions.dispatcher import HOLD_FRACTION
 from controller.regions.manager import IncarnationAhead, Manager, ServerDead, ServerUnknown, TooMany, Unproven
 from controller.regions.routes import route_of
@@ -147,16 +148,18 @@ class RegionService:
             case _:
                 raise Invalid(f"request: {type(request).__name__} is not expected here")
 
-    async def routes(self, request: protocol.Follow | protocol.ListRoutes) -> bytes:
-        """Returns the framed response to a request for many routes, which is the same for many clients."""
+    def routes(self, request: protocol.Follow | protocol.ListRoutes) -> Awaitable[bytes]:
+        """Returns the framed response to a request for many routes, which is the same for many clients.
+
+        What waits for news has no reference to the request, which may name a thousand tables.
+        """
         if isinstance(request, protocol.ListRoutes):
-            return self._listed(request.table, request.start, request.count_max)
+            return _at_once(self._listed(request.table, request.start, request.count_max))
         log, known = self._env.routes, self._env.model.tables
         if request.epoch != self.epoch:
-            return codec.encode(protocol.Changes(self.epoch, log.change, reset=True))
-        # Names of the model take no memory while the client waits, and of other tables it has no routes.
+            return _at_once(codec.encode(protocol.Changes(self.epoch, log.change, reset=True)))
         tables = frozenset(known[name].name for name in request.tables if name in known) if request.tables else None
-        return await log.after(request.epoch, request.change, tables, FOLLOW_S)
+        return log.after(request.epoch, request.change, tables, FOLLOW_S)
 
     def _located(self, name: str, key: bytes) -> Response:
         table = self._table(name)
@@ -209,6 +212,10 @@ def _without(result: Result) -> Result:
     return replace(result, sequence=0)
 
 
+async def _at_once(frame: bytes) -> bytes:
+    return frame
+
+
 def _unknown(table: str) -> Refused:
     return Refused(protocol.UNKNOWN_TABLE, f"table {table[:NAME_CHARS_MAX]!r} does not exist")
 
@@ -218,16 +225,24 @@ def _position(table: Table, start: bytes) -> int:
 
 
 def _bounded(load: dict[str, int]) -> dict[str, int]:
-    """Returns the figures of a server's load that are kept: a few, with short names."""
-    return {name: figure for name, figure in list(load.items())[:FIGURES_MAX] if len(name) <= NAME_CHARS_MAX}
+    """Returns the figures of a server's load that are kept: a few, with short names that can be shown."""
+    return {
+        name: figure
+        for name, figure in list(load.items())[:FIGURES_MAX]
+        if len(name) <= NAME_CHARS_MAX and text_problem("load", name) is None
+    }
 
 
 def _check(request: protocol.Register) -> None:
-    for field, value in (("server", request.server), ("address", request.address)):
-        if not value or len(value) > NAME_CHARS_MAX or not value.isprintable():
-            raise Invalid(f"{field}: {value[:80]!r}, expected 1 to {NAME_CHARS_MAX} printable characters")
-    if len(request.software) > NAME_CHARS_MAX or not (request.software.isprintable() or not request.software):
-        raise Invalid(f"software: {request.software[:80]!r}, expected at most {NAME_CHARS_MAX} printable characters")
+    for field, value, least in (
+        ("server", request.server, 1),
+        ("address", request.address, 1),
+        ("software", request.software, 0),
+    ):
+        if (problem := text_problem(field, value)) is not None:
+            raise Invalid(problem)
+        if not least <= len(value) <= NAME_CHARS_MAX:
+            raise Invalid(f"{field}: {shown(value)}, expected {least} to {NAME_CHARS_MAX} characters")
     if len(name := quote(request.server)) > NAME_BYTES_MAX:
         raise Invalid(f"server: its name takes {len(name)} bytes in the path of a znode, at most {NAME_BYTES_MAX} fit")
     if "," in request.server:

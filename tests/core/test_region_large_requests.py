@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +30,7 @@ from regent_agent.protocol import (
     Request,
     Response,
 )
+from tests.core.regions_kit import stage
 from tests.polling import eventually
 
 LISTS = [Owned(number, (1 << 40) + number) for number in range(20_000)]
@@ -259,15 +262,26 @@ async def test_a_list_whose_connection_has_given_way_while_it_waited_is_not_deco
     assert sum(size > 1_000 for size in decoded) == 1
 
 
-async def test_a_follower_holds_no_bytes_of_its_request_while_it_waits() -> None:
-    domain = Domain()
-    domain.gate.clear()
-    async with listening(domain) as listener:
-        peer = await Side.greeted(listener)
-        peer.writer.write(codec.encode(Follow(1, 1, [f"{number:0900}" for number in range(1_000)])))
-        await eventually(lambda: domain.at_work == 1)
+async def test_clients_that_wait_for_news_keep_neither_their_requests_nor_a_place(tmp_path: Path) -> None:
+    async with stage(tmp_path) as found:
+        listener = RegionListener("127.0.0.1", 0)
+        listener.serve(found.term.service)
+        await listener.start()
+        epoch, log = found.term.manager.epoch, found.term.env.routes
+        frame = codec.encode(Follow(epoch, 0, [f"{number:0200}" for number in range(1_000)]))
+        tracemalloc.start()
+        try:
+            peers = [await Side.greeted(listener) for _ in range(20)]
+            for peer in peers:
+                peer.writer.write(frame)
+            await eventually(lambda: len(log._waiting) == len(peers))
+            kept_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+            await listener.stop()
         assert listener.slots.held == 0
-        assert not listener._places._addresses, "its place is free for others"
+        assert not listener._places._addresses
+        assert kept_bytes < 3 * len(frame)
 
 
 @pytest.mark.parametrize("strangers", [Hello(1), protocol.Locate("t", b"")], ids=["greeted", "served"])

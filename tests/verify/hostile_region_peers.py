@@ -47,7 +47,7 @@ def _short_names() -> list[str]:
 
 
 def _long_names() -> list[str]:
-    return [f"{number:0900}" for number in range(TABLES_MAX)]
+    return [f"{number:0200}" for number in range(TABLES_MAX)]
 
 
 REGISTERS: Final = framed("register", "x", 1, "x:1", "", owned)
