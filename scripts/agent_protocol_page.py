@@ -34,7 +34,8 @@ A `Register`, `Regions` or `Report` has at most {protocol.LIST_BYTES_MAX:,} byte
 {protocol.NAMES_BYTES_MAX:,}, any other request {protocol.SMALL_BYTES_MAX:,}. The daemon judges one above
 {protocol.SMALL_BYTES_MAX:,} bytes by the fields before its list, whose names fit into 4,096 bytes: where the process
 is no member it reads the rest, keeps nothing of it, and responds `Refused`. Of one address, one such request is
-carried out at a time.
+carried out at a time. The names, addresses and software of a `Register` have no control
+characters; figures whose names have some are left out.
 
 Agents that were built before these bounds do not check them: what the daemon refuses they repeat for ever, a report
 with all its results. Before the daemons, update agents whose logs may have more than {protocol.PARTS_MAX:,} parts in

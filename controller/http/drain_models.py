@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from controller.http.models import Item
+from controller.http.models import Item, RequestItem
 from controller.http.procedure_models import Rate, Words
 
 STAYING_MAX: Final = 100
@@ -16,7 +16,7 @@ BrokerId = Annotated[int, Field(ge=0, le=2**31 - 1)]
 BrokerIds = Annotated[list[BrokerId], Field(min_length=1, max_length=1_000)]
 
 
-class DrainRequest(Item):
+class DrainRequest(RequestItem):
     """Brokers to drain. ``nonce``: the same caller's same nonce never starts a second drain."""
 
     brokers: BrokerIds
@@ -26,13 +26,13 @@ class DrainRequest(Item):
     reason: Words = ""
 
 
-class UndrainRequest(Item):
+class UndrainRequest(RequestItem):
     """Brokers to let lead again. A shutdown by command is undone, too."""
 
     brokers: BrokerIds
 
 
-class ShutdownRequest(Item):
+class ShutdownRequest(RequestItem):
     """A broker to shut down as by its own request."""
 
     broker: BrokerId

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from controller.http.models import Item
+from controller.http.models import Item, RequestItem
 from controller.http.procedure_models import MOVES_MAX, Words
 from state_machines.decisions.mass_election import BATCH_MAX
 
@@ -18,7 +18,7 @@ class ElectionPartition(Item):
     partition: Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
-class ElectionRequest(Item):
+class ElectionRequest(RequestItem):
     """An election to hold. Unclean ones name their partitions. ``nonce``: the same one never starts a second one."""
 
     kind: Literal["preferred", "unclean"] = "preferred"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -13,6 +13,8 @@ from controller.http.models import ErrorBody
 from controller.http.ports import ViewError
 
 SEE_OPENAPI: Final = "see /openapi.json"
+OWN: Final = "Value error, "
+"""Begin of the text of a check that is no one of pydantic."""
 
 
 def add_errors(app: FastAPI, unknown_path: str = SEE_OPENAPI) -> None:
@@ -24,7 +26,7 @@ def add_errors(app: FastAPI, unknown_path: str = SEE_OPENAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> Response:
-        found = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        found = "; ".join(map(_problem, error.errors()))
         return respond(ErrorBody(message=f"invalid request: {found}", remedy=SEE_OPENAPI), 400)
 
     @app.exception_handler(HTTPException)
@@ -36,3 +38,9 @@ def add_errors(app: FastAPI, unknown_path: str = SEE_OPENAPI) -> None:
     async def failed(_request: Request, error: Exception) -> Response:
         message = f"the daemon failed to answer: {type(error).__name__}"
         return respond(ErrorBody(message=message, remedy="the daemon's log has the traceback"), 500)
+
+
+def _problem(found: dict[str, Any]) -> str:
+    """Words one fault of a request; a check of our own names the field itself."""
+    text, place = str(found["msg"]), ".".join(map(str, found["loc"]))
+    return text.removeprefix(OWN) if text.startswith(OWN) and place == "body" else f"{place}: {text}"

@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from controller.http.models import ErrorBody
 from controller.http.peers import uid_of
+from controller.process.texts import text_problem
 
 READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 BODY_BYTES_MAX: Final = 1_048_576
@@ -17,7 +18,7 @@ BODY_BYTES_MAX: Final = 1_048_576
 
 
 class ChangeGuard:
-    """Refuses large bodies, and changing methods of other peers than root and ``owner``."""
+    """Refuses large bodies, names with control characters, and changes by other peers than root and ``owner``."""
 
     def __init__(self, app: ASGIApp, owner: int) -> None:
         self._app = app
@@ -34,6 +35,8 @@ class ChangeGuard:
             user = "an unknown user" if uid is None else f"user {uid}"
             remedy = f"run the command as root, or as user {self._owner} (the daemon's)"
             return _refused(403, f"{user} may read, but not change anything", remedy)
+        if (problem := text_problem("path", scope["path"])) is not None:
+            return _refused(400, problem, "see /openapi.json")
         length = Headers(scope=scope).get("content-length", "")
         if not (length.isascii() and length.isdigit()) or int(length) > BODY_BYTES_MAX:
             remedy = f"send at most {BODY_BYTES_MAX} bytes, with their length"

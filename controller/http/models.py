@@ -8,8 +8,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final, Generic, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny
+from pydantic import BaseModel, ConfigDict, Field, SerializeAsAny, model_validator
 from pydantic.alias_generators import to_camel
+
+from controller.process.texts import problem_in
 
 API_VERSION: Final = "regent/v1"
 T = TypeVar("T", bound="Item")
@@ -19,6 +21,17 @@ class Item(BaseModel):
     """Base of all response items."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True)
+
+
+class RequestItem(Item):
+    """Base of all bodies of requests: no text in them has control characters."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_texts(cls, data: object) -> object:
+        if (problem := problem_in(data)) is not None:
+            raise ValueError(problem)
+        return data
 
 
 class Document(Item, Generic[T]):
@@ -277,7 +290,7 @@ class Operation(Item):
     started: datetime | None = None
 
 
-class OperationRequest(Item):
+class OperationRequest(RequestItem):
     """Request of an operator. ``reason`` is stored beside the role flag."""
 
     dry_run: bool = False

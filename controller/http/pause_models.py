@@ -7,14 +7,14 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from controller.http.models import Item
+from controller.http.models import Item, RequestItem
 from controller.http.procedure_models import Words
 
 PAUSE_S_MAX: Final = 366 * 86_400
 """Longest pause with an end, in seconds."""
 
 
-class PauseRequest(Item):
+class PauseRequest(RequestItem):
     """Pauses automatic moves. ``for_s``: seconds until they go on by themselves, absent: once they are resumed."""
 
     for_s: Annotated[int, Field(ge=1, le=PAUSE_S_MAX)] | None = None

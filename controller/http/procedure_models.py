@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from controller.http.models import Item
+from controller.http.models import Item, RequestItem
 
 REASON_MAX: Final = 1_000
 """Characters of a reason, a nonce or a client's name."""
@@ -85,7 +85,7 @@ class Move(Item):
     by: str = Field("", description="the client that superseded it, as far as a recorded call names it")
 
 
-class ReassignRequest(Item):
+class ReassignRequest(RequestItem):
     """A plan to apply. ``nonce``: the same caller's same nonce never starts a second plan."""
 
     moves: Annotated[list[Move], Field(min_length=1, max_length=MOVES_MAX)]
@@ -102,7 +102,7 @@ class ReassignRequest(Item):
     dry_run: bool = False
 
 
-class ReassignCommand(Item):
+class ReassignCommand(RequestItem):
     """A change of a plan that runs; absent fields change nothing. ``stop``: no further move begins, for ``reason``."""
 
     paused: bool | None = None
@@ -129,13 +129,13 @@ class Reassignment(Item):
     since: datetime | None = Field(None, description="when the plan was submitted")
 
 
-class EndRequest(Item):
+class EndRequest(RequestItem):
     """A request to end a procedure. The reason is kept with the procedure, and in the journal."""
 
     reason: Annotated[str, Field(max_length=END_REASON_MAX)] = ""
 
 
-class CordonRequest(Item):
+class CordonRequest(RequestItem):
     """Brokers to mark: no further replica is placed on them."""
 
     brokers: Annotated[list[Annotated[int, Field(ge=0, le=2**31 - 1)]], Field(min_length=1, max_length=1_000)]

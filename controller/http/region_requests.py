@@ -10,7 +10,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.http.models import Item
+from controller.http.models import RequestItem
 from controller.http.procedure_models import Words
 
 NAME_MAX: Final = 200
@@ -26,7 +26,7 @@ Key = Annotated[str, Field(max_length=KEY_CHARS_MAX)]
 OptionValue = Annotated[str, Field(max_length=1_000)]
 
 
-class Change(Item):
+class Change(RequestItem):
     """A change that needs nothing but its reason."""
 
     reason: Words = ""

@@ -10,6 +10,7 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from ipaddress import ip_address
 from typing import Final
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from controller.http.models import ErrorBody
 from controller.http.peers import CERTIFIED, SLOT
 from controller.http.token import BearerToken
+from controller.process.texts import shown
 
 log = logging.getLogger("regent.http")
 
@@ -60,7 +62,8 @@ class Remote:
         """Serves one request, on the loop of the TCP surface."""
         headers = Headers(scope=scope)
         known = self._open_to_all or self._knows(scope, headers)
-        response = _refusal(scope, headers, known)
+        foreign = self._open_to_all and not is_of_this_machine(headers.get("host", ""))
+        response = _refusal(scope, headers, known) or (_foreign(headers["host"]) if foreign else None)
         if response is None:
             if known:
                 scope["state"][SLOT].prove()
@@ -136,6 +139,27 @@ def _refusal(scope: Scope, headers: Headers, known: bool) -> Response | None:
         remedy = "send Authorization: Bearer with the token of http.token_file, or a certificate of http.client_ca_file"
         return _refused(401, "credentials are missing or wrong", remedy)
     return None
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Checks whether a header ``Host`` has an address, localhost or nothing.
+
+    A name that another one resolves to this machine is that of a page which a browser here shows: it must not read.
+    """
+    name, _, port = host.rpartition(":")
+    name = (host if not name or not port.isdigit() else name).removeprefix("[").removesuffix("]").rstrip(".").lower()
+    if name in ("", "localhost") or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _foreign(host: str) -> Response:
+    remedy = "use an IP address or localhost, or set http.certificate_file and http.token_file"
+    return _refused(403, f"Host: {shown(host)} is a name, and http.address has no credentials", remedy)
 
 
 def _refused(status: int, message: str, remedy: str) -> Response:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from controller.http.drain_models import BrokerId
-from controller.http.models import Item
+from controller.http.models import Item, RequestItem
 from controller.http.procedure_models import Words
 from state_machines.decisions.hindrances import StopCause
 from state_machines.decisions.restarts import BATCH_MAX
@@ -36,7 +36,7 @@ class SetOfBrokers(Item):
     unknown: list[int] = Field([], description="neither registered nor assigned to any replica")
 
 
-class RestartRequest(Item):
+class RestartRequest(RequestItem):
     """A rolling restart to begin. ``nonce``: the same caller's same nonce never begins a second one."""
 
     brokers: list[BrokerId] = Field([], max_length=500, description="none: every registered broker")

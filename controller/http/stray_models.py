@@ -7,7 +7,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.http.models import Item
+from controller.http.models import Item, RequestItem
 from controller.http.procedure_models import Words
 
 BROKERS_MAX: Final = 500
@@ -58,7 +58,7 @@ class StrayReport(Item):
     remembered_total: int = 0
 
 
-class StrayRemovalRequest(Item):
+class StrayRemovalRequest(RequestItem):
     """Strays to remove: on these brokers (none given: on all registered ones), of one topic or of all."""
 
     brokers: Annotated[list[BrokerId], Field(max_length=BROKERS_MAX)] = []

@@ -8,14 +8,14 @@ from typing import Annotated
 from pydantic import Field
 
 from controller.http.drain_models import BrokerId
-from controller.http.models import Item
+from controller.http.models import Item, RequestItem
 from controller.http.procedure_models import ServerResult, Words
 from state_machines.decisions.throttling import BROKERS_MAX, TOPICS_MAX
 
 Topic = Annotated[str, Field(min_length=1, max_length=249)]
 
 
-class ThrottleRequest(Item):
+class ThrottleRequest(RequestItem):
     """A throttle to set. ``nonce``: the same caller's same nonce never sets a second one."""
 
     brokers: list[BrokerId] = Field([], max_length=BROKERS_MAX, description="empty with allBrokers")
@@ -26,7 +26,7 @@ class ThrottleRequest(Item):
     reason: Words = ""
 
 
-class LiftRequest(Item):
+class LiftRequest(RequestItem):
     """Throttles to lift, by the pids of their procedures; ``allThrottles``: those of operators, not those of plans."""
 
     pids: list[Annotated[int, Field(ge=1)]] = Field([], max_length=1_000)

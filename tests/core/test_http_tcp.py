@@ -30,7 +30,7 @@ from tests.core.http_world import DaemonDouble
 from tests.polling import eventually
 
 TOKEN = "0123456789abcdef-of-the-scrape"
-HALF, WHOLE = b"GET /metrics HTTP/1.1\r\nHost: a", b"GET /liveness HTTP/1.1\r\nHost: a\r\n\r\n"
+HALF, WHOLE = b"GET /metrics HTTP/1.1\r\nHost: localhost", b"GET /liveness HTTP/1.1\r\nHost: localhost\r\n\r\n"
 READING = ("/metrics", "/v1/status", "/v1/brokers", "/v1/partitions", "/v1/verification")
 
 
@@ -98,6 +98,40 @@ async def closed(connection: socket.socket) -> bool:
 async def test_without_an_address_nothing_listens() -> None:
     async with serving_remotely(create_app(DaemonDouble(), mock.Mock()), HttpSettings()) as bound:
         assert bound is None
+
+
+FOREIGN = ["evil.example", "evil.example:9097", "127.0.0.1.evil.example", "localhost.evil.example", "[evil]:80", "::1x"]
+OWN = [
+    "127.0.0.1",
+    "127.0.0.1:9097",
+    "localhost",
+    "LOCALHOST:9097",
+    "localhost.",
+    "regent.localhost:80",
+    "[::1]",
+    "[::1]:9097",
+]
+
+
+@pytest.mark.parametrize("host", FOREIGN)
+async def test_a_page_whose_name_was_given_the_address_of_this_machine_reads_nothing(host: str) -> None:
+    """A browser on this machine sends the page's name as Host, and would hand the response to the page."""
+    async with surface() as at, client(at) as http:
+        for path in (*READING, "/liveness", "/v1/regions", "/openapi.json"):
+            response = await http.get(path, headers={"host": host})
+            assert response.status_code == 403, path
+            assert f"Host: {host!r} is a name" in response.json()["message"]
+
+
+@pytest.mark.parametrize("host", OWN)
+async def test_addresses_and_localhost_are_read_without_credentials(host: str) -> None:
+    async with surface() as at, client(at) as http:
+        assert (await http.get("/metrics", headers={"host": host})).status_code == 200
+
+
+async def test_with_a_token_any_name_may_lead_here(token_file: Path) -> None:
+    async with surface(token_file=token_file) as at, client(at, token=TOKEN) as http:
+        assert (await http.get("/metrics", headers={"host": "regent.example"})).status_code == 200
 
 
 async def test_on_loopback_each_document_is_read_without_credentials() -> None:
@@ -246,7 +280,9 @@ async def test_a_scrape_keeps_its_connection_during_a_crowd(token_file: Path) ->
 async def test_requests_without_credentials_keep_no_slot(token_file: Path, path: str) -> None:
     with mock.patch.object(tcp, "KEEP_ALIVE_S", 600):
         async with surface(token_file=token_file) as at:
-            with connections(at, tcp.PER_ADDRESS_MAX, sent=f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode()) as made:
+            with connections(
+                at, tcp.PER_ADDRESS_MAX, sent=f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
+            ) as made:
                 for connection in made:
                     assert await asyncio.to_thread(connection.recv, 12) in (b"HTTP/1.1 200", b"HTTP/1.1 401")
                 async with client(at, token=TOKEN) as http:
@@ -258,7 +294,7 @@ async def test_a_newcomer_is_refused_and_logged_while_authorized_clients_hold_al
 ) -> None:
     with mock.patch.object(tcp, "KEEP_ALIVE_S", 600):
         async with surface() as at:
-            request = b"GET /liveness HTTP/1.1\r\nHost: a\r\n\r\n"
+            request = b"GET /liveness HTTP/1.1\r\nHost: localhost\r\n\r\n"
             with connections(at, tcp.PER_ADDRESS_MAX, sent=request) as made:
                 for connection in made:
                     assert await asyncio.to_thread(connection.recv, 12) == b"HTTP/1.1 200"
@@ -434,7 +470,7 @@ async def test_the_end_does_not_wait_for_clients() -> None:
     loop = asyncio.get_running_loop()
     async with surface(view) as at:
         with connections(at, 1) as [connection]:
-            connection.sendall(b"GET /v1/verification HTTP/1.1\r\nHost: a\r\n\r\n")
+            connection.sendall(b"GET /v1/verification HTTP/1.1\r\nHost: localhost\r\n\r\n")
             began_s = loop.time()
     assert loop.time() - began_s < tcp.STOP_S_MAX + 1
     with pytest.raises(ConnectionRefusedError):
