@@ -338,7 +338,9 @@ INVALID: Final = "invalid"
 UNKNOWN_TABLE: Final = "unknown_table"
 FULL: Final = "full"
 """As many processes as there may be are members: it registers once one of them has ended."""
-CODES: Final = frozenset({DEAD, REGISTER, NOT_ACTIVE, UNAUTHENTICATED, INVALID, UNKNOWN_TABLE, FULL})
+DAMAGED: Final = "damaged"
+"""What is stored of these keys cannot be used: later, once an operator has restored it."""
+CODES: Final = frozenset({DEAD, REGISTER, NOT_ACTIVE, UNAUTHENTICATED, INVALID, UNKNOWN_TABLE, FULL, DAMAGED})
 
 Request: TypeAlias = Hello | Register | Poll | Report | Regions | Leave | Locate | ListRoutes | Follow
 Response: TypeAlias = Welcome | Registered | Operations | Accepted | Left | Routes | Changes | Refused

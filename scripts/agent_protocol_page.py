@@ -200,6 +200,7 @@ CODES: Final = {
     protocol.UNAUTHENTICATED: "the secret is wrong, or that of clients, or the proof is another process's",
     protocol.INVALID: "a field has a value that the daemon does not accept",
     protocol.UNKNOWN_TABLE: "there is no such table",
+    protocol.DAMAGED: "what is stored of these keys cannot be used: later, once an operator has restored it",
     protocol.FULL: "as many processes as there may be are members: it tries again until one has ended",
 }
 CONVERSATION: Final = """

@@ -38,6 +38,8 @@ REGIONS: Final = [
             "unplaced": largest("regent_regions_unplaced"),
             "stranded": largest("regent_regions_stranded"),
             "tables halted": largest("regent_regions_tables_halted"),
+            "damaged rows": largest("regent_regions_damaged_rows"),
+            "gaps": largest("regent_regions_gaps"),
         },
     ),
     Panel("Oldest transition", "Its age.", {"age": largest("regent_regions_transition_age_seconds")}, "s"),

@@ -34,6 +34,10 @@ class RegionsStatus(Item):
     stranded_regions: int | None = Field(
         None, description="of enabled tables, not open, and moved by no procedure: an operator has them assigned"
     )
+    damaged_rows: int | None = Field(
+        None, description="stored rows that cannot be used: they are left out, and stay as they are"
+    )
+    gaps: int | None = Field(None, description="ranges of keys that no region has, or several: no route is given there")
     in_transition: int | None = None
     overdue: int | None = Field(None, description="of them, longer than regions.transit_warning_ms")
     oldest_transition_s: float | None = None
@@ -44,7 +48,10 @@ class RegionsStatus(Item):
 
 
 class Region(Item):
-    """One region. ``end`` is empty where it has no end. ``server`` is absent while no server has, or may have, it."""
+    """One region. ``end`` is empty where it has no end. ``server`` is absent while no server has, or may have, it.
+
+    In lists, keys that no region has, or several, are items with ``id`` 0 and the state HOLE or OVERLAP.
+    """
 
     id: int
     table: str

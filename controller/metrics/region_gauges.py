@@ -23,6 +23,10 @@ class RegionGauges:
     stranded: int = 0
     """Those of enabled tables that are not open, and that no procedure moves."""
     tables_halted: int = 0
+    damaged_rows: int = 0
+    """Stored rows that cannot be used."""
+    gaps: int = 0
+    """Ranges of keys that no region has, or several."""
     oldest_transition_s: float = 0.0
     unplaced: int = 0
     servers: Mapping[str, int] = field(default_factory=dict)

@@ -53,6 +53,8 @@ def _gauges(g: RegionGauges) -> Iterator[Metric]:
     yield gauge("regent_regions_overdue", "Those in it longer than regions.transit_warning_ms", g.overdue)
     yield gauge("regent_regions_stranded", "Those of enabled tables that are not open and not moved", g.stranded)
     yield gauge("regent_regions_tables_halted", "Tables on their way that no procedure takes there", g.tables_halted)
+    yield gauge("regent_regions_damaged_rows", "Stored rows that cannot be used, and are left out", g.damaged_rows)
+    yield gauge("regent_regions_gaps", "Ranges of keys that no region has, or several", g.gaps)
     yield gauge("regent_regions_transition_age_seconds", "Age of the oldest transition", g.oldest_transition_s)
     yield gauge("regent_regions_unplaced", "Procedures that wait for a server that may get regions", g.unplaced)
     yield _by_state("regent_region_servers", "Processes of servers by state", SERVER_STATES, g.servers)

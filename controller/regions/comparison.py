@@ -115,13 +115,13 @@ class Comparison:
 
     def _strays(self, server: Server, listed: Iterable[Owned]) -> list[_Stray]:
         """Returns what a server lists against the model; what both have is in doubt no longer."""
-        model = self._env.model.regions
+        model, left_out = self._env.model.regions, self._env.model.damages.regions
         strays: list[_Stray] = []
         for id_, token in ((one.region, one.token) for one in listed):
             region = model.get(id_)
             if region is not None and region.server is server and token in (region.token, region.opening):
                 region.doubtful = False
-            else:
+            elif region is not None or id_ not in left_out:
                 strays.append(_Stray(id_, token, region))
         return strays
 

@@ -10,13 +10,14 @@ from typing import Final
 
 import msgspec
 
-from controller.regions import bypassed, proofs
+from controller.regions import bypassed, damaged, proofs
 from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import assign, close, crash, move, servers, tables
 from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from metadata_store.catalog.rows import Content, RegionRow
 from state_machines.procedures.record import Record
+from state_machines.regions.damage import Gap
 from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableKind, TableState
@@ -43,8 +44,11 @@ def no_collections() -> Iterator[None]:
 async def enter(model: Regions, content: Content, now_ms: int) -> None:
     """Enters what the catalog holds, and empties its regions: a million rows that end at once would stall the loop.
 
-    Leases of servers begin later, once everything is loaded.
+    What cannot be entered is left out, and noted in ``model.damages``. Leases of servers begin later, once everything
+    is loaded.
     """
+    for damage in content.damaged:
+        model.damages.add(damage)
     model.namespaces.update(content.namespaces, ("default",))
     model.buried.update(content.buried)
     for mark in content.marks:
@@ -54,30 +58,66 @@ async def enter(model: Regions, content: Content, now_ms: int) -> None:
     for row in content.servers:
         server = Server(*row, ServerState.ONLINE, {}, proof=found.get(row[:2]))
         model.servers[server.key] = server
+    damaged.keep_away(model, content.damaged)
     for table in content.tables:
         model.add_table(Table(table.name, TableKind(table.kind), TableState(table.state), dict(table.options), []))
     rows = content.regions
     rows.reverse()  # the end of a list is where it gets shorter at no cost
+    entry = _Entry(model, now_ms, damaged.Unknown.of(content.damaged))
     while rows:
         some = rows[-ROWS_TOGETHER:]
         del rows[-ROWS_TOGETHER:]
-        _enter_regions(model, reversed(some), now_ms)
+        entry.take(reversed(some))
         await asyncio.sleep(0)
+    entry.end()
 
 
-def _enter_regions(model: Regions, rows: Iterable[RegionRow], now_ms: int) -> None:
+class _Entry:
     """Enters regions that are in the order of their tables and keys."""
-    tables, servers_, regions = model.tables, model.servers, model.regions
-    for id_, name, start, end, number, server, incarnation, token, sequence in rows:
-        table, state = tables[name], STATES[number]
-        owner = servers_.get((server, incarnation)) if server else None
-        if owner is None and state is S.OPEN:
-            state = S.ABNORMALLY_CLOSED
-        region = Region(id_, table, start, end, state, owner, token, sequence, 0, now_ms, doubtful=True)
-        if owner is not None:
-            owner.regions[id_] = region
-        regions[id_] = region
-        table.regions.append(region)
+
+    def __init__(self, model: Regions, now_ms: int, unknown: damaged.Unknown) -> None:
+        self._model = model
+        self._now_ms = now_ms
+        self._unknown = unknown
+        self._joints = damaged.Joints(model.damages)
+        self._table: Table | None = None
+        self._before: RegionRow | None = None
+        self._joint: bytes | None = None
+
+    def take(self, rows: Iterable[RegionRow]) -> None:
+        """Enters some regions."""
+        model, now_ms, before, joint = self._model, self._now_ms, self._before, self._joint
+        tables, servers_, regions = model.tables, model.servers, model.regions
+        for row in rows:
+            id_, name, start, end, number, server, incarnation, token, sequence = row
+            table, state = tables.get(name), STATES[number]
+            if table is None:
+                damaged.without_table(model.damages, row)
+                continue
+            owner = servers_.get((server, incarnation)) if server else None
+            if owner is None and state is S.OPEN:
+                if self._unknown and self._unknown.may_be(server):
+                    damaged.without_server(model.damages, row)
+                    continue
+                state = S.ABNORMALLY_CLOSED
+            if table is self._table and start == joint:
+                joint = end or None
+            else:
+                joint, self._table = self._joints.next(table, row, before), table
+            region = Region(id_, table, start, end, state, owner, token, sequence, 0, now_ms, doubtful=True)
+            if owner is not None:
+                owner.regions[id_] = region
+            regions[id_] = region
+            table.regions.append(region)
+            before = row
+        self._before, self._joint = before, joint
+
+    def end(self) -> None:
+        """Ends the last table, and finds those of which no region is left."""
+        self._joints.end_table(self._before)
+        for table in self._model.tables.values():
+            if not table.regions and table.state not in (*damaged.PARTIAL, TableState.DISABLED):
+                self._model.damages.add_gap(Gap(table.name, b"", b"", False, ()))
 
 
 def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exception], None]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar
 
@@ -40,10 +40,18 @@ Tables: TypeAlias = frozenset[str] | None
 """Tables that a client follows; None for all."""
 
 
-def route_of(region: Region) -> Route:
-    """Returns the route to a region; without an owner where it is not open, or its server counts as crashed."""
+def route_of(region: Region, unanswered: Container[int] = ()) -> Route:
+    """Returns the route to a region; without an owner where it is not open, or its server counts as crashed.
+
+    ``unanswered``: ids of regions that share keys with others: a client must use none of them.
+    """
     server = region.server
-    if server is None or server.state is not ServerState.ONLINE or region.state is not RegionState.OPEN:
+    if (
+        server is None
+        or region.id in unanswered
+        or server.state is not ServerState.ONLINE
+        or region.state is not RegionState.OPEN
+    ):
         return Route(region.id, region.table.name, region.start, region.end)
     return Route(region.id, region.table.name, region.start, region.end, region.token, server.name, server.address)
 
@@ -67,6 +75,7 @@ class RouteLog:
 
     def __init__(self) -> None:
         self.change = 0
+        self.unanswered: Container[int] = ()
         self._told = 0
         """Number of the last change of which clients were told."""
         self._changed: deque[Region] = deque(maxlen=CHANGES_MAX)
@@ -109,7 +118,10 @@ class RouteLog:
             return codec.encode(Routes(epoch, self.change, []))
         some = islice(regions, first, first + count_max)
         key = regions[first].id, start, count_max
-        return self._pages.framed(key, lambda: Routes(epoch, self.change, [route_of(one) for one in _fitting(some)]))
+        return self._pages.framed(key, lambda: self._page(epoch, some))
+
+    def _page(self, epoch: int, regions: Iterable[Region]) -> Routes:
+        return Routes(epoch, self.change, [route_of(one, self.unanswered) for one in _fitting(regions)])
 
     def _is_known(self, change: int) -> bool:
         """Checks whether all changes after a number are remembered."""
@@ -119,7 +131,7 @@ class RouteLog:
         first = len(self._changed) - (self.change - change)
         some = _fitting(islice(self._changed, first, first + max(0, self._told - change)))
         latest = {one.id: one for one in some if tables is None or one.table.name in tables}
-        return Changes(epoch, change + len(some), [route_of(one) for one in latest.values()])
+        return Changes(epoch, change + len(some), [route_of(one, self.unanswered) for one in latest.values()])
 
     # -- waits
 

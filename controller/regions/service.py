@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from brokers.regions.peer import Peer
 from controller.metrics.region_counters import RegionCounters
 from controller.process.texts import shown, text_problem
+from controller.regions.damaged import REMEDY
 from controller.regions.dispatcher import HOLD_FRACTION
 from controller.regions.manager import IncarnationAhead, Manager, ServerDead, ServerUnknown, TooMany, Unproven
 from controller.regions.routes import route_of
@@ -163,10 +164,14 @@ class RegionService:
 
     def _located(self, name: str, key: bytes) -> Response:
         table = self._table(name)
+        if table is not None and (gap := self._env.model.damages.gap_at(name, key)) is not None:
+            return Refused(protocol.DAMAGED, f"{gap}: {REMEDY}")
+        if table is None and name in self._env.model.damages.tables:
+            return Refused(protocol.DAMAGED, f"{self._env.model.damages.of_table(name)}: {REMEDY}")
         region = None if table is None else self._env.model.located(table, key)
         if region is None:
             return _unknown(name)
-        return Routes(self.epoch, self._env.routes.change, [route_of(region)])
+        return Routes(self.epoch, self._env.routes.change, [route_of(region, self._env.routes.unanswered)])
 
     def _listed(self, name: str, start: bytes, count_max: int) -> bytes:
         table = self._table(name)

@@ -18,7 +18,7 @@ from controller.procedures.parking import Parking
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
-from controller.regions import loading, overdue, proofs, regime
+from controller.regions import damaged, loading, overdue, proofs, regime
 from controller.regions.bypassed import picked_up, see_to
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
@@ -150,7 +150,8 @@ class RegionsTerm:
 
     async def _load(self) -> None:
         content = await self._catalog.read()
-        before = regime.stored(content.marks)
+        before, more = damaged.regime_of(content, self._regime)
+        content = content._replace(damaged=(*content.damaged, *more))
         self.env.former = self._regime.united(before or self._regime)
         if before is not None and before.fence != self._regime.fence and content.servers:
             log.warning(
@@ -162,10 +163,15 @@ class RegionsTerm:
         if self.env.former != before:
             await self._store.write((), (), (self.env.former.row,))
         members = {(row.name, row.incarnation) for row in content.servers}
-        over = list(proofs.left_over(proofs.stored(content.marks), members))
+        members.update(damaged.members(content.damaged))
+        over = (
+            [] if damaged.Unknown.of(content.damaged) else list(proofs.left_over(proofs.stored(content.marks), members))
+        )
         for at in range(0, len(over), PROOFS_TOGETHER):
             await self._store.write((), (), over[at : at + PROOFS_TOGETHER])
         await loading.enter(self.env.model, content, self.env.now_ms())
+        damaged.tell(self.env.model.damages)
+        self.env.routes.unanswered = self.env.model.damages.overlapping
         await self.engine.load()
         loading.resume(self.env, self.engine.live(), self.engine.park)
         loading.distrust(self.env, (*self.engine.unusable_records.values(), *self.engine.ended()))

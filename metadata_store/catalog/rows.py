@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
+from state_machines.regions.damage import Damage
+
 
 class MarkRow(NamedTuple):
     """A mark of an operator. ``kind``: what it means, see ``state_machines.regions.marks``; ``subject``: of what.
@@ -162,7 +164,8 @@ Write: TypeAlias = (
 class Content(NamedTuple):
     """All of a catalog; regions are ordered by table and start key. The reader of a content may empty their list.
 
-    ``buried``: by name, the highest incarnation that was fenced, the latest one last.
+    ``buried``: by name, the highest incarnation that was fenced, the latest one last. ``damaged``: the rows that are
+    left out, because this daemon could not work with them.
     """
 
     namespaces: Sequence[str]
@@ -171,6 +174,7 @@ class Content(NamedTuple):
     servers: Sequence[ServerRow]
     buried: Mapping[str, int] = {}
     marks: Sequence[MarkRow] = ()
+    damaged: Sequence[Damage] = ()
 
 
 class Catalog(Protocol):
@@ -182,5 +186,5 @@ class Catalog(Protocol):
         ...
 
     async def read(self) -> Content:
-        """Reads everything; raises ``StoreFailed``."""
+        """Reads everything, and judges each row by itself; raises ``StoreFailed`` where nothing can be read."""
         ...

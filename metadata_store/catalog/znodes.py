@@ -22,6 +22,10 @@ class Malformed(Exception):
     """A znode that holds no row; the text says why."""
 
 
+class Newer(Exception):
+    """A znode of a later release, which this daemon must not pass over; the text says why."""
+
+
 class NamespaceRow(NamedTuple):
     """A namespace."""
 
@@ -55,11 +59,11 @@ class Form(NamedTuple):
     decoder: msgspec.json.Decoder[Any]
 
     def decode(self, data: bytes | None) -> Row:
-        """Decodes the data of a znode; raises :class:`Malformed`."""
+        """Decodes the data of a znode; raises :class:`Malformed` and :class:`Newer`."""
         body = _unsealed(data)
         try:
             if (version := _head.decode(body).version) > VERSION:
-                raise Malformed(f"format {version} is newer than this daemon's ({VERSION}): upgrade the daemon")
+                raise Newer(f"format {version} is newer than this daemon's ({VERSION}): upgrade the daemon")
             return self.make(*msgspec.structs.astuple(self.decoder.decode(body))[:-1])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Malformed(str(error)) from error

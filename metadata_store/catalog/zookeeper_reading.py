@@ -1,29 +1,32 @@
-"""Reads all znodes of a catalog, in requests of many; what holds no row is named, and never passed over.
-
-A region that were left out would be a hole in the keys of its table, with an owner whom nobody knows.
-"""
+"""Reads all znodes of a catalog, in requests of many; what holds no row that can be used is left out, and named."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from itertools import chain
 from typing import Final, NamedTuple, TypeVar
+from urllib.parse import unquote
 
 from metadata_store.catalog import znodes
+from metadata_store.catalog.judging import KINDS, region_is_sound, sound
 from metadata_store.catalog.rows import Content, MarkRow, RegionRow, ServerRow, TableRow
-from metadata_store.catalog.znodes import BuriedRow, Malformed, NamespaceRow
+from metadata_store.catalog.znodes import BuriedRow, Malformed, NamespaceRow, Newer
 from metadata_store.errors import Code
 from metadata_store.port import ZooKeeper
 from metadata_store.records.port import StoreFailed
+from state_machines.regions.damage import Damage, RowKind
 
 log = logging.getLogger("regent.regions")
 
 LISTED_TOGETHER: Final = 32
 """Buckets whose children are listed and read side by side."""
 NAMED_MAX: Final = 5
-"""Znodes that hold no row, and that an error names."""
+"""Znodes that an error names."""
+FIELD: Final = re.compile(r"`\$\.(\w+)")
+"""The field that an error of the decoder names."""
 
 R = TypeVar("R", TableRow, RegionRow, ServerRow, MarkRow, NamespaceRow, BuriedRow)
 
@@ -31,7 +34,7 @@ R = TypeVar("R", TableRow, RegionRow, ServerRow, MarkRow, NamespaceRow, BuriedRo
 class Read(NamedTuple):
     """All of a catalog. ``there``: paths below the root, without those of regions.
 
-    ``others``: by bucket, how many znodes of other clients it has.
+    ``others``: by bucket, how many znodes it has beside regions that can be used: they keep it from being deleted.
     """
 
     content: Content
@@ -47,7 +50,8 @@ class _Reader:
         self._root = root
         self.there: set[str] = set()
         self.others: dict[int, int] = {}
-        self.faults: list[str] = []
+        self.newer: list[str] = []
+        self.damaged: list[Damage] = []
 
     async def rows(self, kind: type[R]) -> list[R]:
         """Reads the rows of a kind other than regions."""
@@ -92,35 +96,66 @@ class _Reader:
         log.warning("%s/%s is not regent's: it is left alone; delete it", self._root, path)
 
     async def _decoded(self, kind: type[R], paths: Sequence[str]) -> list[R]:
-        """Reads and decodes znodes; those without a row become faults."""
+        """Reads, decodes and judges znodes; those without a row that can be used are damaged."""
         decode = znodes.FORMS[kind].decode
 
-        def decoded(data: bytes | None, _: int) -> znodes.Row | Malformed:
+        def decoded(data: bytes | None, _: int) -> znodes.Row | Malformed | Newer:
             try:
                 return decode(data)
-            except Malformed as malformed:
-                return malformed
+            except (Malformed, Newer) as fault:
+                return fault
 
         found = await self._zk.read_decoded([f"{self._root}/{path}" for path in paths], decoded)
         rows: list[R] = []
         for path, one in zip(paths, found, strict=True):
             if isinstance(one, kind) and znodes.path_of(one) == path:
-                rows.append(one)
+                if self._is_sound(one, path):
+                    rows.append(one)
+            elif isinstance(one, Newer):
+                self.newer.append(f"{self._root}/{path} ({one})")
             else:
-                self.faults.append(f"{self._root}/{path} ({_fault(one)})")
+                self._malformed(kind, path, one)
         return rows
 
+    def _is_sound(self, row: znodes.Row, path: str) -> bool:
+        if isinstance(row, RegionRow) and region_is_sound(row):
+            return True
+        if sound(row, f"{self._root}/{path}", self.damaged):
+            return True
+        self._kept(row, path)
+        return False
 
-def _fault(found: znodes.Row | Malformed | Code) -> str:
+    def _malformed(self, kind: type[R], path: str, found: znodes.Row | Malformed | Code) -> None:
+        """Notes a znode without a row of its path, by what its path tells."""
+        names = [unquote(one) for one in path.rpartition("/")[2].split(",")]
+        place = f"{self._root}/{path}"
+        field, why = _fault(found)
+        if path.startswith(f"{znodes.REGIONS}/"):
+            self.damaged.append(Damage(RowKind.REGION, place, field, "", why, region=int(names[0])))
+            self._kept(None, path)
+        else:
+            name = (" of " if path.startswith("marks/") else ",").join(names)
+            self.damaged.append(Damage(KINDS[kind], place, field, "", why, name))
+
+    def _kept(self, row: znodes.Row | None, path: str) -> None:
+        """Counts a region that is left out: its bucket must stay."""
+        if row is None or isinstance(row, RegionRow):
+            bucket = int(path.split("/")[1])
+            self.others[bucket] = self.others.get(bucket, 0) + 1
+
+
+def _fault(found: znodes.Row | Malformed | Code) -> tuple[str, str]:
+    """Returns the field that is at fault, ``data`` for all of them, and the reason."""
     if isinstance(found, Malformed):
-        return str(found)
+        at = FIELD.search(text := str(found))
+        return (at[1] if at else "data"), text
     if isinstance(found, Code):
-        return f"it cannot be read: {found.name}, check its ACL"
-    return f"it holds what belongs to {znodes.path_of(found)}"
+        return "data", f"it cannot be read: {found.name}, check its ACL"
+    return "data", f"it holds what belongs to {znodes.path_of(found)}"
 
 
 async def read_all(zk: ZooKeeper, root: str) -> Read:
-    """Reads all; raises ``StoreFailed`` where a znode holds no row."""
+    """Reads all; raises ``StoreFailed`` where a later release wrote a znode."""
     reader = _Reader(zk, root)
     namespaces = await reader.rows(NamespaceRow)
     tables = await reader.rows(TableRow)
@@ -128,8 +163,8 @@ async def read_all(zk: ZooKeeper, root: str) -> Read:
     buried = await reader.rows(BuriedRow)
     marks = await reader.rows(MarkRow)
     regions = await reader.regions()
-    if reader.faults:
-        raise StoreFailed(_refusal(reader.faults))
+    if reader.newer:
+        raise StoreFailed(_refusal(reader.newer))
     content = Content(
         sorted(one.name for one in namespaces),
         sorted(tables),
@@ -137,6 +172,7 @@ async def read_all(zk: ZooKeeper, root: str) -> Read:
         sorted(servers),
         {one.name: one.incarnation for one in sorted(buried, key=lambda one: (one.number, one.name))},
         sorted(marks),
+        tuple(reader.damaged),
     )
     return Read(content, reader.there, reader.others)
 
@@ -144,6 +180,6 @@ async def read_all(zk: ZooKeeper, root: str) -> Read:
 def _refusal(faults: Sequence[str]) -> str:
     more = f" and {len(faults) - NAMED_MAX} more" if len(faults) > NAMED_MAX else ""
     return (
-        f"{len(faults)} znodes of the catalog hold no row: {', '.join(faults[:NAMED_MAX])}{more}. No region is "
-        "assigned until each has its data again, from a snapshot of ZooKeeper, or was deleted with what it stood for"
+        f"a later release wrote {len(faults)} znodes of the catalog: {', '.join(faults[:NAMED_MAX])}{more}. This "
+        "daemon does not begin, because it would pass them over"
     )

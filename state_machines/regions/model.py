@@ -7,11 +7,12 @@ It is built from the catalog and the procedure records, and changes only after t
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
+from state_machines.regions.damage import Damages
 from state_machines.regions.marks import Marks
 from state_machines.regions.states import (
     IN_TRANSITION,
@@ -119,6 +120,17 @@ class InvalidTransition(Exception):
     """A transition that the table lacks: a fault of the code."""
 
 
+class Ids:
+    """Ids of regions: of those in use, and of those that are stored and left out."""
+
+    def __init__(self, known: Container[int], left_out: Container[int]) -> None:
+        self._known = known
+        self._left_out = left_out
+
+    def __contains__(self, region: object) -> bool:
+        return region in self._known or region in self._left_out
+
+
 class Observer(Protocol):
     """Is told of each change of a region, once it is entered; must not wait or raise."""
 
@@ -133,7 +145,7 @@ class Regions:
     """Holds everything; ``transit``: regions in transition and the procedures' attachments, by id.
 
     ``buried``: by name, the highest incarnation of a process that was fenced, the latest one last.
-    ``observer``: is told of changes.
+    ``observer``: is told of changes. ``damages``: what the catalog holds that could not be entered.
     """
 
     def __init__(self) -> None:
@@ -145,6 +157,12 @@ class Regions:
         self.buried: dict[str, int] = {}
         self.transit: dict[int, Region] = {}
         self.marks = Marks()
+        self.damages = Damages()
+
+    @property
+    def ids(self) -> Ids:
+        """Returns the ids of all regions, with those that are left out."""
+        return Ids(self.regions, self.damages.regions)
 
     # -- tables
 
@@ -169,6 +187,7 @@ class Regions:
         table = self.tables.pop(name, None)
         if table is not None:
             self.drop_last(table, len(table.regions))
+            self.damages.drop_table(name)
 
     def drop_last(self, table: Table, count: int) -> None:
         """Removes the last regions of a table that is being deleted."""

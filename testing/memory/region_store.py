@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from metadata_store.catalog.judging import region_is_sound, sound
 from metadata_store.catalog.rows import (
     Bury,
     Content,
@@ -25,6 +26,7 @@ from metadata_store.catalog.rows import (
     TableRow,
 )
 from state_machines.procedures.record import Record
+from state_machines.regions.damage import Damage
 from testing.memory.records import Disk, MemoryRecords
 
 
@@ -103,14 +105,21 @@ class MemoryRegionStore(MemoryRecords):
             self._rows.put(row)
 
     async def read(self) -> Content:
-        """Reads all of the catalog."""
+        """Reads all of the catalog; judges rows as the other stores do."""
         disk = self._rows
-        regions = sorted(disk.regions.values(), key=lambda one: (one.table, one.start))
+        damaged: list[Damage] = []
+        tables = [one for key, one in disk.tables.items() if sound(one, f"table {key}", damaged)]
+        servers = [one for key, one in disk.servers.items() if sound(one, f"server {key}", damaged)]
+        marks = [one for key, one in disk.marks.items() if sound(one, f"mark {key}", damaged)]
+        regions = [
+            one for one in disk.regions.values() if region_is_sound(one) or sound(one, f"region {one.id}", damaged)
+        ]
         return Content(
             sorted(disk.namespaces),
-            [table for _, table in sorted(disk.tables.items())],
-            regions,
-            [server for _, server in sorted(disk.servers.items())],
+            sorted(tables),
+            sorted(regions, key=lambda one: (one.table, one.start)),
+            sorted(servers),
             dict(disk.buried),
-            [mark for _, mark in sorted(disk.marks.items())],
+            sorted(marks),
+            tuple(damaged),
         )

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 import pytest
 
 from metadata_store.acl import READ, Acl, digest_acl
+from metadata_store.catalog import znodes
 from metadata_store.catalog.rows import (
     Bury,
     Catalog,
@@ -65,6 +66,11 @@ async def both(s: Session) -> Both:
     rows = ZooKeeperCatalog(s.zk, ROOT)
     store = ZooKeeperRecords(s.zk, Fence(version, path=EPOCH), f"{ROOT}/procedures", connected, rows)
     return store, rows.of(store)
+
+
+def sealed(body: bytes) -> bytes:
+    """Returns the data of a znode with the right checksum."""
+    return b"%b\n%08x" % (body, codec.checksum(body))
 
 
 def regions(count: int, table: str = "t", first: int = 1) -> tuple[RegionRow, ...]:
@@ -222,11 +228,10 @@ class ZooKeeperCatalogContract(CatalogContract):
             ("regions/0000000/0000000001", None, "it has no checksum as its last line"),
             ("regions/0000000/0000000002", b"OTHER", "it holds what belongs to regions/0000000/0000000001"),
             ("tables/t", b"FLIP", "its checksum differs"),
-            ("tables/t", b'{"version":2}\n', "format 2 is newer than this daemon's (1): upgrade the daemon"),
             ("servers/s1,5", b"null\n", "Expected `object`, got `null`"),
         ],
     )
-    async def test_a_znode_without_a_row_is_named_and_nothing_begins(
+    async def test_a_znode_without_a_row_is_named_and_the_rest_is_read(
         self, backend: Backend, path: str, data: bytes | None, why: str
     ) -> None:
         async with session(backend) as s:
@@ -238,12 +243,37 @@ class ZooKeeperCatalogContract(CatalogContract):
             elif data == b"FLIP":
                 data = (await s.data(f"{ROOT}/{path}") or b"").replace(b'"t"', b'"u"')
             elif data is not None and b"\n" in data:
-                body = data.partition(b"\n")[0]
-                data = b"%b\n%08x" % (body, codec.checksum(body))
+                data = sealed(data.partition(b"\n")[0])
             await s.zk.set(f"{ROOT}/{path}", data, ANY_VERSION)
-            named = re.escape(f"1 znodes of the catalog hold no row: {ROOT}/{path} ({why}")
-            with pytest.raises(StoreFailed, match=named):
+            found = await catalog.read()
+            [damage] = found.damaged
+            assert (damage.place, damage.field) == (f"{ROOT}/{path}", "data")
+            assert damage.why.startswith(why)
+            assert len(found.tables) + len(found.regions) + len(found.servers) == 3
+            assert str(damage.region or damage.name) in path
+
+    async def test_a_znode_of_a_later_release_is_named_and_nothing_begins(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store, catalog = await both(s)
+            await store.write((), (), [PutTable(TableRow("t", 2, 4))])
+            await s.zk.set(f"{ROOT}/tables/t", sealed(b'{"version":2}'), ANY_VERSION)
+            why = (
+                f"a later release wrote 1 znodes of the catalog: {ROOT}/tables/t (format 2 is newer than this daemon's"
+            )
+            with pytest.raises(StoreFailed, match=re.escape(why)):
                 await catalog.read()
+
+    async def test_a_bucket_stays_as_long_as_it_has_a_damaged_region(self, backend: Backend) -> None:
+        async with session(backend) as s:
+            store, catalog = await both(s)
+            await store.write((), (), [NewRegions(regions(2))])
+            bad = regions(1)[0]._replace(state=99)
+            for data in (b"", znodes.encode(bad)):
+                await s.zk.set(f"{ROOT}/regions/0000000/0000000001", data, ANY_VERSION)
+                await catalog.read()
+                await store.write((), (), [DropRegions((2,))])
+                assert await s.names(f"{ROOT}/regions/0000000") == ["0000000001"]
+                await store.write((), (), [NewRegions(regions(1, first=2))])
 
     async def test_what_another_client_put_beside_regions_is_left_alone(
         self, backend: Backend, caplog: pytest.LogCaptureFixture

@@ -39,7 +39,7 @@ async def mark(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Stores a mark, and lets procedures look at it; some marks that mean nothing any more go with it."""
     task: MarkTask = MARK_TASK.decode(record.data)
     marks = env.model.marks
-    over = marks.over(env.wall_ms(), env.model.regions)[:DROPPED_TOGETHER]
+    over = marks.over(env.wall_ms(), env.model.ids)[:DROPPED_TOGETHER]
     if len(marks) - len(over) >= MARKS_MAX and marks.get(task.kind, task.subject) is None:
         return Failed(f"there are {len(marks)} marks, which is the most: remove some of 'regent regions marks'")
     found = Mark(task.kind, task.subject, task.value, task.until_ms, record.caller.principal, record.caller.reason)

@@ -11,7 +11,7 @@ from controller.regions.kinds.messages import Codec, Message
 from metadata_store.catalog.rows import DropNamespace, PutNamespace
 from state_machines.procedures.outcome import Done, Failed, Outcome
 from state_machines.procedures.record import Record
-from state_machines.regions.model import DEFAULT_NAMESPACE, Regions
+from state_machines.regions.model import DEFAULT_NAMESPACE, Regions, namespace_of
 
 CREATE_NAMESPACE: Final = "create_namespace"
 DELETE_NAMESPACE: Final = "delete_namespace"
@@ -36,6 +36,9 @@ def undeletable(model: Regions, name: str) -> str | None:
     tables = sorted(one.name for one in model.tables.values() if one.namespace == name)
     if tables:
         return f"namespace {name!r} has {len(tables)} tables, the first is {tables[0]}: delete them first"
+    damaged = sorted(one for one in model.damages.tables if namespace_of(one) == name)
+    if damaged:
+        return f"namespace {name!r} has a table that is left out, {damaged[0]}: restore its rows, and delete it first"
     return None
 
 

@@ -10,14 +10,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from controller.procedures.kinds import Along, Kind, Step
+from controller.procedures.kinds import Along, Effect, Kind, Step
 from controller.regions.endings import Ending
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about, locks, many
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from metadata_store.catalog.rows import DropRegions, DropTable, NewRegions, PutTable, RegionRow, TableRow, Write
 from state_machines.procedures.kernel import Change
-from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Wait
+from state_machines.procedures.outcome import Children, Done, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem, partly_made
 from state_machines.regions.layout import count_of, ranges
@@ -40,6 +40,8 @@ async def layout(env: RegionsEnv, record: Record) -> Outcome:
     task: TableTask = TABLE_TASK.decode(record.data)
     if task.table in env.model.tables:
         return Failed(f"table {task.table!r} exists already")
+    if why := env.model.damages.of_table(task.table):
+        return Failed(f"table {task.table!r} is stored already, and left out ({why}): restore its rows first")
     if namespace_of(task.table) not in env.model.namespaces:
         return Failed(f"namespace {namespace_of(task.table)!r} does not exist: create it first")
     first = await env.reserve(count_of(task.splits, task.uniform))
@@ -230,16 +232,30 @@ def ending_of(record: Record) -> Ending | None:
 async def delete(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Removes the table and its regions from catalog and memory; many of them in several steps."""
     name = TABLE_TASK.decode(record.data).table
+    if why := env.model.damages.of_rows(name):
+        return Retry(f"table {name} cannot be deleted whole ({why}): restore its rows, then restart the daemon")
     table = env.model.tables.get(name)
     if table is not None and len(table.regions) > env.rows_max:
         return _some_dropped(env, table, Next(record.step, record.data))
     return _dropped(env, record, name)
 
 
+def _of_a_table(step: Step[RegionsEnv]) -> Step[RegionsEnv]:
+    """Has a step wait while its table is left out: its row is damaged, and the change has begun before."""
+
+    async def execute(env: RegionsEnv, record: Record) -> Outcome | Effect | Along:
+        name = TABLE_TASK.decode(record.data).table
+        if name not in env.model.tables and (why := env.model.damages.of_table(name)):
+            return Retry(f"table {name} is left out ({why}): restore its row, then restart the daemon")
+        return await step.execute(env, record)
+
+    return step._replace(execute=execute)
+
+
 def _kind(name: str, steps: tuple[Step[RegionsEnv], ...], no_return: int) -> Kind[RegionsEnv]:
     return Kind(
         name,
-        steps,
+        tuple(one if one.execute is layout else _of_a_table(one) for one in steps),
         lambda record: locks.whole(TABLE_TASK.decode(record.data).table),
         no_return=no_return,
         holds_locks=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from controller.http.ports import NotActive, NotFound
+from controller.regions.damaged import REMEDY
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.term import RegionsTerm
 from state_machines.regions.model import Region, Regions, Server, Table
@@ -26,6 +27,8 @@ def active_term(domain: RegionsDomain) -> RegionsTerm:
 def region_of(model: Regions, region: int) -> Region:
     """Returns a region by its id."""
     found = model.regions.get(region)
+    if found is None and (why := model.damages.of_region(region)):
+        raise NotFound(f"region {region} is left out: {why}", REMEDY)
     if found is None:
         raise NotFound(f"region {region} does not exist", "see 'regent regions list'")
     return found
@@ -34,6 +37,8 @@ def region_of(model: Regions, region: int) -> Region:
 def table_of(model: Regions, table: str) -> Table:
     """Returns a table by its name."""
     found = model.tables.get(table)
+    if found is None and (why := model.damages.of_table(table)):
+        raise NotFound(f"table {table!r} is left out: {why}", REMEDY)
     if found is None:
         raise NotFound(f"table {table!r} does not exist", "see 'regent tables list'")
     return found

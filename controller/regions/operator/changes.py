@@ -11,6 +11,7 @@ from controller.http.ports import Invalid, NotFound, Refused
 from controller.http.procedure_models import Procedure
 from controller.http.region_ports import RegionAct, ServerAct, TableAct
 from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
+from controller.regions.damaged import REMEDY
 from controller.regions.domain import RegionsDomain
 from controller.regions.kinds import assign, close, crash, forgetting, move, namespaces, servers, tables
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
@@ -83,7 +84,8 @@ class Changes:
         if (again := known(term, caller, request)) is not None:
             return again
         found = table_of(term.env.model, table)
-        _refuse(checks.table_problem(found, act, _opens(term, table)), checks.table_remedy(found, act))
+        model, opens = term.env.model, _opens(term, table)
+        _refuse(checks.table_problem(model, found, act, opens), checks.table_remedy(model, found, act))
         data = TABLE_TASK.encode(TableTask(table, why=request.reason))
         about = f"table {table} with {len(found.regions)} regions: {act}"
         return await start(term, TABLE_KINDS[act], data, caller, request, about)
@@ -97,6 +99,8 @@ class Changes:
             raise Invalid(f"name {request.name[:80]!r} is no name of a namespace", "use letters, digits, '_', '-', '.'")
         if request.name in term.env.model.namespaces:
             raise Refused(f"namespace {request.name!r} exists already", "see 'regent namespaces list'")
+        if request.name in term.env.model.damages.namespaces:
+            raise Refused(f"namespace {request.name!r} is stored already, and left out: it is damaged", REMEDY)
         data = NAMESPACE_TASK.encode(NamespaceTask(request.name, request.reason))
         about = f"namespace {request.name}"
         return await start(term, namespaces.CREATE_NAMESPACE, data, caller, request, about)

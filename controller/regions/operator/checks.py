@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from controller.http.region_ports import RegionAct, TableAct
+from controller.regions.damaged import REMEDY
 from controller.regions.environment import RegionsEnv
 from state_machines.regions.changes import change_problem, partly_made
 from state_machines.regions.model import Region, Regions, Server, Table, namespace_of
@@ -76,7 +77,7 @@ def region_remedy(model: Regions, region: Region, act: RegionAct, server: str) -
     if region.pid:
         return f"wait for its end, or end it as it is: 'regent regions procedures bypass {region.pid}'"
     if act != "unassign" and region.table.state not in WANTED:
-        return table_remedy(region.table, "enable")
+        return table_remedy(model, region.table, "enable")
     if act in ("move", "reopen") and region.state is not S.OPEN:
         return f"'regent regions assign {region.id}' opens it"
     absent = bool(server) and model.current(server) is None
@@ -87,6 +88,8 @@ def creation_problem(model: Regions, table: str) -> str | None:
     """Returns why a table cannot be created; None where it can."""
     if table in model.tables:
         return f"table {table!r} exists already"
+    if why := model.damages.of_table(table):
+        return f"table {table!r} is stored already, and left out ({why})"
     if namespace_of(table) not in model.namespaces:
         return f"namespace {namespace_of(table)!r} does not exist"
     return None
@@ -94,12 +97,16 @@ def creation_problem(model: Regions, table: str) -> str | None:
 
 def creation_remedy(model: Regions, table: str) -> str:
     """Returns what lets the creation of a table begin."""
+    if model.damages.of_table(table) and table not in model.tables:
+        return REMEDY
     missing = namespace_of(table) not in model.namespaces
     return f"regent namespaces create {namespace_of(table)}" if missing else "see 'regent tables list'"
 
 
-def table_problem(table: Table, act: TableAct, opens: int = 0) -> str | None:
+def table_problem(model: Regions, table: Table, act: TableAct, opens: int = 0) -> str | None:
     """Returns why a table cannot be changed; None where it can. ``opens``: pid of a change that opens its regions."""
+    if act == "delete" and (left_out := model.damages.of_rows(table.name)):
+        return f"table {table.name!r} cannot be deleted whole: {left_out}"
     if table.state is ENDS.get(act):
         return f"table {table.name!r} is {table.state.name.lower()} already"
     if act == "enable" and opens:
@@ -108,9 +115,11 @@ def table_problem(table: Table, act: TableAct, opens: int = 0) -> str | None:
     return partly_made(table) if why is None and act == "enable" else why
 
 
-def table_remedy(table: Table, act: TableAct) -> str:
+def table_remedy(model: Regions, table: Table, act: TableAct) -> str:
     """Returns what lets the change of a table begin: where it is on its way to another state, it goes there first."""
     name = table.name
+    if act == "delete" and model.damages.of_rows(name):
+        return REMEDY
     match table.state:
         case TableState.CREATING | TableState.ENABLING if act == "enable":
             delete = f" or 'regent tables delete {name}'" if table.state is TableState.CREATING else ""

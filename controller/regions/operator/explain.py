@@ -193,7 +193,7 @@ def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
     if region.table.state not in WANTED:
         is_disabled = region.table.state is TableState.DISABLED
         opens = f"regent tables enable {region.table.name} opens it"
-        yield opens if is_disabled else checks.table_remedy(region.table, "enable")
+        yield opens if is_disabled else checks.table_remedy(env.model, region.table, "enable")
     elif region.state is S.FAILED_OPEN or (server is None and not region.pid):
         yield f"regent regions assign {region.id} opens it"
     if region.state is S.OPEN and server is not None:

@@ -24,6 +24,8 @@ def gauges_of(domain: RegionsDomain, counts: RegionCounts, overdue_ms: int) -> R
         in_transition=transit.regions,
         overdue=transit.overdue,
         stranded=counts.stranded(model),
+        damaged_rows=sum(model.damages.count.values()),
+        gaps=len(model.damages.gaps),
         tables_halted=len(halted(model, term.engine.records.values())),
         oldest_transition_s=transit.oldest_ms / 1000,
         unplaced=len(env.unplaced),

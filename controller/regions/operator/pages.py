@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -14,6 +15,8 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.operator.access import server_of, table_of
 from controller.regions.operator.items import region_item, table_item
 from state_machines.regions.changes import is_stranded
+from state_machines.regions.damage import Gap
+from state_machines.regions.key_text import key_text
 from state_machines.regions.model import Region, Regions, start_of
 from state_machines.regions.states import RegionState
 
@@ -29,13 +32,42 @@ def region_page(env: RegionsEnv, query: RegionQuery) -> RegionPage:
     state = _state_of(query.state)
     items: list[RegionItem] = []
     last: Region | None = None
+    whole = state is None and query.server is None and not (query.in_transition or query.stranded)
+    gaps = _Gaps(env.model, _place(env.model, query.after), query.table) if whole and env.model.damages.gaps else None
     for scanned, region in enumerate(_after(env.model, query)):
         if len(items) >= query.limit or scanned >= SCANNED_ROWS_MAX:
             return RegionPage(items, f"{last.id}:{last.table.name}" if last is not None else None)
+        if gaps is not None:
+            items += map(_gap_item, gaps.before(region))
         last = region
         if (state is None or region.state is state) and (not query.stranded or is_stranded(region)):
             items.append(region_item(region, env))
+    if gaps is not None:
+        items += map(_gap_item, gaps.rest())
     return RegionPage(items, None)
+
+
+class _Gaps:
+    """Gaps in the keys of tables, in the order of the regions between which they are. ``table``: of it alone."""
+
+    def __init__(self, model: Regions, place: Place | None, table: str | None) -> None:
+        found = [one for one in model.damages.gaps if table is None or one.table == table]
+        self._left = deque(one for one in found if place is None or (one.table, one.start) > place)
+
+    def before(self, region: Region) -> Iterator[Gap]:
+        """Yields those that begin before a region, or with it."""
+        while self._left and (self._left[0].table, self._left[0].start) <= _place_of(region):
+            yield self._left.popleft()
+
+    def rest(self) -> Iterator[Gap]:
+        """Yields those behind the last region."""
+        while self._left:
+            yield self._left.popleft()
+
+
+def _gap_item(gap: Gap) -> RegionItem:
+    state = "OVERLAP" if gap.overlap else "HOLE"
+    return RegionItem(id=0, table=gap.table, start=key_text(gap.start), end=key_text(gap.end), state=state)
 
 
 def _state_of(named: str | None) -> RegionState | None:

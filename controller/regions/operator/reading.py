@@ -27,6 +27,7 @@ from controller.http.region_models import (
 )
 from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.process.wording import counted, named
+from controller.regions.damaged import NAMED_MAX
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
 from controller.regions.operator.counts import RegionCounts, halted, servers_of, transit_of
@@ -35,6 +36,7 @@ from controller.regions.operator.items import region_item, server_item, table_it
 from controller.regions.operator.pages import region_page, table_page
 from controller.regions.overdue import late
 from controller.regions.term import RegionsTerm
+from state_machines.regions.model import Regions
 from state_machines.regions.states import RegionState
 
 WELL: Final = frozenset({RegionsMode.ACTIVE, RegionsMode.STANDBY})
@@ -86,13 +88,19 @@ class Reading:
             "open_regions": states[RegionState.OPEN],
             "failed_regions": states[RegionState.FAILED_OPEN],
             "stranded_regions": stranded,
+            "damaged_rows": sum(model.damages.count.values()),
+            "gaps": len(model.damages.gaps),
             "in_transition": transit.regions,
             "overdue": transit.overdue,
             "oldest_transition_s": transit.oldest_ms / 1000,
             "servers": servers["online"] + servers["leaving"],
             "crashed_servers": servers["crashed"] + servers["fenced"],
             "procedures": sum(1 for _ in term.engine.live()),
-            "warnings": [*_warnings(term), *_left(stranded, halted(model, term.engine.records.values()))],
+            "warnings": [
+                *_warnings(term),
+                *_left(stranded, halted(model, term.engine.records.values())),
+                *_damaged(model),
+            ],
         }
 
     def list_regions(self, query: RegionQuery) -> RegionPage:
@@ -141,6 +149,21 @@ class Reading:
         """Describes one process, by its name alone or with its incarnation."""
         env = active_term(self._domain).env
         return server_item(server_of(env.model, server), env)
+
+
+def _damaged(model: Regions) -> Iterator[str]:
+    """Names what is stored and cannot be used, with the remedy."""
+    damages = model.damages
+    total, gaps = sum(damages.count.values()), damages.gaps
+    for one in damages.rows[:NAMED_MAX]:
+        yield f"left out, {one}"
+    for gap in gaps[:NAMED_MAX]:
+        yield f"{gap}: no route is given there"
+    if total or gaps:
+        yield (
+            f"{counted(total, 'damaged row')} left out, {counted(len(gaps), 'gap')} in the keys of tables: restore the "
+            "rows from a copy of the store, then restart the daemon"
+        )
 
 
 def _left(stranded: int, tables: Sequence[str]) -> Iterator[str]:

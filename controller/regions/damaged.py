@@ -1,0 +1,152 @@
+"""Keeps safe what a term cannot read: nothing that was left out is given to another server, or told to clients.
+
+A row that is left out stays as it is in the store. A process whose row names it, and is damaged otherwise, counts as a
+member: its lease has to run out, or its registration stores the row anew.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from controller.process.wording import counted
+from controller.regions import regime
+from controller.regions.regime import Regime
+from metadata_store.catalog.judging import INT_MAX
+from metadata_store.catalog.rows import Content, RegionRow
+from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind, shown
+from state_machines.regions.model import Regions, Server, Table
+from state_machines.regions.states import ServerState, TableState
+
+log = logging.getLogger("regent.regions")
+
+LEASE_MS_MAX: Final = 600_000
+"""Longest lease that the settings permit: of servers whose regime cannot be read."""
+NAMED_MAX: Final = 20
+"""Damaged rows and gaps that the log and the status name."""
+PARTIAL: Final = frozenset({TableState.CREATING, TableState.DELETING})
+"""States in which a table has only some of its regions."""
+REMEDY: Final = "regent regions status names them; restore the rows from a copy of the store, then restart the daemon"
+
+
+class Unknown(NamedTuple):
+    """Processes whose rows name no process: each region that is open at one of them must stay there.
+
+    ``names``: those whose name can be read; ``any``: whether there are others.
+    """
+
+    names: frozenset[str]
+    any: bool
+
+    @classmethod
+    def of(cls, damaged: Iterable[Damage]) -> Unknown:
+        """Finds them among damaged rows."""
+        servers = [one.name for one in damaged if one.kind is RowKind.SERVER and _key_of(one) is None]
+        return cls(frozenset(one.rpartition(",")[0] for one in servers if one), "" in servers)
+
+    def __bool__(self) -> bool:
+        return self.any or bool(self.names)
+
+    def may_be(self, server: str) -> bool:
+        """Checks whether a server may be one of them."""
+        return self.any or server in self.names
+
+
+def _key_of(damage: Damage) -> tuple[str, int] | None:
+    name, comma, incarnation = damage.name.rpartition(",")
+    known = comma and name and incarnation.isascii() and incarnation.isdecimal() and 0 < int(incarnation) <= INT_MAX
+    return (name, int(incarnation)) if known else None
+
+
+def members(damaged: Iterable[Damage]) -> Iterator[tuple[str, int]]:
+    """Yields processes whose rows are damaged, and name them."""
+    for one in damaged:
+        if one.kind is RowKind.SERVER and (key := _key_of(one)) is not None:
+            yield key
+
+
+def keep_away(model: Regions, damaged: Iterable[Damage]) -> None:
+    """Enters damaged members, and keeps each name away whose fenced incarnations cannot be read."""
+    for key in members(damaged):
+        model.servers.setdefault(key, Server(*key, "", "", ServerState.ONLINE, {}))
+    for one in damaged:
+        if one.kind is RowKind.BURIED and one.name:
+            model.buried[one.name] = INT_MAX
+
+
+def regime_of(content: Content, present: Regime) -> tuple[Regime | None, list[Damage]]:
+    """Returns the stored regime, a careful one where it cannot be read, and what is wrong with it."""
+    found = regime.stored(content.marks)
+    name = f"{regime.KIND} of {regime.SUBJECT}"
+    wrong = any(one.kind is RowKind.MARK and one.name == name for one in content.damaged)
+    why: list[Damage] = []
+    if found is not None:
+        try:
+            regime.fences_in(found.fence)
+        except ValueError as error:
+            why.append(Damage(RowKind.MARK, "the regime of servers", "value", shown(found.fence), str(error), name))
+    if wrong or why:
+        return Regime(LEASE_MS_MAX, present.fence), why
+    return found, why
+
+
+def without_table(damages: Damages, row: RegionRow) -> None:
+    """Leaves a region out whose table is not there, or left out itself."""
+    if row.table in damages.tables:
+        damages.leave_out(row.id, row.table)
+    else:
+        why = "no table has this name"
+        damages.add(Damage(RowKind.REGION, f"region {row.id}", "table", shown(row.table), why, "", row.table, row.id))
+
+
+def without_server(damages: Damages, row: RegionRow) -> None:
+    """Leaves a region out that a process may have whose own row cannot be read."""
+    owner = f"{row.server},{row.incarnation}"
+    why = "no row of a server names it, and one that cannot be read may: it may have the region still"
+    damages.add(Damage(RowKind.REGION, f"region {row.id}", "server", shown(owner), why, "", row.table, row.id))
+
+
+class Joints:
+    """Follows the regions that are entered, in the order of tables and keys, where they do not join.
+
+    ``end`` is the key at which the next one joins those before; None where it cannot.
+    """
+
+    def __init__(self, damages: Damages) -> None:
+        self._damages = damages
+        self._table: Table | None = None
+        self._keys = Keys("")
+
+    def next(self, table: Table, row: RegionRow, before: RegionRow | None) -> bytes | None:
+        """Takes a region that does not join ``before``, the latest one; returns the key at which the next one joins."""
+        if table is not self._table:
+            self.end_table(before)
+            self._table, self._keys = table, Keys(table.name)
+        elif before is not None:
+            self._keys.reached(before.id, before.end)
+        self._note(self._keys.next(row.id, row.start, row.end))
+        return self._keys.joint
+
+    def end_table(self, before: RegionRow | None) -> None:
+        """Ends the table of ``before``, the latest region."""
+        if self._table is not None and before is not None:
+            self._keys.reached(before.id, before.end)
+            if self._table.state is not TableState.DISABLED:  # else its creation may have ended early
+                self._note(self._keys.over())
+
+    def _note(self, gap: Gap | None) -> None:
+        assert self._table is not None
+        if gap is not None and self._table.state not in PARTIAL:
+            self._damages.add_gap(gap)
+
+
+def tell(damages: Damages) -> None:
+    """Logs what is left out."""
+    for one in damages.rows[:NAMED_MAX]:
+        log.error("left out, %s", one)
+    for gap in damages.gaps[:NAMED_MAX]:
+        log.error("%s: no answer is given for them", gap)
+    total = sum(damages.count.values())
+    if total:
+        log.error("%s of the catalog left out, the rest is served: %s", counted(total, "damaged row"), REMEDY)

@@ -1,0 +1,185 @@
+"""Describes what a term found stored that it cannot use, and the keys of tables for which no answer is safe."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from enum import StrEnum
+from operator import attrgetter
+from typing import Final, NamedTuple
+
+VALUE_CHARS_MAX: Final = 80
+"""Characters of a value that a sentence shows."""
+DAMAGES_MAX: Final = 10_000
+"""Damaged rows that are described; the rest is counted, and left out in the same way."""
+
+
+class RowKind(StrEnum):
+    """Kinds of stored rows."""
+
+    NAMESPACE = "namespace"
+    TABLE = "table"
+    REGION = "region"
+    SERVER = "server"
+    BURIED = "buried"
+    MARK = "mark"
+
+
+class Damage(NamedTuple):
+    """A stored row that cannot be used as it is. ``name``: of what it is about, as far as that can be read.
+
+    ``place``: where it is stored; ``table`` and ``region``: of a region, as far as they can be read.
+    """
+
+    kind: RowKind
+    place: str
+    field: str
+    value: str
+    why: str
+    name: str = ""
+    table: str = ""
+    region: int = 0
+
+    def __str__(self) -> str:
+        value = f" is {self.value}" if self.value else ""
+        return f"{self.place}: {self.field}{value}: {self.why}"
+
+
+class Gap(NamedTuple):
+    """Keys of a table that no region has, or that several have. ``regions``: those beside it, or those that overlap."""
+
+    table: str
+    start: bytes
+    end: bytes
+    overlap: bool
+    regions: tuple[int, ...]
+
+    def __str__(self) -> str:
+        what = f"regions {list(self.regions)} overlap" if self.overlap else "no region has the keys"
+        return f"table {self.table}: {what} from {shown(self.start)} to {shown(self.end) if self.end else 'the end'}"
+
+    def has(self, key: bytes) -> bool:
+        """Checks whether a key is in it."""
+        return self.start <= key and (not self.end or key < self.end)
+
+
+def shown(value: object) -> str:
+    """Returns a value for a sentence."""
+    text = repr(value)
+    return text if len(text) <= VALUE_CHARS_MAX else f"{text[:VALUE_CHARS_MAX]}..."
+
+
+class Damages:
+    """All that a term left out. ``regions``: ids of all regions left out; ``tables``: names whose rows they hold.
+
+    ``overlapping``: regions in use that share keys with others.
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[Damage] = []
+        self.count: Counter[RowKind] = Counter()
+        self.regions: set[int] = set()
+        self.tables: dict[str, str] = {}
+        self.namespaces: set[str] = set()
+        self.overlapping: set[int] = set()
+        self._gaps: dict[str, list[Gap]] = {}
+
+    def add(self, damage: Damage) -> None:
+        """Notes a row that is left out."""
+        self.count[damage.kind] += 1
+        if len(self.rows) < DAMAGES_MAX:
+            self.rows.append(damage)
+        if damage.kind is RowKind.REGION and damage.region:
+            self.regions.add(damage.region)
+        if damage.kind is RowKind.NAMESPACE and damage.name:
+            self.namespaces.add(damage.name)
+        if name := damage.table or (damage.name if damage.kind is RowKind.TABLE else ""):
+            self.tables.setdefault(name, str(damage))
+
+    def leave_out(self, region: int, table: str) -> None:
+        """Notes a sound region of a table that is left out."""
+        self.regions.add(region)
+        self.count[RowKind.REGION] += 1
+        self.tables.setdefault(table, "")
+
+    def add_gap(self, gap: Gap) -> None:
+        """Notes keys for which no answer is safe; those of a table come in the order of their keys."""
+        self._gaps.setdefault(gap.table, []).append(gap)
+        if gap.overlap:
+            self.overlapping.update(gap.regions)
+
+    @property
+    def gaps(self) -> Sequence[Gap]:
+        """Returns all gaps, by table and key."""
+        return [one for _, some in sorted(self._gaps.items()) for one in some]
+
+    def gap_at(self, table: str, key: bytes) -> Gap | None:
+        """Returns what keeps a key from having one region; None where nothing does."""
+        found = self._gaps.get(table)
+        if found is None:
+            return None
+        before = found[: bisect_right(found, key, key=attrgetter("start"))]
+        return next((one for one in reversed(before) if one.has(key)), None)
+
+    def of_table(self, table: str) -> str:
+        """Returns why a table, or a part of it, is left out; empty where nothing is."""
+        if table not in self.tables:
+            return ""
+        return self.tables[table] or f"the row of table {table} is damaged"
+
+    def of_rows(self, table: str) -> str:
+        """Returns why the rows of a table cannot be removed: some that may be its own are left out."""
+        if why := self.of_table(table):
+            return why
+        nameless = next((one for one in self.rows if one.kind is RowKind.REGION and not one.table), None)
+        return f"its keys have a gap, and {nameless} may be there" if nameless and self._gaps.get(table) else ""
+
+    def of_region(self, region: int) -> str:
+        """Returns why a region is left out; empty where it is not."""
+        if region not in self.regions:
+            return ""
+        own = next((str(one) for one in self.rows if one.region == region and one.kind is RowKind.REGION), "")
+        return own or "its table is left out"
+
+    def drop_table(self, table: str) -> None:
+        """Forgets the gaps of a table that is gone."""
+        for gap in self._gaps.pop(table, ()):
+            self.overlapping.difference_update(gap.regions)
+
+
+class Keys:
+    """Follows the regions of one table in the order of their start keys, and finds where these do not join."""
+
+    __slots__ = ("_end", "_ended", "_last", "_table")
+
+    def __init__(self, table: str) -> None:
+        self._table = table
+        self._end = b""
+        self._ended = False
+        self._last = 0
+
+    @property
+    def joint(self) -> bytes | None:
+        """Returns the key at which the next region joins those before; None where they reach to the end."""
+        return None if self._ended else self._end
+
+    def reached(self, region: int, end: bytes) -> None:
+        """Notes the latest of some regions that joined each other."""
+        if not self._ended and (not end or end >= self._end):
+            self._end, self._ended, self._last = end, not end, region
+
+    def next(self, region: int, start: bytes, end: bytes) -> Gap | None:
+        """Takes the next region; returns what is between it and those before, or what it shares with them."""
+        found: Gap | None = None
+        if self._ended or start < self._end:
+            ends = [one for one in (end, b"" if self._ended else self._end) if one]
+            found = Gap(self._table, start, min(ends, default=b""), True, (self._last, region))
+        elif start > self._end:
+            found = Gap(self._table, self._end, start, False, (self._last, region) if self._last else (region,))
+        self.reached(region, end)
+        return found
+
+    def over(self) -> Gap | None:
+        """Returns the keys behind the last region, where it has an end."""
+        return None if self._ended else Gap(self._table, self._end, b"", False, (self._last,))
