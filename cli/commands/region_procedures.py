@@ -46,6 +46,8 @@ def register(app: typer.Typer) -> None:
     command(named, examples=("regent regions procedures abort 12 --yes --reason 'wrong splits'",))(abort)
     command(named, examples=("regent regions procedures bypass 12 --yes",))(bypass)
     command(named, examples=("regent regions procedures remove 12 --reason 'its record is damaged' --yes",))(remove)
+    examples = ("regent regions procedures leave-out 12 --reason 'the file is gone' --yes",)
+    command(named, name="leave-out", examples=examples)(leave_out)
 
 
 def listed(
@@ -91,3 +93,9 @@ def remove(session: Session, pids: Pids, reason: Why = "", yes: Yes = False) -> 
     """Remove records that cannot be used, each with its family; what they left half done is yours to repair."""
     confirmed(yes, REMOVES.format(words_of(pids)))
     each(session, pids, "remove", reason, REGIONS)
+
+
+def leave_out(session: Session, pid: Pid, reason: Why = "", yes: Yes = False) -> None:
+    """Have a crash go on without the part of a log that a split_log splits in vain: its edits are not recovered."""
+    confirmed(yes, f"Leave out the part of the log that procedure {pid} splits? Its edits may be lost for good.")
+    each(session, [pid], "leave-out", reason, REGIONS)

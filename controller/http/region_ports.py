@@ -21,7 +21,7 @@ from controller.http.region_requests import Change, NamespaceCreation, RegionCha
 RegionAct = Literal["assign", "unassign", "move", "reopen"]
 TableAct = Literal["enable", "disable", "delete"]
 ServerAct = Literal["drain", "expire", "forget"]
-EndAct = Literal["abort", "bypass", "remove"]
+EndAct = Literal["abort", "bypass", "remove", "leave-out"]
 
 
 class RegionQuery(NamedTuple):
@@ -117,7 +117,7 @@ class RegionProcedures(Protocol):
         """Lists locks."""
 
     async def end(self, act: EndAct, pid: int, principal: str, reason: str) -> Procedure:
-        """Undoes a procedure, ends it as it is, or removes a record that cannot be used."""
+        """Undoes a procedure, ends it as it is, removes a record, or leaves a part of a log out."""
 
 
 class RegionChanges(Protocol):

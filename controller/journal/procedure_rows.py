@@ -96,6 +96,8 @@ class Procedural(Struct, frozen=True):
             return f"a bypass is requested{_requester(after)}: it ends as it is"
         if after.aborted and not before.aborted:
             return f"{_abort(after)} is requested{_requester(after)}: its steps are undone"
+        if after.ending != before.ending and after.ending.act == "leave-out":
+            return f"a part of the log is left out{_requester(after)}: edits in it are not recovered"
         if after.ending != before.ending:
             return f"its end is requested{_requester(after)}: it ends with what it has done"
         if after.state is State.FAILED:

@@ -25,11 +25,18 @@ OF_REGIONS: Final[dict[str, Any]] = {assign.NAME: TRANSIT, close.NAME: TRANSIT, 
 """Kinds of procedures that move one region, with their messages."""
 
 
+PART_CHARS_MAX: Final = 200
+REGIONS_TOLD: Final = 20
+"""Characters of the name of a part, and regions, in a line of the log."""
+
+
 def see_to(env: RegionsEnv, moved: Sequence[Transition]) -> None:
     """Takes durable changes of procedures."""
     for _, record in moved:
         if record.kind in tables.NAMES:
             table_changed(env, record)
+        elif record.kind == crash.NAME and not record.state.is_final:
+            crash_changed(env, record)
         if record.bypassed and record.state.is_final and record.ending.act != REMOVED:
             _let_go(env, record)
 
@@ -41,6 +48,23 @@ def table_changed(env: RegionsEnv, record: Record) -> None:
     elif (ending := tables.ending_of(record)) is not None and env.endings.begin(ending):
         for pid in [one.pid for one in env.model.transit.values() if one.pid and one.table.name == ending.table]:
             env.wake(pid)
+
+
+def crash_changed(env: RegionsEnv, record: Record) -> None:
+    """Notes the parts of a log that operators have left out, and has the work on them end."""
+    task: Crash = CRASH.decode(record.data)
+    key = task.server, task.incarnation
+    if len(task.left_out) <= len(env.left_out.get(key, ())):
+        return
+    env.left_out[key] = tuple(one.part for one in task.left_out)
+    last = task.left_out[-1]
+    log.warning(
+        "pid=%d crash: part %r of the log of server %s,%d is left out at the request of %s (%s): edits in it are not "
+        "recovered for its %d regions, the first are %s; look at their data, the journal keeps this",
+        *(record.pid, last.part[:PART_CHARS_MAX], *key, last.by, last.reason, last.regions),
+        list(last.ids[:REGIONS_TOLD]),
+    )
+    env.wake_unplaced()
 
 
 def _let_go(env: RegionsEnv, record: Record) -> None:
@@ -99,6 +123,7 @@ def _again(env: RegionsEnv, task: Crash) -> None:
     if server is not None:
         server.state = ServerState.CRASHED
         env.crashing.discard(server.key)
+        env.left_out.pop(server.key, None)
 
 
 # -- regions that no procedure moves

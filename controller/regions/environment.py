@@ -145,6 +145,8 @@ class RegionsEnv:
         self.causes = Causes()
         self.crashing: set[Key] = set()
         self.log_parts: dict[Key, tuple[str, ...]] = {}
+        self.left_out: dict[Key, tuple[str, ...]] = {}
+        """Parts of logs that operators have left out, by the process that crashed."""
         self.places = False
         self.former = Regime(options.lease_ms, options.fence)
         """The regime of servers that have not polled since they registered at this daemon."""

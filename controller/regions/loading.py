@@ -179,6 +179,7 @@ def _resume_process(env: RegionsEnv, record: Record) -> None:
     if record.kind == crash.NAME:
         server.state = ServerState.FENCED if record.step >= crash.ASSIGN else ServerState.CRASHED
         env.crashing.add(server.key)
+        env.left_out[server.key] = tuple(one.part for one in task.left_out)
     else:
         server.leaving = True
         server.forced |= task.force

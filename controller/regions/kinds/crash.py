@@ -10,13 +10,16 @@ from __future__ import annotations
 from itertools import islice
 from typing import Final
 
+from msgspec.structs import replace
+
 from controller.procedures.kinds import Along, Kind, Step
+from controller.procedures.requests import Refused
 from controller.regions import proofs
 from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import NotFenced
 from controller.regions.journal import CRASHED, FENCED, GONE, RELEASED
 from controller.regions.kinds import about, locks, log_task, many
-from controller.regions.kinds.messages import CRASH, Crash
+from controller.regions.kinds.messages import CRASH, LEFT_OUT, Crash, LeftOut
 from controller.regions.regime import COMMAND, LEASE, LOG, fences_in
 from metadata_store.catalog.rows import Bury, DropServer, Forget, Owner, Write
 from state_machines.procedures.kernel import Change
@@ -38,6 +41,9 @@ PARTS_TOGETHER: Final = 100
 """Parts of a log that one step has split."""
 COMMAND_PAUSE_MS_MAX: Final = 60_000
 """Longest pause before a fence command that failed is run again: until then nobody serves the regions."""
+LEFT_OUT_TOLD_MAX: Final = 10
+LEFT_OUT_CHARS_MAX: Final = 2_000
+"""Parts of a log, and characters, in the result of a crash without them."""
 S = RegionState
 
 
@@ -86,7 +92,8 @@ async def split(env: RegionsEnv, record: Record) -> Outcome | Along:
         return Next(FENCE, record.data)
     if not parts:
         return Next(RELEASE, record.data)
-    some = tuple(log_task.splitting(task, part) for part in parts[:PARTS_TOGETHER])
+    left_out = {one.part for one in task.left_out}
+    some = tuple(log_task.splitting(task, part) for part in parts[:PARTS_TOGETHER] if part not in left_out)
 
     def entered(change: Change) -> None:
         env.log_parts[key] = parts[len(change.puts) - 1 :]
@@ -148,8 +155,27 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.model.drop_server(server.key)
         env.crashing.discard(server.key)
         env.log_parts.pop(server.key, None)
+        env.left_out.pop(server.key, None)
 
-    return Along(Done(), (DropServer(*server.key), *proofs.drop(server.key, server.proof)), entered)
+    return Along(Done(_result(task)), (DropServer(*server.key), *proofs.drop(server.key, server.proof)), entered)
+
+
+def leave_out(record: Record, command: bytes) -> bytes:
+    """Returns the message of a crash without a part of the log; raises :class:`Refused`."""
+    task: Crash = CRASH.decode(record.data)
+    left: LeftOut = LEFT_OUT.decode(command)
+    if record.step != SPLIT:
+        raise Refused(f"pid {record.pid} splits no log now: wait until it does, or has ended")
+    if any(one.part == left.part for one in task.left_out):
+        return record.data
+    return CRASH.encode(replace(task, left_out=(*task.left_out, left)))
+
+
+def _result(task: Crash) -> bytes:
+    """Returns the result of a crash: empty, or which parts of the log operators have left out."""
+    told = (f"{one.part!r} by {one.by}: {one.reason}" for one in islice(task.left_out, LEFT_OUT_TOLD_MAX))
+    count = len(task.left_out)
+    return f"without {count} parts of its log, {'; '.join(told)}"[:LEFT_OUT_CHARS_MAX].encode() if count else b""
 
 
 def _gone(env: RegionsEnv, task: Crash, pid: int) -> Along:
@@ -196,5 +222,6 @@ CRASH_OF_SERVER: Final[Kind[RegionsEnv]] = Kind(
     lambda record: locks.server(((task := CRASH.decode(record.data)).server, task.incarnation)),
     no_return=FENCE,
     holds_locks=True,
+    command=leave_out,
     members=about.process,
 )

@@ -44,6 +44,8 @@ def splitting(crash: Crash, part: str) -> Record:
 async def choose(env: RegionsEnv, record: Record) -> Outcome:
     """Draws the server that does it, another one than before."""
     task: LogTask = LOG_TASK.decode(record.data)
+    if _is_left_out(env, task):
+        return Done(b"left out")
     if env.left_ms(task.not_before_ms):
         return Wait(task.not_before_ms, record.data, durable=False)
     online = _online(env)
@@ -79,6 +81,13 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
                 _fenced(env, task, record.parent)
 
         return Along(Done(), (), done)
+    if _is_left_out(env, task):
+
+        def over(_: Change) -> None:
+            env.results.used(record.pid)
+            env.dispatcher.forget(record.pid)
+
+        return Along(Done(b"left out"), (), over)
     if result is not None or worker is None or worker.state is not S.ONLINE or _is_left(env, worker):
         again = replace(task, not_before_ms=env.wall_ms())
         if result is not None:
@@ -90,6 +99,11 @@ async def work(env: RegionsEnv, record: Record) -> Outcome | Along:
     if env.dispatcher.expects(record.pid) != key:
         env.dispatcher.send(worker, protocol.Task(record.pid, what, task.server, task.incarnation, task.part))
     return Wait(env.wall_ms() + AGAIN_MS, record.data, durable=False)
+
+
+def _is_left_out(env: RegionsEnv, task: LogTask) -> bool:
+    """Checks whether an operator has left a part of a log out; no part is empty."""
+    return bool(task.part) and task.part in env.left_out.get((task.server, task.incarnation), ())
 
 
 def _online(env: RegionsEnv) -> list[Server]:

@@ -60,10 +60,23 @@ class Many(Message, frozen=True):
     begun: int = 0
 
 
+class LeftOut(Message, frozen=True):
+    """A part of a log that an operator has left out, so that edits in it are not recovered.
+
+    ``regions``: how many the process had then; ``ids``: the first of them.
+    """
+
+    part: str
+    by: str
+    reason: str
+    regions: int
+    ids: tuple[int, ...] = ()
+
+
 class Crash(Message, frozen=True):
     """A process that crashed, or is drained. ``method``: of its fence; ``why``: how it was found out.
 
-    ``force``: a drain moves regions, too, that were moved a moment ago.
+    ``force``: a drain moves regions, too, that were moved a moment ago. ``left_out``: parts of its log.
     """
 
     server: str
@@ -71,6 +84,7 @@ class Crash(Message, frozen=True):
     method: str = "lease"
     why: str = ""
     force: bool = False
+    left_out: tuple[LeftOut, ...] = ()
 
 
 class LogTask(Message, frozen=True):
@@ -122,5 +136,6 @@ TRANSIT = Codec(Transit)
 MOVE = Codec(Move)
 MANY = Codec(Many)
 CRASH = Codec(Crash)
+LEFT_OUT = Codec(LeftOut)
 LOG_TASK = Codec(LogTask)
 TABLE_TASK = Codec(TableTask)

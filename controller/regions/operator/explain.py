@@ -95,7 +95,10 @@ def failures_of(key: tuple[str, int], engine: Engine[RegionsEnv]) -> list[str]:
             continue
         if isinstance(task, LogTask) and task.failed:
             part = f", part {task.part}" if task.part else ""
-            found.append(f"procedure {record.pid} ({record.kind}{part}) repeats the work on its log: {task.failed}")
+            out = f"; 'regent regions procedures leave-out {record.pid}' does without the part" if task.part else ""
+            found.append(
+                f"procedure {record.pid} ({record.kind}{part}) repeats the work on its log: {task.failed}{out}"
+            )
         elif record.kind == crash.NAME and record.error:
             found.append(f"procedure {record.pid} ({crash.NAME}) failed {record.attempts} times: {record.error}")
     shown = found[:FAILURES_SHOWN]

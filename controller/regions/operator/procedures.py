@@ -17,6 +17,7 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator.access import active_term
 from controller.regions.operator.items import procedure_item
+from controller.regions.operator.leaving_out import ACT, leaving_out
 from controller.regions.operator.progress import progress_of
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Ending, Record
@@ -77,10 +78,12 @@ class Procedures:
         ]
 
     async def end(self, act: EndAct, pid: int, principal: str, reason: str) -> Procedure:
-        """Undoes a procedure, ends it as it is, or removes a record that cannot be used.
+        """Undoes a procedure, ends it as it is, removes a record that cannot be used, or leaves a part of a log out.
 
         Where procedures end term after term, the request waits for the next term, which begins with it.
         """
+        if act == ACT:
+            return await self._left_out(pid, principal, " ".join(reason.split()))
         if self._domain.term is None and self._domain.failed:
             return await self._early(act, pid, Ending(act, principal, " ".join(reason.split())))
         engine, ending = self._engine(), Ending(act, principal, " ".join(reason.split()))
@@ -98,6 +101,14 @@ class Procedures:
             raise Refused(*not_ended(self._engine(), pid, act, COMMAND))
         record = self._engine().records.get(pid)
         return ended_item(pid, ending) if record is None else procedure_item(record)
+
+    async def _left_out(self, pid: int, principal: str, reason: str) -> Procedure:
+        term = active_term(self._domain)
+        wanted = leaving_out(term, pid, principal, reason)
+        if not await requested(term.engine.command(*wanted)):
+            raise Refused(f"pid {wanted.pid}: the crash has ended", f"see '{COMMAND} show {wanted.pid}'")
+        term.engine.wake(pid)
+        return procedure_item(term.engine.records[wanted.pid])
 
     async def _removed(self, engine: Engine[RegionsEnv], pid: int, ending: Ending) -> Procedure:
         if pid in engine.records:

@@ -1,0 +1,45 @@
+"""Leaves out a part of a crashed process's log that no server can split, at an operator's request."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from controller.http.ports import Invalid, Refused
+from controller.regions.kinds import log_task
+from controller.regions.kinds.messages import LEFT_OUT, LOG_TASK, LeftOut, LogTask
+from controller.regions.term import RegionsTerm
+from state_machines.procedures.record import Ending
+
+ACT: Final = "leave-out"
+REGIONS_MAX: Final = 100
+"""Ids of regions that the record keeps; the others are counted."""
+PART_CHARS_MAX: Final = 200
+"""Characters of the name of a part in rows and lines."""
+
+
+class Command(NamedTuple):
+    """A command to the crash with a pid."""
+
+    pid: int
+    command: bytes
+    ending: Ending
+
+
+def leaving_out(term: RegionsTerm, pid: int, principal: str, reason: str) -> Command:
+    """Returns what has the crash go on without the part that a procedure is to split.
+
+    It is stored with the crash: by whom, why, and which regions may miss edits.
+    """
+    record = term.engine.records.get(pid)
+    if record is None or record.kind != log_task.SPLIT_LOG.name:
+        kind = "not known, or has ended" if record is None else record.kind
+        remedy = "'regent regions procedures list --kind split_log' has those that split a part of a log"
+        raise Refused(f"pid {pid} ({kind}) splits no part of a log, and nothing of it can be left out", remedy)
+    if not reason:
+        raise Invalid("reason: it is empty, and edits may be lost", "say why the part is left out")
+    task: LogTask = LOG_TASK.decode(record.data)
+    server = term.env.model.servers.get((task.server, task.incarnation))
+    regions = sorted(server.regions) if server is not None else []
+    left = LeftOut(task.part, principal, reason, len(regions), tuple(regions[:REGIONS_MAX]))
+    ending = Ending(ACT, principal, f"part {task.part[:PART_CHARS_MAX]!r}, {len(regions)} regions: {reason}")
+    return Command(record.parent, LEFT_OUT.encode(left), ending)
