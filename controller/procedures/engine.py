@@ -225,8 +225,6 @@ class Engine(Generic[Env]):
         if roots:
             self._stage(group, Decided(self._procedures.evicted(roots)))
         await self._carry_out(group)
-        if self._parking.suspects:  # what operators want is durable before a step can end the term
-            await self._write(group)
         ends_s = time.monotonic() + TURN_S_MAX
         while not group.is_full and time.monotonic() < ends_s:
             entry = running.scheduler.poll()
@@ -292,7 +290,7 @@ class Engine(Generic[Env]):
     async def _run(self, entry: Entry, group: Group) -> None:
         """Runs a step, and adds what follows to the group; a step with an effect is written by itself."""
         is_suspect = entry.pid in self._parking.suspects
-        if is_suspect:
+        if is_suspect:  # what operators want, and what others did, is durable before the term can end by it
             await self._write(group)
         self._work = {entry.pid}
         found = await self._stepping.run(entry)

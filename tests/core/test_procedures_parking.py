@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from unittest import mock
 
 import pytest
 
+from controller.procedures import engine as engine_module
+from controller.procedures import group
 from controller.procedures.kinds import Kind
 from controller.procedures.parking import TERMS_MAX, Parking
 from controller.procedures.requests import Bypass, Refused
 from metadata_store.records import codec
 from metadata_store.records.port import Fenced, StoreFailed, Unstorable
+from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.outcome import Children, Failed, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import NO_ENDING, Ending, Record, child
 from state_machines.procedures.states import State
@@ -114,6 +118,28 @@ async def test_a_procedure_whose_step_ends_terms_is_parked_and_can_be_ended(faul
     await daemon.until(lambda: daemon.engine.records[bad].state is State.SUCCESS)
     await daemon.until(lambda: daemon.engine.records[behind].state is State.SUCCESS)
     assert not (await terms.begin()).engine.parked
+
+
+async def test_the_culprit_is_found_beside_a_procedure_that_is_always_at_work() -> None:
+    def goes_round(_: Notes, record: Record) -> Outcome:
+        return Next(0, b"%d" % (int(record.data) + 1))
+
+    def apart(_: Record) -> Demand:
+        return Demand(Resource(Scope.TOPIC, "busy"), exclusive=True)
+
+    terms = Terms("store")
+    terms.host.kinds = (*terms.host.kinds, Kind("busy", (step(goes_round),), apart, no_return=0))
+    with mock.patch.object(engine_module, "RECORDS_MAX", 10), mock.patch.object(group, "RECORDS_MAX", 10):
+        first = await terms.begin()
+        busy = await submitted(first, "busy", b"0")
+        bad = await submitted(first, "bad")
+        first.engine.close(StoreFailed("the daemon stops"))
+        terms.host.notes.arrived = True
+        daemon = await terms.until_parked()
+        assert list(daemon.engine.parked) == [bad]
+        assert terms.ended <= TERMS_MAX + 1
+        done = int(daemon.engine.records[busy].data)
+        await daemon.until(lambda: int(daemon.engine.records[busy].data) > done)
 
 
 async def test_a_bypass_is_carried_out_before_the_step_that_ends_terms() -> None:

@@ -12,8 +12,11 @@ from unittest import mock
 import pytest
 
 from controller.procedures.weighing import Scale
+from regent_agent import protocol
+from state_machines.procedures.states import State
 from tests.kills.harness import Deaths
-from tests.kills.region_cases import CASES
+from tests.kills.region_cases import CASES, Case, create, nothing
+from tests.kills.region_servers import Service
 from tests.kills.test_regions import end_of, in_memory, narrow_end_of
 
 SOME = ["disable", *list(CASES)[::5]]
@@ -32,3 +35,13 @@ async def test_a_region_procedure_ends_the_same_where_little_fits_into_a_write(n
         assert await narrow_end_of(CASES[name], Deaths()) == expected
     if name == "disable":
         assert min(parts) >= 1, "batches of four regions went in parts"
+
+
+async def test_regions_that_no_server_can_open_are_tried_once_by_a_batch_that_goes_in_parts() -> None:
+    """The next part begins behind them: a batch that began anew would try them for ever."""
+    failing = Case(create, (nothing,), {"open_attempts_max": 1})
+    service = Service()
+    service.failing = {region: [protocol.FAILED_OPEN] * 9 for region in range(2_000)}
+    end = await narrow_end_of(failing, Deaths(), service)
+    assert end.outcome == (State.SUCCESS, b"4")
+    assert {len(one) for one in service.failing.values()} == {8, 9}

@@ -107,9 +107,9 @@ async def end_of(case: Case, domains: Domains, deaths: Deaths) -> End:
         return await _end_of(case, domains, deaths, service, clock)
 
 
-async def narrow_end_of(case: Case, deaths: Deaths) -> End:
+async def narrow_end_of(case: Case, deaths: Deaths, service: Service | None = None) -> End:
     """Plays a case on a server that takes little: rows of one region, and a few children, fit into a write."""
-    service = Service()
+    service = service or Service()
     domains = on_zookeeper_of(NarrowBackend())
     with mock.patch.object(fencing, "run_command", service.run_command):
         return await _end_of(case._replace(pieces=True), domains, deaths, service, Clock())
@@ -121,7 +121,8 @@ async def _end_of(case: Case, domains: Domains, deaths: Deaths, service: Service
     options = Options(lease_ms=LEASE_MS, fence_command=("/fence",), **case.options)
     for story in case.before:
         await play(domains, service, clock, options, story, Deaths(), pieces=case.pieces)
-    service.failing = {min(service.tokens, default=0): list(case.failing)} if case.failing else {}
+    if case.failing:
+        service.failing = {min(service.tokens, default=0): list(case.failing)}
     return await play(domains, service, clock, options, case.story, deaths, pieces=case.pieces)
 
 
