@@ -25,7 +25,7 @@ from controller.operator.procedure_items import (
 )
 from controller.procedures import requests
 from controller.procedures.engine import Engine
-from controller.procedures.refusals import as_ended, not_ended
+from controller.procedures.refusals import as_ended, forgotten, not_ended
 from controller.role import own_znodes as own
 from controller.term.procedures import KINDS, NAMES
 from controller.term.term import Term
@@ -210,7 +210,10 @@ class ProcedureView:
         """Starts a procedure of another kind."""
         engine = self._engine(self._active())
         pid = await self._requested(engine.submit(kind, data, caller))
-        return procedure_item(engine.records[pid], BY_NAME)
+        record = engine.records.get(pid)
+        if record is None:
+            raise NotFound(*forgotten(pid))
+        return procedure_item(record, BY_NAME)
 
     async def command(self, pid: int, command: ReassignCommand, principal: str = "") -> Procedure:
         """Changes a plan that runs."""

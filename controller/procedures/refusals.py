@@ -34,6 +34,14 @@ def not_ended(engine: Engine[Any], pid: int, act: str, command: str) -> Refusal:
     return Refusal(f"pid {pid}: it cannot be undone any more", ends)
 
 
+def forgotten(pid: int) -> Refusal:
+    """Says why the procedure of a repeated request is not shown: its result went while the request was on its way."""
+    return Refusal(
+        f"pid {pid}, which this nonce has started, has ended, and its result was removed after its time",
+        "look for what it did, and send what is missing with another nonce",
+    )
+
+
 def as_ended(engine: Engine[Any], before: Record, ending: Ending) -> Record:
     """Returns the record of a procedure whose end was requested; of a part that is gone by now, as it ended."""
     found = engine.records.get(before.pid)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from controller.http.ports import NotFound
 from controller.http.procedure_models import Procedure
 from controller.http.region_requests import Change
+from controller.procedures.refusals import forgotten
 from controller.regions.operator.items import procedure_item
 from controller.regions.operator.procedures import requested
 from controller.regions.term import RegionsTerm
@@ -34,7 +36,10 @@ async def start(term: RegionsTerm, kind: str, data: bytes, caller: Caller, reque
     if request.dry_run:
         return planned(kind, about)
     pid = await requested(term.engine.submit(kind, data, caller))
-    return procedure_item(term.engine.records[pid])
+    record = term.engine.records.get(pid)
+    if record is None:
+        raise NotFound(*forgotten(pid))
+    return procedure_item(record)
 
 
 def planned(kind: str, about: str) -> Procedure:
