@@ -160,7 +160,18 @@ async def test_a_repeated_call_keeps_its_record(w: World, call: Call) -> None:
 @EACH
 @in_world(before=warmed)
 async def test_a_reply_that_is_lost_leaves_one_record(w: World, call: Call) -> None:
-    w.active.script.at(FIRST, lost, when="after")
+    await _one_record_although_lost(w, call, "after")
+
+
+@EACH
+@in_world(before=warmed)
+async def test_a_write_that_is_lost_leaves_one_record(w: World, call: Call) -> None:
+    """Its sender cannot tell it from one whose reply was lost."""
+    await _one_record_although_lost(w, call, "before")
+
+
+async def _one_record_although_lost(w: World, call: Call, when: str) -> None:
+    w.active.script.at(FIRST, lost, when=when)
     try:
         await carried(w, call.body, **ALICE)
     except NotController:  # as without records: the endpoint sends the call again

@@ -1,0 +1,170 @@
+"""What the engine of procedures keeps over many lives: waits, results, groups, locks, tries; beside naive doubles."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from itertools import count
+
+import pytest
+from msgspec.structs import replace
+
+from controller.procedures import results, waiting
+from controller.procedures.broadcast import Resending, Responses, Unreachable
+from controller.procedures.group import Decided, Group
+from controller.procedures.kinds import Kind
+from controller.procedures.results import Results
+from controller.procedures.waiting import Waiting
+from metadata_store.records.port import StoreFailed
+from state_machines.procedures.demand import CLUSTER, Demand, Resource, Scope
+from state_machines.procedures.kernel import Change
+from state_machines.procedures.record import Caller
+from state_machines.procedures.scheduler import Scheduler
+from state_machines.procedures.states import State
+from testing.memory.records import Disk, MemoryRecords
+from tests.contracts.records import record
+from tests.core.test_procedures_engine import Host, submitted
+from tests.kills.kinds import onwards, pauses, step, topic
+
+
+class NaiveWaits:
+    """Looks at all waits each time."""
+
+    def __init__(self) -> None:
+        self.deadlines: dict[int, int] = {}
+        self.last_ms = 0
+
+    def due(self, now_ms: int) -> list[int]:
+        back_ms, self.last_ms = max(0, self.last_ms - now_ms), now_ms
+        if back_ms:
+            self.deadlines = {pid: max(1, at_ms - back_ms) if at_ms else 0 for pid, at_ms in self.deadlines.items()}
+        return [
+            pid for at_ms, pid in sorted((at_ms, pid) for pid, at_ms in self.deadlines.items()) if 0 < at_ms <= now_ms
+        ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_waits_end_as_those_of_a_naive_list_whatever_is_woken_and_however_the_clock_is_set(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "STALE_MAX", 4)
+    draw, naive, now_ms, pids = random.Random(seed), NaiveWaits(), 1_000, count(1)
+    found = Waiting(lambda: now_ms, lambda: None)
+    for _ in range(1_500):
+        match draw.choice(("add", "add", "add", "wake", "wake", "forget", "clock", "due")):
+            case "add":
+                pid, deadline_ms = next(pids), draw.choice((0, now_ms + draw.randrange(1, 900)))
+                assert found.add(pid, deadline_ms)
+                naive.deadlines[pid] = deadline_ms
+            case "wake" if naive.deadlines:
+                pid = draw.choice(sorted(naive.deadlines))
+                assert found.wake(pid)
+                del naive.deadlines[pid]
+            case "forget" if naive.deadlines:
+                pid = draw.choice(sorted(naive.deadlines))
+                found.forget(pid)
+                del naive.deadlines[pid]
+            case "clock":
+                now_ms = max(1, now_ms + draw.choice((10, 50, 200, -100, -700)))
+            case "due":
+                ended = naive.due(now_ms)
+                assert found.due() == ended
+                for pid in ended:
+                    assert found.take(pid)
+                    del naive.deadlines[pid]
+        assert len(found) == len(naive.deadlines)
+
+
+def test_of_too_many_results_the_oldest_go_and_the_newest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "RESULTS_MAX", 5)
+    kept = Results()
+    for pid in range(1, 9):
+        ended = replace(record(pid), state=State.SUCCESS, caller=Caller("User:ops", nonce=str(pid)))
+        kept.begun(ended)
+        kept.ended(ended, age_ms=pid)
+    kept.fetched(6, age_ms=9)
+    assert kept.take_due(age_ms=10, count_max=100) == [1, 2, 3]
+    assert kept.take_due(10 + results.FETCHED_KEPT_MS, 100) == [6]
+    assert kept.take_due(4 + results.KEPT_MS, 100) == [4]
+    assert kept.take_due(20 + results.KEPT_MS, 100) == [5, 7, 8]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_group_leaves_what_its_changes_leave_one_after_the_other(seed: int) -> None:
+    """A child that begins and ends in one turn leaves nothing: the next daemon would find it without a parent."""
+    draw, together, alone = random.Random(seed), MemoryRecords(Disk()), MemoryRecords(Disk())
+    pids = [draw.randrange(1, 8) for _ in range(30)]
+    dead: set[int] = set()
+    for first in range(0, len(pids), 6):
+        group = Group(together)
+        for number, pid in enumerate(pids[first : first + 6]):
+            if pid in dead:
+                continue
+            if draw.random() < 0.4:
+                dead.add(pid)
+                change = Change(deletes=(pid,))
+            else:
+                change = Change(puts=(record(pid, step=first + number),))
+            group.add(Decided(change))
+            await alone.write(change.puts, change.deletes)
+        await together.write(group.puts, group.deletes, group.rows)
+        assert not group.deletes or not {one.pid for one in group.puts}.intersection(group.deletes)
+        assert (await together.load()).records == (await alone.load()).records
+
+
+async def test_with_an_engine_end_all_requests_and_all_that_wait_for_a_result() -> None:
+    daemon = await Host(Kind("root", (step(pauses), step(onwards)), topic)).daemon()
+    pid = await submitted(daemon, "root")
+    engine, over = daemon.engine, StoreFailed("the store failed: a test")
+    waits = [asyncio.ensure_future(engine.result(pid)) for _ in range(3)]
+    requests = [asyncio.ensure_future(engine.submit("root", b"t", Caller())) for _ in range(3)]
+    requests += [asyncio.ensure_future(engine.submit("root", b"t", Caller("User:ops", nonce="n"))) for _ in range(2)]
+    await asyncio.sleep(0)
+    engine.close(over)
+    found = await asyncio.wait_for(asyncio.gather(*waits, *requests, return_exceptions=True), 20)
+    assert found == [over] * 8
+    with pytest.raises(StoreFailed):
+        await engine.submit("root", b"t", Caller())
+
+
+async def test_the_tries_of_a_phase_count_in_that_phase_alone() -> None:
+    fails, tasks = 2, list[asyncio.Task[None]]()
+
+    def spawn(work: Coroutine[None, None, None]) -> None:
+        tasks.append(asyncio.ensure_future(work))
+
+    async def send(server: int, message: bytes) -> str:
+        nonlocal fails
+        fails -= 1
+        if fails >= 0:
+            raise Unreachable("silent")
+        return "in force"
+
+    responses = Responses(spawn)
+    for phase in ((0, False), (1, False), (1, True)):
+        fails = 2
+        for _ in range(3):
+            assert responses.take(7, phase) == []
+            responses.send(7, 1, phase, b"", send, Resending(tries_max=3))
+            await tasks.pop()
+        assert [(one.ok, one.text) for one in responses.take(7, phase)] == [(True, "in force")]
+
+
+@pytest.mark.parametrize("upper", [Resource(Scope.NAMESPACE, "a"), CLUSTER], ids=str)
+def test_a_lock_that_was_waited_for_keeps_nobody_out_once_it_was_had(upper: Resource) -> None:
+    scheduler = Scheduler()
+    table = scheduler.entry(1, Demand(Resource(Scope.TABLE, "t", "a"), exclusive=True))
+    above = scheduler.entry(2, Demand(upper, exclusive=True))
+    scheduler.add_back(table)
+    assert scheduler.poll() is table
+    scheduler.add_back(above)
+    assert scheduler.poll() is None, "it waits for the table"
+    scheduler.release(table)
+    assert scheduler.poll() is above
+    scheduler.release(above)
+    elsewhere = scheduler.entry(3, Demand(Resource(Scope.NAMESPACE, "b"), exclusive=True))
+    scheduler.add_back(elsewhere)
+    assert scheduler.poll() is elsewhere
+    scheduler.add_back(table)
+    assert scheduler.poll() is table, "nobody waits for what is above it any more"
