@@ -144,6 +144,8 @@ class RegionsEnv:
         self.unheard = Unheard()
         self.causes = Causes()
         self.crashing: set[Key] = set()
+        self.expiring: set[Key] = set()
+        """Processes that operators have expired, and whose crash is not stored yet."""
         self.log_parts: dict[Key, tuple[str, ...]] = {}
         self.left_out: dict[Key, tuple[str, ...]] = {}
         """Parts of logs that operators have left out, by the process that crashed."""

@@ -226,7 +226,7 @@ class Manager:
 
     def expire(self, server: Server, why: str) -> None:
         """Begins the crash of a process, once."""
-        if server.key in self.env.crashing:
+        if server.key in self.env.crashing or server.key in self.env.expiring:
             return
         if self.start(crash.NAME, CRASH.encode(Crash(*server.key, self.fence_of(server), why)), ""):
             self.crashed(server, why)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Final
 from controller.procedures.requests import Refused
 from controller.regions.kinds import assign, close, move
 from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
-from metadata_store.records import codec
 from metadata_store.records.port import StoreFailed
 from regent_agent.agent import Died
 from regent_agent.protocol import Owned
 from state_machines.procedures.record import Caller, Record
+from tests.region_simulation.invariants import readable
 from tests.region_simulation.plan import Action
 from tests.region_simulation.servers import ServerProcess
 
@@ -49,7 +49,7 @@ def submit(world: World, kind: str, data: bytes) -> None:
     One whose claim no lock holds may serve on where nothing claims the store after it.
     """
     term = world.term
-    process = world.claimant or next((one.process for one in world.daemons.values() if one.term is term), None)
+    process = world.active
     if term is None or process is None or not process.alive:
         world.counts["no daemon"] += 1
         return
@@ -119,16 +119,15 @@ def assign_(world: World, number: str, to: str = "") -> None:
 
 @verb
 def unassign(world: World, number: str) -> None:
-    """Closes a region; it is assigned again a while later."""
+    """Closes a region; it is assigned again at the end, where the surface shows it."""
     if (found := region_at(world, number)) is not None:
         submit(world, close.NAME, TRANSIT.encode(Transit(*found, "operator")))
-        world.unassigned.add(found[0])
 
 
 @verb
 def expire(world: World, name: str) -> None:
     """Has the process of a server fenced."""
-    term, process = world.term, world.claimant
+    term, process = world.term, world.active
     if term is None or process is None or not process.alive:
         return
     server = term.env.model.current(name)
@@ -236,7 +235,7 @@ def freeze_daemon(world: World, name: str, for_s: str) -> None:
 @verb
 def lose_records(world: World, number: str) -> None:
     """Has a region moved, kills the daemon while a server opens it, loses the records, and assigns the region."""
-    term, process, found = world.term, world.claimant, region_at(world, number)
+    term, process, found = world.term, world.active, region_at(world, number)
     if term is None or process is None or not process.alive or found is None:
         return
 
@@ -267,11 +266,11 @@ def _opens(world: World, record: Record, root: int) -> bool:
 
 def _lose(world: World, daemon: str, root: int, region: tuple[int, str]) -> None:
     world.daemons[daemon].kill()
-    family = [pid for pid, body in world.disk.bodies.items() if codec.unsealed(pid, body).root == root]
+    stored = {pid: readable(pid, body) for pid, body in world.disk.bodies.items()}
+    family = [pid for pid, one in stored.items() if one is not None and one.root == root]
     for pid in family:
         del world.disk.bodies[pid]
     world.counts["records lost"] += 1
-    world.unassigned.add(region[0])
     world.daemons[daemon].start_later(0.1)
     data = TRANSIT.encode(Transit(*region, "operator"))
     loop = world.loop

@@ -154,6 +154,8 @@ WEIGHTS: Final[dict[str, tuple[float, Words]]] = {
     "pin": (0.7, lambda c, p: (str(c.randint(0, 99)), _server(c, p))),
     "unmark": (1.2, lambda c, _: (str(c.randint(0, 99)),)),
     "abort": (0.7, lambda c, _: (str(c.randint(0, 99)),)),
-    "bypass": (0.5, lambda c, _: (str(c.randint(0, 99)),)),
+    "bypass": (1.5, lambda c, _: (str(c.randint(0, 99)),)),
+    "operate": (3, lambda c, p: (str(c.randint(0, 99)), str(c.randint(0, 99)), _table(c), _server(c, p))),
+    "spoil": (0.5, lambda c, _: (str(c.randint(0, 99)), c.choice(("torn", "newer")))),
 }
 """Weight and words of each verb."""

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 S = RegionState
 CORDONED_S: Final = 10.0
 """Time after which no server that was chosen before its cordon gets its regions still: longer than a freeze."""
+ENDS_S: Final = 7.0
+"""Longest time from a bypass to the end of a procedure: longer than a freeze."""
 LASTING: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.FAILED_OPEN})
 """Outcomes that end a dispatch."""
 
@@ -50,6 +52,9 @@ class Judge:
         self._cordoned: dict[str, float] = {}
         """Since when this term knows of the cordon of a server."""
         self._cordoned_in: RegionsTerm | None = None
+        self._ending: dict[int, float] = {}
+        """Since when this term knows that a procedure is to end as it is."""
+        self._ending_in: RegionsTerm | None = None
 
     # -- servers
 
@@ -102,8 +107,8 @@ class Judge:
             body = self._world.disk.bodies.get(result.pid)
             if body is None or result.outcome not in LASTING:
                 continue
-            record = codec.unsealed(result.pid, body)
-            if _is_dispatched(record):
+            record = readable(result.pid, body)
+            if record is not None and _is_dispatched(record) and record.root not in self._world.spoiled:
                 task: Transit = TRANSIT.decode(record.data)
                 if (task.server, task.incarnation) == key:
                     self._early[*key, result.pid] = f"{result} of {key}, pid {record.pid} waits for it still"
@@ -114,8 +119,8 @@ class Judge:
         dispatched: dict[int, int] = {}
         crashes: dict[Key, int] = {}
         for pid, body in self._world.disk.bodies.items():
-            record = codec.unsealed(pid, body)
-            if record.state.is_final:
+            record = readable(pid, body)
+            if record is None or record.state.is_final or record.root in self._world.spoiled:
                 continue
             if _is_dispatched(record):
                 task: Transit = TRANSIT.decode(record.data)
@@ -161,6 +166,7 @@ class Judge:
         self._catalog(term)
         self._model(term)
         self._cordons(term)
+        self._bypassed(term)
         for fault in lock_faults(term):
             self._fail("LockExclusivity", fault)
 
@@ -202,6 +208,20 @@ class Judge:
                     self._fail("ServerRegions", f"{server} has {region}, which is at {region.server}")
             if server.key in self._crashed and server.state is ServerState.ONLINE:
                 self._fail("SCPMonotonicity", f"{server} is online after its crash")
+
+    def _bypassed(self, term: RegionsTerm) -> None:
+        """Looks whether what an operator has ended as it is ends, whatever locks it waits for (BypassEnds)."""
+        before = self._ending if term is self._ending_in else {}
+        parents = {one.parent for one in term.engine.live()}
+        now_s = self._world.loop.now_s
+        pids = [one.pid for one in term.engine.live() if one.bypassed and one.pid not in parents]
+        self._ending = {pid: before.get(pid, now_s) for pid in pids}
+        self._ending_in = term
+        for pid, since_s in self._ending.items():
+            if now_s > since_s + ENDS_S:
+                self._fail(
+                    "BypassEnds", f"pid {pid} was bypassed {now_s - since_s:.1f} s ago: {term.engine.records[pid]}"
+                )
 
     def _cordons(self, term: RegionsTerm) -> None:
         before = self._cordoned if term is self._cordoned_in else {}
@@ -275,6 +295,14 @@ class Judge:
         storage = world.storage
         if storage.logged and not (storage.is_fenced(owner.key) and storage.is_split(owner.key)):
             self._fail("ZombieFencingOrder", f"{region} leaves {owner}, whose log is not fenced and split")
+
+
+def readable(pid: int, body: bytes) -> Record | None:
+    """Returns a stored record; None where it was spoiled."""
+    try:
+        return codec.unsealed(pid, body)
+    except codec.Unreadable:
+        return None
 
 
 def _is_dispatched(record: Record) -> bool:

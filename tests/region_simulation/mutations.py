@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from tests.region_simulation import mutations_crash, mutations_marks, mutations_moving, mutations_servers
+from tests.region_simulation import (
+    mutations_crash,
+    mutations_exits,
+    mutations_marks,
+    mutations_moving,
+    mutations_servers,
+)
 from tests.region_simulation.planting import AUDITED, MUTATIONS
 
-__all__ = ["AUDITED", "MUTATIONS", "mutations_crash", "mutations_marks", "mutations_moving", "mutations_servers"]
+__all__ = [
+    "AUDITED",
+    "MUTATIONS",
+    "mutations_crash",
+    "mutations_exits",
+    "mutations_marks",
+    "mutations_moving",
+    "mutations_servers",
+]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from controller.procedures.requests import Refused
-from controller.regions.kinds import assign, close, marks, move
-from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
+from controller.regions.kinds import marks
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
-from state_machines.regions.states import TableState
 from tests.region_simulation import impostors
 from tests.region_simulation.actions import region_at, submit, verb
 from tests.simulation.loop import Process
@@ -19,15 +17,6 @@ from tests.simulation.loop import Process
 if TYPE_CHECKING:
     from controller.regions.term import RegionsTerm
     from tests.region_simulation.world import World
-
-COMPLETES: Final = {
-    TableState.CREATING: "enable_table",
-    TableState.ENABLING: "enable_table",
-    TableState.DISABLING: "disable_table",
-    TableState.DELETING: "delete_table",
-}
-BYPASSED: Final = frozenset({assign.NAME, close.NAME, move.NAME})
-"""Kinds that operators end as they are: what they leave of a region, another procedure takes up."""
 
 
 def _mark(world: World, kind: MarkKind, subject: str, value: str = "", until_ms: int = 0) -> None:
@@ -80,9 +69,6 @@ def bypass(world: World, number: str) -> None:
     term = world.term
     if term is None or (found := _live(term, number, parts=True)) is None:
         return
-    if found.kind in BYPASSED:
-        task: Transit | Move = (MOVE if found.kind == move.NAME else TRANSIT).decode(found.data)
-        world.unassigned.add(task.region)
     _end(world, term, found, term.engine.bypass)
 
 
@@ -95,7 +81,7 @@ def _live(term: RegionsTerm, number: str, *, parts: bool = False) -> Record | No
 
 
 def _end(world: World, term: RegionsTerm, record: Record, act: Callable[[int], Awaitable[bool]]) -> None:
-    process = world.claimant
+    process = world.active
     if process is None or not process.alive:
         return
 
@@ -107,15 +93,6 @@ def _end(world: World, term: RegionsTerm, record: Record, act: Callable[[int], A
         world.counts["ended by an operator" if done else "ended not"] += 1
 
     process.start(ended())
-
-
-def complete_tables(world: World) -> None:
-    """Completes changes of tables that an operator has ended."""
-    if (term := world.term) is None:
-        return
-    for table in list(term.env.model.tables.values()):
-        if (kind := COMPLETES.get(table.state)) is not None:
-            submit(world, kind, TABLE_TASK.encode(TableTask(table.name)))
 
 
 def remove_marks(world: World) -> None:

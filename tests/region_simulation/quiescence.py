@@ -19,13 +19,8 @@ def unsettled(world: World) -> str:
     term = world.term
     if term is None:
         return "no daemon serves"
-    live = [f"{one.pid} {one.kind} step {one.step} {one.error}" for one in term.engine.live()]
-    if live:
-        return f"procedures go on: {live[:3]}"
-    if term.engine.locks():
-        return f"locks are held: {term.engine.locks()[:3]}"
-    if term.engine.unusable:
-        return f"records cannot be used: {term.engine.unusable}"
+    if why := _procedures(world, term):
+        return why
     for process in world.processes:
         if process.alive and process.node.current is not process:
             return f"{process.key} is a zombie, and lives on"
@@ -38,6 +33,18 @@ def unsettled(world: World) -> str:
     if marks := [str(one) for one in term.env.model.marks]:
         return f"marks are left: {marks[:3]}"
     return _servers(world, term)
+
+
+def _procedures(world: World, term: RegionsTerm) -> str:
+    live = [f"{one.pid} {one.kind} step {one.step} {one.error}" for one in term.engine.live()]
+    if live:
+        return f"procedures go on: {live[:3]}"
+    if term.engine.locks():
+        return f"locks are held: {term.engine.locks()[:3]}"
+    if term.engine.unusable:
+        return f"records cannot be used: {term.engine.unusable}"
+    strange = world.disk.bodies.keys() ^ term.engine.records.keys()
+    return f"records {sorted(strange)[:5]} are in the store alone, or in memory alone" if strange else ""
 
 
 def _wrong(world: World, term: RegionsTerm, region: Region) -> str:

@@ -48,7 +48,7 @@ class ServerProcess:
             incarnation=self.key[1],
             secret=SERVERS_SECRET,
             side_by_side_max=3,
-            queue_max=QUEUE_MAX if self.behaviour.queue_max is None else self.behaviour.queue_max,
+            queue_max=QUEUE_MAX,
         )
         agent = self.agent = Agent(
             self.service,
@@ -57,6 +57,8 @@ class ServerProcess:
             wall=lambda: world.wall_ms() / 1000,
             jitter=chance.random,
         )
+        if self.behaviour.queue_max is not None:  # less than an option may be
+            agent._work._queue_max = self.behaviour.queue_max
         waits = [asyncio.create_task(agent.died.wait()), asyncio.create_task(self.behaviour.crashes.wait())]
         try:
             await agent.start()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import pytest
 
+from controller.http.procedure_models import Procedure
 from controller.regions import manager
 from controller.regions.kinds import assign, crash
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
@@ -34,6 +35,7 @@ from tests.region_simulation.kit import (
     until,
     virtual,
 )
+from tests.region_simulation.operating import Operator, Refusal
 
 WRITE_S = 0.1
 
@@ -293,6 +295,23 @@ async def test_a_process_counts_as_crashed_from_the_moment_at_which_an_operators
         term._entered = lambda moved: seen.extend(server.state for one in moved if one.after.kind == crash.NAME)
         await procedure(term, crash.NAME, CRASH.encode(Crash("a", 1)))
         assert seen[0] is ServerState.CRASHED
+
+
+@virtual
+async def test_a_process_that_an_operator_expires_as_its_lease_ends_crashes_once() -> None:
+    async with running(RegionDisk(), store=Slow) as term, serving(Server(term, "b")):
+        async with serving(Server(term, "a")):
+            operator = Operator(lambda: term)
+            expired = asyncio.ensure_future(operator.does("servers expire a"))
+            await asyncio.sleep(WRITE_S / 2)
+            term.manager.expire(term.env.model.servers["a", 1], "no poll for a lease")
+            assert isinstance(await operator.does("servers expire a"), Refusal)
+            found = await expired
+        assert isinstance(found, Procedure)
+        assert [one.pid for one in term.engine.live() if one.kind == crash.NAME] == [found.pid]
+        again = await operator.does("servers expire a")
+        assert isinstance(again, Procedure)
+        assert again.pid == found.pid
 
 
 async def _only_polls(server: Server) -> None:

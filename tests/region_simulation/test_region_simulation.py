@@ -40,8 +40,11 @@ MET = (
     "left",
     "lost",
     "pin",
+    "operate",
+    "records removed",
     "replace-server",
     "unmark",
+    "ways out",
     "wall",
     "write refused",
 )

@@ -153,13 +153,19 @@ class Changes:
         """
         if not request.dry_run and (pid := crash_of(server, term.engine)):
             return procedure_item(term.engine.records[pid])
-        if server.state is not ServerState.ONLINE:  # its crash is not stored yet, or an operator has ended it
+        # its crash is not stored yet, or an operator has ended it
+        if server.state is not ServerState.ONLINE or server.key in term.env.expiring:
             raise Refused(f"server {server} counts as crashed already, and its crash begins soon", "repeat the request")
         why = f"expired by {caller.principal}" + (f": {caller.reason}" if caller.reason else "")
         about = f"server {server} with {len(server.regions)} regions: {why}"
         named = caller if caller.nonce else replace(caller, nonce=f"crash of {server}")
         data = CRASH.encode(Crash(*server.key, term.manager.fence_of(server), why))
-        begun = await start(term, crash.NAME, data, named, request, about)
+        if not request.dry_run:
+            term.env.expiring.add(server.key)
+        try:
+            begun = await start(term, crash.NAME, data, named, request, about)
+        finally:
+            term.env.expiring.discard(server.key)
         record = term.engine.records.get(begun.pid)
         if record is not None and record.data == data:  # else the nonce names another request
             term.manager.crashed(server, why)

@@ -1,0 +1,154 @@
+"""What operators do in short runs, as their commands word it; the commands that refusals name are parsed and done."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, cast
+
+from controller.http.ports import ViewError
+from controller.http.procedure_models import Procedure
+from controller.http.region_marks import MarkRemoval, MarkRequest
+from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
+from controller.regions.domain import RegionsDomain, RegionsMode
+from controller.regions.operator.changes import Changes
+from controller.regions.operator.explain import explained
+from controller.regions.operator.marks import Marks
+from controller.regions.operator.procedures import Procedures
+from controller.regions.term import RegionsTerm
+
+COMMAND: Final = re.compile(r"regent ((?:regions|tables|servers|namespaces) [^';:()]*)")
+ARGUMENTS: Final = {"move": 2, "pin": 2, "list": 0, "transitions": 0, "status": 0, "marks": 0, "locks": 0}
+"""Words that follow a command in a sentence; all others have one."""
+ALREADY: Final = (
+    "does not exist",
+    "is not known",
+    "already",
+    "has no cordon",
+    "has no hold",
+    "has no pin",
+    "has the tables without a namespace",
+    "it has ended",
+    "go elsewhere by themselves",
+    "start another server",
+    "' is not online",
+)
+"""Parts of refusals that say that there is nothing to do, or what is to be done without a command of this program."""
+WHO: Final = "uid 7"
+VIEWS: Final = frozenset({"list", "show", "describe", "explain", "transitions", "status", "marks", "wait", "locks"})
+"""Commands that show something, and change nothing."""
+
+
+class Refusal(NamedTuple):
+    """A refused command. ``text``: what it says with its remedy."""
+
+    text: str
+
+    @property
+    def commands(self) -> list[str]:
+        """Returns the commands that it names, without ``regent``."""
+        return [_command(one.split()) for one in COMMAND.findall(self.text)]
+
+
+def _command(words: list[str]) -> str:
+    """Returns the command with which some words of a sentence begin."""
+    path = 3 if words[1] == "procedures" else 2
+    given = [one.rstrip(",.") for one in words[: path + ARGUMENTS.get(words[path - 1], 1)]]
+    return " ".join(given)
+
+
+class WayOut(NamedTuple):
+    """What became of the commands that a refusal names. ``begun``: by the one that was accepted."""
+
+    begun: Procedure | None
+    is_one: bool
+    refused: list[Refusal]
+
+
+class Operator:
+    """Gives commands to the present term. ``server``, ``name``, ``table``: for what a sentence leaves to its reader."""
+
+    def __init__(
+        self, term: Callable[[], RegionsTerm | None], server: str = "b", name: str = "a", table: str = "t"
+    ) -> None:
+        self._term = term
+        self._server, self._name, self._table = server, name, table
+        domain = cast("RegionsDomain", self)
+        self._changes, self._marks, self._procedures = Changes(domain), Marks(domain), Procedures(domain)
+
+    @property
+    def term(self) -> RegionsTerm | None:
+        return self._term()
+
+    mode, why = RegionsMode.ACTIVE, ""
+
+    async def does(self, command: str) -> Procedure | Refusal:
+        """Gives a command; returns its procedure, or how it was refused."""
+        try:
+            return await self._called(shlex.split(command))
+        except ViewError as error:
+            return Refusal(f"{error.message} | {error.remedy}")
+
+    async def _called(self, words: list[str]) -> Procedure:
+        given = [one for one in words if not one.startswith("--")]
+        match given:
+            case ["regions", "procedures", ("abort" | "bypass" | "remove") as act, pid]:
+                return await self._procedures.end(act, int(pid), WHO, "a test")
+            case ["regions", "pin", region, server]:
+                return await self._marks.mark(MarkRequest(kind="pin", subject=region, server=server), WHO)
+            case ["regions", "unpin", region]:
+                return await self._marks.unmark(MarkRemoval(kind="pin", subject=region), WHO)
+            case ["regions", ("assign" | "unassign" | "move" | "reopen") as act, region, *to]:
+                change = RegionChange(server="".join(to), force="--force" in words)
+                return await self._changes.change_region(cast("Any", act), int(region), change, WHO)
+            case ["tables", "create", name]:
+                return await self._changes.create_table(TableCreation(name=name, uniform=2), WHO)
+            case ["tables", ("enable" | "disable" | "delete") as act, name]:
+                return await self._changes.change_table(cast("Any", act), name, Change(), WHO)
+            case ["namespaces", "create", name]:
+                return await self._changes.create_namespace(NamespaceCreation(name=name), WHO)
+            case ["namespaces", "delete", name]:
+                return await self._changes.delete_namespace(name, Change(), WHO)
+            case ["servers", ("cordon" | "hold") as kind, name]:
+                for_s = 60 if kind == "hold" else 0
+                return await self._marks.mark(MarkRequest(kind=cast("Any", kind), subject=name, for_s=for_s), WHO)
+            case ["servers", ("uncordon" | "release") as act, name]:
+                kind = "hold" if act == "release" else "cordon"
+                return await self._marks.unmark(MarkRemoval(kind=cast("Any", kind), subject=name), WHO)
+            case ["servers", ("drain" | "expire") as act, name]:
+                return await self._changes.change_server(cast("Any", act), name, ServerChange(), WHO)
+        raise AssertionError(f"no operator knows the command {words}")
+
+    async def way_out(self, refusal: Refusal, region: int) -> WayOut:
+        """Gives the commands that a refusal names, or the explanation of its region, until one is accepted."""
+        names = [one for one in refusal.commands if acts(one)]
+        if any(one.startswith("regions explain") for one in refusal.commands):
+            names += [one for one in self.explains(region) if acts(one)]
+        refused: list[Refusal] = []
+        for one in names:
+            found = await self.does(self.filled(one))
+            if isinstance(found, Procedure):
+                return WayOut(found, is_one=True, refused=refused)
+            refused.append(found)
+        return WayOut(None, any(part in refusal.text for part in ALREADY), refused)
+
+    def filled(self, command: str) -> str:
+        """Fills in what a sentence leaves to its reader."""
+        name = self._table if command.startswith("tables") else self._name
+        return command.replace("SERVER", self._server).replace("NAME", name)
+
+    def explains(self, region: int) -> list[str]:
+        """Returns the commands of a region's explanation."""
+        term = self.term
+        found = None if term is None else term.env.model.regions.get(region)
+        if found is None or term is None:
+            return []
+        told = explained(found, term.env, term.engine)
+        text = " ".join((told.state_because, told.server_because, told.procedure_because, *told.would_change))
+        return Refusal(text).commands
+
+
+def acts(command: str) -> bool:
+    """Checks whether a command changes something."""
+    return VIEWS.isdisjoint(command.split()[1:3])

@@ -1,0 +1,20 @@
+"""All situations, events and commands of regions: each command is accepted and ends, or names one that is."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.region_simulation.situations import SITUATIONS
+from tests.region_simulation.ways_out import ALL, played
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_every_command_has_a_way_out_whatever_happened_in_a_situation(situation: str) -> None:
+    failed: dict[str, str] = {}
+    for play in ALL:
+        if play.situation == situation:
+            try:
+                played(play)
+            except AssertionError as error:
+                failed[str(play)] = str(error)[:300]
+    assert not failed
