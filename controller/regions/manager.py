@@ -6,7 +6,6 @@ All of it runs on the loop between turns of the engine, and never waits for a se
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 from collections.abc import Sequence
 from typing import Final
@@ -14,8 +13,8 @@ from typing import Final
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
 from controller.regions import proofs
+from controller.regions.admission import Admission, ServerDead, ServerUnknown
 from controller.regions.comparison import LIST_EVERY_S, Comparison
-from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
 from controller.regions.journal import CRASHED, LEFT, ONLINE
 from controller.regions.kinds import crash, servers
@@ -34,38 +33,6 @@ log = logging.getLogger("regent.regions")
 SUCCESSES: Final = frozenset({protocol.OPENED, protocol.CLOSED, protocol.DONE})
 """Outcomes of operations that change nothing when they are done again."""
 ITSELF: Final = "regent"
-LATER: Final = "a process that began later needs a higher incarnation (was its clock set back?)"
-AHEAD_MS_MAX: Final = 2 * 86_400_000
-"""Time by which a server's clock may be ahead of the daemon's; one of both may be a day off."""
-SERVERS_MAX: Final = 2_000
-"""Processes of servers in the store: ZooKeeper lists them in one response, which has a bound."""
-
-
-class ServerDead(Exception):
-    """A process was fenced, or is about to be; the text says why.
-
-    ``above``: one that has never registered may do so with an incarnation above this one; 0 without.
-    """
-
-    def __init__(self, why: str, above: int = 0) -> None:
-        super().__init__(why)
-        self.above = above
-
-
-class ServerUnknown(Exception):
-    """A process that this term does not know: it registers."""
-
-
-class Unproven(Exception):
-    """A connection that speaks for a process without its proof; the text names what helps."""
-
-
-class IncarnationAhead(Exception):
-    """An incarnation above the present time and a margin; the text names the highest one."""
-
-
-class TooMany(Exception):
-    """A process that is one too many; the text says how many there may be, and what helps."""
 
 
 class Manager:
@@ -76,10 +43,9 @@ class Manager:
         self.engine = engine
         self.epoch = epoch
         self._store = store
-        self._entering: dict[Key, str] = {}
-        """Processes that are being stored, with their proofs."""
         self.comparison = Comparison(env, self.start, self.expire, epoch)
         self.silence = Silence(env, self.comparison.is_under_way)
+        self.admission = Admission(env, self.expire)
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Raises once the store has failed a write that is no procedure's: the term is over."""
 
@@ -92,24 +58,26 @@ class Manager:
         """
         env = self.env
         key = request.server, request.incarnation
-        self.check_entry(key, len(request.owned), proof)
+        self.admission.check_entry(key, len(request.owned), proof)
         new = key not in env.model.servers
         row = ServerRow(*key, request.address, request.software)
         server = env.model.servers.get(key)
         if server is None or (server.address, server.software) != row[2:] or (server.proof is None and proof):
-            self._check_alone(key)
+            self.admission.check_alone(key)
             await self._enter(row, proof)
             server = env.model.servers.setdefault(key, Server(*row, ServerState.ONLINE, {}))
-            _check_proof(key, server.proof, proof)  # again: its first registration at this daemon may have come twice
+            self.admission.check_proof(
+                key, server.proof, proof
+            )  # again: its first registration at this daemon may have come twice
             server.address, server.software = request.address, request.software
         server.proof = proof
-        self._check_alone(key)  # again: another process may have registered during the write
+        self.admission.check_alone(key)  # again: another process may have registered during the write
         if server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end, another one may start")
         self._renew(server)
         about = f"registered at {server.address} ({server.software or 'no version'})"
         env.journal.server(server, ("" if new else ONLINE, ONLINE), about, troubles=False)
-        for older in [one for one in self._others(key) if one.incarnation < server.incarnation]:
+        for older in [one for one in self.admission.others(key) if one.incarnation < server.incarnation]:
             self.expire(older, f"{server} registered")
         compared = await self.comparison.take(server, request.owned)
         if server.state is not ServerState.ONLINE:
@@ -126,87 +94,27 @@ class Manager:
         """Returns a registered process; raises :class:`ServerUnknown`, :class:`ServerDead` and :class:`Unproven`."""
         server = self.env.model.servers.get((name, incarnation))
         if server is not None:
-            _check_proof(server.key, server.proof, proof)
+            self.admission.check_proof(server.key, server.proof, proof)
         if server is not None and server.state is not ServerState.ONLINE:
             raise ServerDead(f"{server} counts as crashed: this process must end")
-        self._check_buried((name, incarnation))
+        self.admission.check_buried((name, incarnation))
         if server is None or epoch != self.epoch or not server.here:
             raise ServerUnknown(f"{name},{incarnation} is not registered at this daemon (epoch {self.epoch})")
         return server
-
-    def check_entry(self, key: Key, regions: int, proof: str) -> None:
-        """Raises what refuses a process that registers with so many regions, as far as that is known without them."""
-        self._check_buried(key)
-        server = self.env.model.servers.get(key)
-        _check_proof(key, self._entering.get(key, None if server is None else server.proof), proof)
-        if server is None:
-            self._check_new(key, regions)
-        elif server.state is not ServerState.ONLINE:
-            raise ServerDead(f"{server} counts as crashed: this process must end, another one may start")
 
     def is_gone(self, name: str, incarnation: int) -> bool:
         """Checks whether a process is no member, and was not fenced."""
         key = name, incarnation
         return key not in self.env.model.servers and not self.env.model.is_buried(key)
 
-    def _check_buried(self, key: Key) -> None:
-        """Raises :class:`ServerDead` for a process whose regions were given to others: it may believe to have them."""
-        if not self.env.model.is_buried(key):
-            return
-        last = self.env.model.buried[key[0]]
-        why = "was fenced after its crash" if key[1] == last else f"is not above {last}, which was fenced: {LATER}"
-        if last >= self.incarnation_max():
-            why = f"{why}; no process comes above that one before 'regent servers forget {key[0]}'"
-            raise ServerDead(f"{key[0]},{key[1]} {why}: this process must end")
-        is_last = all(one.incarnation <= last for one in self._others(key))
-        raise ServerDead(f"{key[0]},{key[1]} {why}: this process must end", last if is_last else 0)
-
-    def incarnation_max(self) -> int:
-        """Returns the highest incarnation that a process may have which registers now."""
-        return (self.env.wall_ms() + AHEAD_MS_MAX) * 1_000
-
-    def _check_not_ahead(self, key: Key) -> None:
-        """Raises :class:`IncarnationAhead`: after such a process no other one with its name could come for long."""
-        if key[1] > (most := self.incarnation_max()):
-            raise IncarnationAhead(
-                f"incarnation: {key[1]}, expected at most {most}, two days from now in microseconds: take the start of "
-                "the process in microseconds since 1970; where that is this number, set the clock of its machine, or "
-                "the daemon's"
-            )
-
-    def _check_new(self, key: Key, regions: int) -> None:
-        """Raises :class:`ServerDead` for a process that is no member and has regions, :class:`TooMany` for a surplus.
-
-        A member with regions stays in the store until it is fenced: no memory of those that were is needed for this.
-        """
-        self._check_not_ahead(key)
-        if regions:
-            raise ServerDead(f"{key[0]},{key[1]} is no member, and lists {regions} regions: this process must end")
-        if len(self._entering.keys() | self.env.model.servers.keys()) >= SERVERS_MAX:
-            raise TooMany(
-                f"server: {key[0]!r} would be one more than the {SERVERS_MAX} processes that may be members: "
-                "end those that are of no use, see 'regent servers list'"
-            )
-
     async def _enter(self, row: ServerRow, proof: str) -> None:
         """Stores a process, which counts as a member meanwhile."""
         key = row.name, row.incarnation
-        self._entering[key] = proof
+        self.admission.entering[key] = proof
         try:
             await self._write((PutServer(row), *proofs.put(key, proof)))
         finally:
-            self._entering.pop(key, None)
-
-    def _others(self, key: Key) -> list[Server]:
-        return [one for one in self.env.model.servers.values() if one.name == key[0] and one.key != key]
-
-    def _check_alone(self, key: Key) -> None:
-        """Raises :class:`ServerDead` for a process after which another one with its name has registered."""
-        for other in self._others(key):
-            if other.incarnation > key[1]:
-                if (server := self.env.model.servers.get(key)) is not None:
-                    self.expire(server, f"{other} registered")
-                raise ServerDead(f"{other} is the later one with this name: {LATER}: this process must end")
+            self.admission.entering.pop(key, None)
 
     async def poll(self, server: Server, taken: int, hold_s: float) -> protocol.Operations:
         """Renews the lease; returns operations, and from time to time the request for a list of its regions."""
@@ -362,12 +270,3 @@ class Manager:
             if not self.broken.done():
                 self.broken.set_exception(failed)
             raise
-
-
-def _check_proof(key: Key, of: str | None, proof: str) -> None:
-    """Raises :class:`Unproven` where a process registered with another proof. ``of``: its own, None where unknown."""
-    if of is not None and not hmac.compare_digest(of, proof):
-        raise Unproven(
-            f"server: {key[0]},{key[1]} has registered with another proof: only its own process speaks for it; give "
-            "another process a name or an incarnation of its own"
-        )

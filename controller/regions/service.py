@@ -14,9 +14,10 @@ from msgspec.structs import replace
 from brokers.regions.peer import Peer
 from controller.metrics.region_counters import RegionCounters
 from controller.process.texts import shown, text_problem
+from controller.regions.admission import IncarnationAhead, ServerDead, ServerUnknown, TooMany, Unproven
 from controller.regions.damaged import REMEDY
 from controller.regions.dispatcher import HOLD_FRACTION
-from controller.regions.manager import IncarnationAhead, Manager, ServerDead, ServerUnknown, TooMany, Unproven
+from controller.regions.manager import Manager
 from controller.regions.routes import route_of
 from metadata_store.records.port import StoreFailed
 from regent_agent import codec, protocol
@@ -103,7 +104,7 @@ class RegionService:
         key = str(fields.get("server", "")), int(fields.get("incarnation", 0))
         try:
             if head.kind is protocol.Register:
-                self._manager.check_entry(key, head.entries, peer.proof)
+                self._manager.admission.check_entry(key, head.entries, peer.proof)
             else:
                 self._manager.server(*key, int(fields.get("epoch", 0)), peer.proof)
         except REFUSALS as refusal:

@@ -17,9 +17,9 @@ from controller.http.ports import NotFound
 from controller.http.ports import Refused as OperatorRefused
 from controller.http.region_requests import ServerChange
 from controller.regions import proofs
+from controller.regions.admission import AHEAD_MS_MAX
 from controller.regions.kinds.forgetting import FORGET
 from controller.regions.kinds.messages import CRASH, Crash
-from controller.regions.manager import AHEAD_MS_MAX
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.reading import _ahead
 from controller.regions.operator.view import View
@@ -36,7 +36,7 @@ from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.core.regions_world import Opens, World, settings_of
 from tests.polling import eventually
-from tests.region_simulation.kit import Wall
+from tests.region_simulation.kit import Wall, until, virtual
 from tests.region_simulation.kit import running as running_term
 
 SERVERS, CLIENTS = "secret-of-servers", "secret-of-clients"
@@ -153,6 +153,7 @@ async def polled(term: RegionsTerm, name: str, incarnation: int, peer: Peer) -> 
     return found.code if isinstance(found, Refused) else ""
 
 
+@virtual
 async def test_after_a_failover_its_own_process_alone_comes_back() -> None:
     disk = RegionDisk()
     async with running_term(disk) as term:
@@ -168,6 +169,7 @@ async def test_after_a_failover_its_own_process_alone_comes_back() -> None:
         assert await registered(term, "s2", 5, OTHER) == protocol.UNAUTHENTICATED
 
 
+@virtual
 async def test_an_agent_that_gave_no_proof_gives_one_after_the_update_of_its_daemon() -> None:
     disk = RegionDisk()
     async with running_term(disk) as term:
@@ -180,6 +182,7 @@ async def test_an_agent_that_gave_no_proof_gives_one_after_the_update_of_its_dae
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["new", "loaded"])
+@virtual
 async def test_of_two_that_register_side_by_side_one_has_the_name(known: bool) -> None:
     disk = RegionDisk()
     if known:
@@ -192,6 +195,7 @@ async def test_of_two_that_register_side_by_side_one_has_the_name(known: bool) -
     assert proofs.stored((await MemoryRegionStore(disk).read()).marks) == {("s1", 5): PROOF.proof}
 
 
+@virtual
 async def test_the_proof_goes_with_its_process() -> None:
     disk = RegionDisk()
     async with running_term(disk) as term:
@@ -199,7 +203,7 @@ async def test_the_proof_goes_with_its_process() -> None:
             assert await registered(term, name, 5, PROOF) == ""
         await eventually_left(term, "s2")
         term.manager.expire(term.env.model.servers["s1", 5], "the test says so")
-        await eventually(lambda: ("s1", 5) not in term.env.model.servers, 10)
+        await until(lambda: ("s1", 5) not in term.env.model.servers)
         assert not proofs.stored((await MemoryRegionStore(disk).read()).marks)
 
 
@@ -210,6 +214,7 @@ async def eventually_left(term: RegionsTerm, name: str) -> None:
             await asyncio.sleep(0.01)
 
 
+@virtual
 async def test_the_proof_of_a_process_that_an_older_daemon_removed_is_removed_at_the_start() -> None:
     disk = RegionDisk()
     store = MemoryRegionStore(disk)
@@ -220,6 +225,7 @@ async def test_the_proof_of_a_process_that_an_older_daemon_removed_is_removed_at
     assert proofs.stored((await MemoryRegionStore(disk).read()).marks) == {("s1", 5): PROOF.proof}
 
 
+@virtual
 async def test_an_incarnation_far_ahead_of_the_present_time_is_refused() -> None:
     wall = Wall()
     async with running_term(RegionDisk(), wall=wall) as term:
@@ -232,6 +238,7 @@ async def test_an_incarnation_far_ahead_of_the_present_time_is_refused() -> None
         assert await registered(term, "s1", most - 60_000_000) == "", "a clock may be a day ahead of another"
 
 
+@virtual
 async def test_a_member_with_such_an_incarnation_stays_one() -> None:
     """An older daemon accepted it."""
     disk, wall = RegionDisk(), Wall()
@@ -286,6 +293,7 @@ async def test_an_incarnation_that_others_know_stays_and_its_end_names_the_next_
         assert agent.incarnation == 500
 
 
+@virtual
 async def test_an_operator_has_a_name_forgotten_that_an_absurd_incarnation_had() -> None:
     """An older daemon had accepted it, so no process of the server could ever come back."""
     disk, wall = RegionDisk(), Wall()
@@ -300,7 +308,7 @@ async def test_an_operator_has_a_name_forgotten_that_an_absurd_incarnation_had()
         with pytest.raises(OperatorRefused, match=f"regent servers expire s1,{absurd} --wait"):
             await changes.change_server("forget", "s1", ServerChange(), "User:ops")
         await changes.change_server("expire", "s1", ServerChange(), "User:ops")
-        await eventually(lambda: not term.env.model.servers, 20)
+        await until(lambda: not term.env.model.servers)
         refused = await term.service.handle(Register("s1", 5, "s1:1"), PROOF)
         assert isinstance(refused, Refused)
         assert (refused.code, refused.above) == (protocol.DEAD, 0)
@@ -318,6 +326,7 @@ async def test_an_operator_has_a_name_forgotten_that_an_absurd_incarnation_had()
         assert await registered(term, "s1", 5, PROOF) == "", "it is stored"
 
 
+@virtual
 async def test_a_name_that_has_a_process_by_now_is_not_forgotten() -> None:
     async with running_term(RegionDisk()) as term:
         term.env.model.enter_buried(Buried(("s1", 5), 1, ()))

@@ -9,9 +9,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 from unittest import mock
 
 from controller.procedures import engine
+from controller.regions.admission import ServerDead
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
-from controller.regions.manager import ServerDead
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog, Content
 from metadata_store.hooks import Kill

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from msgspec.structs import replace
 
 from brokers.regions.secret import Secrets
-from controller.regions import manager, proofs, silence
+from controller.regions import proofs, silence
+from controller.regions.admission import Admission
 from controller.regions.dispatcher import Dispatcher
 from controller.regions.environment import Results
 from controller.regions.manager import Manager
@@ -111,7 +112,7 @@ def believe_the_silence_of_all(stack: ExitStack) -> None:
 @mutation
 def believe_each_connection(stack: ExitStack) -> None:
     """Has each connection poll, report and leave for any process."""
-    put(stack, manager, "_check_proof", lambda *_: None)
+    put(stack, Admission, "check_proof", lambda *_: None)
 
 
 @mutation
@@ -123,7 +124,7 @@ def believe_the_first_that_comes_after_a_failover(stack: ExitStack) -> None:
 @mutation
 def take_any_incarnation(stack: ExitStack) -> None:
     """Registers processes that no later one can follow."""
-    put(stack, Manager, "_check_not_ahead", lambda *_: None)
+    put(stack, Admission, "_check_not_ahead", lambda *_: None)
 
 
 @mutation

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from controller.http.procedure_models import Procedure
-from controller.regions import manager
+from controller.regions import admission
 from controller.regions.kinds import assign, crash
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm
@@ -347,7 +347,7 @@ async def test_the_names_of_fenced_servers_that_are_remembered_are_bounded(monke
 
 @virtual
 async def test_processes_of_servers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "SERVERS_MAX", 2)
+    monkeypatch.setattr(admission, "SERVERS_MAX", 2)
     async with running(RegionDisk()) as term:
         first = Server(term, "a")
         for one in (first, Server(term, "b")):

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from controller.http.region_requests import NamespaceCreation
-from controller.regions import manager
+from controller.regions import admission
 from controller.regions.comparison import OLD_MS
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.changes import Changes
@@ -46,7 +46,7 @@ async def test_a_process_that_lists_a_region_during_its_last_request_to_leave_st
 
 @virtual
 async def test_processes_that_register_together_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "SERVERS_MAX", 2)
+    monkeypatch.setattr(admission, "SERVERS_MAX", 2)
     disk = RegionDisk()
     async with running(disk, store=Slow) as term:
         found = await asyncio.gather(*(Server(term, name).register() for name in "abc"))

@@ -190,7 +190,7 @@ def _unusable(pids: Collection[int]) -> str:
 
 def _ahead(term: RegionsTerm) -> list[str]:
     """Names servers of which no process can come any more: an older daemon took an incarnation far ahead."""
-    model, most = term.env.model, term.manager.incarnation_max()
+    model, most = term.env.model, term.manager.admission.incarnation_max()
     servers = sorted({one.name for one in model.servers.values() if one.incarnation > most})
     names = sorted(name for name, last in model.buried.items() if last > most and name not in servers)
     found = []
