@@ -31,6 +31,6 @@ class AgentOptions(msgspec.Struct, frozen=True):
     request_ms_max: int = REQUEST_MS_MAX
 
     def __post_init__(self) -> None:
-        for name in ("side_by_side_max", "queue_max", "request_ms_max"):
+        for name in ("side_by_side_max", "request_ms_max"):
             if (found := getattr(self, name)) < 1:
                 raise ValueError(f"{name} is {found}: give at least 1")

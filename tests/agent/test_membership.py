@@ -108,7 +108,7 @@ class TestRegistration:
             async with asyncio.timeout(10):
                 await starting
             await agent.stop()
-        for name in ("request_ms_max", "side_by_side_max", "queue_max"):
+        for name in ("request_ms_max", "side_by_side_max"):
             with pytest.raises(ValueError, match=f"{name} is 0: give at least 1"):
                 options(daemon, **{name: 0})
 
