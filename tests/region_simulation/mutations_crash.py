@@ -8,6 +8,7 @@ from typing import Any
 
 from controller.procedures.kinds import Along
 from controller.regions import loading
+from controller.regions.admission import Admission
 from controller.regions.kinds import crash
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
@@ -69,9 +70,9 @@ def serve_a_server_that_crashed(stack: ExitStack) -> None:
     """Accepts polls and reports of a server whose crash has begun."""
     known = Manager.server
 
-    def server(manager: Manager, name: str, incarnation: int, epoch: int) -> Server:
+    def server(manager: Manager, name: str, incarnation: int, epoch: int, proof: str = "") -> Server:
         found = manager.env.model.servers.get((name, incarnation))
-        return known(manager, name, incarnation, epoch) if found is None or not found.here else found
+        return known(manager, name, incarnation, epoch, proof) if found is None or not found.here else found
 
     put(stack, Manager, "server", server)
 
@@ -145,8 +146,8 @@ def let_fenced_processes_come_back(stack: ExitStack) -> None:
     def never(_: Regions, _key: tuple[str, int]) -> bool:
         return False
 
-    def unchecked(_: Manager, _key: tuple[str, int], _regions: int) -> None:
+    def unchecked(_: Admission, _key: tuple[str, int], _regions: int) -> None:
         """Takes each process for a new one."""
 
     put(stack, Regions, "is_buried", never)
-    put(stack, Manager, "_check_new", unchecked)
+    put(stack, Admission, "_check_new", unchecked)
