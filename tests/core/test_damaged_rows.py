@@ -84,8 +84,8 @@ IN_FILE: Final = [
     (kind, field, bad)
     for kind, (_, columns) in COLUMNS.items()
     for field in list(CHECKS[kind])[: len(columns)]
-    for bad in BAD[HOLDS.get((kind, field), "text")]
-    if field != "id"  # the file itself refuses all but whole numbers
+    for bad in (*BAD[HOLDS.get((kind, field), "text")], None)
+    if field != "id" and not (bad is None and kind is RegionRow)  # the file itself refuses these
 ]
 IN_ZNODE: Final = [
     (kind, field, bad)
@@ -164,9 +164,10 @@ VALUES: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 def new_file(rows: list[RegionRow]) -> sqlite3.Connection:
+    """Makes a store that another tool has copied, without its constraints."""
     db = sqlite3.connect(":memory:", isolation_level=None)
     for statement in SCHEMA:
-        db.execute(statement)
+        db.execute(statement.replace(" NOT NULL", ""))
     db.executemany("INSERT INTO region VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
     return db
 
@@ -190,3 +191,13 @@ def test_a_name_that_is_no_utf_8_takes_no_other_region_with_it() -> None:
     found = read_all(db)
     assert sorted(one.id for one in found.regions) == [1, 2]
     assert [(one.region, one.field, one.why) for one in found.damaged] == [(3, "server", "it is no UTF-8")]
+
+
+@pytest.mark.parametrize(("field", "column"), list(zip(RegionRow._fields, COLUMNS[RegionRow][1], strict=True))[1:])
+def test_a_region_without_a_value_is_named(field: str, column: str) -> None:
+    row = RegionRow(1, "t", b"a", b"b", 2, "s1", 5, 9, 3)
+    db = new_file([row, row._replace(id=2)])
+    db.execute(f"UPDATE region SET {column} = NULL WHERE id = 1")
+    found = read_all(db)
+    assert [one.id for one in found.regions] == [2]
+    assert [(one.region, one.field) for one in found.damaged] == [(1, field)]

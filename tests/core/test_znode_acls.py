@@ -1,0 +1,100 @@
+"""The ACLs of regent's own znodes: from the settings, over their full product, and in a term that begins."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from pydantic import SecretStr
+
+from configs.settings import Settings
+from controller.process.znode_acls import own_acls
+from controller.role import own_znodes as own
+from metadata_store.acl import ALL, CREATE, DELETE, READ, READABLE, Acl, digest_acl
+from metadata_store.nodes import cordon_node, pause_node, stray_nodes
+from metadata_store.own.acls import given_acls, is_open
+from metadata_store.own.registry import ENDPOINTS, OWN, REGIONS, Access, access_of, own_path
+from metadata_store.port import ANY_VERSION
+from tests.contracts.closing import acls_below, writable
+from tests.core.claim_kit import unseated
+from tests.core.controller_world import World, in_world
+from tests.core.role_kit import settings_for
+
+READERS = Acl(READ, "world", "anyone")
+MINE = digest_acl("regent", "secret")
+LOCK = (MINE, READERS)
+HELD_OPEN = (cordon_node.PATH, pause_node.PATH, stray_nodes.PARENT, f"{stray_nodes.PARENT}/1-t", own.HISTORY)
+
+
+def settings_of(base: Settings, *, digest: bool, sasl: bool, set_acl: bool, hold: bool, announcer: str) -> Settings:
+    secret = SecretStr("regent:secret")
+    zookeeper = base.zookeeper.model_copy(
+        update={"digest": secret if digest else None, "sasl": secret if sasl else None, "set_acl": set_acl}
+    )
+    controller = base.controller.model_copy(update={"on_absence": "hold" if hold else "brokers"})
+    named = {f"zookeeper_{announcer}": SecretStr("announcer:secret")} if announcer else {}
+    admin = base.admin.model_copy(update=named)
+    return base.model_copy(update={"zookeeper": zookeeper, "controller": controller, "admin": admin})
+
+
+@pytest.mark.parametrize("announcer", ["", "digest", "sasl"])
+def test_each_znode_is_as_closed_as_the_settings_ask(tmp_path_factory: pytest.TempPathFactory, announcer: str) -> None:
+    base = settings_for(tmp_path_factory.mktemp("a"))
+    for digest, sasl, set_acl, hold in product((False, True), repeat=4):
+        if (hold and not digest) or (set_acl and not (digest or sasl)):
+            continue  # the settings refuse it
+        found = own_acls(settings_of(base, digest=digest, sasl=sasl, set_acl=set_acl, hold=hold, announcer=announcer))
+        lists = {one.path: given_acls(one.path, found, secured=set_acl) for one in OWN}
+        world = {path for path, acls in lists.items() if is_open(acls, ())}
+        if set_acl or hold:
+            assert world <= {ENDPOINTS}, "an endpoint without an identity comes and goes"
+            assert (ENDPOINTS in world) is (not set_acl and not announcer)
+        else:
+            roles = {one.path for one in OWN if one.access in (Access.DAEMONS, Access.RECORDS, Access.ENDPOINTS)}
+            assert roles <= world, "as /controller is"
+        assert (REGIONS in world) is not (digest or sasl), "the domain closes to the identity that it has"
+        assert lists[f"{REGIONS}/epoch"] == (LOCK if digest else READABLE if sasl else lists[own.ROOT])
+        assert (lists[own.PROCEDURES] == LOCK) is hold, "records are the daemons' alone"
+        assert f"{ENDPOINTS}/*" not in world
+        if announcer and (set_acl or hold):
+            assert [(one.perms, one.scheme) for one in lists[ENDPOINTS][2:]] == [(CREATE | DELETE, announcer)]
+
+
+@pytest.mark.parametrize(
+    ("path", "access", "known"),
+    [
+        ("/regent", Access.DAEMONS, True),
+        ("/regent/pause", Access.DAEMONS, True),
+        ("/regent/of_later", Access.DAEMONS, False),
+        ("/regent/endpoints", Access.ENDPOINTS, True),
+        ("/regent/endpoints/7", Access.ANNOUNCED, True),
+        ("/regent/regions/regions/0000001/0000001000", Access.REGIONS, True),
+        ("/regent/regions/regions/0000001/0000001000/x", Access.REGIONS, False),
+        ("/regents", None, False),
+        ("/regents/pause", None, False),
+        ("/controller", None, False),
+    ],
+)
+def test_the_access_of_a_path_follows_from_the_registry(path: str, access: Access | None, known: bool) -> None:
+    assert access_of(path) is access
+    assert (own_path(path) is not None) is known
+
+
+@in_world()
+async def test_a_term_closes_what_any_client_may_write_and_names_what_it_cannot(w: World) -> None:
+    """In mode ``hold``: before the term begins, the daemon before it may have no digest."""
+    before = await w.seat()
+    for path in HELD_OPEN:
+        if w.node(path) is None:
+            await w.operator.create(path, b"{}")
+    await w.operator.create(own.QUARANTINE, b"")
+    await w.operator.set_acls(own.QUARANTINE, [Acl(ALL & ~16, "world", "anyone")], ANY_VERSION)
+    await before.crash()
+    seat = unseated(w, credentials="regent:secret", hold=True)
+    seat.zk.own_acls = dict.fromkeys(Access, LOCK)
+    await seat.sit()
+    assert set(HELD_OPEN) <= set(writable(await acls_below(w.operator))), "not before it has the role"
+    await seat.begin()
+    await w.settle()
+    assert writable(await acls_below(w.operator)) == [own.QUARANTINE]
+    assert own.QUARANTINE in w.counters.open_znodes
