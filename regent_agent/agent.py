@@ -100,7 +100,7 @@ class Agent:
         )
         self.owned: MappingProxyType[int, OpenedRegion] = MappingProxyType(self._work.opened)
         proof = secrets.token_bytes(PROOF_BYTES)
-        daemons = Daemons(options.daemons, secret=options.secret, proof=proof, tls=options.tls)
+        daemons = self._daemons = Daemons(options.daemons, secret=options.secret, proof=proof, tls=options.tls)
         self._polls, self._reports = Channel(daemons), Channel(daemons)
         self._registration: Registered | None = None
         self._registered = asyncio.Event()
@@ -249,6 +249,7 @@ class Agent:
             return
         self._taken = got.number
         self._renew(sent, registration)
+        self._daemons.sent(got.operations)
         for operation in got.operations:
             self._work.add(operation)
         if got.list_regions:

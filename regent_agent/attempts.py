@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Final
 
 from regent_agent.connection import Backoff, RequestRefused, Unreachable
-from regent_agent.protocol import DEAD, FULL, INVALID, REGISTER, UNAUTHENTICATED
+from regent_agent.protocol import DEAD, FULL, INVALID, REGISTER, RESTORED, UNAUTHENTICATED
 
 log = logging.getLogger("regent_agent")
 
@@ -17,6 +17,7 @@ REMEDIES: Final = {
     UNAUTHENTICATED: "give it the secret that the daemons have",
     INVALID: "correct its options, or update the older one of agent and daemon",
     FULL: "it registers once one of them has ended",
+    RESTORED: "this server tries again, and goes on once the daemon has",
 }
 """What ends a refusal, by its code."""
 OTHER_REMEDY: Final = "it tries all daemons in turn; look whether one is active and can be reached from here"
@@ -32,19 +33,21 @@ class Attempts:
 
     async def repeat(self, step: Callable[[], Coroutine[None, None, None]], what: str) -> None:
         """Repeats a step while the server is a member, after a growing pause where it failed."""
-        backoff, failing = Backoff(jitter=self._jitter), False
+        backoff, failing, told = Backoff(jitter=self._jitter), False, False
         while not self.ended.is_set():
             try:
                 await step()
             except (Unreachable, RequestRefused) as error:
-                self._note(error, what, logging.DEBUG if failing else logging.WARNING)
-                failing = True
+                restored = isinstance(error, RequestRefused) and error.code == RESTORED
+                news = not failing or (restored and not told)  # it comes in the middle of an outage
+                self._note(error, what, logging.WARNING if news else logging.DEBUG)
+                failing, told = True, told or restored
             except Exception:
                 log.exception("the %s of server %s failed by a fault of the agent; they go on", what, self._server)
             else:
                 if failing:
                     log.info("the %s of server %s succeed again", what, self._server)
-                failing = False
+                failing = told = False
                 backoff.reset()
                 continue
             if not self.ended.is_set():

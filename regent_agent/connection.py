@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias, TypeVar
+
+from msgspec.structs import replace
 
 from regent_agent.codec import FRAME_BYTES_MAX, LENGTH, Malformed, decode_response, encode
 from regent_agent.protocol import (
     NOT_ACTIVE,
+    RESTORED,
     UNAUTHENTICATED,
     VERSION,
     Accepted,
     Hello,
     Left,
+    Open,
+    Operation,
     Refused,
     Request,
     Response,
@@ -88,11 +93,24 @@ class Daemons:
         if not addresses:
             raise ValueError("the list of daemons is empty: name at least one as (host, port)")
         self.addresses = tuple(addresses)
-        self.hello = Hello(VERSION, secret, proof)
+        self._hello = Hello(VERSION, secret, proof)
         self.tls = tls
         self.connect_ms_max = connect_ms_max
         self.epoch = 0
+        self.token = 0
+        """The highest token that this process was sent."""
         self._active = 0
+
+    @property
+    def hello(self) -> Hello:
+        """Returns what begins a connection. A server, which has a proof, names what it has seen."""
+        if not self._hello.proof:
+            return self._hello
+        return replace(self._hello, seen_epoch=self.epoch, seen_token=self.token)
+
+    def sent(self, operations: Iterable[Operation]) -> None:
+        """Notes the tokens of opens."""
+        self.token = max([self.token, *(one.token for one in operations if isinstance(one, Open))])
 
     def in_turn(self) -> tuple[Address, ...]:
         """Returns all addresses, the one that served last first."""
@@ -121,7 +139,7 @@ class Channel:
     async def open(self) -> None:
         """Connects to the first daemon that welcomes the connection; raises :class:`Unreachable` without one.
 
-        A wrong secret raises :class:`RequestRefused`.
+        A wrong secret raises :class:`RequestRefused`, and so does a store that is older than what was seen.
         """
         async with self._turn:
             await self._open()
@@ -175,7 +193,7 @@ class Channel:
                 self._daemons.served(address)
                 return
         for failed in errors:
-            if isinstance(failed, RequestRefused) and failed.code == UNAUTHENTICATED:
+            if isinstance(failed, RequestRefused) and failed.code in (RESTORED, UNAUTHENTICATED):
                 raise failed
         raise Unreachable("; ".join(map(str, errors)))
 

@@ -159,11 +159,15 @@ class Hello(Message, frozen=True, tag="hello"):
 
     ``proof``: random bytes that a server's process makes when it begins, the same on all of its connections. Once it
     has registered, no connection with another proof polls, reports or leaves for it. Clients have none.
+    ``seen_epoch``, ``seen_token``: the highest that a server has seen. A daemon whose store has lower ones was given a
+    copy of it, and goes above both before it serves.
     """
 
     version: int
     secret: str = ""
     proof: Annotated[bytes, Meta(max_length=PROOF_BYTES_MAX)] = b""
+    seen_epoch: int = 0
+    seen_token: int = 0
 
 
 class Welcome(Message, frozen=True, tag="welcome"):
@@ -333,6 +337,8 @@ REGISTER: Final = "register"
 NOT_ACTIVE: Final = "not_active"
 """This daemon is not the active one, or not ready yet: another address, or later."""
 UNAUTHENTICATED: Final = "unauthenticated"
+RESTORED: Final = "restored"
+"""The store is older than what this server has seen: it was restored from a copy, and the daemon goes above that."""
 INVALID: Final = "invalid"
 """A field has a value that the daemon does not accept; the text names both."""
 UNKNOWN_TABLE: Final = "unknown_table"
@@ -340,7 +346,7 @@ FULL: Final = "full"
 """As many processes as there may be are members: it registers once one of them has ended."""
 DAMAGED: Final = "damaged"
 """What is stored of these keys cannot be used: later, once an operator has restored it."""
-CODES: Final = frozenset({DEAD, REGISTER, NOT_ACTIVE, UNAUTHENTICATED, INVALID, UNKNOWN_TABLE, FULL, DAMAGED})
+CODES: Final = frozenset({DEAD, REGISTER, NOT_ACTIVE, UNAUTHENTICATED, INVALID, UNKNOWN_TABLE, FULL, DAMAGED, RESTORED})
 
 Request: TypeAlias = Hello | Register | Poll | Report | Regions | Leave | Locate | ListRoutes | Follow
 Response: TypeAlias = Welcome | Registered | Operations | Accepted | Left | Routes | Changes | Refused

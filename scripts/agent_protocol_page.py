@@ -153,6 +153,8 @@ MEANINGS: Final = {
     "Task.part": "part of its log, for `split`",
     "Hello.secret": "bearer token of servers or of clients, where the daemon wants one",
     "Hello.proof": "of servers: at least 16 random bytes of the process, the same on all of its connections",
+    "Hello.seen_epoch": "of servers: the highest epoch of any response so far, 0 without one",
+    "Hello.seen_token": "of servers: the highest token of any open so far, 0 without one",
     "Register.software": "version of the service's software",
     "Poll.taken": "number of the last `Operations` that arrived since the registration",
     "Poll.load": "figures of the service",
@@ -196,6 +198,7 @@ OUTCOMES: Final = {
 CODES: Final = {
     protocol.DEAD: "the server is fenced, or about to be: its process ends",
     protocol.REGISTER: "the daemon does not know the server, or has another epoch: it registers anew",
+    protocol.RESTORED: "the server has seen more than the store has: the daemon goes above that, it tries again",
     protocol.NOT_ACTIVE: "this daemon is not the active one, or not ready: another one, or later",
     protocol.UNAUTHENTICATED: "the secret is wrong, or that of clients, or the proof is another process's",
     protocol.INVALID: "a field has a value that the daemon does not accept",

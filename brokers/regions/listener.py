@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Final, Protocol
@@ -97,6 +97,10 @@ class RegionListener(InboundListener):
         self._daemon = daemon
         self._handlers: Handlers | None = None
         self._places = Places()
+        self.told: Callable[[str], None] = lambda _: None
+        """Takes the proof of a process that gets to know the epoch by its registration."""
+        self.seen: Callable[[str, int, int], Awaitable[str]] = _unjudged
+        """Takes a server's proof, and the epoch and token that it has seen; returns why it is not served, if not."""
 
     async def stop(self) -> None:
         """Closes the socket and every connection."""
@@ -195,7 +199,7 @@ class RegionListener(InboundListener):
         if isinstance(request, Refused):
             return codec.encode(request)
         if isinstance(request, Hello):
-            return codec.encode(self._greeted(request, greeting))
+            return codec.encode(await self._welcomed(request, greeting))
         handlers, kind = self._handlers, type(request).__name__
         if handlers is None:
             return NOT_ACTIVE
@@ -205,6 +209,8 @@ class RegionListener(InboundListener):
                 del request
                 return await waiting
             response = await handlers.handle(request, peer)
+            if isinstance(response, protocol.Registered):
+                self.told(peer.proof)
             if (
                 isinstance(greeting, Greeting)
                 and isinstance(request, protocol.OF_SERVERS)
@@ -217,6 +223,17 @@ class RegionListener(InboundListener):
         except Exception:
             log.exception("a %s failed; its peer tries it again", kind)
             return codec.encode(Refused(protocol.NOT_ACTIVE, "the daemon failed to handle it: try again"))
+
+    async def _welcomed(self, hello: Hello, greeting: object) -> Response:
+        """Accepts a connection, unless it is refused, or its server has seen more than the store has."""
+        response = self._greeted(hello, greeting)
+        if isinstance(response, Refused) or not self._secrets.serves(hello.secret):
+            return response
+        if not (why := await self.seen(digest_of(hello.proof), hello.seen_epoch, hello.seen_token)):
+            return response
+        if isinstance(greeting, Greeting):
+            greeting.over = True
+        return Refused(protocol.RESTORED, why)
 
     def _greeted(self, hello: Hello, greeting: object) -> Response:
         """Accepts a connection, or refuses it, which ends it."""
@@ -241,6 +258,11 @@ class RegionListener(InboundListener):
         if isinstance(greeting, Greeting):
             greeting.over = True
         return response
+
+
+async def _unjudged(_proof: str, _epoch: int, _token: int) -> str:
+    """Serves each server: nobody judges what it has seen."""
+    return ""
 
 
 def _too_large(head: Head, size: int) -> Refused | None:

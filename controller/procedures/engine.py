@@ -191,14 +191,18 @@ class Engine(Generic[Env]):
 
     # -- for the consumer
 
-    async def load(self) -> None:
-        """Reads the store, restores locks, and queues what goes on: the first call. Raises ``StoreFailed``."""
+    async def load(self, above: int = 0) -> None:
+        """Reads the store, restores locks, and queues what goes on: the first call. Raises ``StoreFailed``.
+
+        ``above``: a number that was seen; all numbers from now on are higher, which is durable.
+        """
         stored = await self._store.load()
         unreadable = {one.pid: Unusable(one.fault, one.why) for one in stored.damaged}
         found = load(stored.records, self._kinds.unfit, unreadable)
         conflicts = self._running.restore(found)
         self._intake.unusable.fill(stored, {pid: one.why for pid, one in found.unusable.items()} | conflicts)
         self._pids.begin_after(stored.last_pid)
+        await self._pids.go_above(above)
         self._parking.keep({record.pid for record in self.live()})
         self._intake.take_early(self._parking.take_early())
         self._running.waiting.arm(self._evicts_ms())
@@ -235,6 +239,11 @@ class Engine(Generic[Env]):
         running.waiting.arm(self._evicts_ms())
         if self._intake or running.scheduler.is_busy:
             self._wanted()
+
+    @property
+    def last_number(self) -> int:
+        """Returns the highest number that was ever reserved."""
+        return self._pids.last
 
     async def number(self) -> int:
         """Returns a number for a step that runs: higher than all pids before it, and never given again."""

@@ -24,6 +24,17 @@ class Pids:
         """Begins behind the highest pid that was ever reserved."""
         self._next = self._end = last_pid + 1
 
+    @property
+    def last(self) -> int:
+        """Returns the highest pid that was ever reserved."""
+        return self._end - 1
+
+    async def go_above(self, number: int) -> None:
+        """Leaves out all pids up to a number, durably."""
+        if number > self.last:
+            await self._store.reserve(number - self.last)
+            self.begin_after(number)
+
     async def reserve(self, count: int) -> None:
         """Reserves pids where fewer than ``count`` are left."""
         if self._end - self._next < count:

@@ -121,6 +121,7 @@ class Comparison:
             region = model.get(id_)
             if region is not None and region.server is server and token in (region.token, region.opening):
                 region.doubtful = False
+                self._env.outdated.discard(region.pid)
             elif region is not None or id_ not in left_out:
                 strays.append(_Stray(id_, token, region))
         return strays
@@ -133,6 +134,7 @@ class Comparison:
             self._close_stray(server, one, came_ms)
         if len(strays) > STRAYS_TOGETHER:
             log.warning("server %s has %d such regions in all; it lists them again later", server, len(strays))
+        if len(strays) > STRAYS_TOGETHER or (strays and self._env.restored):  # what is closed there is open nowhere
             server.listed_s = self._env.clock() - LIST_EVERY_S + STRAYS_AGAIN_S
 
     def _close_stray(self, server: Server, stray: _Stray, came_ms: int) -> None:

@@ -18,8 +18,9 @@ from controller.regions import loading
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
 from controller.regions.opened import Opened, Opening
+from controller.regions.seen import Seen, Serving
 from controller.regions.term import RegionsTerm
-from metadata_store.records.port import Above, StoreFailed
+from metadata_store.records.port import StoreFailed
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
 
@@ -75,7 +76,8 @@ class RegionsDomain:
         self.failed = False
         """The latest term of this daemon ended by an error, and no other one has begun to serve since."""
         self.term: RegionsTerm | None = None
-        self._above = Above()
+        self._seen = Seen()
+        listener.seen, listener.told = self._seen.named, self._seen.told
         self.mode = RegionsMode.STARTING
         self.why = "the listener is not bound yet"
 
@@ -119,7 +121,7 @@ class RegionsDomain:
     async def _one_term(self) -> None:
         if self.mode is not RegionsMode.FAILING:
             self._become(RegionsMode.STANDBY, "it looks whether another daemon has the store")
-        opened = await self._open(Opening(self._above, self._waits, self._claimed))
+        opened = await self._open(Opening(above := self._seen.take(), self._waits, self._claimed))
         model: Regions | None = None
         try:
             self._become(RegionsMode.LOADING, f"epoch {opened.epoch} reads the store")
@@ -137,20 +139,28 @@ class RegionsDomain:
                 leads=opened.leads,
                 look=opened.look,
                 parking=self.parking,
+                above=above,
             )
             model = term.env.model
             await term.load()
             self.term = term
             self.counters.terms += 1
             self._become(RegionsMode.ACTIVE, f"epoch {opened.epoch}")
+            self._seen.begin(_serving(term, opened))
             self.listener.serve(term.service)
             try:
                 await term.run(opened.lost())
             finally:
                 self.term = None
+                self._seen.over()
                 self.listener.resign()
                 term.close(StoreFailed("the term of the regions' domain is over: try again"))
         finally:
             await opened.close()
             if model is not None:
                 await loading.unload(model)
+
+
+def _serving(term: RegionsTerm, opened: Opened) -> Serving:
+    """Describes a term to what judges the epochs and tokens that servers have seen."""
+    return Serving(opened.epoch, lambda: term.engine.last_number, opened.look, opened.leads, term.manager.end)

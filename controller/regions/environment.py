@@ -150,6 +150,10 @@ class RegionsEnv:
         self.left_out: dict[Key, tuple[str, ...]] = {}
         """Parts of logs that operators have left out, by the process that crashed."""
         self.places = False
+        self.restored = self.restored_places = False
+        """Whether the store was restored from a copy, and whether a lease has passed since the term began."""
+        self.outdated: set[int] = set()
+        """Pids of opens that such a store has on their way: the region may have gone elsewhere since."""
         self.former = Regime(options.lease_ms, options.fence)
         """The regime of servers that have not polled since they registered at this daemon."""
         self.cooldown = Cooldown(options.move_cooldown_ms)

@@ -205,7 +205,9 @@ def distrust(env: RegionsEnv, records: Iterable[Record]) -> None:
 def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:
     server = env.model.servers.get((task.server, task.incarnation))
     env.model.attach(region, record.pid)
-    region.doubtful = False
+    region.doubtful = env.restored
+    if env.restored and record.kind == assign.NAME:
+        env.outdated.add(record.pid)
     if region.server is not server:
         if region.server is not None:
             region.server.regions.pop(region.id, None)

@@ -175,6 +175,8 @@ class Manager:
     def place_if_enough(self) -> None:
         """Lets regions be placed once enough servers have come."""
         env = self.env
+        if env.restored and not env.restored_places:
+            return
         if not env.places and len(list(env.model.online())) >= env.options.servers_min:
             self.place()
 
@@ -263,10 +265,14 @@ class Manager:
             found = f"{nonce} after {pid}"
         return found
 
+    def end(self, why: StoreFailed) -> None:
+        """Ends the term."""
+        if not self.broken.done():
+            self.broken.set_exception(why)
+
     async def _write(self, rows: Sequence[Write]) -> None:
         try:
             await self._store.write((), (), rows)
         except StoreFailed as failed:
-            if not self.broken.done():
-                self.broken.set_exception(failed)
+            self.end(failed)
             raise

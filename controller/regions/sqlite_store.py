@@ -52,7 +52,7 @@ class SqliteOpened:
         opening.claimed(str(path))
         try:
             rows = SqliteCatalog()
-            store = await SqliteRecords.open(path, rows, opening.above)
+            store = await SqliteRecords.open(path, rows, opening.above.epoch)
         except BaseException:
             claim.release()
             raise

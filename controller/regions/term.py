@@ -40,7 +40,7 @@ from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
 from metadata_store.catalog.rows import Catalog
-from metadata_store.records.port import RecordStore, StoreFailed
+from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore, StoreFailed
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
 from state_machines.regions.placement import PLACEMENTS
@@ -86,6 +86,7 @@ class RegionsTerm:
     ``entered`` is called with durable changes of procedures. ``journal``: of this term; without one the loop logs.
     ``leads``: checks whether no other daemon can have the store yet. ``parking``: outlives the term.
     ``leads``: checks whether no other daemon can have the store yet; ``look``: has the claim looked at, see ``Opened``.
+    ``above``: what servers have seen of a store that was restored from a copy.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class RegionsTerm:
         leads: Callable[[], bool] = lambda: True,
         parking: Parking | None = None,
         look: Callable[[], asyncio.Event] | None = None,
+        above: Above = NOTHING_SEEN,
     ) -> None:
         clock = asyncio.get_running_loop().time
         self.options = options
@@ -140,6 +142,8 @@ class RegionsTerm:
         self.service = RegionService(self.manager, counters or RegionCounters(), leads, look)
         self._catalog = catalog
         self._store = store
+        self._above = above
+        self.env.restored = above != NOTHING_SEEN
         self._regime = regime.Regime(options.lease_ms, options.fence)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -172,7 +176,7 @@ class RegionsTerm:
         await loading.enter(self.env.model, content, self.env.now_ms())
         damaged.tell(self.env.model.damages)
         self.env.routes.unanswered = self.env.model.damages.overlapping
-        await self.engine.load()
+        await self.engine.load(self._above.number)
         loading.resume(self.env, self.engine.live(), self.engine.park)
         loading.distrust(self.env, (*self.engine.unusable_records.values(), *self.engine.ended()))
         self.journal.begin(self.engine.live())
@@ -288,7 +292,14 @@ class RegionsTerm:
             overdue.tell(self.env, self.engine.records, self.options.transit_warning_ms)
 
     async def _startup(self) -> None:
-        """Places regions once enough servers have come, or the wait is over."""
+        """Places regions once enough servers have come, or the wait is over.
+
+        A store that was restored does not know all processes that may serve: they have one lease to say so, or to stop.
+        """
+        if self.env.restored:
+            await asyncio.sleep(self.env.former.lease_ms / 1000)
+            self.env.restored_places = True
+            self.manager.place_if_enough()
         await asyncio.sleep(self.options.startup_wait_ms / 1000)
         if not self.env.places:
             log.warning(

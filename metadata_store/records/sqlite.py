@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from metadata_store.records import codec, file_lock, sqlite_rows
-from metadata_store.records.port import NOTHING_SEEN, Above, Fenced, Stored, StoreFailed
+from metadata_store.records.port import Fenced, Stored, StoreFailed
 from metadata_store.records.sqlite_errors import remedy
 from metadata_store.records.sqlite_statements import write_rows
 from metadata_store.records.sqlite_watch import Identity, fenced, identity, replaced
@@ -32,7 +32,7 @@ LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 """Size to which the write-ahead log is cut once a long reader or a large transaction let it grow."""
 PUT: Final = "INSERT OR REPLACE INTO record VALUES {}"
 DELETE: Final = "DELETE FROM record WHERE pid IN (VALUES {})"
-TAKE_OVER: Final = "UPDATE fence SET epoch = max(epoch, ?) + 1, last_pid = max(last_pid, ?) RETURNING epoch"
+TAKE_OVER: Final = "UPDATE fence SET epoch = max(epoch, ?) + 1 RETURNING epoch"
 PAGE_BYTES: Final = 8_192
 """Pages of a new file: half as many system calls for a group as with SQLite's default."""
 SCHEMA: Final = (
@@ -86,8 +86,8 @@ class SqliteRecords:
         self._thread = threading.Thread(target=self._run, name="regent-records", daemon=True)
 
     @classmethod
-    async def open(cls, path: Path, rows: Rows | None = None, above: Above = NOTHING_SEEN) -> SqliteRecords:
-        """Opens or creates the file, and takes it over from another daemon, with an epoch above all that were seen."""
+    async def open(cls, path: Path, rows: Rows | None = None, above: int = 0) -> SqliteRecords:
+        """Opens or creates the file, and takes it over from another daemon, with an epoch above one that was seen."""
         store = cls(path, rows)
         store._thread.start()
         try:
@@ -209,11 +209,11 @@ class SqliteRecords:
                 self._rows.put(db, [row for task in group for row in task.rows])
             return [None] * len(group)
 
-    def _take_over(self, db: sqlite3.Connection, above: Above) -> None:
+    def _take_over(self, db: sqlite3.Connection, above: int) -> None:
         for statement in (*SCHEMA, *(() if self._rows is None else self._rows.schema)):
             db.execute(statement)
         self._file = identity(self._path)
-        [self._epoch] = db.execute(TAKE_OVER, above).fetchone()
+        [self._epoch] = db.execute(TAKE_OVER, (above,)).fetchone()
 
     def _check(self, db: sqlite3.Connection) -> None:
         [epoch] = db.execute("SELECT epoch FROM fence").fetchone()

@@ -21,8 +21,8 @@ class Disk:
 class MemoryRecords:
     """Implements :class:`metadata_store.records.port.RecordStore` on a disk."""
 
-    def __init__(self, disk: Disk) -> None:
-        disk.opened += 1
+    def __init__(self, disk: Disk, above: int = 0) -> None:
+        disk.opened = max(disk.opened, above) + 1
         self._disk = disk
         self._epoch = disk.opened
 

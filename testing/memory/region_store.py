@@ -87,8 +87,8 @@ class RegionDisk(Disk):
 class MemoryRegionStore(MemoryRecords):
     """Implements the store of records and :class:`metadata_store.catalog.rows.Catalog` on the same disk."""
 
-    def __init__(self, disk: RegionDisk) -> None:
-        super().__init__(disk)
+    def __init__(self, disk: RegionDisk, above: int = 0) -> None:
+        super().__init__(disk, above)
         self._rows = disk
 
     @property

@@ -52,7 +52,7 @@ NOWHERE = Route(18, "shop:orders", b"\x80", b"")
 OPEN = Open(4_711, 17, 4_711, "shop:orders", b"", b"\x80", 41, {"ttl_s": "60"})
 
 REQUESTS: dict[str, Request] = {
-    "hello": Hello(VERSION, "s3cret", b"0123456789abcdef"),
+    "hello": Hello(VERSION, "s3cret", b"0123456789abcdef", seen_epoch=3, seen_token=4711),
     "hello-short": Hello(VERSION),
     "register": Register("s1", 1_700_000_000_000_000, "s1:7000", "2.1", [Owned(17, 4_711)]),
     "register-short": Register("s1", 5, "s1:7000"),

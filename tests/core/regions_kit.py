@@ -18,7 +18,7 @@ from controller.regions.environment import Options
 from controller.regions.kinds.messages import MOVE, TABLE_TASK, TRANSIT, Move, TableTask, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.sqlite import SqliteCatalog
-from metadata_store.records.port import StoreFailed
+from metadata_store.records.port import NOTHING_SEEN, Above, StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from regent_agent import protocol
 from state_machines.procedures.record import Caller, Record
@@ -144,7 +144,10 @@ class Log:
 
 @asynccontextmanager
 async def stage(
-    folder: Path, journal: Callable[[int], TermJournal] | None = None, options: Options | None = None
+    folder: Path,
+    journal: Callable[[int], TermJournal] | None = None,
+    options: Options | None = None,
+    above: Above = NOTHING_SEEN,
 ) -> AsyncIterator[Stage]:
     """Runs a term until the end of the block; a later one on the same folder goes on with its regions."""
     catalog = SqliteCatalog()
@@ -158,6 +161,7 @@ async def stage(
         limits=Limits(delay_ms=5),
         seed=1,
         journal=journal(store.epoch) if journal is not None else None,
+        above=above,
     )
     await term.load()
     running = asyncio.ensure_future(term.run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -216,6 +217,44 @@ def lose_claim(world: World) -> None:
 def ignore_locks(world: World) -> None:
     """Has the file system ignore the lock of the active daemon, which lives on: another one may open the store."""
     world.lockless = world.claimed
+
+
+@verb
+def copy_store(world: World) -> None:
+    """Copies the store, as a backup does."""
+    world.copy = copy.deepcopy(vars(world.disk))
+
+
+@verb
+def restore_store(world: World, down_s: str) -> None:
+    """Puts the copy in the place of the store, as the runbook says: all leases are over, no fenced process lives.
+
+    With another fence all servers would end, and nobody would have seen anything.
+    """
+    if world.copy is None or world.plan.fence != "lease":
+        return
+    for daemon in world.daemons.values():
+        daemon.kill()
+        daemon.deadly = None
+    world.counts["restored"] += 1
+    loop = world.loop
+    loop.call_at(loop.now_s + world.options.lease_ms / 1000, _restore, world, context=loop.root)
+    for daemon in world.daemons.values():
+        daemon.start_later(world.options.lease_ms / 1000 + float(down_s))
+
+
+def _restore(world: World) -> None:
+    assert world.copy is not None
+    for daemon in world.daemons.values():
+        daemon.kill()
+    fenced = world.disk.buried
+    for one in world.processes:
+        if one.alive and one.key[1] <= fenced.get(one.key[0], 0):
+            one.kill()
+            one.node.start_later(0.5)
+    vars(world.disk).update(copy.deepcopy(world.copy))
+    world.restored = True
+    world.judge.forget()
 
 
 @verb

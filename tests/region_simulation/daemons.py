@@ -71,8 +71,8 @@ class SimListener(RegionListener):
 class SimStore(MemoryRegionStore):
     """A store that takes time, and at whose writes its daemon may die. ``busy``: writes whose end is not known yet."""
 
-    def __init__(self, disk: RegionDisk, node: DaemonNode) -> None:
-        super().__init__(disk)
+    def __init__(self, disk: RegionDisk, node: DaemonNode, above: int) -> None:
+        super().__init__(disk, above)
         self._node = node
         self._turn = asyncio.Lock()
         self.busy = 0
@@ -196,7 +196,7 @@ class DaemonNode:
             await asyncio.sleep(CLAIM_S)
         assert self.process is not None
         world.claimant = self.process
-        self.store = SimStore(world.disk, self)
+        self.store = SimStore(world.disk, self, opening.above.epoch)
         world.claimed = self.store.epoch
         world.counts["terms"] += 1
         return SimOpened(self, self.store)

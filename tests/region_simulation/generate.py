@@ -18,6 +18,8 @@ HOLDS_MAX: Final = 2
 BURST_S: Final = 0.8
 COMMANDS: Final = 0.25
 """Part of the runs whose servers are fenced by a command."""
+RESTORES: Final = 0.5
+"""Part of the runs in which the store is restored from a copy."""
 CLAIMS: Final = ("ignore-locks",)
 """Faults of the claim."""
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
@@ -46,6 +48,11 @@ def generate(seed: int) -> RegionPlan:
     claims = random.Random(f"{seed} claims")
     drawn = [Action(at_s, *_drawn(chance, plan)) for at_s in times]
     drawn += [Action(at_s, claims.choice(CLAIMS), ()) for at_s in _claim_times(claims)]
+    if claims.random() < RESTORES:
+        at_s = FIRST_S + claims.random() * (LAST_S - FIRST_S)
+        drawn.append(Action(round(at_s, 3), "copy-store", ()))
+        again_s = at_s + 0.5 + claims.random() * 10
+        drawn.append(Action(round(again_s, 3), "restore-store", (f"{claims.random():.3f}",)))
     made = [
         Action(round(0.5 + number * chance.random() * 2, 3), "create", (name, str(kind), str(regions)))
         for number, (name, kind, regions) in enumerate(TABLES)
@@ -84,7 +91,7 @@ def _times(chance: random.Random) -> list[float]:
 
 def _claim_times(chance: random.Random) -> list[float]:
     """Returns the times of faults of the claim, which have draws of their own."""
-    return [round(FIRST_S + chance.random() * (LAST_S - FIRST_S), 3) for _ in range(chance.choice((0, 0, 1, 2)))]
+    return [round(FIRST_S + chance.random() * (LAST_S - FIRST_S), 3) for _ in range(chance.choice((0, 1, 2, 3)))]
 
 
 Drawn = tuple[str, tuple[str, ...]]

@@ -56,6 +56,12 @@ class Judge:
         """Since when this term knows that a procedure is to end as it is."""
         self._ending_in: RegionsTerm | None = None
 
+    def forget(self) -> None:
+        """Forgets what was durable: the store was restored from a copy."""
+        self._crash_steps.clear()
+        self._crashed.clear()
+        self._early.clear()
+
     # -- servers
 
     def look(self, process: Process | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.region_simulation import (
+    mutations_claims,
     mutations_crash,
     mutations_exits,
     mutations_marks,
@@ -14,6 +15,7 @@ from tests.region_simulation.planting import AUDITED, MUTATIONS
 __all__ = [
     "AUDITED",
     "MUTATIONS",
+    "mutations_claims",
     "mutations_crash",
     "mutations_exits",
     "mutations_marks",

@@ -100,6 +100,8 @@ class World(logging.Handler):
         self.network = Network(self.loop, network, self.counts, plan.network_ms / 1000)
         self.claimant: Process | None = None
         self.claimed = 0
+        self.copy: dict[str, Any] | None = None
+        self.restored = False
         self.lockless = 0
         """The epoch of a claim whose lock the file system ignores: its loss is seen by the epoch alone."""
         self.wall_offset_ms = 0
@@ -176,7 +178,8 @@ class World(logging.Handler):
         if self.keep or record.levelno >= logging.ERROR:
             text = record.getMessage()
             self.note(f"{process.name if process else '-'}: {text}")
-            if "its process is ended as crashed" in text and not self.spoiled:  # a close that nobody waits for is done
+            crashed = "its process is ended as crashed" in text
+            if crashed and not self.spoiled and not self.restored:  # a close that nobody waits for is done
                 self.violated("HealthyServer", text)
             if record.exc_info and not any(part in text for part in EXPECTED):
                 error = record.exc_info[1]

@@ -33,6 +33,8 @@ from state_machines.regions.transit import Act, Attempts
 NAME: Final = "assign"
 QUEUE: Final = 0
 DISPATCH: Final = 1
+LISTED_MS: Final = 500
+"""Pause until a look whether a server has listed its regions, where the store was restored."""
 S = RegionState
 NO_OWNER: Final = frozenset({S.OFFLINE})
 
@@ -168,6 +170,11 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
         env.results.used(record.pid)
         return Done(b"the region is gone")
     key = task.server, task.incarnation
+    if record.pid in env.outdated and not env.model.is_fenced(key):
+        server = env.model.servers.get(key)
+        if server is not None and not server.here:
+            return Wait(env.wall_ms() + LISTED_MS, record.data, durable=False)
+        return _left(env, record, region, replace(task, avoid=""))
     fenced, result = env.model.is_fenced(key), env.results.get(record.pid)
     options = env.options
     failed = _failed(env, record.pid, task, result)
@@ -247,6 +254,7 @@ def _left(env: RegionsEnv, record: Record, region: Region, task: Transit, state:
             env.model.move(region, state, None, env.now_ms())
         env.dispatcher.forget(record.pid)
         env.results.used(record.pid)
+        env.outdated.discard(record.pid)
 
     return Along(Next(QUEUE, TRANSIT.encode(after)), (), entered)
 

@@ -1,0 +1,129 @@
+"""Notices that servers have seen more of a store than it has: then it was restored from a copy, and goes above that.
+
+A server names the highest epoch and the highest token that it has seen as it connects. Where the store has lower ones,
+servers would drop each response, and new opens would repeat tokens. So the term ends, and the next one begins above.
+
+Only a server is believed, only while this daemon's claim is sound, within margins, and once a minute: so a server that
+lies costs a failover a minute, and no number that could run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from metadata_store.records.port import NOTHING_SEEN, Above, StoreFailed
+
+log = logging.getLogger("regent.regions")
+
+EPOCHS_AHEAD_MAX: Final = 100_000
+"""Epochs above the store's that are believed: a day has 43,200, where a term ends every two seconds."""
+NUMBERS_AHEAD_MAX: Final = 10_000_000
+"""Numbers above the store's that are believed."""
+WELCOMED_MAX: Final = 10_000
+"""Processes of servers that a term remembers."""
+NUMBERS_ROOM: Final = 1_000_000
+"""Numbers that are left out besides: servers that have ended since may have had higher tokens."""
+AGAIN_S: Final = 60.0
+"""Shortest time between two terms that end for this."""
+FAR: Final = (
+    "a server has seen epoch {} and token {}, the store has {} and {}: more than a copy explains, so it is not "
+    "believed; look whether it belongs to another service, see 'A store that was restored' in the runbook of regions"
+)
+OLD: Final = (
+    "a server has seen epoch {} and token {}, the store has {} and {}: it was restored from a copy, so this daemon "
+    "begins a new term above both; see 'A store that was restored' in the runbook of regions"
+)
+SOON: Final = "the store is older than what this server has seen, and went above another server's only now: try again"
+STALE: Final = "another daemon may be the active one by now"
+
+
+class Serving(NamedTuple):
+    """The term that serves. ``number``: returns the highest number of the store; ``end`` ends it with an error."""
+
+    epoch: int
+    number: Callable[[], int]
+    look: Callable[[], asyncio.Event]
+    leads: Callable[[], bool]
+    end: Callable[[StoreFailed], None]
+
+
+class Seen:
+    """Keeps what servers have seen until the next term takes it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._serving: Serving | None = None
+        self._store = NOTHING_SEEN
+        self._above = NOTHING_SEEN
+        self._ended_s = self._said_s = -AGAIN_S
+        self._welcomed: set[str] = set()
+        """Processes that may know the epoch of this term from this term itself."""
+
+    def begin(self, serving: Serving) -> None:
+        """Enters the term that serves from now on."""
+        self._serving = serving
+        self._welcomed.clear()
+
+    def over(self) -> None:
+        """Enters that the term is over; what servers name until the next one counts for that, too."""
+        if self._serving is not None:
+            self._store = Above(self._serving.epoch, self._serving.number())
+        self._serving = None
+
+    def take(self) -> Above:
+        """Returns what the next term goes above, and forgets it."""
+        above, self._above = self._above, NOTHING_SEEN
+        return above
+
+    async def named(self, proof: str, epoch: int, token: int) -> str:
+        """Takes what a server has seen; returns why that is not served now, empty where it is.
+
+        ``proof``: of its process. One that knows this term's epoch as it comes for the first time has it from a term of
+        the store that was replaced.
+        """
+        serving = self._serving
+        store = self._store if serving is None else Above(serving.epoch, serving.number())
+        if epoch < store.epoch + self._knows(proof) and token <= store.number:
+            return ""
+        if epoch > store.epoch + EPOCHS_AHEAD_MAX or token > store.number + NUMBERS_AHEAD_MAX:
+            return self._far(FAR.format(epoch, token, *store))
+        if serving is None:
+            if self._above != NOTHING_SEEN:
+                self._raise(epoch, max(token, store.number))
+            return ""
+        if self._clock() - self._ended_s < AGAIN_S:
+            return SOON
+        looked = serving.look()
+        await looked.wait()
+        if not serving.leads() or self._serving is not serving:
+            return STALE
+        self._ended_s = self._clock()
+        self._raise(epoch, max(token, store.number))
+        why = OLD.format(epoch, token, *store)
+        serving.end(StoreFailed(why))
+        return why
+
+    def told(self, proof: str) -> None:
+        """Remembers that a process gets to know the epoch of this term."""
+        if len(self._welcomed) < WELCOMED_MAX:
+            self._welcomed.add(proof)
+
+    def _knows(self, proof: str) -> bool:
+        """Checks whether a process may have the epoch from this term, and remembers that it will."""
+        known = not proof or self._serving is None or proof in self._welcomed or len(self._welcomed) >= WELCOMED_MAX
+        self.told(proof)
+        return known
+
+    def _raise(self, epoch: int, token: int) -> None:
+        self._above = Above(max(self._above.epoch, epoch), max(self._above.number, token + NUMBERS_ROOM))
+
+    def _far(self, why: str) -> str:
+        """Logs what is not believed from time to time."""
+        if self._clock() - self._said_s >= AGAIN_S:
+            self._said_s = self._clock()
+            log.warning("regions: %s", why)
+        return why
