@@ -35,6 +35,9 @@ DATA_BYTES_MAX: Final = 256 * 1024
 """Bytes of the message of a submitted procedure."""
 
 
+NOBODY: Final[frozenset[int]] = frozenset()
+
+
 class Engine(Generic[Env]):
     """Runs the procedures of one domain until its store fails or :meth:`close` is called.
 
@@ -73,8 +76,10 @@ class Engine(Generic[Env]):
         scale = Scale(store)
         self._intake = Intake(self._kinds, self._running, self._pids, now_ms, scale, self._parking)
         self._stepping = Stepping(self._kinds, self._steps, self._running, self._pids, now_ms, scale, self._parking)
-        self._work: set[int] = set()
-        """Procedures whose steps run, or are being written and entered."""
+        self._step_of = 0
+        """The procedure whose step runs, or is written with its effect; 0: none."""
+        self._writing: frozenset[int] | set[int] = NOBODY
+        """Procedures whose steps are being written and entered."""
         self._closed: Exception | None = None
 
     # -- for callers
@@ -288,6 +293,8 @@ class Engine(Generic[Env]):
             pending = self._intake.take()
             try:
                 decided = self._intake.decide(pending)
+                if not group.has_room(decided):
+                    await self._write(group)
             except Refused as refused:
                 pending.refuse(refused)
             except Exception as error:
@@ -301,8 +308,9 @@ class Engine(Generic[Env]):
         is_suspect = entry.pid in self._parking.suspects
         if is_suspect:  # what operators want, and what others did, is durable before the term can end by it
             await self._write(group)
-        self._work = {entry.pid}
+        self._step_of = entry.pid
         found = await self._stepping.run(entry)
+        self._step_of = 0
         if isinstance(found, Decided):
             if not group.has_room(found):
                 await self._write(group)
@@ -310,17 +318,16 @@ class Engine(Generic[Env]):
             if is_suspect:
                 await self._write(group)
                 self._settle(entry.pid, found)
-            self._work = set()
             return
         await self._write(group)
-        self._work = {entry.pid}
+        self._step_of = entry.pid
         why_not = await self._steps.write(found.write, found.decided.change, entry.pid)
         if why_not is None:
             self._running.enter((found.decided,))
             self._parking.went_on(entry.pid)
         else:
             self._stage(group, found.otherwise(why_not))
-        self._work = set()
+        self._step_of = 0
 
     def _settle(self, pid: int, decided: Decided) -> None:
         """Acquits a suspect once a change of it is durable and entered."""
@@ -331,7 +338,7 @@ class Engine(Generic[Env]):
         """Notes which procedures have ended the term, unless the store itself or the connection has."""
         is_fault = isinstance(error, Exception) and not isinstance(error, self._blameless)
         if isinstance(error, Exception) and (is_fault or isinstance(error, Unstorable)):
-            self._parking.blame(self._work, error)
+            self._parking.blame({self._step_of} if self._step_of else self._writing, error)
 
     def _stage(self, group: Group, decided: Decided) -> None:
         self._procedures.stage(decided.change)
@@ -339,11 +346,11 @@ class Engine(Generic[Env]):
 
     async def _write(self, group: Group) -> None:
         """Writes a group and enters it; the group is empty afterwards."""
-        self._work = group.pids
+        self._writing = group.pids
         if group.puts or group.deletes or group.rows:
             await self._store.write(group.puts, group.deletes, group.rows)
         self._running.enter(group.take())
-        self._work = set()
+        self._writing = NOBODY
 
 
 def _ignored(response: asyncio.Future[int]) -> None:

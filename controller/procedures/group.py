@@ -20,7 +20,7 @@ RECORDS_MAX: Final = 400
 BYTES_MAX: Final = 128 * 1024
 """Bytes of messages, results and reasons that one turn writes, before the last change is added."""
 WEIGHT_MAX: Final = 256 * 1024
-"""The same where the store has a bound: bytes of records and rows as they are stored."""
+"""Bytes of records and rows as a store with a bound has them, before the last change is added."""
 CHANGE_BYTES_MAX: Final = 384 * 1024
 """Bytes of messages and results that one change writes: any daemon holds and shows them."""
 
@@ -68,7 +68,7 @@ class Group:
         self._puts: dict[int, Record] = {}
         self._deletes: dict[int, None] = {}
         self.rows: list[object] = []
-        self._bytes = 0
+        self._bytes = self._stored_bytes = 0
 
     @property
     def puts(self) -> list[Record]:
@@ -89,35 +89,41 @@ class Group:
     def is_full(self) -> bool:
         """Checks whether the next change goes into another transaction."""
         records = len(self._puts) + len(self._deletes) + (len(self.rows) if self._bytes_max else 0)
-        bytes_max = WEIGHT_MAX if self._bytes_max else BYTES_MAX
-        return max(len(self._decided), records) >= RECORDS_MAX or self._bytes >= bytes_max
+        is_heavy = self._bytes >= BYTES_MAX or self._stored_bytes >= WEIGHT_MAX
+        return is_heavy or max(len(self._decided), records) >= RECORDS_MAX
 
     def has_room(self, decided: Decided) -> bool:
         """Checks whether a change goes into the same transaction as those before it."""
-        return not (self._decided and self._bytes_max) or self._bytes + self._weight(decided) <= self._bytes_max
+        if not (self._decided and self._bytes_max):
+            return True
+        return self._stored_bytes + self._weight(decided) <= self._bytes_max
 
     def add(self, decided: Decided) -> None:
         """Adds a change."""
         self._decided.append(decided)
-        self._bytes += self._weight(decided)
-        self.rows += decided.rows
+        if decided.rows:
+            self.rows += decided.rows
         for record in decided.change.puts:
             self._puts[record.pid] = record
+            self._bytes += len(record.data) + len(record.result) + len(record.ending.reason)
         for pid in decided.change.deletes:
             self._puts.pop(pid, None)
             self._deletes[pid] = None
-        self._deletes.update(dict.fromkeys(decided.removes))
+        if decided.removes:
+            self._deletes.update(dict.fromkeys(decided.removes))
+        if self._bytes_max:
+            self._stored_bytes += self._weight(decided)
 
     def _weight(self, decided: Decided) -> int:
         change = decided.change
-        if self._bytes_max:
-            return decided.weight or self._store.weigh(change.puts, (*change.deletes, *decided.removes), decided.rows)
-        return sum([len(one.data) + len(one.result) + len(one.ending.reason) for one in change.puts])
+        deletes = (*change.deletes, *decided.removes)
+        return decided.weight or self._store.weigh(change.puts, deletes, decided.rows)
 
     def take(self) -> list[Decided]:
         """Removes and returns the changes, whose records are written."""
         found = self._decided
-        self._decided, self._puts, self._deletes, self.rows, self._bytes = [], {}, {}, [], 0
+        self._decided, self._puts, self._deletes, self.rows = [], {}, {}, []
+        self._bytes = self._stored_bytes = 0
         return found
 
     def refuse(self, why: Exception) -> None:

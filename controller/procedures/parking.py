@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable
 from typing import Final
 
 from controller.procedures.requests import Pending, Refused, Request
@@ -27,32 +27,28 @@ EARLY_S: Final = 10.0
 
 
 class Parking:
-    """Holds suspects with the terms that each ended, parked procedures with the cause, and early requests."""
+    """Holds parked procedures with the cause, suspects, and early requests.
+
+    ``suspects``: procedures that may have ended a term, and the number of terms that each ended for certain. Each is
+    written by itself, so that the culprit is found.
+    """
 
     def __init__(self) -> None:
         self.parked: dict[int, str] = {}
-        self._suspects: dict[int, int] = {}
+        self.suspects: dict[int, int] = {}
         self._early: list[Pending] = []
-
-    @property
-    def suspects(self) -> Mapping[int, int]:
-        """Returns the procedures that may have ended a term: each is written by itself, so that the culprit is found.
-
-        The number counts the terms that it ended for certain.
-        """
-        return self._suspects
 
     def blame(self, pids: Collection[int], error: Exception) -> None:
         """Notes that a term ended while these procedures were under way together."""
         for pid in pids:
-            count = self._suspects.get(pid, 0) + (len(pids) == 1)
-            self._suspects[pid] = count
+            count = self.suspects.get(pid, 0) + (len(pids) == 1)
+            self.suspects[pid] = count
             if count >= TERMS_MAX:
                 self.park(pid, f"its step ended {count} terms in a row: {type(error).__name__}: {error}")
 
     def park(self, pid: int, why: str) -> None:
         """Parks a procedure."""
-        self._suspects.pop(pid, None)
+        self.suspects.pop(pid, None)
         self.parked[pid] = why[:WHY_CHARS_MAX]
         log.error(
             "pid=%d is parked, all else goes on: %s; remove the cause and restart the daemon, which tries it again, "
@@ -63,7 +59,7 @@ class Parking:
 
     def went_on(self, pid: int) -> None:
         """Notes that a suspect's change is durable and entered."""
-        self._suspects.pop(pid, None)
+        self.suspects.pop(pid, None)
 
     def release(self, pids: Iterable[int]) -> None:
         """Lets parked procedures run again."""
@@ -73,7 +69,7 @@ class Parking:
     def keep(self, live: Container[int]) -> None:
         """Forgets procedures that have ended."""
         self.parked = {pid: why for pid, why in self.parked.items() if pid in live}
-        self._suspects = {pid: count for pid, count in self._suspects.items() if pid in live}
+        self.suspects = {pid: count for pid, count in self.suspects.items() if pid in live}
 
     # -- requests before a term
 

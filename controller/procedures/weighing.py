@@ -19,15 +19,16 @@ class Scale:
 
     def __init__(self, store: RecordStore) -> None:
         self._store = store
+        self._has_bound = store.bytes_max > 0
 
     def problem(self, change: Change, rows: Sequence[object] = ()) -> tuple[int, str | None]:
         """Returns the weight of a change, and why it cannot be stored; None where it can."""
         raw = sum([len(put.data) + len(put.result) for put in change.puts]) if change.puts else 0
         if raw > CHANGE_BYTES_MAX:
             return raw, f"its records have {raw} bytes, one step may write {CHANGE_BYTES_MAX}"
-        bytes_max = self._store.bytes_max
-        if not bytes_max:
+        if not self._has_bound:
             return 0, None
+        bytes_max = self._store.bytes_max
         try:
             weight = self._store.weigh(change.puts, change.deletes, rows)
         except Exception as error:

@@ -303,6 +303,13 @@ async def test_a_request_that_cannot_be_written_is_refused() -> None:
     assert await daemon.run(daemon.engine.bypass(pid, Ending("bypass", "User:ops", "why")))
 
 
+async def test_requests_that_do_not_fit_together_go_in_several_writes() -> None:
+    daemon = await narrow(Kind("root", (step(arrives), step(last)), lambda _: topic(child("root", b"t"))))
+    submits = [daemon.engine.submit("root", bytes(1_500), NOBODY) for _ in range(5)]
+    pids = await daemon.run(asyncio.gather(*submits))
+    assert sorted(daemon.engine.records) == sorted(pids)
+
+
 async def test_text_that_no_codec_takes_does_not_end_the_term() -> None:
     def fails(_: Notes, record: Record) -> Outcome:
         return Failed("name \udcff")
