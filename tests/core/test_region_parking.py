@@ -106,7 +106,7 @@ async def test_a_record_that_the_model_does_not_take_over_is_parked_alone() -> N
     server = Server("s1", 1, "s1:1", "", ServerState.ONLINE, {})
     model = Regions()
     model.servers[server.key] = server
-    env: Any = SimpleNamespace(model=model, crashing=set(), unheard=Unheard())
+    env: Any = SimpleNamespace(model=model, crashing=set(), left_out={}, unheard=Unheard())
     records = [
         Record(pid, "crash", State.RUNNABLE, 0, 1, 1, data=data)
         for pid, data in ((7, b"\xc1"), (8, CRASH.encode(Crash("s1", 1))))
