@@ -14,7 +14,7 @@ log = logging.getLogger("regent_agent")
 
 REMEDIES: Final = {
     REGISTER: "it registers anew",
-    UNAUTHENTICATED: "give it the secret that the daemons have",
+    UNAUTHENTICATED: "give it the daemons' secret of servers, and a name and incarnation of its own",
     INVALID: "correct its options, or update the older one of agent and daemon",
     FULL: "it registers once one of them has ended",
     RESTORED: "this server tries again, and goes on once the daemon has",

@@ -46,7 +46,7 @@ async def test_a_fault_is_logged_and_the_steps_go_on(caplog: pytest.LogCaptureFi
 
 async def test_a_wrong_secret_has_its_remedy(caplog: pytest.LogCaptureFixture) -> None:
     await repeated(RequestRefused(Refused(UNAUTHENTICATED, "another secret"), "a:1"), None)
-    assert "give it the secret that the daemons have" in caplog.text
+    assert "give it the daemons' secret of servers" in caplog.text
 
 
 async def test_a_service_without_room_has_its_remedy(caplog: pytest.LogCaptureFixture) -> None:

@@ -63,6 +63,22 @@ async def test_such_a_request_before_hello_ends_its_connection() -> None:
         await RegionListener("127.0.0.1", 0).respond(HOSTILE, connection(None))
 
 
+@pytest.mark.parametrize("body", [codec.encode(LARGE)[LENGTH.size :], b"\xdc\x00\x05\xd9\x04poll\xa1a\x01\x01\x00"])
+async def test_a_client_has_no_request_of_a_server_read(body: bytes) -> None:
+    """Also a large one, and one whose kind stands there in another form of MessagePack."""
+    listener, handlers = RegionListener("127.0.0.1", 0), Handlers()
+    listener.serve(handlers)
+    await listener.respond(body, connection("server"))
+    assert len(handlers.took) == 1
+    found = decode_response((await listener.respond(body, connection("client")))[LENGTH.size :])
+    assert len(handlers.took) == 1
+    assert isinstance(found, Refused)
+    assert (found.code, found.text[:8]) == (protocol.UNAUTHENTICATED, "secret: ")
+    refusal = listener.judge(body[:2_048], 100_000, Peer(serves=False))
+    assert refusal is not None
+    assert decode_response(refusal[LENGTH.size :]) == found
+
+
 async def responded(listener: RegionListener, request: protocol.Request) -> protocol.Response:
     framed = await listener.respond(codec.encode(request)[LENGTH.size :], connection("server"))
     return decode_response(framed[LENGTH.size :])
