@@ -90,6 +90,22 @@ async def test_few_followers_are_woken_in_one_turn_of_the_loop() -> None:
 
 
 @in_exact_time
+async def test_a_change_while_followers_are_told_is_told_next_without_any_other_event() -> None:
+    log, of = RouteLog(), table("t")
+    followers = start(log, 10 * TOGETHER)
+    await asyncio.sleep(0)
+    log.changed(of.regions[0])
+    first = changes(await followers[0])
+    again = asyncio.create_task(follow(log, first.change))
+    await asyncio.sleep(0)
+    log.changed(of.regions[1])
+    assert not followers[-1].done(), "others are not told yet"
+    begun_s = now_s()
+    assert changes(await again).change == 2
+    assert now_s() - begun_s == pytest.approx(len(followers) * REST_S, abs=0.01)
+
+
+@in_exact_time
 async def test_many_followers_are_told_less_often() -> None:
     """Telling takes the loop's time, which regions need."""
     log, of = RouteLog(), table("t")
