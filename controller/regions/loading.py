@@ -87,6 +87,7 @@ class _Entry:
     def take(self, rows: Iterable[RegionRow]) -> None:
         """Enters some regions."""
         model, now_ms, before, joint = self._model, self._now_ms, self._before, self._joint
+        current = self._table
         tables, servers_, regions = model.tables, model.servers, model.regions
         for row in rows:
             id_, name, start, end, number, server, incarnation, token, sequence = row
@@ -100,17 +101,17 @@ class _Entry:
                     damaged.without_server(model.damages, row)
                     continue
                 state = S.ABNORMALLY_CLOSED
-            if table is self._table and start == joint:
+            if table is current and start == joint:
                 joint = end or None
             else:
-                joint, self._table = self._joints.next(table, row, before), table
+                joint, current = self._joints.next(table, row, before), table
             region = Region(id_, table, start, end, state, owner, token, sequence, 0, now_ms, doubtful=True)
             if owner is not None:
                 owner.regions[id_] = region
             regions[id_] = region
             table.regions.append(region)
             before = row
-        self._before, self._joint = before, joint
+        self._before, self._joint, self._table = before, joint, current
 
     def end(self) -> None:
         """Ends the last table, and finds those of which no region is left."""

@@ -12,22 +12,23 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
-from metadata_store.catalog.judging import BIGGEST_REGION, STATES, sound
+from metadata_store.catalog.judging import BIGGEST_REGION, INT_MAX, STATES, sound
 from metadata_store.catalog.rows import Content, MarkRow, RegionRow, ServerRow, TableRow
 from metadata_store.catalog.znodes import BuriedRow, NamespaceRow
 from state_machines.regions.damage import Damage
 from state_machines.regions.layout import KEY_BYTES_MAX
+from state_machines.regions.states import RegionState
 
 SOUND: Final = (
-    f"id BETWEEN 1 AND {BIGGEST_REGION} AND tbl > '' AND tbl < x'' AND first >= x'' AND (last = x'' OR first < last) "
-    f"AND length(first) <= {KEY_BYTES_MAX} AND length(last) <= {KEY_BYTES_MAX} "
-    f"AND state IN ({', '.join(map(str, sorted(STATES)))}) AND server >= '' AND server < x'' "
-    "AND (server = '') = (incarnation = 0) AND incarnation >= 0 AND token >= 0 AND sequence >= 0 "
-    "AND incarnation & -1 = incarnation AND token & -1 = token AND sequence & -1 = sequence"
+    "first >= x'' AND (first < last OR last = x'') AND tbl > '' AND tbl < x'' "
+    f"AND length(first) <= {KEY_BYTES_MAX} AND length(last) <= {KEY_BYTES_MAX} AND id BETWEEN 1 AND {BIGGEST_REGION} "
+    f"AND (state = {RegionState.OPEN:d} OR state IN ({', '.join(map(str, sorted(STATES)))})) "
+    "AND server < x'' AND (server > '' AND incarnation > 0 OR server = '' AND incarnation = 0) "
+    + " AND ".join(("", *(f"{name} & {INT_MAX} = {name}" for name in ("incarnation", "token", "sequence"))))
 )
 """The condition of a region that can be used, as :func:`metadata_store.catalog.judging.fault_of` has it.
 
-SQLite orders values by type: numbers, texts, blobs. What is changed by a bitwise operation is no whole number.
+SQLite orders values by type: numbers, texts, blobs. What is changed by the bitwise operation is no number from 0 on.
 """
 _REGION: Final[Callable[[tuple[Any, ...]], RegionRow]] = partial(tuple.__new__, RegionRow)
 """Makes a region of a row in half the time of a call with its fields."""
