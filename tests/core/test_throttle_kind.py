@@ -11,10 +11,15 @@ from controller.http.ports import Refused
 from controller.http.procedure_models import Procedure
 from controller.http.throttle_models import LiftRequest, ThrottleRequest
 from controller.kinds import throttle as kind
+from controller.kinds.reassign import encode_plan
+from controller.kinds.throttle_holders import REASSIGN, held_elsewhere
 from controller.kinds.throttle_order import NAME, ThrottleOrder, encode_order
 from controller.operator.throttles import ThrottleView
 from metadata_store import paths
+from metadata_store.acl import ADMIN, OPEN, READ, Acl
+from state_machines.admin_rules.throttles import Entity, Throttle
 from state_machines.decisions.plan_progress import ReassignPlan
+from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from tests.core.controller_world import World, in_world
 from tests.core.test_reassign_plan import (
@@ -33,6 +38,7 @@ from tests.core.test_reassign_plan import (
 from tests.core.test_view_procedures import view_of
 
 ALL = (1, 2, 3, 4)
+READ_ONLY = Acl(READ | ADMIN, "world", "anyone")
 
 
 def view(w: World) -> ThrottleView:
@@ -120,6 +126,47 @@ async def test_a_setting_that_another_client_changed_meanwhile_stays(w: World) -
     await lifted(w)
     assert config(w, "brokers", "1") == {"leader.replication.throttled.rate": "1"}
     assert config(w, "brokers", "2") == {}
+
+
+@in_world(*ALL)
+async def test_one_configuration_that_zookeeper_refuses_keeps_no_other_from_being_set_and_restored(w: World) -> None:
+    await begun(w)
+    theirs = b'{"version":1,"config":{"leader.replication.throttled.rate":"1"}}'
+    await w.operator.create(paths.config("brokers", "2"), b'{"version":1,"config":{}}', acl=[READ_ONLY])
+    found = await set_rates(w, 1, 2, 3)
+    assert "broker 2: ZooKeeper refused it (NO_AUTH)" in found.error
+    assert throttled(w) == {"brokers 1", "brokers 3"}
+    await closed_to_writers(w, "2", closed=False)
+    await passes(w, 60)
+    assert throttled(w) == {"brokers 1", "brokers 2", "brokers 3"}
+    assert record(w, found.pid).error == ""
+    await w.operator.set(paths.config("brokers", "1"), theirs, -1)
+    await closed_to_writers(w, "2", closed=True)
+    await lifted(w)
+    assert throttled(w) == {"brokers 1", "brokers 2"}, "3 is restored, and 1 stays as another client has it"
+    await closed_to_writers(w, "2", closed=False)
+    await passes(w, 60)
+    assert throttled(w) == {"brokers 1"}
+    ended = record(w, found.pid)
+    assert ended.state is State.SUCCESS
+    assert "broker 1" in ended.result.decode().partition("brokers confirmed it")[2], "a note of the first round"
+
+
+async def closed_to_writers(w: World, broker: str, *, closed: bool) -> None:
+    await w.operator.set_acls(paths.config("brokers", broker), [READ_ONLY] if closed else OPEN, -1)
+
+
+async def test_a_throttle_or_a_plan_holds_each_of_its_settings() -> None:
+    held = [Throttle(Entity("brokers", str(broker)), name, None, "7", ("7",)) for broker in (1, 2) for name in RATES]
+    order = encode_order(ThrottleOrder((1, 2), 7, throttles=tuple(held)))
+    plan = encode_plan(ReassignPlan(moves(), throttles=tuple(held)))
+    for kind_name, data in ((NAME, order), (REASSIGN, plan)):
+        live = [Record(5, kind_name, State.RUNNABLE, 0, 1, 1, data=data)]
+        for one in held:
+            said = held_elsewhere(live, 6, [(Entity("brokers", "9"), RATES[0]), (one.entity, one.setting)])
+            assert said == f"{kind_name} 5 throttles {one.entity} already ({one.setting})"
+        assert held_elsewhere(live, 5, [(held[0].entity, held[0].setting)]) is None, "it is its own"
+        assert held_elsewhere(live, 6, [(Entity("brokers", "9"), RATES[0])]) is None
 
 
 @in_world(*ALL)

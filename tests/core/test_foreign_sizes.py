@@ -1,0 +1,88 @@
+"""Sizes of partitions that other clients reassign: read for each reassignment anew, also after a read that failed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from controller.engine.controller import Controller
+from controller.kinds import foreign_sizes
+from controller.kinds.foreign_sizes import ForeignSizes
+from state_machines.decisions.plan_progress import ReassignPlan
+from state_machines.model.types import TopicPartition
+
+PLAN = ReassignPlan((), bytes_max=1_000)
+ADDING = SimpleNamespace(kept=SimpleNamespace(adding=(4,)))
+
+
+def name(row: int) -> TopicPartition:
+    return TopicPartition("others", row)
+
+
+class Cluster:
+    """A controller of which other clients reassign some rows; its leaders report, or fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.tasks: list[asyncio.Task[None]] = []
+        self.read: list[list[TopicPartition]] = []
+        self.fails = False
+        self.cluster = SimpleNamespace(
+            name=name, reassigning={}, rows={row: SimpleNamespace(leader=row % 2) for row in range(9)}, brokers={}
+        )
+        self.dial = object()
+        monkeypatch.setattr(foreign_sizes, "sizes_on", self.sizes_on)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.append(asyncio.ensure_future(work))
+
+    async def sizes_on(self, _: object, __: object, by_leader: dict[int, list[TopicPartition]], ___: float) -> Any:
+        self.read.append(sorted(one for names in by_leader.values() for one in names))
+        if self.fails:
+            raise OSError("a test")
+        return {
+            leader: {one: SimpleNamespace(size_bytes=100 + one.partition) for one in names}
+            for leader, names in by_leader.items()
+        }
+
+    def reassigns(self, *rows: int) -> None:
+        self.cluster.reassigning = dict.fromkeys(rows, ADDING)
+
+    async def reports(self) -> None:
+        """Lets the reads end that are under way."""
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+        self.tasks.clear()
+
+
+async def test_each_further_reassignment_of_another_client_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, sizes = Cluster(monkeypatch), ForeignSizes()
+    c = cast("Controller", world)
+    assert sizes.are_known(c, PLAN), "there is none"
+    for rows in ((1,), (1, 2), (2, 3, 4)):
+        world.reassigns(*rows)
+        assert not sizes.are_known(c, PLAN)
+        assert not sizes.are_known(c, PLAN)
+        assert len(world.tasks) == 1, "one read at a time"
+        await world.reports()
+        assert sizes.are_known(c, PLAN)
+        assert sizes.known == {name(row): 100 + row for row in rows}, "those that have ended are forgotten"
+    assert world.read == [[name(1)], [name(2)], [name(3), name(4)]]
+
+
+async def test_a_read_that_fails_holds_up_neither_the_plan_nor_the_next_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, sizes = Cluster(monkeypatch), ForeignSizes()
+    c = cast("Controller", world)
+    world.fails = True
+    world.reassigns(1)
+    assert not sizes.are_known(c, PLAN)
+    await world.reports()
+    assert sizes.are_known(c, PLAN)
+    assert sizes.known == {name(1): 0}
+    world.fails = False
+    world.reassigns(1, 2)
+    assert not sizes.are_known(c, PLAN)
+    await world.reports()
+    assert (sizes.are_known(c, PLAN), sizes.known[name(2)]) == (True, 102)
