@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from types import SimpleNamespace
+
 import pytest
 
+from regent_agent import attempts
 from regent_agent.attempts import OTHER_REMEDY, Attempts
 from regent_agent.connection import RequestRefused, Unreachable
 from regent_agent.protocol import DEAD, FULL, UNAUTHENTICATED, Refused
@@ -15,18 +19,18 @@ async def repeated(*outcomes: Exception | None) -> list[Exception]:
 
     def die(error: Exception) -> None:
         died.append(error)
-        attempts.ended.set()
+        tried.ended.set()
 
-    attempts = Attempts("s1", lambda: 0.0, die)
+    tried = Attempts("s1", lambda: 0.0, die)
 
     async def step() -> None:
         outcome = left.pop(0)
         if not left:
-            attempts.ended.set()
+            tried.ended.set()
         if outcome is not None:
             raise outcome
 
-    await attempts.repeat(step, "polls")
+    await tried.repeat(step, "polls")
     return died
 
 
@@ -52,6 +56,20 @@ async def test_a_wrong_secret_has_its_remedy(caplog: pytest.LogCaptureFixture) -
 async def test_a_service_without_room_has_its_remedy(caplog: pytest.LogCaptureFixture) -> None:
     await repeated(RequestRefused(Refused(FULL, "there are 2000"), "a:1"), None)
     assert "there are 2000 (full); it registers once one of them has ended" in caplog.text
+
+
+async def test_after_a_success_the_first_pause_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that was without a daemon for long loses no seconds of its lease at the next short trouble."""
+    pauses: list[float] = []
+
+    async def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+
+    monkeypatch.setattr(attempts, "asyncio", SimpleNamespace(sleep=sleep, Event=asyncio.Event))
+    down = Unreachable("a: refused")
+    await repeated(*[down] * 9, None, down, down, None)
+    assert pauses[9:] == pauses[:2]
+    assert pauses[8] > 10 * pauses[0]
 
 
 async def test_a_dead_server_stops() -> None:

@@ -95,6 +95,17 @@ async def test_a_wrong_secret_is_named_before_other_causes(unused_tcp_port: int)
         assert caught.value.code == UNAUTHENTICATED
 
 
+def test_a_daemon_that_both_connections_of_a_server_leave_is_left_once() -> None:
+    first, second = ("a", 1), ("b", 2)
+    daemons = Daemons([first, second])
+    daemons.served(first)
+    daemons.leave(first)
+    daemons.leave(first)
+    assert daemons.in_turn() == (second, first)
+    daemons.leave(second)
+    assert daemons.in_turn() == (first, second)
+
+
 def test_a_list_without_daemons_is_refused() -> None:
     with pytest.raises(ValueError, match="name at least one"):
         Daemons([])

@@ -13,6 +13,7 @@ from regent_agent.protocol import (
     UNKNOWN_TABLE,
     Changes,
     Follow,
+    Left,
     ListRoutes,
     Locate,
     Refused,
@@ -22,7 +23,7 @@ from regent_agent.protocol import (
     Routes,
 )
 from regent_agent.router import NoOwner, Router, UnknownTable
-from tests.agent.stand_in import StandIn
+from tests.agent.stand_in import Respond, StandIn
 from tests.agent.test_connection import responding
 from tests.agent.test_routes import HIGH, LOW, route
 from tests.polling import eventually
@@ -66,6 +67,15 @@ class Catalog(StandIn):
 
     async def follow(self, request: Request) -> Response:
         return await self.changes.get()
+
+
+async def not_active(request: Request) -> Response:
+    return Refused(NOT_ACTIVE, "a standby")
+
+
+async def broken(request: Request) -> Response:
+    """Responds as no daemon does: the connection is closed."""
+    return Left(0)
 
 
 @asynccontextmanager
@@ -219,12 +229,13 @@ async def test_after_a_failover_the_routes_of_the_new_daemon_replace_those_of_th
         assert len(new.seen(Locate)) == 1
 
 
-async def test_a_failed_list_is_repeated() -> None:
+@pytest.mark.parametrize("failed", [not_active, broken])
+async def test_a_failed_list_is_repeated(failed: Respond) -> None:
     async with Catalog().running() as daemon, routing(daemon) as router:
         await router.locate("t", b"a")
         await daemon.arrived(Follow)
         daemon.routes = [MOVED, HIGH]
-        daemon.responses[ListRoutes] = not_active
+        daemon.responses[ListRoutes] = failed
         daemon.changes.put_nowait(Changes(1, 9, reset=True))
         await daemon.arrived(ListRoutes)
         daemon.responses[ListRoutes] = daemon.list_routes
@@ -245,7 +256,3 @@ async def test_a_table_that_is_gone_is_forgotten() -> None:
         await daemon.arrived(ListRoutes)
         with pytest.raises(UnknownTable):
             await router.locate("t", b"a")
-
-
-async def not_active(request: Request) -> Response:
-    return Refused(NOT_ACTIVE, "a standby")

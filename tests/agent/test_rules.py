@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from regent_agent.outbox import Outbox
 from regent_agent.protocol import (
     BUSY,
     CLOSED,
@@ -23,6 +24,7 @@ from regent_agent.protocol import (
     Result,
 )
 from regent_agent.service import NotRunning
+from regent_agent.work import Work
 from tests.agent.kit import Recorded, closes, opens, started, task
 from tests.agent.stand_in import StandIn
 from tests.polling import eventually
@@ -138,6 +140,18 @@ class TestRule3:
             assert agent.owned[1].token == 9
         assert service.calls[2:-1] == [("close", 1, 7), ("open", 1, 9)]
 
+    @pytest.mark.parametrize("token", [7, 9])
+    async def test_an_open_behind_a_close_that_raised_closes_once_more_first(self, token: int) -> None:
+        service = Recorded()
+        service.failures["close"] = [OSError("disk")]
+        async with StandIn().running() as daemon, started(service, daemon) as agent:
+            daemon.send(opens(7, 1), closes(8, 1, 7))
+            assert (await daemon.result(8)).outcome == FAILED
+            daemon.send(opens(10, 1, token))
+            assert (await daemon.result(10)).outcome == OPENED
+            assert agent.owns(1, token)
+        assert service.calls[:4] == [("open", 1, 7), ("close", 1, 7), ("close", 1, 7), ("open", 1, token)]
+
     async def test_a_close_that_raises_is_done_again_and_the_region_is_not_served(self) -> None:
         service = Recorded()
         service.failures["close"] = [OSError("disk")]
@@ -220,6 +234,14 @@ class TestRule8:
             for region in range(10):
                 await daemon.result(100 + region)
         assert service.inside_max == 3
+
+    async def test_operations_that_wait_for_the_bound_go_on_without_a_word_of_the_daemon(self) -> None:
+        service, results = Recorded(), Outbox(lambda: 0.0, lambda: None)
+        work = Work(service, results, lambda: True, side_by_side_max=1, queue_max=100)
+        for region in range(20):
+            work.add(opens(100 + region, region))
+        await eventually(lambda: len(results) == 20)
+        assert service.inside_max == 1
 
     async def test_operations_of_a_region_keep_their_order_where_others_are_in_between(self) -> None:
         service = Recorded()

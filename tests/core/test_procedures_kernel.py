@@ -214,6 +214,15 @@ def test_a_bypass_marks_all_ancestors_in_one_write_and_is_refused_to_those_with_
     assert p.bypassed(1, 60) is None
 
 
+def test_a_bypass_reaches_the_root_from_the_lowest_part_and_no_other_branch() -> None:
+    p = family()
+    p.apply(p.executed(2, Children((record(4),), 1, b""), 30))
+    p.apply(p.executed(4, Children((record(5),), 1, b""), 30))
+    bypass = p.bypassed(5, 40)
+    assert bypass is not None
+    assert [one.pid for one in bypass.puts if one.bypassed] == [5, 4, 2, 1]
+
+
 def test_a_wait_that_is_not_durable_and_a_yield_write_nothing() -> None:
     p = started(record(1))
     assert p.executed(1, Wait(500, b"", durable=False), 10) == Change(later=(1,))
