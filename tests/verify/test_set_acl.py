@@ -12,7 +12,8 @@ from metadata_store import paths
 from metadata_store.acl import ALL, OPEN, READ, Acl, digest_acl
 from metadata_store.errors import Code, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
-from metadata_store.own.registry import ENDPOINTS
+from metadata_store.own.registry import ENDPOINTS, REGIONS
+from testing.embedded.process import free_port
 from testing.embedded.tools import Tools
 from tests.cluster.endpoint import admin_client, endpoint, errors_of
 from tests.cluster.scene import agreed, regent, succeeds
@@ -73,7 +74,11 @@ async def refused_to_strangers(w: World, path: str, *, readable: bool) -> None:
 async def test_znodes_of_regent_are_closed_to_strangers_and_open_to_brokers(tmp_path: Path, hold: bool) -> None:
     properties = {"zookeeper.set.acl": "true"}
     async with world(2, zookeeper_options=ZOOKEEPER, sasl=USER, replication=2, properties=properties, jaas=JAAS) as w:
-        given = settings(tmp_path)
+        given = settings(tmp_path) | {
+            "regions.store": "zookeeper",
+            "regions.host": "127.0.0.1",
+            "regions.port": free_port(),
+        }
         if hold:
             given |= {"controller.on_absence": "hold", "zookeeper.digest_file": str(tmp_path / "digest")}
         daemon = w.daemon(flags=["--takeover"], settings=given)
@@ -101,6 +106,9 @@ async def test_znodes_of_regent_are_closed_to_strangers_and_open_to_brokers(tmp_
         assert {path: found for path, found in made.items() if found != {*owners, READER}} == {}
         assert set((await w.zk.get_acls(paths.config("users", "alice")))[0]) == owners
         ours = await lists(w, own.ROOT)
+        regions = {path: ours.pop(path) for path in sorted(ours) if path.startswith(REGIONS)}
+        assert len(regions) > 3
+        assert [*regions.values()] == [set(locked) if hold else {OWNER, READER}] * len(regions)
         if hold:  # records are the daemons' alone, as the epoch is
             closed = {path: ours.pop(path) for path in sorted(ours) if path.startswith(own.PROCEDURES)}
             assert [*closed.values()] == [set(locked)] * len(closed)
