@@ -65,6 +65,8 @@ class Controller(Facts):
         self.token_check_s = 0.0
         self.cordoned: frozenset[int] = frozenset()
         self.pause: Pause | None = None
+        self.pause_over: Pause | None = None
+        """The latest pause whose time has passed, by a clock that is never set."""
         """The pause of automatic moves that is in force."""
         self.shut_by_operator: dict[int, int] = {}
         """Broker epochs of brokers that operators have shut down by command, and that have not requested it."""

@@ -29,7 +29,9 @@ async def pause_change(c: Controller) -> None:
 
 def _enter(c: Controller, found: Pause | None) -> None:
     now_ms, before = wall_ms(), c.pause
-    pause = found if found is not None and found.holds(now_ms) else None
+    pause = None if found == c.pause_over else found
+    if pause is not None and pause != before and not pause.holds(now_ms):  # one that holds ends by its timer alone
+        pause = None
     c.pause = pause
     if pause is not None and pause != before:
         cause = f" ({pause.reason})" if pause.reason else ""
@@ -39,11 +41,12 @@ def _enter(c: Controller, found: Pause | None) -> None:
             cause,
         )
         if pause.until_ms:
-            c.spawn(_end_later(c, (pause.until_ms - now_ms) / 1000))
+            c.spawn(_end_later(c, pause, pause.left_ms(now_ms) / 1000))
     if pause is None and before is not None:
         log.info("automatic moves go on")
 
 
-async def _end_later(c: Controller, seconds: float) -> None:
+async def _end_later(c: Controller, pause: Pause, seconds: float) -> None:
     await asyncio.sleep(seconds)
+    c.pause_over = pause
     c.queue.signal(EventKind.PAUSE_CHANGE)

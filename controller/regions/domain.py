@@ -19,6 +19,7 @@ from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
 from controller.regions.opened import Opened, Opening
 from controller.regions.seen import Seen, Serving
+from controller.regions.steady import SteadyClock, Uptime, uptime
 from controller.regions.term import RegionsTerm
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.transition import Transition
@@ -54,6 +55,7 @@ class RegionsDomain:
         options: Options,
         *,
         wall_ms: Callable[[], int],
+        up: Callable[[], Uptime] = uptime,
         limits: Limits,
         placement: str,
         entered: Entered | None = None,
@@ -64,7 +66,7 @@ class RegionsDomain:
         self._open = open_store
         self.listener = listener
         self._options = options
-        self._wall_ms = wall_ms
+        self._wall_ms, self._up = wall_ms, up
         self._limits = limits
         self._placement = placement
         self._entered = entered
@@ -140,8 +142,9 @@ class RegionsDomain:
                 look=opened.look,
                 parking=self.parking,
                 above=above,
+                steady=(clock := SteadyClock(self._wall_ms, self._up)),
             )
-            model = term.env.model
+            model, term.env.shown_ms = term.env.model, clock.shown_ms
             await term.load()
             self.term = term
             self.counters.terms += 1

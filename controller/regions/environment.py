@@ -129,6 +129,8 @@ class RegionsEnv:
         self.draw = draw
         self.options = options
         self.wall_ms = wall_ms
+        self.shown_ms: Callable[[int], int] = lambda time_ms: time_ms
+        """Returns a stored time as the machine's wall clock will show it."""
         self.clock = clock
         self.reserve = reserve
         self.rows_max = rows_max

@@ -39,6 +39,7 @@ from controller.regions.kinds import (
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
+from controller.regions.steady import SteadyClock
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore, StoreFailed
 from state_machines.procedures.transition import Transition
@@ -86,7 +87,8 @@ class RegionsTerm:
     ``entered`` is called with durable changes of procedures. ``journal``: of this term; without one the loop logs.
     ``leads``: checks whether no other daemon can have the store yet. ``parking``: outlives the term.
     ``leads``: checks whether no other daemon can have the store yet; ``look``: has the claim looked at, see ``Opened``.
-    ``above``: what servers have seen of a store that was restored from a copy.
+    ``above``: what servers have seen of a store that was restored from a copy. ``steady`` takes the place of
+    ``wall_ms``, and goes on from the time that the store has.
     """
 
     def __init__(
@@ -107,8 +109,11 @@ class RegionsTerm:
         parking: Parking | None = None,
         look: Callable[[], asyncio.Event] | None = None,
         above: Above = NOTHING_SEEN,
+        steady: SteadyClock | None = None,
     ) -> None:
         clock = asyncio.get_running_loop().time
+        self._steady = steady
+        wall_ms = wall_ms if steady is None else steady.now_ms
         self.options = options
         self._leads = leads
         self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), NAMES, retains=placement == "retain")
@@ -154,6 +159,9 @@ class RegionsTerm:
 
     async def _load(self) -> None:
         content = await self._catalog.read()
+        if self._steady is not None:
+            self._steady.begin(content.marks)
+            await self._store_time(self._steady)
         before, more = damaged.regime_of(content, self._regime)
         content = content._replace(damaged=(*content.damaged, *more))
         self.env.former = self._regime.united(before or self._regime)
@@ -265,6 +273,8 @@ class RegionsTerm:
             seen_s = self.env.clock()
             self._pick_up()
             await self._settle_regime()
+            if self._steady is not None and self._steady.is_due():
+                await self._store_time(self._steady)
             await asyncio.sleep(pause_s)
 
     def _pick_up(self) -> None:
@@ -277,6 +287,10 @@ class RegionsTerm:
             if found is not None and not self.manager.start(*found, nonce):
                 break
             left.popleft()
+
+    async def _store_time(self, clock: SteadyClock) -> None:
+        """Stores the time, which a daemon after this one goes on from."""
+        await self._store.write((), (), (clock.row(),))
 
     async def _settle_regime(self) -> None:
         """Stores the present regime alone, once no server is left that may serve under a former one."""

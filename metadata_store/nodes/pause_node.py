@@ -33,6 +33,10 @@ class Pause(Struct, frozen=True, omit_defaults=True):
         """Checks whether the pause has not ended by itself."""
         return not self.until_ms or now_ms < self.until_ms
 
+    def left_ms(self, now_ms: int) -> int:
+        """Returns how long it lasts still: never longer than from its begin, although the clock was set back since."""
+        return min(self.until_ms - now_ms, self.until_ms - self.since_ms)
+
 
 class FoundPause(Struct, frozen=True):
     """The content of the znode; without one both are None."""

@@ -15,6 +15,7 @@ from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain
 from controller.regions.opened import Opening
 from controller.regions.sqlite_store import CLAIM_S
+from controller.regions.steady import Uptime
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import RecordStore, Stored, StoreFailed
@@ -183,6 +184,7 @@ class DaemonNode:
             self.listener,
             self.world.options,
             wall_ms=self.world.wall_ms,
+            up=lambda: Uptime("the machine", int(self.world.loop.now_s * 1000)),
             limits=Limits(delay_ms=self.world.plan.delay_ms, batch_max=4, in_flight_max=8),
             placement=self.world.plan.placement,
             journal=cast("Journal", SimJournal(self.world)),

@@ -20,6 +20,8 @@ COMMANDS: Final = 0.25
 """Part of the runs whose servers are fenced by a command."""
 RESTORES: Final = 0.5
 """Part of the runs in which the store is restored from a copy."""
+DAYS: Final = 0.3
+"""Part of the runs in which the wall clock is set by a day."""
 CLAIMS: Final = ("ignore-locks",)
 """Faults of the claim."""
 TABLES: Final = (("meta", 0, 1), ("sys", 1, 2), ("t1", 2, 5), ("t2", 2, 3))
@@ -48,6 +50,8 @@ def generate(seed: int) -> RegionPlan:
     claims = random.Random(f"{seed} claims")
     drawn = [Action(at_s, *_drawn(chance, plan)) for at_s in times]
     drawn += [Action(at_s, claims.choice(CLAIMS), ()) for at_s in _claim_times(claims)]
+    if claims.random() < DAYS:
+        drawn += [Action(at_s, "wall", (claims.choice(("-86400", "86400")),)) for at_s in _claim_times(claims)]
     if claims.random() < RESTORES:
         at_s = FIRST_S + claims.random() * (LAST_S - FIRST_S)
         drawn.append(Action(round(at_s, 3), "copy-store", ()))

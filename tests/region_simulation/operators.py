@@ -32,7 +32,8 @@ def cordon(world: World, name: str) -> None:
 @verb
 def hold(world: World, name: str, for_s: str) -> None:
     """Has the regions of a server wait for its next process."""
-    _mark(world, MarkKind.HOLD, name, until_ms=world.wall_ms() + int(float(for_s) * 1000))
+    if world.term is not None:
+        _mark(world, MarkKind.HOLD, name, until_ms=world.term.env.wall_ms() + int(float(for_s) * 1000))
 
 
 @verb

@@ -112,7 +112,7 @@ def _after_fence(server: Server, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
     until_ms = _held_until_ms(server, env)
     if not pid or not until_ms:
         return moved
-    until = f"until {time_of(until_ms // 1000 * 1000)} ({(until_ms - env.wall_ms()) / 1000:.0f} s)"
+    until = f"until {time_of(env.shown_ms(until_ms) // 1000 * 1000)} ({(until_ms - env.wall_ms()) / 1000:.0f} s)"
     return f"a hold keeps it for the next process of {server.name}, {until}; then {moved}"
 
 

@@ -138,7 +138,7 @@ def server_item(server: Server, env: RegionsEnv) -> RegionServer:
         opening=states[S.OPENING],
         closing=states[S.CLOSING],
         cordoned=env.model.marks.is_cordoned(server.name),
-        held_until=time_of(env.model.marks.held_until_ms(server.name, env.wall_ms())),
+        held_until=time_of(env.shown_ms(env.model.marks.held_until_ms(server.name, env.wall_ms()))),
         load=server.load,
     )
 

@@ -29,7 +29,7 @@ class Marks:
                 kind=one.kind.value,
                 subject=one.subject,
                 server=one.value or None,
-                until=time_of(one.until_ms),
+                until=time_of(env.shown_ms(one.until_ms)),
                 principal=one.by,
                 reason=one.reason,
             )
