@@ -18,6 +18,7 @@ from controller.regions.sqlite_store import CLAIM_S
 from controller.regions.steady import Uptime
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog
+from metadata_store.records.codec import stored_bytes
 from metadata_store.records.port import RecordStore, Stored, StoreFailed
 from regent_agent import codec, protocol
 from state_machines.procedures.record import Record
@@ -69,14 +70,26 @@ class SimListener(RegionListener):
         return 0
 
 
+NARROW_EVERY: Final = 2
+NARROW_BYTES: Final = 1_300
+
+
 class SimStore(MemoryRegionStore):
-    """A store that takes time, and at whose writes its daemon may die. ``busy``: writes whose end is not known yet."""
+    """A store that takes time, and at whose writes its daemon may die. ``busy``: writes whose end is not known yet.
+
+    In some seeds a write is narrow: children of a batch are born one part after the other.
+    """
 
     def __init__(self, disk: RegionDisk, node: DaemonNode, above: int) -> None:
         super().__init__(disk, above)
+        self.bytes_max = 0 if node.world.plan.seed % NARROW_EVERY else NARROW_BYTES
         self._node = node
         self._turn = asyncio.Lock()
         self.busy = 0
+
+    def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
+        """Weighs records as they are stored; rows weigh nothing here."""
+        return sum(map(stored_bytes, puts)) if self.bytes_max else 0
 
     async def load(self) -> Stored:
         """Reads all records."""
@@ -85,6 +98,8 @@ class SimStore(MemoryRegionStore):
 
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Writes; the daemon may die before and after."""
+        puts = tuple(puts)
+        assert self.weigh(puts) <= self.bytes_max, "a step makes more than the store takes"
         self.busy += 1
         async with self._turn:
             await self._node.pause()
