@@ -37,6 +37,8 @@ def see_to(env: RegionsEnv, moved: Sequence[Transition]) -> None:
             table_changed(env, record)
         elif record.kind == crash.NAME and not record.state.is_final:
             crash_changed(env, record)
+        elif record.kind == servers.DRAIN:
+            drain_changed(env, record)
         if record.bypassed and record.state.is_final and record.ending.act != REMOVED:
             _let_go(env, record)
 
@@ -48,6 +50,15 @@ def table_changed(env: RegionsEnv, record: Record) -> None:
     elif (ending := tables.ending_of(record)) is not None and env.endings.begin(ending):
         for pid in [one.pid for one in env.model.transit.values() if one.pid and one.table.name == ending.table]:
             env.wake(pid)
+
+
+def drain_changed(env: RegionsEnv, record: Record) -> None:
+    """Notes which processes are drained."""
+    if record.state.is_final:
+        env.draining.pop(record.pid, None)
+    else:
+        task: Crash = CRASH.decode(record.data)
+        env.draining[record.pid] = task.server, task.incarnation
 
 
 def crash_changed(env: RegionsEnv, record: Record) -> None:
@@ -87,7 +98,8 @@ def _let_go(env: RegionsEnv, record: Record) -> None:
     if record.kind == crash.NAME:
         _again(env, CRASH.decode(record.data))
     elif record.kind == servers.DRAIN:
-        servers.stays(env, CRASH.decode(record.data))
+        drained: Crash = CRASH.decode(record.data)
+        servers.stays(env, (drained.server, drained.incarnation))
     elif record.kind == servers.STRAY:
         task: Transit = TRANSIT.decode(record.data)
         if (server := env.model.servers.get((task.server, task.incarnation))) is not None:

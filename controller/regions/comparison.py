@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, TypeVar
 
 from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import servers
-from controller.regions.kinds.messages import TRANSIT, Transit
+from controller.regions.kinds import move, servers
+from controller.regions.kinds.messages import MOVE, TRANSIT, Move, Transit
 from regent_agent.protocol import Owned
 from state_machines.regions.model import Region, Server
 from state_machines.regions.states import RegionState, ServerState
@@ -149,15 +149,27 @@ class Comparison:
         self._start(servers.STRAY, TRANSIT.encode(task), f"stray {id_} {token} of {server} in term {self._epoch}")
 
     def _check_lost(self, server: Server, missing: Sequence[Region], came_ms: int) -> None:
-        """Has a process crash that does not list a region which the model says it has open."""
+        """Has a process crash that does not list a region which the model says it has open.
+
+        Where the row alone says so, and a procedure is lost that may have closed the region, it is opened again.
+        """
         for region in missing:
             if region.server is not server or region.state is not RegionState.OPEN or region.pid:
                 continue
-            if _was_old(region, came_ms):
+            if _was_old(region, came_ms) and region.doubtful and self._env.torn:
+                self._reopen(server, region)
+            elif _was_old(region, came_ms):
                 log.error("server %s does not have region %s: its process is ended as crashed", server, region)
                 self._expire(server, f"it lost region {region}")
                 return
-            self._env.dispatcher.list_regions(server)
+            else:
+                self._env.dispatcher.list_regions(server)
+
+    def _reopen(self, server: Server, region: Region) -> None:
+        why = f"{server} does not have it: a procedure closed it whose record cannot be used, or that was ended"
+        log.warning("region %s is opened again: %s", region, why)
+        task = Move(region.id, region.table.name, why=why)
+        self._start(move.NAME, MOVE.encode(task), f"lost {region.id} by {server} in term {self._epoch}")
 
 
 def _was_old(region: Region, came_ms: int) -> bool:

@@ -151,6 +151,10 @@ class RegionsEnv:
         self.log_parts: dict[Key, tuple[str, ...]] = {}
         self.left_out: dict[Key, tuple[str, ...]] = {}
         """Parts of logs that operators have left out, by the process that crashed."""
+        self.draining: dict[int, Key] = {}
+        """Drains that go on, and the processes that they are about."""
+        self.torn = False
+        """Whether a procedure may have done what no row says: its record is of no use, or an operator has ended it."""
         self.places = False
         self.restored = self.restored_places = False
         """Whether the store was restored from a copy, and whether a lease has passed since the term began."""

@@ -184,6 +184,7 @@ def _resume_process(env: RegionsEnv, record: Record) -> None:
     else:
         server.leaving = True
         server.forced |= task.force
+        bypassed.drain_changed(env, record)
 
 
 def distrust(env: RegionsEnv, records: Iterable[Record]) -> None:

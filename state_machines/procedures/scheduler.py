@@ -30,6 +30,8 @@ class Scheduler:
         self._held, self._barriers = self._locks.held, self._locks.barriers
         self._lanes: tuple[deque[EntityQueue], ...] = tuple(deque() for _ in Scope)
         self._resumed: deque[Entry] = deque()
+        self._given: set[int] = set()
+        """Procedures that were given out to end, and have not ended yet: another request must not give them again."""
         self._part_waiters: dict[Part, list[Entry]] = {}
         self._cluster = EntityQueue(CLUSTER, ())
         self._queues: dict[Resource, EntityQueue] = {CLUSTER: self._cluster}
@@ -63,6 +65,8 @@ class Scheduler:
 
     def drop(self, entry: Entry) -> None:
         """Removes a procedure that has ended and holds no lock."""
+        if self._given:
+            self._given.discard(entry.pid)
         for one in (entry, *entry.also) if entry.also else (entry,):
             queue = one.queue
             queue.users -= 1
@@ -97,7 +101,10 @@ class Scheduler:
                 self._ring(queue)
 
     def give(self, entry: Entry) -> None:
-        """Gives a procedure out next that only ends, without the locks that it would wait for."""
+        """Gives a procedure out next that only ends, without the locks that it would wait for; once."""
+        if entry.pid in self._given:
+            return
+        self._given.add(entry.pid)
         if entry.pid not in self._held:
             self._leave(entry)
         self._resumed.append(entry)

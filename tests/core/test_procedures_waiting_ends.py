@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from controller.procedures.kinds import Kind
@@ -85,7 +87,9 @@ async def test_who_waits_behind_a_wish_for_the_cluster_goes_on_once_that_is_ende
     assert (await ended(daemon, behind)).state is State.SUCCESS
 
 
-async def test_a_child_that_waits_for_a_lock_ends_with_its_parent() -> None:
+@pytest.mark.parametrize("twice", [False, True])
+async def test_a_child_that_waits_for_a_lock_ends_with_its_parent(twice: bool) -> None:
+    """It is given out once, also where a second request comes before it has ended."""
     spreading = Kind(
         "spreading", (step(spreads_one), step(last)), lambda _: topic(Record(0, "", State.RUNNABLE, 0, 0, 0))
     )
@@ -97,6 +101,12 @@ async def test_a_child_that_waits_for_a_lock_ends_with_its_parent() -> None:
     parent = await submitted(daemon, "spreading")
     await daemon.until(lambda: daemon.engine.records[parent].state is State.WAITING)
     [born] = daemon.engine.records[parent].born
+    if twice:
+        first = asyncio.ensure_future(daemon.engine.bypass(born))
+        await asyncio.sleep(0)
+        await daemon.engine.turn()
+        assert daemon.engine.records[born].bypassed, "it is about to be given out"
+        assert not first.done() or first.result()
     assert await daemon.run(daemon.engine.bypass(born))
     record = await ended(daemon, parent)
     assert (record.state, record.bypassed) == (State.SUCCESS, True)

@@ -48,6 +48,8 @@ class Judge:
         self._seen: object = None
         self._crash_steps: dict[int, int] = {}
         self._crashed: set[Key] = set()
+        self._moved: dict[int, set[int]] = {}
+        """Regions that other procedures moved when a batch of a crash was seen first."""
         self._early: dict[tuple[str, int, int], str] = {}
         self._cordoned: dict[str, float] = {}
         """Since when this term knows of the cordon of a server."""
@@ -243,8 +245,12 @@ class Judge:
             return
         task: Crash = CRASH.decode(parent.data)
         server = model.servers.get((task.server, task.incarnation))
-        for region in () if server is None else server.regions.values():
-            if region.table.kind < table.kind and region.table.state in WANTED and not region.pid:
+        regions = [] if server is None else list(server.regions.values())
+        moved = self._moved.setdefault(record.pid, {one.id for one in regions if one.pid})
+        for region in regions:
+            # one in transition without a procedure is of one that an operator has ended since
+            waits = not region.pid and region.id not in moved and region.state not in (S.OPENING, S.CLOSING)
+            if region.table.kind < table.kind and region.table.state in WANTED and waits:
                 self._fail("MetaFirst", f"{region} waits, pid {record.pid} assigns regions of {table.name}")
 
     def _region(self, region: Region, record: Record | None) -> None:

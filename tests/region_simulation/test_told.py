@@ -72,8 +72,8 @@ async def test_a_drain_without_another_server_says_that_it_waits_for_one() -> No
         await asyncio.sleep(1)
         said = progress_of(term.engine.records[pid], term.env, term.engine)
         assert said == (
-            "2 regions left, online, no server is online that may get regions; leaving, so that only a next process of "
-            "it gets some: a,1; cordoned until 'regent servers uncordon NAME': b"
+            "2 regions left, online, no server is online that may get regions; leaving until 'regent servers uncordon "
+            "NAME', or a next process of it: a,1; cordoned until 'regent servers uncordon NAME': b"
         )
 
 
@@ -85,7 +85,10 @@ async def test_a_move_to_a_drained_server_is_refused_with_what_ends_that() -> No
         assert str(region.server) == "a,1"
         await ended(term, procedure(term, DRAIN, CRASH.encode(Crash("b", 1))))
         problem = region_problem(term.env, region, "move", "b")
-        assert problem == "server b,1 is leaving: its regions are moved away; a next process of it gets regions again"
+        assert problem == (
+            "server b,1 is leaving: its regions are moved away; 'regent servers uncordon b' ends that, "
+            "and a next process of it gets regions again"
+        )
         async with serving(Server(term, "b", 2)):
             assert region_problem(term.env, region, "move", "b") is None
 
@@ -99,8 +102,8 @@ async def test_a_region_that_waits_while_all_servers_are_leaving_names_them() ->
         [region] = regions_of(term)
         await until(lambda: region.pid in term.env.unplaced)
         told = explained(region, term.env, term.engine)
-        assert "no server is online that may get regions; leaving, so that" in told.procedure_because
-        assert told.procedure_because.endswith("gets some: a,1")
+        assert "no server is online that may get regions; leaving until " in told.procedure_because
+        assert told.procedure_because.endswith("a next process of it: a,1")
 
 
 class Unable(Server):

@@ -7,6 +7,7 @@ from typing import Final
 from controller.procedures.kinds import Along, Kind, Step
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import Codec, Message
+from controller.regions.kinds.servers import stays
 from metadata_store.catalog.rows import DropMark, MarkRow, PutMark
 from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.kernel import Change
@@ -54,11 +55,17 @@ async def mark(env: RegionsEnv, record: Record) -> Outcome | Along:
 
 
 async def unmark(env: RegionsEnv, record: Record) -> Outcome | Along:
-    """Removes a mark; what waited because of it goes on."""
+    """Removes a mark; what waited because of it goes on.
+
+    The end of a cordon ends that a process is leaving, too, unless a drain of it goes on.
+    """
     task: MarkTask = MARK_TASK.decode(record.data)
 
     def entered(_: Change) -> None:
         env.model.marks.drop(task.kind, task.subject)
+        server = env.model.current(task.subject) if task.kind is MarkKind.CORDON else None
+        if server is not None:
+            stays(env, server.key)
         env.wake_unplaced()
 
     return Along(Done(), (DropMark(task.kind, task.subject),), entered)

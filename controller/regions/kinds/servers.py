@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from controller.procedures.kinds import Kind, Step
+from controller.regions.dispatcher import Key
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import about
 from controller.regions.kinds.answers import said
@@ -47,14 +48,15 @@ async def drain(env: RegionsEnv, record: Record) -> Outcome:
 
 async def undrain(env: RegionsEnv, record: Record) -> Outcome:
     """Lets the process get regions again."""
-    stays(env, CRASH.decode(record.data))
+    task: Crash = CRASH.decode(record.data)
+    stays(env, (task.server, task.incarnation), record.pid)
     return Done()
 
 
-def stays(env: RegionsEnv, task: Crash) -> None:
-    """Lets a process get regions again whose drain is over, or was ended."""
-    server = env.model.servers.get((task.server, task.incarnation))
-    if server is not None:
+def stays(env: RegionsEnv, key: Key, pid: int = 0) -> None:
+    """Lets a process get regions again, unless a drain of it goes on. ``pid``: of a drain that is undone or ended."""
+    server = env.model.servers.get(key)
+    if server is not None and not any(one == key for other, one in env.draining.items() if other != pid):
         server.leaving = server.forced = False
         env.wake_unplaced()
 

@@ -66,7 +66,10 @@ def _target_problem(model: Regions, region: Region, server: str) -> str | None:
     if model.marks.is_cordoned(server):
         return f"server {server} is cordoned, and gets no regions: 'regent servers uncordon {server}' ends that"
     if target.leaving:
-        return f"server {target} is leaving: its regions are moved away; a next process of it gets regions again"
+        return (
+            f"server {target} is leaving: its regions are moved away; 'regent servers uncordon {server}' ends that, "
+            "and a next process of it gets regions again"
+        )
     if region.server is target:
         return f"region {region} is at {target} already"
     return None

@@ -184,7 +184,7 @@ def without_servers(env: RegionsEnv) -> str:
     leaving = sorted(str(one) for one in online if one.leaving and one.name not in cordoned)
     text = "no server is online that may get regions"
     if leaving:
-        text += f"; leaving, so that only a next process of it gets some: {named(leaving)}"
+        text += f"; leaving until 'regent servers uncordon NAME', or a next process of it: {named(leaving)}"
     if cordoned:
         text += f"; cordoned until 'regent servers uncordon NAME': {named(cordoned)}"
     return text

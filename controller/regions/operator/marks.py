@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.http.ports import Invalid, NotFound
+from controller.http.ports import Invalid, NotFound, Refused
 from controller.http.procedure_models import Procedure
 from controller.http.record_items import time_of
 from controller.http.region_marks import MarkRemoval, MarkRequest, RegionMark
@@ -53,10 +53,22 @@ class Marks:
         if (found := known(term, caller, request)) is not None:
             return found
         kind = MarkKind(request.kind)
-        if term.env.model.marks.get(kind, request.subject) is None:
+        if term.env.model.marks.get(kind, request.subject) is None and not _leaves(term, kind, request.subject):
             raise NotFound(f"{request.subject!r} has no {kind.value}", "see 'regent regions marks'")
         data = MARK_TASK.encode(MarkTask(kind, request.subject, why=caller.reason))
         return await start(term, UNMARK, data, caller, request, f"{kind.value} of {request.subject}, removed")
+
+
+def _leaves(term: RegionsTerm, kind: MarkKind, name: str) -> bool:
+    """Checks whether the end of a cordon lets a server get regions again that was drained; refuses while it is."""
+    server = term.env.model.current(name) if kind is MarkKind.CORDON else None
+    if server is None or not server.leaving:
+        return False
+    for pid, key in term.env.draining.items():
+        if key == server.key:
+            remedy = f"'regent regions procedures abort {pid}' ends the drain, and lets it get regions again"
+            raise Refused(f"server {server} has no cordon: procedure {pid} drains it", remedy)
+    return True
 
 
 def _subject(model: Regions, request: MarkRequest) -> str:
