@@ -110,6 +110,10 @@ def encode(message: Request | Response) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
+_FIELDS: Final[dict[str, type]] = {"server": str, "incarnation": int, "epoch": int}
+"""Kinds of the values by which a process is known."""
+
+
 class Head(NamedTuple):
     """The first fields of a request. ``entries``: of the list that follows them, 0 without one.
 
@@ -128,7 +132,10 @@ def head_of(body: bytes) -> Head | None:
     kind = _KINDS.get(found.values[0]) if found is not None and found.values else None
     if found is None or kind is None:
         return None
-    return Head(kind, dict(zip(kind.__struct_fields__, found.values[1:], strict=False)), found.entries, found.whole)
+    fields = dict(zip(kind.__struct_fields__, found.values[1:], strict=False))
+    if not all(isinstance(value, _FIELDS.get(name, (str, int))) for name, value in fields.items()):
+        return None
+    return Head(kind, fields, found.entries, found.whole)
 
 
 def kind_of(body: bytes) -> type[Request] | None:

@@ -228,7 +228,8 @@ class Regions:
 
     def is_buried(self, key: tuple[str, int]) -> bool:
         """Checks whether a process was fenced, or began before one that was, as far as that is remembered."""
-        return key[1] <= self.buried.get(key[0], 0)
+        last = self.buried.get(key[0])
+        return last is not None and key[1] <= last
 
     def bury(self, key: tuple[str, int], number: int) -> Buried:
         """Returns the change that remembers a fenced process, and forgets some of the oldest where too many are.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from unittest import mock
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.regions.term import RegionsTerm
 from regent_agent import codec, protocol
@@ -66,6 +70,38 @@ async def test_a_daemon_that_may_have_a_successor_ends_no_process(found: Stage) 
         refusal = judged(term, Register("new", 1, "s:1", "", LISTS))
     assert refusal is not None
     assert refusal.code == protocol.NOT_ACTIVE
+
+
+@pytest.mark.parametrize("incarnation", [0, -1, -(1 << 63)])
+async def test_incarnations_that_no_process_has_are_unknown(found: Stage, incarnation: int) -> None:
+    epoch = found.term.manager.epoch
+    for request in (*of_process("no", incarnation, epoch), protocol.Leave("no", incarnation, epoch)):
+        response = await found.term.service.handle(request)
+        unknown = isinstance(response, Refused) and response.code == protocol.REGISTER
+        assert unknown or response == protocol.Left(0), response
+
+
+SCALARS = st.integers(-(1 << 63), (1 << 64) - 1) | st.text(max_size=20)
+
+
+async def test_first_fields_of_any_kind_are_judged_or_are_no_request(found: Stage) -> None:
+    """An error here would end the connection with a traceback in the log, as often as a stranger likes."""
+    await found.join("s1", 5)
+
+    @given(
+        tag=st.sampled_from(["register", "regions", "report", "poll", "leave"]),
+        fields=st.lists(SCALARS | st.just("s1") | st.just(5), max_size=6),
+        rest=st.none() | st.lists(SCALARS, max_size=3) | st.floats(),
+    )
+    def judged_or_none(tag: str, fields: list[object], rest: object) -> None:
+        head = head_of(msgspec.msgpack.encode([tag, *fields, rest]))
+        if head is not None:
+            refusal = found.term.service.judge(head)
+            assert refusal is None or refusal.code in protocol.CODES
+
+    await asyncio.to_thread(judged_or_none)
+    assert head_of(msgspec.msgpack.encode(["regions", "s1", "five", 1, []])) is None
+    assert head_of(msgspec.msgpack.encode(["regions", 1, 5, 1, []])) is None
 
 
 async def test_a_client_that_follows_tables_which_do_not_exist_gets_no_routes_of_others(found: Stage) -> None:
