@@ -103,7 +103,7 @@ WORK: Final = [
     ),
     Panel(
         "Connections refused at their Hello",
-        "In the last 10 minutes, by cause: an unknown version, another secret, or no Hello.",
+        "In the last 10 minutes, by cause: an unknown version, another secret, a short proof, or no Hello.",
         {
             "{{cause}}": f"sum by (cause) (increase({of('regent_region_hellos_refused_total')}[10m])) "
             f"or {none_of('cause')}"

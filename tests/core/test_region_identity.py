@@ -344,3 +344,16 @@ def domain_with(term: RegionsTerm) -> Any:
 def warned(term: RegionsTerm) -> Callable[[], str]:
     """Returns a function that returns the warnings of the status about incarnations."""
     return lambda: "".join(_ahead(term))
+
+
+@virtual
+async def test_a_process_that_began_before_the_present_one_is_told_of_no_next_incarnation() -> None:
+    """It may hang since long before: with a higher incarnation it would end the process that replaced it."""
+    async with running_term(RegionDisk()) as term:
+        term.env.model.enter_buried(Buried(("s1", 5), 1, ()))
+        first = await term.service.handle(Register("s1", 3, "s1:1"), PROOF)
+        assert await registered(term, "s1", 8, OTHER) == ""
+        second = await term.service.handle(Register("s1", 3, "s1:1"), PROOF)
+        assert isinstance(first, Refused)
+        assert isinstance(second, Refused)
+        assert [(one.code, one.above) for one in (first, second)] == [(protocol.DEAD, 5), (protocol.DEAD, 0)]
