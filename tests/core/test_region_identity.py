@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ from regent_agent.agent import Agent, Died
 from regent_agent.options import AgentOptions
 from regent_agent.protocol import Hello, Refused, Register
 from regent_agent.router import Router
-from state_machines.procedures.record import Caller
+from state_machines.procedures.record import Caller, Record
 from state_machines.regions.model import Buried
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
@@ -181,6 +181,14 @@ async def test_an_agent_that_gave_no_proof_gives_one_after_the_update_of_its_dae
         assert await registered(term, "s1", 5, OTHER) == protocol.UNAUTHENTICATED, "it was stored"
 
 
+class Slow(MemoryRegionStore):
+    """A store whose writes take time: two of them may be under way at once."""
+
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
+        await asyncio.sleep(0.01)
+        await super().write(puts, deletes, rows)
+
+
 @pytest.mark.parametrize("known", [False, True], ids=["new", "loaded"])
 @virtual
 async def test_of_two_that_register_side_by_side_one_has_the_name(known: bool) -> None:
@@ -188,7 +196,7 @@ async def test_of_two_that_register_side_by_side_one_has_the_name(known: bool) -
     if known:
         async with running_term(disk) as term:
             await registered(term, "s1", 5, OLD)
-    async with running_term(disk) as term:
+    async with running_term(disk, store=Slow) as term:
         codes = [*await asyncio.gather(registered(term, "s1", 5, PROOF), registered(term, "s1", 5, OTHER))]
         assert codes == ["", protocol.UNAUTHENTICATED]
         assert await polled(term, "s1", 5, PROOF) == ""
