@@ -73,7 +73,9 @@ def _is_throttled(engine: Engine[KafkaEnv], pid: int) -> bool:
 
 
 def _of_kind(engine: Engine[KafkaEnv], name: str) -> list[int]:
-    return [pid for pid, record in engine.records.items() if record.kind == name and not is_over(record)]
+    """Returns the procedures of a kind that go on; a command would let a parked one end the term again."""
+    found = [pid for pid, record in engine.records.items() if record.kind == name and not is_over(record)]
+    return [pid for pid in found if pid not in engine.parked]
 
 
 class TermProcedures:

@@ -81,6 +81,8 @@ async def test_a_plan_that_ends_terms_is_parked_and_the_cluster_is_controlled(w:
         [listed] = await view.list_all()
         assert "ended 3 terms in a row: KeyError: 99" in listed.parked
         assert procedures_of(w.term).parked == 1
+        assert await w.term.procedures.hold(1.0) == [], "a hand-back leaves it alone"
+        assert list(w.parking.parked) == [listed.pid]
         w.die(1)
         await w.settle()
         assert w.states["t", 0].leader == 2, "leaders are elected as ever"
