@@ -52,7 +52,7 @@ async def test_an_offline_handback_is_refused_while_a_daemon_lives(stage: Scene)
     await stage.w.daemons_gone()
     await succeeds(stage.daemon, "handback", "--offline", "--yes")
     holder = await stage.w.broker_controls()
-    modest = stage.w.daemon()
+    modest = stage.w.daemon(settings=stage.w.hold() | {"controller.on_absence": "brokers"})
     await modest.boot("standby")
     assert await stage.w.controller() == holder, "without --takeover a daemon takes nothing from a live broker"
     await modest.stop()
