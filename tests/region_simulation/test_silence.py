@@ -118,3 +118,13 @@ async def test_servers_that_do_not_come_back_after_a_failover_have_one_lease_mor
         await asyncio.sleep(1.5 * LEASE_S)
         assert len(online(term)) == 3
         await until(lambda: not online(term))
+
+
+@virtual
+async def test_another_one_that_falls_silent_later_gives_the_first_ones_no_third_lease() -> None:
+    async with running(RegionDisk()) as term, members(term, "a", "b", "c") as found:
+        began_s = await found.silent("a", "b")
+        await asyncio.sleep(0.9 * LEASE_S)
+        await found.silent("c")
+        await until(lambda: online(term) == {"c"})
+        assert asyncio.get_running_loop().time() - began_s < 2.2 * LEASE_S
