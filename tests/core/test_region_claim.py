@@ -114,7 +114,7 @@ async def test_a_daemon_whose_claim_was_lost_without_a_word_answers_no_server(
         held = asyncio.ensure_future(one.poll())
         await asyncio.sleep(0)
         fault(tmp_path)
-        late = await one.poll()
+        late = await one.register()  # it writes nothing, and waits for nothing but a look
         assert isinstance(late, protocol.Refused)
         assert late.code == protocol.NOT_ACTIVE
         await asyncio.wait({running}, timeout=WITHIN_S)
