@@ -30,6 +30,7 @@ from tests.region_simulation.exits_kit import (
     transits,
 )
 from tests.region_simulation.kit import (
+    OPTIONS,
     Server,
     creates,
     done,
@@ -78,7 +79,7 @@ def test_a_creation_that_was_ended_as_it_is_goes_on_or_is_taken_back(kind: str, 
     @virtual
     async def story() -> None:
         disk = RegionDisk()
-        async with running(disk) as term, serving(Hung(term, "a"), Server(term, "b")):
+        async with running(disk) as term, serving(Hung(term, "a"), server := Server(term, "b")):
             creation = await creating(term, 4)
             await until(lambda: sum(one.state is S.OPEN for one in regions_of(term)) == 2)
             hung = [one for one in regions_of(term) if one.state is S.OPENING]
@@ -90,6 +91,7 @@ def test_a_creation_that_was_ended_as_it_is_goes_on_or_is_taken_back(kind: str, 
             assert {one.state for one in hung} == {S.CLOSED}, "the server has closed what it was to open"
             if not fails_over:
                 await _changed(term, disk, kind)
+                assert kind == "enable" or not server.has, "it has closed what it had opened"
         if fails_over:
             async with running(disk) as term:
                 await Server(term, "a").register()
@@ -99,6 +101,7 @@ def test_a_creation_that_was_ended_as_it_is_goes_on_or_is_taken_back(kind: str, 
                 polls = [asyncio.ensure_future(one.serve()) for one in (server,)]
                 term.env.model.servers["a", 1].leaving = True
                 await _changed(term, disk, kind)
+                assert kind == "enable" or not server.has
                 polls[0].cancel()
 
     story()
@@ -158,8 +161,10 @@ async def test_an_assign_that_ends_for_a_disable_begins_again_where_that_is_abor
                 one.leaving = True
             waits = await transits(term, assign.NAME, region)
             await until(lambda: waits in term.env.unplaced)
+            await asyncio.sleep(OPTIONS.startup_wait_ms / 1000 + 0.5)  # which wakes it, too
             disable = await changes(term, "disable")
-            await ended(term, known(waits))
+            async with asyncio.timeout(1):  # of virtual time: it is woken
+                await ended(term, known(waits))
             assert (region.state, region.pid, disk.regions[region.id].state) == (S.OFFLINE, 0, S.OFFLINE)
             assert await term.engine.abort(disable)
             await hung.report(Result(other.pid, protocol.FAILED_OPEN))
@@ -171,14 +176,14 @@ async def test_an_assign_that_ends_for_a_disable_begins_again_where_that_is_abor
 @virtual
 async def test_a_change_that_cannot_begin_ends_no_assign() -> None:
     async with one_region(RegionDisk()) as (term, server, region):
-        await moves(term, region)
+        moved = await moves(term, region)
         await server.report(done(await server.operation()))
         opening = await server.operation()
         deletion = await changes(term, "delete")  # it must be disabled first
         await server.report(Result(opening.pid, protocol.FAILED_OPEN))
         await server.report(done(await server.operation()))
         assert (await term.engine.result(deletion)).state is State.ROLLEDBACK
-        assert region.state is S.OPEN
+        assert await ended(term, known(moved)) == b"open", "its own assign has opened it"
 
 
 def test_a_table_whose_creation_ended_before_all_regions_were_stored_is_deleted_and_not_enabled() -> None:

@@ -20,7 +20,9 @@ from controller.regions.operator.marks import Marks
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Close, Left, Owned, Registered
+from state_machines.procedures.kernel import Act
 from state_machines.procedures.outcome import Failed
+from state_machines.procedures.record import Record
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
 from tests.region_simulation.kit import (
@@ -220,16 +222,17 @@ async def test_a_process_that_counts_as_crashed_is_expired_once() -> None:
 @virtual
 async def test_a_step_that_fails_after_its_choice_leaves_no_server_with_regions_that_are_expected() -> None:
     async with running(RegionDisk()) as term, serving(Server(term, "a")):
-        bounded = term.engine._stepping._changed
+        run = term.engine._steps.run
         failures: list[int] = []
 
-        def fails(record: Any, act: Any, outcome: Any) -> Any:
-            if record.kind == "assign_many" and len(failures) < 2:
+        async def fails(record: Record, act: Act) -> Any:
+            outcome, along = await run(record, act)
+            if record.kind == "assign_many" and not record.step and len(failures) < 2:
                 failures.append(record.pid)
-                return bounded(record, act, Failed("a test"))
-            return bounded(record, act, outcome)
+                return Failed("a test"), along
+            return outcome, along
 
-        term.engine._stepping._changed = fails  # type: ignore[method-assign]
+        term.engine._steps.run = fails  # type: ignore[method-assign]
         await ended(term, creates(term, regions=3))
         assert len(failures) == 2
         assert term.env.model.servers["a", 1].expected == 0
