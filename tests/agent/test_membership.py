@@ -103,10 +103,15 @@ class TestRegistration:
             daemon.responses[Register] = late
             agent = Agent(Recorded(), options(daemon, request_ms_max=20), jitter=lambda: 0.0)
             starting = asyncio.ensure_future(agent.start())
-            await daemon.arrived(Register, 2)
+            await daemon.arrived(Register, 4)
             held.set()
             async with asyncio.timeout(10):
                 await starting
+            held.clear()
+            daemon.responses[Report] = late
+            daemon.send(opens(7, 1))
+            await daemon.arrived(Report, 4)
+            held.set()
             await agent.stop()
         for name in ("request_ms_max", "side_by_side_max"):
             with pytest.raises(ValueError, match=f"{name} is 0: give at least 1"):

@@ -105,7 +105,7 @@ async def test_a_lookup_without_a_response_is_repeated_after_its_longest_wait() 
         daemon.responses[Locate] = late
         router = Router([daemon.address], jitter=lambda: 0.0, request_ms_max=20)
         locating = asyncio.ensure_future(router.locate("t", b"a"))
-        await daemon.arrived(Locate, 2)
+        await daemon.arrived(Locate, 4)
         held.set()
         assert await locating == LOW
         await router.stop()
