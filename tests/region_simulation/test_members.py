@@ -9,7 +9,8 @@ import pytest
 
 from controller.http.procedure_models import Procedure
 from controller.regions import admission
-from controller.regions.kinds import assign, crash
+from controller.regions.endings import Ending
+from controller.regions.kinds import assign, crash, many
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.term import RegionsTerm
 from metadata_store.records import codec
@@ -19,7 +20,7 @@ from regent_agent.protocol import Left, Refused, Registered
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions import model
-from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.states import RegionState, ServerState, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.region_simulation.kit import (
     OPTIONS,
@@ -312,6 +313,22 @@ async def test_a_process_that_an_operator_expires_as_its_lease_ends_crashes_once
         again = await operator.does("servers expire a")
         assert isinstance(again, Procedure)
         assert again.pid == found.pid
+
+
+@virtual
+async def test_a_crash_opens_no_region_of_a_table_that_is_to_be_closed_and_leaves_its_lock_alone() -> None:
+    """Batches of several crashes that open nothing would take turns with the lock that the change waits for."""
+    disk = RegionDisk()
+    async with running(disk) as term, serving(Server(term, "b")):
+        async with serving(Server(term, "a")):
+            await ended(term, creates(term, regions=2))
+        [region] = [one for one in regions_of(term) if str(one.server) == "a,1"]
+        term.env.endings.begin(Ending(9_999, "disable_table", "t", TableState.DISABLING))
+        await until(lambda: ("a", 1) not in term.env.model.servers)
+        assert not [one for one in term.engine.records.values() if one.kind == many.ASSIGN_MANY]
+        assert (region.state, region.server, region.pid) == (RegionState.OFFLINE, None, 0)
+        assert disk.regions[region.id].state == RegionState.OFFLINE
+        assert term.env.endings.over(9_999) == [region], "it is opened where the table stays as it is"
 
 
 async def _only_polls(server: Server) -> None:

@@ -142,6 +142,8 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
     closed, tables = abandoned(server.regions.values())
     if closed:
         return _closed(env, record, closed)
+    if cut := [one for some in tables for one in some if env.endings.of(one.table) is not None]:
+        return _closed(env, record, cut, S.OFFLINE)  # its batches would open none, and keep that change from its lock
     if tables and (until_ms := _held_until_ms(env, task.server)):
         env.unplaced.add(record.pid)
         return Wait(until_ms, record.data, durable=False)
@@ -200,19 +202,24 @@ def _batches(tables: list[list[Region]], why: str) -> list[Record]:
     return list(islice(batches, BATCHES_MAX))
 
 
-def _closed(env: RegionsEnv, record: Record, regions: list[Region]) -> Along:
-    """Enters that regions of tables that are not to be open have no owner."""
+def _closed(env: RegionsEnv, record: Record, regions: list[Region], state: RegionState = S.CLOSED) -> Along:
+    """Enters that regions of tables that are not to be open have no owner.
+
+    OFFLINE are those of a table that a change is to close: they are opened where it stays as it is.
+    """
     count = min(len(env.fit((one.start, one.end) for one in regions)), many.TOGETHER)
     some = [one for one in regions[:count] if env.model.take(one, record.pid)]
 
     def entered(_: Change) -> None:
         for region in some:
             env.model.move(region, S.ABNORMALLY_CLOSED, None, env.now_ms())
-            env.model.move(region, S.CLOSED, None, env.now_ms())
+            env.model.move(region, state, None, env.now_ms())
             env.model.detach(region, record.pid)
+            if state is S.OFFLINE:
+                env.endings.cut(region)
             env.routes.changed(region)
 
-    rows = tuple(Owner(one.id, S.CLOSED, "", 0, one.token, one.sequence) for one in some)
+    rows = tuple(Owner(one.id, state, "", 0, one.token, one.sequence) for one in some)
     return Along(Next(ASSIGN, record.data), rows, entered)
 
 
