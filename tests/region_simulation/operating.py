@@ -33,6 +33,7 @@ ALREADY: Final = (
     "go elsewhere by themselves",
     "start another server",
     "' is not online",
+    "splits no part of a log",
 )
 """Parts of refusals that say that there is nothing to do, or what is to be done without a command of this program."""
 WHO: Final = "uid 7"
@@ -93,7 +94,7 @@ class Operator:
     async def _called(self, words: list[str]) -> Procedure:
         given = [one for one in words if not one.startswith("--")]
         match given:
-            case ["regions", "procedures", ("abort" | "bypass" | "remove") as act, pid]:
+            case ["regions", "procedures", ("abort" | "bypass" | "remove" | "leave-out") as act, pid]:
                 return await self._procedures.end(act, int(pid), WHO, "a test")
             case ["regions", "pin", region, server]:
                 return await self._marks.mark(MarkRequest(kind="pin", subject=region, server=server), WHO)

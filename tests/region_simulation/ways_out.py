@@ -132,6 +132,7 @@ COMMANDS: Final = (
     "regions procedures abort {pid}",
     "regions procedures bypass {pid}",
     "regions procedures remove {pid}",
+    "regions procedures leave-out {pid}",
 )
 
 

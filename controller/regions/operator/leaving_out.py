@@ -31,6 +31,10 @@ def leaving_out(term: RegionsTerm, pid: int, principal: str, reason: str) -> Com
     It is stored with the crash: by whom, why, and which regions may miss edits.
     """
     record = term.engine.records.get(pid)
+    parts = [one.pid for one in term.engine.live() if one.parent == pid and one.kind == log_task.SPLIT_LOG.name]
+    if parts:
+        remedy = f"'regent regions procedures leave-out {parts[0]}' leaves the part of that one out"
+        raise Refused(f"pid {pid} has {len(parts)} parts of a log split, each by a procedure of its own", remedy)
     if record is None or record.kind != log_task.SPLIT_LOG.name:
         kind = "not known, or has ended" if record is None else record.kind
         remedy = "'regent regions procedures list --kind split_log' has those that split a part of a log"
