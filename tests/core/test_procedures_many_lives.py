@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sized
 from itertools import count
 
 import pytest
@@ -52,7 +52,7 @@ def test_waits_end_as_those_of_a_naive_list_whatever_is_woken_and_however_the_cl
     draw, naive, now_ms, pids = random.Random(seed), NaiveWaits(), 1_000, count(1)
     found = Waiting(lambda: now_ms, lambda: None)
     for _ in range(1_500):
-        match draw.choice(("add", "add", "add", "wake", "wake", "forget", "clock", "due")):
+        match draw.choice(("add", "add", "add", "wake", "wake", "late", "forget", "clock", "due")):
             case "add":
                 pid, deadline_ms = next(pids), draw.choice((0, now_ms + draw.randrange(1, 900)))
                 assert found.add(pid, deadline_ms)
@@ -73,7 +73,20 @@ def test_waits_end_as_those_of_a_naive_list_whatever_is_woken_and_however_the_cl
                 for pid in ended:
                     assert found.take(pid)
                     del naive.deadlines[pid]
+            case "late" if naive.deadlines:  # it is woken while it runs, and ends without a wait
+                pid = next(pids)
+                assert not found.wake(pid)
+                found.forget(pid)
         assert len(found) == len(naive.deadlines)
+    for pid in naive.deadlines:
+        found.forget(pid)
+    found.due()
+    assert not held(found), "what has ended leaves nothing"
+
+
+def held(one: object) -> dict[str, int]:
+    """Returns the sizes of the containers of an object that hold something."""
+    return {name: len(value) for name, value in vars(one).items() if isinstance(value, Sized) and len(value)}
 
 
 def test_of_too_many_results_the_oldest_go_and_the_newest_stay(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +100,11 @@ def test_of_too_many_results_the_oldest_go_and_the_newest_stay(monkeypatch: pyte
     assert kept.take_due(age_ms=10, count_max=100) == [1, 2, 3]
     assert kept.take_due(10 + results.FETCHED_KEPT_MS, 100) == [6]
     assert kept.take_due(4 + results.KEPT_MS, 100) == [4]
-    assert kept.take_due(20 + results.KEPT_MS, 100) == [5, 7, 8]
+    kept.fetched(7, age_ms=9)
+    assert kept.take_due(20 + results.KEPT_MS, 100) == [7, 5, 8]
+    for pid in range(1, 9):
+        kept.forget(replace(record(pid), caller=Caller("User:ops", nonce=str(pid))))
+    assert not held(kept), "what was evicted leaves nothing"
 
 
 @pytest.mark.parametrize("seed", range(20))
