@@ -1,7 +1,7 @@
 """Declares the states of regions and tables, and the transitions between them (HBase ``RegionState.State``).
 
 =================  =====================================================================================
-OFFLINE            it has no owner, and none is wanted for now: new, or of a table that is disabled
+OFFLINE            it has no owner: it is new, was closed to be opened again, or is of a table that is disabled
 OPENING            its server was chosen, and may have it already
 OPEN               its server has it
 CLOSING            its server gives it up, and may have it still

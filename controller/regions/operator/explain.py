@@ -24,7 +24,7 @@ FAILURES_SHOWN: Final = 3
 """Parts of a log whose failures one sentence names."""
 
 STATES: Final = {
-    S.OFFLINE: "no server has opened it since it was created",
+    S.OFFLINE: "no server has it: it is new, or it was closed to be opened again",
     S.OPENING: "a server was chosen for it, and may have it already",
     S.OPEN: "a server has opened it, and said so",
     S.CLOSING: "its server gives it up, and may have it still",
