@@ -139,6 +139,13 @@ class RecordsContract:
                 assert len(found) > 20, "the weight is about what is written"
             await s.write([], deletes=[one.pid for one in found])
 
+    async def test_a_write_deletes_each_of_several_records(self, stores: Stores) -> None:
+        async with stores() as s:
+            await s.load()
+            await s.write([record(pid) for pid in range(1, 8)])
+            await asyncio.gather(s.write([record(8)], deletes=[1, 2, 3]), s.write([], deletes=[5, 6, 99]))
+            assert [one.pid for one in (await s.load()).records] == [4, 7, 8]
+
     async def test_a_caller_that_gives_up_keeps_no_write_behind_it_waiting(self, stores: Stores) -> None:
         async with stores() as s:
             await s.load()

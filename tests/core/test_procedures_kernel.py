@@ -214,6 +214,14 @@ def test_a_bypass_marks_all_ancestors_in_one_write_and_is_refused_to_those_with_
     assert p.bypassed(1, 60) is None
 
 
+def test_a_wait_with_another_message_is_progress_and_one_with_the_same_is_none() -> None:
+    for data, attempts, error in ((b"same", 1, "slow"), (b"other", 0, "")):
+        p = started(record(1, data=b"same"))
+        p.apply(p.executed(1, Retry("slow"), 10))
+        p.apply(p.executed(1, Wait(50, data), 20))
+        assert (p.records[1].attempts, p.records[1].error) == (attempts, error)
+
+
 def test_a_bypass_reaches_the_root_from_the_lowest_part_and_no_other_branch() -> None:
     p = family()
     p.apply(p.executed(2, Children((record(4),), 1, b""), 30))
