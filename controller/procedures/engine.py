@@ -293,15 +293,16 @@ class Engine(Generic[Env]):
             pending = self._intake.take()
             try:
                 decided = self._intake.decide(pending)
+            except Exception as error:  # also a fault: it ends the request that has it, and nothing else
+                pending.refuse(error)
+                continue
+            try:
                 if not group.has_room(decided):
                     await self._write(group)
-            except Refused as refused:
-                pending.refuse(refused)
             except Exception as error:
                 pending.refuse(error)
                 raise
-            else:
-                self._stage(group, decided)
+            self._stage(group, decided)
 
     async def _run(self, entry: Entry, group: Group) -> None:
         """Runs a step, and adds what follows to the group; a step with an effect is written by itself."""
@@ -310,15 +311,18 @@ class Engine(Generic[Env]):
             await self._write(group)
         self._step_of = entry.pid
         found = await self._stepping.run(entry)
-        self._step_of = 0
         if isinstance(found, Decided):
             if not group.has_room(found):
+                self._step_of = 0
                 await self._write(group)
+                self._step_of = entry.pid
             self._stage(group, found)
+            self._step_of = 0
             if is_suspect:
                 await self._write(group)
                 self._settle(entry.pid, found)
             return
+        self._step_of = 0
         await self._write(group)
         self._step_of = entry.pid
         why_not = await self._steps.write(found.write, found.decided.change, entry.pid)

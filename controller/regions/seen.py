@@ -89,11 +89,12 @@ class Seen:
         store = self._store if serving is None else Above(serving.epoch, serving.number())
         if epoch < store.epoch + self._knows(proof) and token <= store.number:
             return ""
+        if serving is None and self._above == NOTHING_SEEN:
+            return ""  # the term that begins judges it
         if epoch > store.epoch + EPOCHS_AHEAD_MAX or token > store.number + NUMBERS_AHEAD_MAX:
             return self._far(FAR.format(epoch, token, *store))
         if serving is None:
-            if self._above != NOTHING_SEEN:
-                self._raise(epoch, max(token, store.number))
+            self._raise(epoch, max(token, store.number))
             return ""
         if self._clock() - self._ended_s < AGAIN_S:
             return SOON

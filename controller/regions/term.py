@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from controller.procedures.parking import Parking
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
-from controller.regions import damaged, loading, overdue, proofs, regime
+from controller.regions import damaged, loading, overdue, proofs, regime, restored
 from controller.regions.bypassed import picked_up, see_to
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
@@ -40,7 +40,7 @@ from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
 from controller.regions.steady import SteadyClock
-from metadata_store.catalog.rows import Catalog
+from metadata_store.catalog.rows import Catalog, MarkRow
 from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore, StoreFailed
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
@@ -148,7 +148,8 @@ class RegionsTerm:
         self._catalog = catalog
         self._store = store
         self._above = above
-        self.env.restored = above != NOTHING_SEEN
+        self._noted_copy = False
+        """Whether the store says that it was restored from a copy."""
         self._regime = regime.Regime(options.lease_ms, options.fence)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -162,6 +163,7 @@ class RegionsTerm:
         if self._steady is not None:
             self._steady.begin(content.marks)
             await self._store_time(self._steady)
+        await self._restored(content.marks)
         before, more = damaged.regime_of(content, self._regime)
         content = content._replace(damaged=(*content.damaged, *more))
         self.env.former = self._regime.united(before or self._regime)
@@ -208,6 +210,18 @@ class RegionsTerm:
             sum(1 for _ in self.engine.live()),
             self.manager.epoch,
         )
+
+    async def _restored(self, marks: Iterable[MarkRow]) -> None:
+        """Notes, durably, that the store was restored from a copy; a term before may have noted it."""
+        if self._above != NOTHING_SEEN:
+            await self._store.write((), (), (restored.row(self._above.number),))
+        self.env.restored = self._noted_copy = self._above != NOTHING_SEEN or restored.stored(marks)
+
+    async def _settle_copy(self) -> None:
+        """Forgets the copy once a lease is over, and no open of the copy is left."""
+        if self._noted_copy and self.env.restored_places and not self.env.outdated:
+            await self._store.write((), (), (restored.drop(),))
+            self._noted_copy = False
 
     def _begin_times(self) -> None:
         """Has leases begin now, and waits end: the load took its time, and the wall clock may have been set since."""
@@ -274,6 +288,7 @@ class RegionsTerm:
             seen_s = self.env.clock()
             self._pick_up()
             await self._settle_regime()
+            await self._settle_copy()
             if self._steady is not None and self._steady.is_due():
                 await self._store_time(self._steady)
             await asyncio.sleep(pause_s)

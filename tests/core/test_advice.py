@@ -62,6 +62,8 @@ def test_a_secret_that_is_missing_is_not_exposed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SECRETS)
 def test_every_file_of_secrets_is_checked_and_named_by_its_key(tmp_path: Path, name: str) -> None:
     environ = {f"REGENT_{name.replace('.', '__')}".upper(): str(secret(tmp_path / "secret", 0o644))}
+    if name == "regions.clients_secret_file":
+        environ["REGENT_REGIONS__SECRET_FILE"] = str(secret(tmp_path / "of-servers"))
     found = [sentence for sentence in advised(tmp_path, environ) if "may be read or changed" in sentence]
     assert [sentence.partition(" = ")[0] for sentence in found] == [name]
     secret(tmp_path / "secret")

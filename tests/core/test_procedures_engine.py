@@ -13,7 +13,7 @@ from controller.procedures import pids as pids_module
 from controller.procedures import results
 from controller.procedures.engine import DATA_BYTES_MAX
 from controller.procedures.group import CHANGE_BYTES_MAX, RECORDS_MAX
-from controller.procedures.intake import REQUESTS_MAX
+from controller.procedures.intake import REQUESTS_MAX, Intake
 from controller.procedures.kinds import Effect, Kind, Step
 from controller.procedures.requests import Refused
 from controller.procedures.steps import RAISES_MAX
@@ -412,7 +412,20 @@ async def test_operations_on_an_unknown_pid_are_refused(operation: str) -> None:
         await daemon.run(getattr(daemon.engine, operation)(7))
 
 
-# -- faults of kinds
+# -- faults
+
+
+@pytest.mark.parametrize("request_of", ["submit", "bypass"])
+async def test_a_fault_of_a_request_ends_that_request_alone(request_of: str) -> None:
+    daemon = await Host(Kind("root", (step(arrives), step(last)), topic)).daemon()
+    pid = await submitted(daemon, "root")
+    engine = daemon.engine
+    with mock.patch.object(Intake, "_changed", side_effect=KeyError("a fault")), pytest.raises(KeyError):
+        await daemon.run(engine.submit("root", b"u", NOBODY) if request_of == "submit" else engine.bypass(pid))
+    assert await daemon.run(daemon.engine.bypass(pid))
+    assert await submitted(daemon, "root", b"u") > pid
+
+
 
 
 async def test_a_step_that_always_raises_fails_after_ten_attempts_and_blocks_nobody(

@@ -277,3 +277,24 @@ async def test_an_open_of_the_copy_that_its_server_lists_goes_on(tmp_path: Path)
         after.members.append(member)
         await after.until(lambda: region.state is RegionState.OPEN)
         assert region.token == owned[0].token
+
+
+async def test_a_term_that_ends_within_the_lease_leaves_it_to_the_next_one(tmp_path: Path) -> None:
+    options = Options(lease_ms=60_000, startup_wait_ms=0)
+    async with stage(tmp_path, options=options, above=Above(9, 500)) as raised:
+        await raised.join("s1")
+        assert not raised.term.env.places
+    async with stage(tmp_path, options=options) as after:
+        assert after.term.env.restored
+        await after.join("s1")
+        assert not after.term.env.places, "processes that the copy does not know may serve for a lease"
+
+
+async def test_a_restored_store_is_one_like_others_once_the_lease_is_over(tmp_path: Path) -> None:
+    options = Options(lease_ms=1_000, startup_wait_ms=0)
+    async with stage(tmp_path, options=options, above=Above(9, 500)) as raised:
+        await raised.join("s1")
+        await raised.create("t", 1)
+        await raised.until(lambda: not raised.term._noted_copy)
+    async with stage(tmp_path, options=options) as after:
+        assert not after.term.env.restored
