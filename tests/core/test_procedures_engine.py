@@ -426,8 +426,6 @@ async def test_a_fault_of_a_request_ends_that_request_alone(request_of: str) -> 
     assert await submitted(daemon, "root", b"u") > pid
 
 
-
-
 async def test_a_step_that_always_raises_fails_after_ten_attempts_and_blocks_nobody(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
