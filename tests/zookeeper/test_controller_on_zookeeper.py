@@ -15,6 +15,7 @@ import pytest
 
 from controller.daemon.daemon import Daemon
 from controller.kinds import drain
+from controller.process.znode_acls import own_acls
 from controller.role import own_znodes as own
 from controller.role.claim import Role
 from controller.role.mode import Mode
@@ -26,6 +27,7 @@ from metadata_store.codecs.state import decode_state
 from metadata_store.errors import Code, MultiFailed, ZkError
 from metadata_store.kazoo_adapter import KazooZooKeeper
 from metadata_store.nodes.cluster_nodes import ensure_top_level_paths
+from metadata_store.own.acls import NONE, OwnAcls
 from metadata_store.port import Write, ZooKeeper
 from state_machines.decisions.drain import Drain
 from state_machines.model.types import Leadership
@@ -52,10 +54,16 @@ class Cluster:
         self.operator = self.client()
         self.broker_zk: dict[int, KazooZooKeeper] = {}
 
-    def client(self, proxy: Proxy | None = None, credentials: str | None = None) -> KazooZooKeeper:
+    def client(
+        self, proxy: Proxy | None = None, credentials: str | None = None, acls: OwnAcls = NONE
+    ) -> KazooZooKeeper:
         host = self.address if proxy is None else f"127.0.0.1:{proxy.port}"
         return KazooZooKeeper(
-            host + self.chroot, session_timeout_ms=SESSION_MS, credentials=credentials, create_chroot=True
+            host + self.chroot,
+            session_timeout_ms=SESSION_MS,
+            credentials=credentials,
+            create_chroot=True,
+            own_acls=acls,
         )
 
     async def boot(self, *ids: int) -> None:
@@ -154,7 +162,7 @@ async def daemon(
     hooks = LoseReply(proxy, lose_reply_of)
 
     def connect() -> ZooKeeper:
-        zk = c.client(proxy, DIGEST if hold else None)
+        zk = c.client(proxy, DIGEST if hold else None, own_acls(settings))
         zk.hooks = hooks
         return zk
 
