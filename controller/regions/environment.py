@@ -154,7 +154,10 @@ class RegionsEnv:
         self.draining: dict[int, Key] = {}
         """Drains that go on, and the processes that they are about."""
         self.torn = False
-        """Whether a procedure may have done what no row says: its record is of no use, or an operator has ended it."""
+        """Whether a procedure may have done what no row says: its record is of no use, or an operator has ended it.
+
+        A part that was ended leaves no record; the records of its parents, which end later, say so.
+        """
         self.places = False
         self.restored = self.restored_places = False
         """Whether the store was restored from a copy, and whether a lease has passed since the term began."""

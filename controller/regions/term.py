@@ -189,7 +189,7 @@ class RegionsTerm:
         await self.engine.load(self._above.number)
         loading.resume(self.env, self.engine.live(), self.engine.park)
         loading.distrust(self.env, (*self.engine.unusable_records.values(), *self.engine.ended()))
-        self.env.torn = bool(self.engine.unusable) or any(one.bypassed for one in self.engine.ended())
+        self.env.torn = bool(self.engine.unusable) or any(one.bypassed for one in self.engine.records.values())
         self.journal.begin(self.engine.live())
         self.env.model.observer = self.journal
         for pid, why in islice(self.engine.parked.items(), UNUSABLE_LOGGED_MAX):

@@ -3,15 +3,44 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 
 import pytest
 
+from controller.regions.kinds import move
+from controller.regions.kinds.messages import MOVE, Move
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Accepted, Owned
+from state_machines.procedures.record import Record
 from state_machines.regions.states import ServerState
-from testing.memory.region_store import RegionDisk
-from tests.region_simulation.kit import Server, creates, ended, lists, regions_of, running, serving, until, virtual
+from testing.memory.region_store import MemoryRegionStore, RegionDisk
+from tests.region_simulation.kit import (
+    Server,
+    creates,
+    ended,
+    lists,
+    procedure,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
+
+
+class Dies(MemoryRegionStore):
+    """A store whose daemon dies once ``part`` is gone from it: nothing is written behind that."""
+
+    part = 0
+    over = False
+
+    async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
+        if self.over:
+            await asyncio.get_running_loop().create_future()
+        deletes = tuple(deletes)
+        await super().write(puts, deletes, rows)
+        self.over = self.part in deletes
 
 
 def is_online(term: RegionsTerm) -> bool:
@@ -84,3 +113,33 @@ async def test_a_server_lists_its_regions_from_time_to_time() -> None:
             assert isinstance(found, protocol.Operations)
             asked += found.list_regions
         assert asked == 3
+
+
+@virtual
+async def test_a_server_that_closed_a_region_by_a_bypassed_part_keeps_the_others_where_the_whole_goes_on() -> None:
+    """The end of the part is stored, that of its parent is not yet, as the daemon dies."""
+    disk = RegionDisk()
+    async with running(disk) as term, serving(server := Server(term, "s1")):
+        await ended(term, creates(term, regions=2))
+        has = dict(server.has)
+    store = Dies(disk)
+    async with running(disk, store=lambda _: store) as term:
+        server = Server(term, "s1")
+        await server.register(*(Owned(*one) for one in has.items()))
+        region, _ = regions_of(term)
+        moved = await procedure(term, move.NAME, MOVE.encode(Move(region.id, "t")))
+        closing = await server.operation()
+        server.do(closing)  # the daemon dies ahead of its report
+        store.part = closing.pid
+        assert await term.engine.bypass(closing.pid)
+        await until(lambda: store.over)
+    async with running(disk) as term:
+        assert [one.pid for one in term.engine.live()] == [moved], "the bypass has not reached its end"
+        server = Server(term, "s1")
+        server.has = {id_: token for id_, token in has.items() if id_ != region.id}
+        await asyncio.sleep(1.1)
+        await server.register(*(Owned(*one) for one in server.has.items()))
+        polls = asyncio.ensure_future(server.serve())
+        await until(lambda: server.has.keys() == has.keys())
+        assert is_online(term)
+        polls.cancel()
