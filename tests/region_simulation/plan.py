@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from tests.simulation.plan import Action
 
@@ -69,3 +70,12 @@ def parse(text: str) -> RegionPlan:
     if "servers" in settings:
         known["servers"] = tuple(settings["servers"])
     return RegionPlan(actions=tuple(actions), **known)  # type: ignore[arg-type]
+
+
+UNRECORDED: Final = frozenset({"copy-store", "restore-store", "ignore-locks", "spoil"})
+"""Faults after which a store is not what the daemons' journals say: it went back, was written by two, or damaged."""
+
+
+def audible(plan: RegionPlan) -> RegionPlan:
+    """Returns a plan without the faults that no journal knows of."""
+    return plan.with_actions(one for one in plan.actions if one.verb not in UNRECORDED)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from tests.region_simulation.generate import generate
 from tests.region_simulation.mutations import MUTATIONS
-from tests.region_simulation.plan import RegionPlan
+from tests.region_simulation.plan import RegionPlan, audible
 from tests.region_simulation.world import Outcome, play
 from tests.simulation.checking import ERROR, Violation
 from tests.simulation.shrink import Shrinker
@@ -82,7 +82,8 @@ def _pool(jobs: int) -> multiprocessing.pool.Pool:
 
 
 def _run_batch(mutation: str | None, journals: Path | None, seeds: Sequence[int]) -> list[Outcome]:
-    return [play_planted(generate(seed), mutation, journals=journals) for seed in seeds]
+    plans = [generate(seed) if journals is None else audible(generate(seed)) for seed in seeds]
+    return [play_planted(plan, mutation, journals=journals) for plan in plans]
 
 
 def in_child(call: Callable[..., T], *args: object) -> T:
