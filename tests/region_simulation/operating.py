@@ -31,6 +31,7 @@ ALREADY: Final = (
     "has the tables without a namespace",
     "it has ended",
     "go elsewhere by themselves",
+    "is dealt with, and sees to it itself",
     "start another server",
     "' is not online",
     "splits no part of a log",

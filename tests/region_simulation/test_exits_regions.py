@@ -34,6 +34,7 @@ from tests.region_simulation.kit import (
     until,
     virtual,
 )
+from tests.region_simulation.operating import Operator, Refusal
 from tests.region_simulation.planting import put_step
 
 S = RegionState
@@ -135,6 +136,31 @@ def test_a_region_that_a_bypass_left_does_not_hold_up_a_disable_or_a_drain(
                 await ended(term, known(pid))
                 assert str(region.server) == ("None" if ends == "disable" else "b,1")
                 polls.cancel()
+
+    story()
+
+
+@pytest.mark.parametrize("command", ["assign {}", "unassign {}", "reopen {}", "move {} b"])
+def test_a_request_about_a_region_that_a_crash_sees_to_names_no_command_that_is_refused(command: str) -> None:
+    @virtual
+    async def story() -> None:
+        disk = RegionDisk()
+        async with one_region(disk) as (term, server, region):
+            closed = await transits(term, close.NAME, region)
+            await server.operation()
+            async with serving(other := Server(term, "b")):
+                term.manager.expire(term.env.model.servers["a", 1], "a test")
+                assert await term.engine.bypass(closed)
+                await until(lambda: not region.pid)
+                assert (region.state, str(region.server)) == (S.CLOSING, "a,1")
+                refused = await Operator(lambda: term).does(f"regions {command.format(region.id)}")
+                assert isinstance(refused, Refusal)
+                assert "the crash of a,1 is dealt with, and sees to it itself" in refused.text
+                assert refused.commands == [f"regions explain {region.id}"]
+                await asyncio.sleep(term.env.options.lease_ms / 1000)
+                await until(lambda: region.id in other.has)
+                await at_rest(term)
+                assert (region.state, str(region.server)) == (S.OPEN, "b,1"), "it did see to it"
 
     story()
 

@@ -58,7 +58,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     task: Many = MANY.decode(record.data)
     if len(env.model.transit) >= env.options.transit_max and not task.ids:  # a crash waits for no table
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
-    regions = [one for one in _left(env, task) if _needs_server(env, one) and _takes(env, one, record)]
+    regions = _taken(env, task, record, lambda one: assign.unneeded(env, one) is None)
     servers = env.servers()
     if not servers or any(env.unheard.is_held(one) or assign.closes_first(one) for one in regions):
         children = tuple(assign.assigned(one, task.why, None) for one in regions)
@@ -83,9 +83,18 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     return Along(Children(children, record.step + 1, record.data, asleep=True, rest=rest), (), entered)
 
 
-def _takes(env: RegionsEnv, region: Region, record: Record) -> bool:
-    """Attaches the batch to a region until its child is stored, so that no other procedure moves the region."""
-    return env.model.take(region, record.pid)
+def _taken(env: RegionsEnv, task: Many, record: Record, needs: Callable[[Region], bool]) -> list[Region]:
+    """Attaches the batch to regions until their children are stored, so that no other procedure moves them.
+
+    A batch whose children did not all fit has its last regions already: it lets go what needs no child any more.
+    """
+    found = []
+    for one in _left(env, task):
+        if not needs(one):
+            env.model.detach(one, record.pid)
+        elif env.model.take(one, record.pid):
+            found.append(one)
+    return found
 
 
 def _given(env: RegionsEnv, change: Change, regions: Sequence[Region]) -> None:
@@ -109,16 +118,12 @@ def _rest(env: RegionsEnv, task: Many, regions: Sequence[Region]) -> Callable[[i
     return rest
 
 
-def _needs_server(env: RegionsEnv, region: Region) -> bool:
-    return assign.unneeded(env, region) is None
-
-
 async def close_all(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Has the regions closed that are open, or on their way."""
     task: Many = MANY.decode(record.data)
     if len(env.model.transit) >= env.options.transit_max:
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
-    regions = [one for one in _left(env, task) if one.state in CLOSED_FROM and _takes(env, one, record)]
+    regions = _taken(env, task, record, lambda one: one.state in CLOSED_FROM)
     children = tuple(close.closed(one, task.why) for one in regions)
 
     def entered(change: Change) -> None:

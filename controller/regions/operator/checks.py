@@ -53,10 +53,16 @@ def _left_problem(region: Region, act: RegionAct) -> str | None:
 
     A server that may have it closes it first, whether it is then assigned or left.
     """
-    server = region.server
-    if server is not None and server.state is not ServerState.ONLINE:
-        return f"region {region} is {region.state.name}: the crash of {server} is being dealt with"
+    if _is_of_crash(region):
+        return (
+            f"region {region} is {region.state.name}: the crash of {region.server} is dealt with, and sees to it itself"
+        )
     return None if act in ("assign", "unassign") else f"region {region} is {region.state.name}: assign it first"
+
+
+def _is_of_crash(region: Region) -> bool:
+    """Checks whether the crash of its owner sees to a region in transition: no request about it is accepted before."""
+    return region.state not in FINAL and region.server is not None and region.server.state is not ServerState.ONLINE
 
 
 def _target_problem(model: Regions, region: Region, server: str) -> str | None:
@@ -79,6 +85,8 @@ def region_remedy(model: Regions, region: Region, act: RegionAct, server: str) -
     """Returns what lets the change of a region begin, or where an operator finds that."""
     if region.pid:
         return f"wait for its end, or end it as it is: 'regent regions procedures bypass {region.pid}'"
+    if _is_of_crash(region):
+        return f"wait for its end: 'regent regions explain {region.id}' says what that waits for"
     if act != "unassign" and region.table.state not in WANTED:
         return table_remedy(model, region.table, "enable")
     if act in ("move", "reopen") and region.state is not S.OPEN:

@@ -1,0 +1,60 @@
+"""Ways out of batches whose children did not all fit into one write: no region stays attached to one that is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from controller.regions.kinds import many
+from metadata_store.records.codec import stored_bytes
+from state_machines.procedures.record import Record
+from state_machines.regions.states import RegionState, TableState
+from testing.memory.region_store import MemoryRegionStore, RegionDisk
+from tests.region_simulation.exits_kit import at_rest, changes, creating
+from tests.region_simulation.kit import Server, creates, ended, regions_of, running, serving, until, virtual
+
+REGIONS = 6
+
+
+class Narrow(MemoryRegionStore):
+    """A store whose writes take a few records, as that of some seeds."""
+
+    bytes_max = 1_300
+
+    def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
+        return sum(map(stored_bytes, puts))
+
+
+@pytest.mark.parametrize("begins", ["crash", "creation"])
+def test_a_batch_lets_go_its_last_regions_where_their_table_is_to_be_closed_before_they_have_a_child(
+    begins: str,
+) -> None:
+    """No server is there, so the first children wait; the disable ends them, and the others are never born."""
+
+    @virtual
+    async def story() -> None:
+        disk = RegionDisk()
+        async with running(disk, store=Narrow) as term:
+            if begins == "crash":
+                async with serving(Server(term, "a")):
+                    await ended(term, creates(term, regions=REGIONS))
+            else:
+                await creating(term, REGIONS)
+            batch = await until(
+                lambda: [one for one in term.engine.live() if one.kind == many.ASSIGN_MANY and one.step == 0]
+            )
+            pid = batch[0].pid
+            waiting = await until(lambda: [one for one in term.engine.live() if one.parent == pid])
+            assert 0 < len(waiting) < REGIONS, "the batch goes in parts"
+            assert [one for one in regions_of(term) if one.pid == pid], "it has the regions of the next part already"
+            disabling = await changes(term, "disable")
+            await until(lambda: term.engine.records[disabling].state.is_final)
+            await at_rest(term)
+            assert term.env.model.tables["t"].state is TableState.DISABLED
+            assert {(one.pid, one.server) for one in regions_of(term)} == {(0, None)}
+            async with serving(Server(term, "b")):
+                await ended(term, changes(term, "enable"))
+                assert {(one.state, str(one.server)) for one in regions_of(term)} == {(RegionState.OPEN, "b,1")}
+
+    story()
