@@ -161,6 +161,8 @@ class RegionsEnv:
         self.places = False
         self.restored = self.restored_places = False
         """Whether the store was restored from a copy, and whether a lease has passed since the term began."""
+        self.former_number = 0
+        """Where the store was restored, the highest number as the term begins: lower ones may have been tokens."""
         self.outdated: set[int] = set()
         """Pids of opens that such a store has on their way: the region may have gone elsewhere since."""
         self.former = Regime(options.lease_ms, options.fence)

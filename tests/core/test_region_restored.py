@@ -260,6 +260,28 @@ async def test_an_open_that_the_copy_had_on_its_way_is_chosen_anew_once_a_lease_
         assert (token <= 500, region.token > 500, not env.outdated) == (True, True, True)
 
 
+async def test_an_open_that_waited_in_the_copy_repeats_no_token_that_was_used_since(tmp_path: Path) -> None:
+    """In the copy no server had come. The term that goes above it ends before one comes, too."""
+    options = Options(lease_ms=1_000, startup_wait_ms=0)
+    async with stage(tmp_path, options=options) as before:
+        before.submit_table("t", 1)
+        await before.until(lambda: bool(before.term.env.unplaced))
+    shutil.copy(tmp_path / "regions.db", tmp_path / "copy")
+    async with stage(tmp_path, options=options) as since:
+        [opened] = since.term.env.model.regions.values()
+        await since.join("s1")
+        await since.until(lambda: opened.state is RegionState.OPEN)
+    await asyncio.to_thread(restore, tmp_path)
+    async with stage(tmp_path, options=options, above=Above(9, 5_000)) as raised:
+        await raised.until(lambda: bool(raised.term.env.unplaced))
+    async with stage(tmp_path, options=options) as after:
+        [region] = after.term.env.model.regions.values()
+        assert (region.state, region.token) == (RegionState.OFFLINE, 0)
+        await after.join("s2")
+        await after.until(lambda: region.state is RegionState.OPEN)
+        assert region.token > 5_000 > opened.token
+
+
 async def test_an_open_of_the_copy_that_its_server_lists_goes_on(tmp_path: Path) -> None:
     async with stage(tmp_path) as before:
         silent = await before.join("s1")

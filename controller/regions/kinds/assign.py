@@ -122,9 +122,11 @@ def _held(env: RegionsEnv, record: Record) -> Wait:
 async def _new_token(env: RegionsEnv, record: Record, region: Region, task: Transit) -> int:
     """Returns a token above all those before: the pid at first, which spares a number.
 
-    A server that was left may have opened the region all the same, so the next one needs a token of its own.
+    A server that was left may have opened the region all the same, so the next one needs a token of its own. So does a
+    procedure that a restored store had from its copy: its pid may have been a token since.
     """
-    return record.pid if record.pid > max(region.token, region.opening, task.token) else await env.number()
+    known = max(region.token, region.opening, task.token, env.former_number)
+    return record.pid if record.pid > known else await env.number()
 
 
 def token_of(record: Record, task: Transit) -> int:
