@@ -101,6 +101,11 @@ class Engine(Generic[Env]):
         return (record for record in self._procedures.records.values() if record.state.is_final)
 
     @property
+    def requests(self) -> int:
+        """Returns how many requests wait to be decided."""
+        return len(self._intake)
+
+    @property
     def unusable(self) -> Mapping[int, str]:
         """Returns the records that cannot be run, by pid, and why."""
         return self._intake.unusable.why

@@ -79,7 +79,7 @@ class Admission:
 
     def incarnation_max(self) -> int:
         """Returns the highest incarnation that a process may have which registers now."""
-        return (self._env.wall_ms() + AHEAD_MS_MAX) * 1_000
+        return (self._env.latest_ms() + AHEAD_MS_MAX) * 1_000
 
     def _check_not_ahead(self, key: Key) -> None:
         """Raises :class:`IncarnationAhead`: after such a process no other one with its name could come for long."""

@@ -123,7 +123,7 @@ class RegionsDomain:
     async def _one_term(self) -> None:
         if self.mode is not RegionsMode.FAILING:
             self._become(RegionsMode.STANDBY, "it looks whether another daemon has the store")
-        opened = await self._open(Opening(above := self._seen.take(), self._waits, self._claimed))
+        opened = await self._open(Opening(above := self._seen.above, self._waits, self._claimed))
         model: Regions | None = None
         try:
             self._become(RegionsMode.LOADING, f"epoch {opened.epoch} reads the store")
@@ -146,6 +146,7 @@ class RegionsDomain:
             )
             model, term.env.shown_ms = term.env.model, clock.shown_ms
             await term.load()
+            self._seen.forget()
             self.term = term
             self.counters.terms += 1
             self._become(RegionsMode.ACTIVE, f"epoch {opened.epoch}")

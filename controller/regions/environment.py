@@ -129,6 +129,8 @@ class RegionsEnv:
         self.draw = draw
         self.options = options
         self.wall_ms = wall_ms
+        self.latest_ms = wall_ms
+        """Returns the later one of the times that the domain and the machine's wall clock have."""
         self.shown_ms: Callable[[int], int] = lambda time_ms: time_ms
         """Returns a stored time as the machine's wall clock will show it."""
         self.clock = clock

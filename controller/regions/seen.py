@@ -52,7 +52,7 @@ class Serving(NamedTuple):
 
 
 class Seen:
-    """Keeps what servers have seen until the next term takes it."""
+    """Keeps what servers have seen until a term is above it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -74,10 +74,14 @@ class Seen:
             self._store = Above(self._serving.epoch, self._serving.number())
         self._serving = None
 
-    def take(self) -> Above:
-        """Returns what the next term goes above, and forgets it."""
-        above, self._above = self._above, NOTHING_SEEN
-        return above
+    @property
+    def above(self) -> Above:
+        """Returns what the next term goes above."""
+        return self._above
+
+    def forget(self) -> None:
+        """Enters that a term is above what servers have named, durably."""
+        self._above = NOTHING_SEEN
 
     async def named(self, proof: str, epoch: int, token: int) -> str:
         """Takes what a server has seen; returns why that is not served now, empty where it is.

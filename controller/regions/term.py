@@ -113,7 +113,7 @@ class RegionsTerm:
     ) -> None:
         clock = asyncio.get_running_loop().time
         self._steady = steady
-        wall_ms = wall_ms if steady is None else steady.now_ms
+        machine_ms, wall_ms = wall_ms, wall_ms if steady is None else steady.now_ms
         self.options = options
         self._leads = leads
         self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), NAMES, retains=placement == "retain")
@@ -129,6 +129,7 @@ class RegionsTerm:
             catalog.rows_max,
             self.journal,
         )
+        self.env.latest_ms = lambda: max(machine_ms(), wall_ms())
         self._entered = entered
         self._wanted = asyncio.Event()
         self.engine: Engine[RegionsEnv] = Engine(
@@ -298,7 +299,7 @@ class RegionsTerm:
     def _pick_up(self) -> None:
         """Begins the procedures of some regions that no procedure moves."""
         left = self.env.left
-        for _ in range(min(LEFT_TOGETHER, len(left))):
+        for _ in range(min(LEFT_TOGETHER - self.engine.requests, len(left))):
             one = left[0]
             found = picked_up(self.env, one)
             nonce = f"region {one.region.id} left by {one.pid} in term {self.manager.epoch}"

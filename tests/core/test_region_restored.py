@@ -58,7 +58,7 @@ class Store:
 async def test_what_the_store_has_itself_ends_nothing(epoch: int, token: int) -> None:
     store = Store(5, 100)
     assert await store.seen.named("p", epoch, token) == ""
-    assert (store.ended, store.seen.take()) == ([], NOTHING_SEEN)
+    assert (store.ended, store.seen.above) == ([], NOTHING_SEEN)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +78,9 @@ async def test_a_higher_epoch_or_token_ends_the_term_and_the_next_one_goes_above
         f"a server has seen epoch {epoch} and token {token}, the store has 5 and 100: it was restored"
     )
     assert store.ended == [why]
-    assert store.seen.take() == above
-    assert store.seen.take() == NOTHING_SEEN, "the store has it by then"
+    assert store.seen.above == above, "also where the next term does not begin"
+    store.seen.forget()
+    assert store.seen.above == NOTHING_SEEN, "the store has it by then"
 
 
 async def test_the_epoch_of_this_term_is_news_from_a_process_that_comes_for_the_first_time() -> None:
@@ -91,7 +92,7 @@ async def test_the_epoch_of_this_term_is_news_from_a_process_that_comes_for_the_
     assert await store.seen.named("registered", 5, 0) == "", "on a connection from before this term"
     assert await store.seen.named("", 5, 0) == "", "an older agent"
     assert "restored from a copy" in await store.seen.named("other", 5, 0)
-    assert store.seen.take() == Above(5, 100 + seen.NUMBERS_ROOM)
+    assert store.seen.above == Above(5, 100 + seen.NUMBERS_ROOM)
 
 
 async def test_the_processes_that_a_term_remembers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,12 +104,16 @@ async def test_the_processes_that_a_term_remembers_are_bounded(monkeypatch: pyte
     assert await store.seen.named("one more", 5, 0) == "", "what cannot be known ends nothing"
 
 
+async def test_a_daemon_that_has_not_served_yet_judges_nobody() -> None:
+    assert await Seen().named("p", 5, 20_000_000) == ""
+
+
 async def test_what_others_name_until_the_next_term_counts_too() -> None:
     store = Store(5, 100)
     await store.seen.named("p", 6, 0)
     assert await store.seen.named("p", 8, 300) == ""
     assert "not believed" in await store.seen.named("p", 1 << 62, 0)
-    assert store.seen.take() == Above(8, 300 + seen.NUMBERS_ROOM)
+    assert store.seen.above == Above(8, 300 + seen.NUMBERS_ROOM)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,7 @@ async def test_what_no_copy_explains_is_not_believed_and_said_once(
     store = Store(5, 100)
     for _ in range(3):
         assert "more than a copy explains" in await store.seen.named("p", epoch, token)
-    assert (store.ended, store.seen.take()) == ([], NOTHING_SEEN)
+    assert (store.ended, store.seen.above) == ([], NOTHING_SEEN)
     assert len(caplog.records) == 1
 
 
@@ -150,7 +155,7 @@ async def test_a_daemon_whose_claim_is_lost_takes_its_successor_for_no_copy() ->
     assert "another daemon may be the active one" in await store.seen.named("p", 6, 0)
     store.seen.over()
     assert await store.seen.named("p", 7, 0) == ""
-    assert (store.ended, store.seen.take()) == ([], NOTHING_SEEN)
+    assert (store.ended, store.seen.above) == ([], NOTHING_SEEN)
 
 
 async def test_a_store_opens_above_what_was_seen(tmp_path: Path) -> None:

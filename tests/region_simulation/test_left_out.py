@@ -43,14 +43,16 @@ class Splitting(Server):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.split: list[str] = []
+        self.parts = ["good", "rotten"]
+        self.bad = {"rotten"}
 
     def do(self, operation: Operation) -> Result:
         match operation:
             case Task(pid, "fence"):
-                return Result(pid, protocol.DONE, parts=["good", "rotten"])
+                return Result(pid, protocol.DONE, parts=list(self.parts))
             case Task(pid, "split", part=part):
                 self.split.append(part)
-                if part == "rotten":
+                if part in self.bad:
                     return Result(pid, protocol.FAILED, text="the file is gone")
         return super().do(operation)
 
@@ -108,6 +110,25 @@ def test_a_crash_goes_on_without_a_part_that_an_operator_leaves_out(
     assert "'rotten'" in line
     assert "User:eve (its disk is lost)" in line
     assert "for its 1 regions" in line
+
+
+@pytest.mark.parametrize("parts", [["slow", "rotten"], ["rotten", "slow"], ["rotten"]])
+def test_a_failover_while_another_part_is_split_goes_round_no_part_that_is_left_out(parts: list[str]) -> None:
+    @virtual
+    async def story() -> None:
+        disk = RegionDisk()
+        async with running(disk, LOGGED) as term, serving(first := Splitting(term, "b")):
+            first.parts, first.bad = parts, {"slow", "rotten"}
+            region = await crashed(term)
+            await until(lambda: all(b"the file is gone" in one.data for one in splitting(term)) and splitting(term))
+            [rotten] = [one for one in splitting(term) if b"rotten" in one.data]
+            pid = (await operator(term).end("leave-out", rotten.pid, "User:eve", "its disk is lost")).pid
+        async with running(disk, LOGGED) as term, serving(server := Splitting(term, "b")):
+            server.parts = parts
+            await _released(term, region.id, pid)
+            assert "rotten" not in server.split
+
+    story()
 
 
 async def _released(term: RegionsTerm, region: int, pid: int) -> None:

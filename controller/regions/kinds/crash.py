@@ -90,13 +90,14 @@ async def split(env: RegionsEnv, record: Record) -> Outcome | Along:
     parts = env.log_parts.get(key) if LOG in fences_in(task.method) else ()
     if parts is None:  # the daemon that knew them died: the fence, repeated, lists them again
         return Next(FENCE, record.data)
-    if not parts:
-        return Next(RELEASE, record.data)
     left_out = {one.part for one in task.left_out}
-    some = tuple(log_task.splitting(task, part) for part in parts[:PARTS_TOGETHER] if part not in left_out)
+    wanted = tuple(part for part in parts if part not in left_out)
+    if not wanted:
+        return Next(RELEASE, record.data)
+    some = tuple(log_task.splitting(task, part) for part in wanted[:PARTS_TOGETHER])
 
     def entered(change: Change) -> None:
-        env.log_parts[key] = parts[len(change.puts) - 1 :]
+        env.log_parts[key] = wanted[len(change.puts) - 1 :]
 
     return Along(Children(some, SPLIT, record.data, rest=lambda _: record.data), (), entered)
 
