@@ -118,10 +118,10 @@ def _regions_of(env: RegionsEnv, record: Record) -> list[Region]:
 
 
 def _tell(region: Region, record: Record) -> None:
-    who = record.ending.principal or "an operator"
+    principal = record.ending.principal or "an operator"
     log.warning(
         "pid=%d %s: region=%s is %s, server=%s, and %s has ended this procedure as it is (%s): %s",
-        *(record.pid, record.kind, region, region.state.name, region.server or "none", who),
+        *(record.pid, record.kind, region, region.state.name, region.server or "none", principal),
         record.ending.reason or "no reason",
         "a server that may have it closes it; then 'regent regions assign' opens it"
         if record.kind == assign.NAME

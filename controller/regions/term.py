@@ -221,8 +221,10 @@ class RegionsTerm:
         self.env.restored = self._noted_copy = self._above != NOTHING_SEEN or restored.stored(marks)
 
     async def _settle_copy(self) -> None:
-        """Forgets the copy once a lease is over, and no open of the copy is left."""
-        if self._noted_copy and self.env.restored_places and not self.env.outdated:
+        """Forgets the copy once a lease is over, and no open and no procedure of the copy is left."""
+        if not self._noted_copy or not self.env.restored_places or self.env.outdated:
+            return
+        if not any(one.pid <= self.env.former_number for one in self.engine.live()):
             await self._store.write((), (), (restored.drop(),))
             self._noted_copy = False
 

@@ -15,6 +15,7 @@ from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import MarkRow, PutMark
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords
+from regent_agent.protocol import Register, Registered
 from state_machines.regions.marks import MarkKind
 
 DAY_MS = 86_400_000
@@ -77,6 +78,18 @@ async def test_a_hold_lasts_as_long_as_it_was_given_for(tmp_path: Path, set_ms: 
         assert left_ms(term) == HOUR_MS // 2, "and over a restart"
         machine.since_ms += HOUR_MS // 2
         assert left_ms(term) == 0
+
+
+async def test_a_clock_that_was_far_behind_at_the_first_start_keeps_no_server_out(tmp_path: Path) -> None:
+    machine = Machine()
+    machine.set_ms -= 30 * DAY_MS
+    async with loaded(tmp_path, machine):
+        pass
+    machine.set_ms += 30 * DAY_MS
+    async with loaded(tmp_path, machine) as term:
+        now_us = machine.wall_ms() * 1_000
+        assert term.env.wall_ms() < machine.wall_ms() - 29 * DAY_MS, "what waits goes on by the stored time"
+        assert isinstance(await term.service.handle(Register("s1", now_us, "s1:1")), Registered)
 
 
 @pytest.mark.parametrize(("set_ms", "now_ms"), [(-DAY_MS, BEGAN_MS), (DAY_MS, BEGAN_MS + DAY_MS + 60_000)])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
+from unittest import mock
 
 import pytest
 
+from controller.regions import term as terms
+from controller.regions.endings import Left
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import assign, close, move, servers, tables
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
@@ -220,3 +223,17 @@ def test_a_move_between_its_parts_goes_on_after_a_failover_and_nothing_else_pick
             assert [one.kind for one in term.engine.records.values() if one.submitted_ms > 0][-1] == move.NAME
 
     story()
+
+
+@virtual
+async def test_what_is_picked_up_leaves_room_for_requests_of_others() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "a")):
+        await ended(term, creates(term, regions=1))
+        [region] = regions_of(term)
+        task = assign.NAME, TRANSIT.encode(Transit(region.id, "t", "a test"))
+        with mock.patch.object(terms, "picked_up", return_value=task):
+            term.env.left.extend(Left(region, pid) for pid in range(10_000, 13_000))
+            for _ in range(5):
+                term._pick_up()
+        assert (term.engine.requests, len(term.env.left)) == (terms.LEFT_TOGETHER, 2_500)
+        term.env.left.clear()
