@@ -147,8 +147,8 @@ class RegionListener(InboundListener):
     async def respond(self, frame: bytes, connection: InboundConnection | None = None) -> bytes:
         """Returns the framed response to one request; raises :class:`Malformed` where there can be none."""
         of_regions = connection if isinstance(connection, RegionConnection) else None
-        if of_regions is not None and (refusal := of_regions.take_refusal()) is not None:
-            return refusal
+        if of_regions is not None and not frame and (refusal := of_regions.take_refusal()) is not None:
+            return refusal  # of a request that was too large to be kept; one before it may wait for its response still
         greeting = None if connection is None else connection.authentication
         peer = greeting.peer if isinstance(greeting, Greeting) else Peer()
         if peer is not None and not peer.serves and codec.kind_of(frame) in protocol.OF_SERVERS:

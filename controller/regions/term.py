@@ -85,7 +85,7 @@ class RegionsTerm:
     """Runs the domain on an open store, which this daemon has claimed with ``epoch``.
 
     ``entered`` is called with durable changes of procedures. ``journal``: of this term; without one the loop logs.
-    ``leads``: checks whether no other daemon can have the store yet. ``parking``: outlives the term.
+    ``parking``: outlives the term.
     ``leads``: checks whether no other daemon can have the store yet; ``look``: has the claim looked at, see ``Opened``.
     ``above``: what servers have seen of a store that was restored from a copy. ``steady`` takes the place of
     ``wall_ms``, and goes on from the time that the store has.
