@@ -13,6 +13,7 @@ from state_machines.journal.events import Kind
 HOLE: Final = "HOLE"
 UNRECORDED: Final = "UNRECORDED"
 CUT_SHORT: Final = "CUT_SHORT"
+IN_DOUBT: Final = "IN_DOUBT"
 NO_JOURNAL: Final = "NO_JOURNAL"
 EXPIRED: Final = "EXPIRED"
 SAME_NUMBER: Final = "SAME_NUMBER"
@@ -21,6 +22,7 @@ WHY: Final = {
     HOLE: "rows are missing",
     UNRECORDED: "the daemon could not write them",
     CUT_SHORT: "the term has no end: its daemon was killed, its last second may be missing",
+    IN_DOUBT: "the store gave no response to the last write of the term: it may be applied, and has no rows",
     NO_JOURNAL: "no journal of these terms is here: a broker's, or those of a daemon that was not named",
     EXPIRED: "the daemon's oldest file begins here",
     SAME_NUMBER: "two different rows have this number",
@@ -45,6 +47,7 @@ def terms(rows: DataFrame) -> DataFrame:
         fn.min("ts_us").alias("first_us"),
         fn.max("ts_us").alias("last_us"),
         fn.max(kind == Kind.CTL_RESIGNED.value).alias("ended"),
+        fn.max((kind == Kind.CTL_RESIGNED.value) & fn.col("pids").isNotNull()).alias("in_doubt"),
         fn.max(fn.when(wrote, seq)).alias("last_write"),
         fn.min(fn.when(kind == Kind.FENCED.value, seq)).alias("fenced"),
     )
@@ -123,13 +126,14 @@ def _followed(terms: DataFrame) -> DataFrame:
 
 
 def _ends(terms: DataFrame) -> DataFrame:
-    """Returns terms that another one followed although they never ended: their daemon was killed."""
-    followed = _followed(terms).filter(~fn.col("ended") & (fn.col("next_epoch") > fn.col("ctl_epoch")))
+    """Returns terms that another one followed although their last write is not known: they were killed, or the store."""
+    known = fn.col("ended") & ~fn.col("in_doubt")
+    followed = _followed(terms).filter(~known & (fn.col("next_epoch") > fn.col("ctl_epoch")))
     return followed.select(
         *TERM,
         (fn.col("last_seq") + 1).alias("seq"),
         fn.lit(None).alias("rows"),
-        fn.lit(CUT_SHORT).alias("kind"),
+        fn.when(fn.col("ended"), IN_DOUBT).otherwise(CUT_SHORT).alias("kind"),
         fn.col("last_us").alias("ts_from_us"),
         fn.col("next_us").alias("ts_to_us"),
     )

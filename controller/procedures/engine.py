@@ -79,7 +79,7 @@ class Engine(Generic[Env]):
         self._step_of = 0
         """The procedure whose step runs, or is written with its effect; 0: none."""
         self._writing: frozenset[int] | set[int] = NOBODY
-        """Procedures whose steps are being written and entered."""
+        """Procedures whose steps are being written and entered; they stay where the store gave no response."""
         self._closed: Exception | None = None
 
     # -- for callers
@@ -104,6 +104,11 @@ class Engine(Generic[Env]):
     def requests(self) -> int:
         """Returns how many requests wait to be decided."""
         return len(self._intake)
+
+    @property
+    def unanswered(self) -> list[int]:
+        """Returns the procedures whose last step may be stored or not: its write had no response when the term ended."""
+        return sorted(self._writing)
 
     @property
     def unusable(self) -> Mapping[int, str]:
@@ -330,13 +335,14 @@ class Engine(Generic[Env]):
         self._step_of = 0
         await self._write(group)
         self._step_of = entry.pid
+        self._writing = {entry.pid}
         why_not = await self._steps.write(found.write, found.decided.change, entry.pid)
         if why_not is None:
             self._running.enter((found.decided,))
             self._parking.went_on(entry.pid)
         else:
             self._stage(group, found.otherwise(why_not))
-        self._step_of = 0
+        self._step_of, self._writing = 0, NOBODY
 
     def _settle(self, pid: int, decided: Decided) -> None:
         """Acquits a suspect once a change of it is durable and entered."""

@@ -46,6 +46,8 @@ MOVERS: Final = frozenset({"assign", "close"})
 """Those that take it from state to state."""
 ONLINE, CRASHED, FENCED, RELEASED, GONE, LEFT = "ONLINE", "CRASHED", "FENCED", "RELEASED", "GONE", "LEFT"
 """States of a process in rows. FENCED: it can write nothing any more; RELEASED: its log is split, too."""
+UNANSWERED_MAX: Final = 1_000
+"""Procedures without a response to their last write that the last row of a term names."""
 NONE: Final[frozenset[int]] = frozenset()
 
 
@@ -73,11 +75,14 @@ class RegionsJournal:
         if len(of_regions) > TOGETHER_MAX:
             self._quiet.update((one.pid, self._batch(one)) for one in of_regions)
 
-    def end(self, why: str) -> None:
-        """Writes the last row of the term; later events have no row."""
+    def end(self, why: str, unanswered: Sequence[int] = ()) -> None:
+        """Writes the last row of the term; later events have no row.
+
+        ``unanswered``: procedures whose last step may be stored, and has no rows.
+        """
         self.flush()
         self._over = True
-        self._journal.event(Kind.CTL_RESIGNED, why=why)
+        self._journal.event(Kind.CTL_RESIGNED, why=why, pids=list(unanswered[:UNANSWERED_MAX]) or None)
 
     def flush(self) -> None:
         """Passes the events of a turn to the journal."""

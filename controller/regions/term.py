@@ -254,7 +254,7 @@ class RegionsTerm:
         self.engine.close(why)
         self.manager.comparison.close(why)
         self.env.results.close()
-        self.journal.end(str(why))
+        self.journal.end(str(why), self.engine.unanswered)
 
     def _changed(self, moved: Sequence[Transition]) -> None:
         see_to(self.env, moved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,10 +10,14 @@ import msgspec
 import pytest
 
 from controller.journal.region_lines import TOGETHER_MAX
+from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from metadata_store.records.port import StoreFailed
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
+from state_machines.procedures.record import Record
+from state_machines.regions.states import RegionState
 from tests.core.journal_kit import Desk
-from tests.core.regions_kit import Stage, stage
+from tests.core.regions_kit import OPERATOR, Stage, stage
 from tests.pipeline.conftest import Judged
 from tests.pipeline.logs import Log, Mutation, both, change, text, without
 from tests.pipeline.region_logs import OF_REGIONS, A, B, sound_regions
@@ -128,6 +133,46 @@ async def _play(s: Stage) -> None:
     await s.move("kv", min(s.term.env.model.regions), "kv-2")
     dies.kill()
     await s.until(lambda: len(s.term.env.model.servers) == 1)
+
+
+def _lose_one_response(s: Stage, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Has the store apply the next write of an assignment, and give no response: the term ends by it.
+
+    Returns the pids of those writes.
+    """
+    pids: list[int] = []
+    store = s.term.engine._store
+    write = store.write
+
+    async def lost(puts: Sequence[Record], deletes: Sequence[int], rows: Sequence[object]) -> None:
+        await write(puts, deletes, rows)
+        pids.extend(one.pid for one in puts if one.kind == "assign")
+        if pids:
+            raise StoreFailed("no response")
+
+    monkeypatch.setattr(store, "write", lost)
+    return pids
+
+
+async def test_an_open_whose_write_had_no_response_is_sent_by_the_next_term_and_is_in_doubt(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipeline import jobs
+
+    desk = Desk(tmp_path / "events", queue_rows_max=100_000)
+    async with stage(tmp_path, desk.term) as s:
+        await s.join("kv-1", 1795)
+        unanswered = _lose_one_response(s, monkeypatch)
+        s.submit_table("kv", 1)
+        await s.until(lambda: bool(unanswered))
+    async with stage(tmp_path, desk.term) as s:
+        await s.join("kv-1", 1795)
+        await s.until(lambda: all(one.state is RegionState.OPEN for one in s.term.env.model.regions.values()))
+    desk.write()
+    ingested = jobs.ingest(spark, [str(desk.folder)], str(tmp_path / "bronze"))
+    summary = jobs.audit(spark, str(tmp_path / "bronze"))
+    assert summary["first"] == []
+    assert (ingested["terms"], ingested["gaps"]) == (2, {"IN_DOUBT": 1})
 
 
 async def test_the_journal_of_a_term_that_was_played_is_clean(spark: SparkSession, tmp_path: Path) -> None:
