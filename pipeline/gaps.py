@@ -126,7 +126,7 @@ def _followed(terms: DataFrame) -> DataFrame:
 
 
 def _ends(terms: DataFrame) -> DataFrame:
-    """Returns terms that another one followed although their last write is not known: they were killed, or the store."""
+    """Returns terms that another one followed although their last rows are not known: killed ones, and in doubt."""
     known = fn.col("ended") & ~fn.col("in_doubt")
     followed = _followed(terms).filter(~known & (fn.col("next_epoch") > fn.col("ctl_epoch")))
     return followed.select(

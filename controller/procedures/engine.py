@@ -107,7 +107,7 @@ class Engine(Generic[Env]):
 
     @property
     def unanswered(self) -> list[int]:
-        """Returns the procedures whose last step may be stored or not: its write had no response when the term ended."""
+        """Returns the procedures whose write has no response: once the term has ended, it may be stored or not."""
         return sorted(self._writing)
 
     @property

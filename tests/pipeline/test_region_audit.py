@@ -10,14 +10,13 @@ import msgspec
 import pytest
 
 from controller.journal.region_lines import TOGETHER_MAX
-from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from metadata_store.records.port import StoreFailed
 from state_machines.journal.audit import judge
 from state_machines.journal.events import Row
 from state_machines.procedures.record import Record
 from state_machines.regions.states import RegionState
 from tests.core.journal_kit import Desk
-from tests.core.regions_kit import OPERATOR, Stage, stage
+from tests.core.regions_kit import Stage, stage
 from tests.pipeline.conftest import Judged
 from tests.pipeline.logs import Log, Mutation, both, change, text, without
 from tests.pipeline.region_logs import OF_REGIONS, A, B, sound_regions
