@@ -15,6 +15,8 @@ from controller.regions.kinds import assign, close, crash, move, servers, tables
 from controller.regions.kinds.messages import CRASH, MOVE, TRANSIT, Crash, Move, Transit
 from state_machines.procedures.record import REMOVED, Record
 from state_machines.procedures.transition import Transition
+from state_machines.regions import lost_parts
+from state_machines.regions.lost_parts import LostParts
 from state_machines.regions.model import Region
 from state_machines.regions.pickup import Way, way_of
 from state_machines.regions.states import RegionState, ServerState
@@ -23,11 +25,8 @@ log = logging.getLogger("regent.regions")
 
 OF_REGIONS: Final[dict[str, Any]] = {assign.NAME: TRANSIT, close.NAME: TRANSIT, move.NAME: MOVE}
 """Kinds of procedures that move one region, with their messages."""
-
-
-PART_CHARS_MAX: Final = 200
 REGIONS_TOLD: Final = 20
-"""Characters of the name of a part, and regions, in a line of the log."""
+"""Regions in a line of the log."""
 
 
 def see_to(env: RegionsEnv, moved: Sequence[Transition]) -> None:
@@ -65,15 +64,15 @@ def crash_changed(env: RegionsEnv, record: Record) -> None:
     """Notes the parts of a log that operators have left out, and has the work on them end."""
     task: Crash = CRASH.decode(record.data)
     key = task.server, task.incarnation
-    if len(task.left_out) <= len(env.left_out.get(key, ())):
+    found = lost_parts.latest(task.lost, env.left_out.get(key, LostParts()))
+    env.keep_lost(key, task.lost)
+    if found is None:
         return
-    env.left_out[key] = tuple(one.part for one in task.left_out)
-    last = task.left_out[-1]
     log.warning(
         "pid=%d crash: part %r of the log of server %s,%d is left out at the request of %s (%s): edits in it are not "
         "recovered for its %d regions, the first are %s; look at their data, the journal keeps this",
-        *(record.pid, last.part[:PART_CHARS_MAX], *key, last.by, last.reason, last.regions),
-        list(last.ids[:REGIONS_TOLD]),
+        *(record.pid, found.parts[-1], *key, found.by, found.reason, task.lost.regions),
+        list(task.lost.ids[:REGIONS_TOLD]),
     )
     env.wake_unplaced()
 
@@ -130,12 +129,12 @@ def _tell(region: Region, record: Record) -> None:
 
 
 def _again(env: RegionsEnv, task: Crash) -> None:
-    """Has the next check of leases begin a crash anew."""
+    """Has the next check of leases begin a crash anew, without the parts of the log that were left out."""
     server = env.model.servers.get((task.server, task.incarnation))
     if server is not None:
         server.state = ServerState.CRASHED
         env.crashing.discard(server.key)
-        env.left_out.pop(server.key, None)
+        env.keep_lost(server.key, task.lost)
 
 
 # -- regions that no procedure moves

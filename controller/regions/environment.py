@@ -19,7 +19,9 @@ from controller.regions.regime import Regime
 from controller.regions.routes import RouteLog
 from controller.regions.unheard import Unheard
 from regent_agent.protocol import Result
+from state_machines.regions import lost_parts
 from state_machines.regions.cooldown import Cooldown
+from state_machines.regions.lost_parts import LostParts
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.placement import Placement
 from state_machines.regions.transit import PAUSE_MS_MAX
@@ -151,7 +153,7 @@ class RegionsEnv:
         self.expiring: set[Key] = set()
         """Processes that operators have expired, and whose crash is not stored yet."""
         self.log_parts: dict[Key, tuple[str, ...]] = {}
-        self.left_out: dict[Key, tuple[str, ...]] = {}
+        self.left_out: dict[Key, LostParts] = {}
         """Parts of logs that operators have left out, by the process that crashed."""
         self.draining: dict[int, Key] = {}
         """Drains that go on, and the processes that they are about."""
@@ -186,6 +188,11 @@ class RegionsEnv:
                 break
             found.append((start, end))
         return found
+
+    def keep_lost(self, key: Key, lost: LostParts) -> None:
+        """Keeps which parts of the log of a process operators have left out, until the process is gone."""
+        if lost.left_out:
+            self.left_out[key] = lost_parts.added(self.left_out.get(key, LostParts()), lost)
 
     def _wake(self, pid: int) -> None:
         """Runs a procedure by the engine, which comes later than this."""

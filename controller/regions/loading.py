@@ -180,7 +180,7 @@ def _resume_process(env: RegionsEnv, record: Record) -> None:
     if record.kind == crash.NAME:
         server.state = ServerState.FENCED if record.step >= crash.ASSIGN else ServerState.CRASHED
         env.crashing.add(server.key)
-        env.left_out[server.key] = tuple(one.part for one in task.left_out)
+        env.left_out[server.key] = task.lost
     else:
         server.leaving = True
         server.forced |= task.force
@@ -190,7 +190,8 @@ def _resume_process(env: RegionsEnv, record: Record) -> None:
 def distrust(env: RegionsEnv, records: Iterable[Record]) -> None:
     """Enters that processes crashed whose crash was bypassed, or has a record that cannot be used.
 
-    They may have been fenced in part. The next check of leases begins their crashes anew.
+    They may have been fenced in part. The next check of leases begins their crashes anew, without the parts of their
+    logs that were left out.
     """
     for record in records:
         if record.kind != crash.NAME or (record.state.is_final and not record.bypassed):
@@ -202,6 +203,7 @@ def distrust(env: RegionsEnv, records: Iterable[Record]) -> None:
         server = env.model.servers.get((task.server, task.incarnation))
         if server is not None and server.key not in env.crashing:
             server.state = ServerState.CRASHED
+            env.keep_lost(server.key, task.lost)
 
 
 def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> None:

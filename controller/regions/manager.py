@@ -25,6 +25,7 @@ from metadata_store.records.port import RecordStore, StoreFailed
 from regent_agent import protocol
 from regent_agent.protocol import Result
 from state_machines.procedures.record import Caller
+from state_machines.regions.lost_parts import LostParts
 from state_machines.regions.model import Server
 from state_machines.regions.states import ServerState
 
@@ -136,9 +137,14 @@ class Manager:
         """Begins the crash of a process, once."""
         if server.key in self.env.crashing or server.key in self.env.expiring:
             return
-        if self.start(crash.NAME, CRASH.encode(Crash(*server.key, self.fence_of(server), why)), ""):
+        if self.start(crash.NAME, self.crash_of(server, why), ""):
             self.crashed(server, why)
         # else the next check of leases begins it
+
+    def crash_of(self, server: Server, why: str) -> bytes:
+        """Returns the message of the crash of a process. Parts of its log that were left out stay out."""
+        lost = self.env.left_out.get(server.key, LostParts())
+        return CRASH.encode(Crash(*server.key, self.fence_of(server), why, lost=lost))
 
     def crashed(self, server: Server, why: str) -> None:
         """Enters that the crash of a process has begun: it gets nothing any more."""

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 from controller.http.ports import Invalid, Refused
 from controller.regions.domain import RegionsDomain
 from controller.regions.kinds import crash
-from controller.regions.kinds.messages import CRASH, LeftOut
+from controller.regions.kinds.messages import CRASH, LOG_TASK
 from controller.regions.operator.explain import explained
 from controller.regions.operator.procedures import Procedures
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Operation, Result, Task
 from state_machines.procedures.record import Record
+from state_machines.regions.lost_parts import LeftOut, LostParts
 from state_machines.regions.model import Region
 from testing.memory.region_store import RegionDisk
 from tests.region_simulation.kit import (
@@ -93,7 +94,7 @@ def test_a_crash_goes_on_without_a_part_that_an_operator_leaves_out(
             assert f"'regent regions procedures leave-out {failing.pid}' does without the part" in told
             item = await operator(term).end("leave-out", failing.pid, "User:eve", "its disk is lost")
             task = CRASH.decode(term.engine.records[item.pid].data)
-            assert task.left_out == (LeftOut("rotten", "User:eve", "its disk is lost", 1, (region.id,)),)
+            assert task.lost == LostParts((LeftOut(("rotten",), "User:eve", "its disk is lost"),), 1, (region.id,))
             pid = item.pid
             if not fails_over:
                 await _released(term, region.id, pid)
@@ -136,6 +137,90 @@ async def _released(term: RegionsTerm, region: int, pid: int) -> None:
     assert term.engine.records[pid].result == b"without 1 parts of its log, 'rotten' by User:eve: its disk is lost"
     assert str(term.env.model.regions[region].server) == "b,1"
     assert (term.env.left_out, ("a", 1) in term.env.model.servers) == ({}, False)
+
+
+@pytest.mark.parametrize("fails_over", ["", "before its crash begins anew", "after that"])
+def test_a_part_stays_left_out_where_an_operator_ends_the_crash(fails_over: str) -> None:
+    @virtual
+    async def story() -> None:
+        disk = RegionDisk()
+        async with running(disk, LOGGED) as term, serving(server := Splitting(term, "b")):
+            server.parts, server.bad = ["good", "rotten", "slow"], {"rotten", "slow"}
+            region = await crashed(term)
+            await until(
+                lambda: len(splitting(term)) == 2 and all(b"file is gone" in one.data for one in splitting(term))
+            )
+            [rotten, slow] = [one.pid for one in splitting(term)]
+            first = (await operator(term).end("leave-out", rotten, "User:eve", "its disk is lost")).pid
+            await until(lambda: [one.pid for one in splitting(term)] == [slow])
+            await operator(term).end("bypass", slow, "User:eve", "")
+            if fails_over != "before its crash begins anew":
+                await until(lambda: [one for one in splitting(term) if one.parent != first])
+            if not fails_over:
+                server.split, server.bad = [], set()
+                await _gone(term, region)
+                assert "rotten" not in server.split
+        if fails_over:
+            async with running(disk, LOGGED) as term, serving(server := Splitting(term, "b")):
+                server.parts = ["good", "rotten", "slow"]
+                await _gone(term, region)
+                assert set(server.split) >= {"slow"}
+                assert "rotten" not in server.split
+
+    story()
+
+
+async def _gone(term: RegionsTerm, region: Region) -> None:
+    """Waits until a crash has ended that went without a part."""
+    results = [b"without 1 parts of its log, 'rotten' by User:eve: its disk is lost"]
+    await until(lambda: str(term.env.model.regions[region.id].server) == "b,1")
+    await until(lambda: [one.result for one in term.engine.ended() if one.kind == crash.NAME and not one.bypassed])
+    assert [one.result for one in term.engine.ended() if one.kind == crash.NAME and not one.bypassed] == results
+
+
+def test_long_names_and_a_long_reason_do_not_fill_the_record_of_a_crash() -> None:
+    count = 60
+    parts = [f"{number:03}" + "x" * 9_997 for number in range(count)]
+
+    @virtual
+    async def story() -> None:
+        async with running(RegionDisk(), LOGGED) as term, serving(server := Splitting(term, "b")):
+            server.parts, server.bad = parts, set(parts)
+            region = await crashed(term)
+            left = set(parts)
+            while left:
+                await until(lambda: splitting(term))
+                for one in splitting(term):
+                    left.discard(LOG_TASK.decode(one.data).part)
+                    await operator(term).end("leave-out", one.pid, "User:eve", "why " * 250)
+                await asyncio.sleep(0.01)
+            await until(lambda: region.server is not None and str(region.server) == "b,1")
+            [done] = [one for one in term.engine.ended() if one.kind == crash.NAME]
+            assert len(done.data) < 20_000
+            assert done.result.startswith(b"without 60 parts of its log, '000xxx")
+
+    story()
+
+
+@virtual
+async def test_one_part_too_many_is_refused_with_what_helps_and_the_crash_goes_on() -> None:
+    async with running(RegionDisk(), LOGGED) as term, serving(server := Splitting(term, "b")):
+        server.parts, server.bad = [f"{number:03}" + "x" * 190 for number in range(800)], set()
+        region = await crashed(term)
+        refused = ""
+        server.bad = set(server.parts)
+        while not refused:
+            for one in await until(lambda: splitting(term)):
+                try:
+                    await operator(term).end("leave-out", one.pid, "User:eve", "lost")
+                except Refused as error:
+                    refused = str(error)
+                    break
+            await asyncio.sleep(0.01)
+        assert "at most 131072 are stored" in refused
+        assert "with an empty log in its place" in refused
+        server.bad = set()
+        await until(lambda: region.server is not None and str(region.server) == "b,1")
 
 
 @virtual

@@ -19,13 +19,15 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.fencing import NotFenced
 from controller.regions.journal import CRASHED, FENCED, GONE, RELEASED
 from controller.regions.kinds import about, locks, log_task, many
-from controller.regions.kinds.messages import CRASH, LEFT_OUT, Crash, LeftOut
+from controller.regions.kinds.messages import CRASH, LOST_PARTS, Crash
 from controller.regions.regime import COMMAND, LEASE, LOG, fences_in
 from metadata_store.catalog.rows import Bury, DropServer, Forget, Owner, Write
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.outcome import Children, Done, Next, Outcome, Retry, Wait
 from state_machines.procedures.record import Record
+from state_machines.regions import lost_parts
 from state_machines.regions.changes import abandoned
+from state_machines.regions.lost_parts import LostParts
 from state_machines.regions.model import Buried, Region, Server
 from state_machines.regions.states import RegionState, ServerState
 
@@ -41,6 +43,8 @@ PARTS_TOGETHER: Final = 100
 """Parts of a log that one step has split."""
 COMMAND_PAUSE_MS_MAX: Final = 60_000
 """Longest pause before a fence command that failed is run again: until then nobody serves the regions."""
+DATA_BYTES_MAX: Final = 128 * 1024
+"""Bytes of its message with the parts that are left out: the work on the other parts is stored in one write with it."""
 LEFT_OUT_TOLD_MAX: Final = 10
 LEFT_OUT_CHARS_MAX: Final = 2_000
 """Parts of a log, and characters, in the result of a crash without them."""
@@ -90,8 +94,8 @@ async def split(env: RegionsEnv, record: Record) -> Outcome | Along:
     parts = env.log_parts.get(key) if LOG in fences_in(task.method) else ()
     if parts is None:  # the daemon that knew them died: the fence, repeated, lists them again
         return Next(FENCE, record.data)
-    left_out = {one.part for one in task.left_out}
-    wanted = tuple(part for part in parts if part not in left_out)
+    lost = lost_parts.names(task.lost)
+    wanted = tuple(part for part in parts if lost_parts.short(part) not in lost) if lost else parts
     if not wanted:
         return Next(RELEASE, record.data)
     some = tuple(log_task.splitting(task, part) for part in wanted[:PARTS_TOGETHER])
@@ -166,18 +170,27 @@ async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:
 def leave_out(record: Record, command: bytes) -> bytes:
     """Returns the message of a crash without a part of the log; raises :class:`Refused`."""
     task: Crash = CRASH.decode(record.data)
-    left: LeftOut = LEFT_OUT.decode(command)
+    more: LostParts = LOST_PARTS.decode(command)
     if record.step != SPLIT:
         raise Refused(f"pid {record.pid} splits no log now: wait until it does, or has ended")
-    if any(one.part == left.part for one in task.left_out):
+    lost = lost_parts.added(task.lost, more)
+    if lost == task.lost:
         return record.data
-    return CRASH.encode(replace(task, left_out=(*task.left_out, left)))
+    data = CRASH.encode(replace(task, lost=lost))
+    if len(data) > DATA_BYTES_MAX:
+        raise Refused(
+            f"pid {record.pid}: its record would have {len(data)} bytes with this part, at most {DATA_BYTES_MAX} are "
+            f"stored, and {lost_parts.count(task.lost)} parts are left out: have a server split this one, with an "
+            "empty log in its place where it is lost"
+        )
+    return data
 
 
 def _result(task: Crash) -> bytes:
     """Returns the result of a crash: empty, or which parts of the log operators have left out."""
-    told = (f"{one.part!r} by {one.by}: {one.reason}" for one in islice(task.left_out, LEFT_OUT_TOLD_MAX))
-    count = len(task.left_out)
+    parts = ((one, part) for one in task.lost.left_out for part in one.parts)
+    told = (f"{part!r} by {one.by}: {one.reason}" for one, part in islice(parts, LEFT_OUT_TOLD_MAX))
+    count = lost_parts.count(task.lost)
     return f"without {count} parts of its log, {'; '.join(told)}"[:LEFT_OUT_CHARS_MAX].encode() if count else b""
 
 

@@ -6,6 +6,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from state_machines.regions.lost_parts import LostParts
+
 
 class Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Base of stored messages. Fields are only ever added at the end."""
@@ -60,23 +62,10 @@ class Many(Message, frozen=True):
     begun: int = 0
 
 
-class LeftOut(Message, frozen=True):
-    """A part of a log that an operator has left out, so that edits in it are not recovered.
-
-    ``regions``: how many the process had then; ``ids``: the first of them.
-    """
-
-    part: str
-    by: str
-    reason: str
-    regions: int
-    ids: tuple[int, ...] = ()
-
-
 class Crash(Message, frozen=True):
     """A process that crashed, or is drained. ``method``: of its fence; ``why``: how it was found out.
 
-    ``force``: a drain moves regions, too, that were moved a moment ago. ``left_out``: parts of its log.
+    ``force``: a drain moves regions, too, that were moved a moment ago. ``lost``: parts of its log.
     """
 
     server: str
@@ -84,7 +73,7 @@ class Crash(Message, frozen=True):
     method: str = "lease"
     why: str = ""
     force: bool = False
-    left_out: tuple[LeftOut, ...] = ()
+    lost: LostParts = LostParts()
 
 
 class LogTask(Message, frozen=True):
@@ -120,7 +109,7 @@ class TableTask(Message, frozen=True):
     begun: int = 0
 
 
-M = TypeVar("M", bound=Message)
+M = TypeVar("M", bound=msgspec.Struct)
 
 
 class Codec(Generic[M]):
@@ -136,6 +125,6 @@ TRANSIT = Codec(Transit)
 MOVE = Codec(Move)
 MANY = Codec(Many)
 CRASH = Codec(Crash)
-LEFT_OUT = Codec(LeftOut)
+LOST_PARTS = Codec(LostParts)
 LOG_TASK = Codec(LogTask)
 TABLE_TASK = Codec(TableTask)

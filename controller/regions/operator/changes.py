@@ -159,7 +159,7 @@ class Changes:
         why = f"expired by {caller.principal}" + (f": {caller.reason}" if caller.reason else "")
         about = f"server {server} with {len(server.regions)} regions: {why}"
         named = caller if caller.nonce else replace(caller, nonce=f"crash of {server}")
-        data = CRASH.encode(Crash(*server.key, term.manager.fence_of(server), why))
+        data = term.manager.crash_of(server, why)
         if not request.dry_run:
             term.env.expiring.add(server.key)
         try:

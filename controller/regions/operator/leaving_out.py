@@ -6,15 +6,14 @@ from typing import Final, NamedTuple
 
 from controller.http.ports import Invalid, Refused
 from controller.regions.kinds import log_task
-from controller.regions.kinds.messages import LEFT_OUT, LOG_TASK, LeftOut, LogTask
+from controller.regions.kinds.messages import LOG_TASK, LOST_PARTS, LogTask
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Ending
+from state_machines.regions.lost_parts import LeftOut, LostParts, short
 
 ACT: Final = "leave-out"
 REGIONS_MAX: Final = 100
 """Ids of regions that the record keeps; the others are counted."""
-PART_CHARS_MAX: Final = 200
-"""Characters of the name of a part in rows and lines."""
 
 
 class Command(NamedTuple):
@@ -28,7 +27,7 @@ class Command(NamedTuple):
 def leaving_out(term: RegionsTerm, pid: int, principal: str, reason: str) -> Command:
     """Returns what has the crash go on without the part that a procedure is to split.
 
-    It is stored with the crash: by whom, why, and which regions may miss edits.
+    The crash stores the part, the operator, the reason, and the regions that may miss edits.
     """
     record = term.engine.records.get(pid)
     parts = [one.pid for one in term.engine.live() if one.parent == pid and one.kind == log_task.SPLIT_LOG.name]
@@ -44,6 +43,7 @@ def leaving_out(term: RegionsTerm, pid: int, principal: str, reason: str) -> Com
     task: LogTask = LOG_TASK.decode(record.data)
     server = term.env.model.servers.get((task.server, task.incarnation))
     regions = sorted(server.regions) if server is not None else []
-    left = LeftOut(task.part, principal, reason, len(regions), tuple(regions[:REGIONS_MAX]))
-    ending = Ending(ACT, principal, f"part {task.part[:PART_CHARS_MAX]!r}, {len(regions)} regions: {reason}")
-    return Command(record.parent, LEFT_OUT.encode(left), ending)
+    name = short(task.part)
+    left = LostParts((LeftOut((name,), principal, reason),), len(regions), tuple(regions[:REGIONS_MAX]))
+    ending = Ending(ACT, principal, f"part {name!r}, {len(regions)} regions: {reason}")
+    return Command(record.parent, LOST_PARTS.encode(left), ending)
