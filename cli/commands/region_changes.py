@@ -13,7 +13,9 @@ from cli.exit_codes import Exit, Failure
 from cli.session import Session
 
 if TYPE_CHECKING:
-    from cli.client import Client, Json
+    from collections.abc import Callable
+
+    from cli.client import Json
 
 AGAIN_S: Final = 0.5
 """Pause before a request is sent again."""
@@ -41,24 +43,26 @@ def changed(session: Session, path: str, body: dict[str, Any], wait: bool, timeo
     A request without a response is repeated with its nonce, so that it takes effect once.
     """
     nonce = body.pop("nonce", "") or uuid.uuid4().hex
-    tried_s = min(timeout_s, WAITED_S) if wait else TRIED_S
-    found = _posted(session, session.client(), path, {**body, "nonce": nonce}, tried_s)
+    client, again = session.client(), f"the request is sent again, with nonce {nonce}"
+    found = tried(session, lambda: client.post(path, {**body, "nonce": nonce}), wait, timeout_s, again)
     if wait and not body.get("dryRun"):
         report(session, awaited(session, found["pid"], timeout_s, domain=REGIONS))
     else:
         session.output.detail("Procedure", found)
 
 
-def _posted(session: Session, client: Client, path: str, body: Json, tried_s: float) -> Json:
+def tried(session: Session, send: Callable[[], Json], wait: bool, timeout_s: float, again: str) -> Json:
+    """Sends a request until a daemon responds, for a bounded time; returns the first item of the response."""
+    tried_s = min(timeout_s, WAITED_S) if wait else TRIED_S
     began_s, said = time.monotonic(), dict[str, float]()
     while True:
         try:
-            found: Json = client.post(path, body)["items"][0]
+            found: Json = send()["items"][0]
         except Failure as failure:
             if failure.code is not Exit.UNREACHABLE or time.monotonic() + AGAIN_S >= began_s + tried_s:
                 raise
             if time.monotonic() - said.get(failure.message, -SAID_AGAIN_S) >= SAID_AGAIN_S:
-                session.output.message(f"{failure.message}; the request is sent again, with nonce {body['nonce']}")
+                session.output.message(f"{failure.message}; {again}")
                 said[failure.message] = time.monotonic()
             time.sleep(AGAIN_S)
         else:

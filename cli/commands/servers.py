@@ -9,7 +9,8 @@ import typer
 
 from cli.commands import region_marks
 from cli.commands.procedures import WaitS, Yes
-from cli.commands.region_changes import DryRun, Force, Nonce, Reason, Wait, changed
+from cli.commands.region_changes import DryRun, Force, Nonce, Reason, Wait, changed, tried
+from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.session import Session, command, confirmed, group
 
@@ -70,9 +71,10 @@ def expire(
     timeout: WaitS = 3600,
 ) -> None:
     """Deal with a server as crashed, although it polls: it is fenced and must end, and its regions go elsewhere."""
-    confirmed(yes or dry_run, f"Fence server {server_name}? Its process must end.")
+    process = _process(session, server_name, wait, timeout)
+    confirmed(yes or dry_run, f"Fence server {process}? Its process must end.")
     body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
-    changed(session, f"{_path(server_name)}/expire", body, wait, timeout)
+    changed(session, f"{_path(process)}/expire", body, wait, timeout)
 
 
 def forget(
@@ -87,6 +89,18 @@ def forget(
     """Forget which process of a server was fenced, where its incarnation keeps all later ones out."""
     body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
     changed(session, f"{_path(server_name)}/forget", body, wait, timeout)
+
+
+def _process(session: Session, server: str, wait: bool, timeout_s: float) -> str:
+    """Returns the present process of a server, so that no repeated request ends the next one; else what is given."""
+    client = session.client()
+    try:
+        found = tried(session, lambda: client.get(_path(server)), wait, timeout_s, "the request is sent again")
+    except Failure as failure:
+        if failure.code is not Exit.FAILED:
+            raise
+        return server  # it is not known any more; the response to an earlier request with this nonce is
+    return f"{found['name']},{found['incarnation']}"
 
 
 def _path(server: str) -> str:

@@ -71,7 +71,7 @@ def crash_changed(env: RegionsEnv, record: Record) -> None:
     log.warning(
         "pid=%d crash: part %r of the log of server %s,%d is left out at the request of %s (%s): edits in it are not "
         "recovered for its %d regions, the first are %s; look at their data, the journal keeps this",
-        *(record.pid, found.parts[-1], *key, found.by, found.reason, task.lost.regions),
+        *(record.pid, found.parts[-1].name, *key, found.by, found.reason, task.lost.regions),
         list(task.lost.ids[:REGIONS_TOLD]),
     )
     env.wake_unplaced()

@@ -14,13 +14,17 @@ HEAD_CHARS: Final = 100
 """First characters that a longer name keeps."""
 
 
+class LostPart(Struct, frozen=True, array_like=True, gc=False):
+    """A part. ``name``: a long one is shortened. ``pid``: of the procedure that was to split it."""
+
+    name: str
+    pid: int
+
+
 class LeftOut(Struct, frozen=True, array_like=True, gc=False):
-    """Parts of a log that one operator has left out for one reason: edits in them are not recovered.
+    """Parts of a log that one operator has left out for one reason: edits in them are not recovered."""
 
-    ``parts``: their names, long ones shortened.
-    """
-
-    parts: tuple[str, ...]
+    parts: tuple[LostPart, ...]
     by: str
     reason: str
 
@@ -47,14 +51,19 @@ def count(lost: LostParts) -> int:
 
 def names(lost: LostParts) -> frozenset[str]:
     """Returns the names of all parts, as they are stored."""
-    return frozenset(part for one in lost.left_out for part in one.parts)
+    return frozenset(part.name for one in lost.left_out for part in one.parts)
+
+
+def has_pid(lost: LostParts, pid: int) -> bool:
+    """Checks whether a part was left out that a procedure was to split."""
+    return any(part.pid == pid for one in lost.left_out for part in one.parts)
 
 
 def added(lost: LostParts, more: LostParts) -> LostParts:
     """Returns all parts of two lists. What several have in common is stored once: operator, reason and regions."""
     groups, before = list(lost.left_out), names(lost)
     for one in more.left_out:
-        new = tuple(part for part in one.parts if part not in before)
+        new = tuple(part for part in one.parts if part.name not in before)
         at = next((at for at, group in enumerate(groups) if (group.by, group.reason) == (one.by, one.reason)), None)
         if new and at is None:
             groups.append(replace(one, parts=new))
@@ -67,7 +76,7 @@ def latest(lost: LostParts, known: LostParts) -> LeftOut | None:
     """Returns the parts of the latest command, as far as they are not known yet; None where all are known."""
     before = names(known)
     for one in lost.left_out:
-        new = tuple(part for part in one.parts if part not in before)
+        new = tuple(part for part in one.parts if part.name not in before)
         if new:
             return replace(one, parts=new)
     return None

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from cli import progress
-from cli.commands import region_changes
+from cli.commands import region_changes, servers
 from cli.exit_codes import Exit, Failure
 
 
@@ -34,6 +34,41 @@ def test_a_cause_that_lasts_is_repeated_and_ends_the_command(
     assert now_s[0] - 1_000 <= ends_s + 1
     assert said[0].startswith("the term is over; the request is sent again")
     assert sum(one.startswith("database or disk is full; the request is sent again") for one in said[1:]) == lines - 1
+
+
+@pytest.mark.parametrize("given", ["s1", "s1,1"])
+def test_an_expiry_that_is_sent_again_is_about_the_process_that_was_there_at_first(
+    monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    """Its crash had begun by itself, so that no procedure has its nonce; then its response was lost."""
+    incarnations, paths = iter([1, 2]), list[str]()
+
+    def get(path: str) -> dict[str, Any]:
+        return {"items": [{"name": "s1", "incarnation": next(incarnations)}]}
+
+    def post(path: str, body: dict[str, Any]) -> dict[str, Any]:
+        paths.append(path)
+        if len(paths) == 1:
+            raise Failure(Exit.UNREACHABLE, "no response", "wait")
+        return {"items": [{"pid": 7}]}
+
+    monkeypatch.setattr(region_changes, "AGAIN_S", 0.0)
+    output = SimpleNamespace(message=str, detail=lambda *_: None)
+    session = SimpleNamespace(client=lambda: SimpleNamespace(get=get, post=post), output=output)
+    servers.expire(cast("Any", session), given, yes=True)
+    assert paths == ["/v1/regions/servers/s1%2C1/expire"] * 2
+
+
+def test_an_expiry_of_a_server_that_is_gone_is_answered_by_its_nonce() -> None:
+    def get(path: str) -> dict[str, Any]:
+        raise Failure(Exit.FAILED, "server 's1' is not known", "see 'regent servers list'")
+
+    shown = list[dict[str, Any]]()
+    client = SimpleNamespace(get=get, post=lambda path, body: {"items": [{"pid": 7, "nonce": body["nonce"]}]})
+    output = SimpleNamespace(message=str, detail=lambda _, found: shown.append(found))
+    session = SimpleNamespace(client=lambda: client, output=output)
+    servers.expire(cast("Any", session), "s1", nonce="n1", yes=True)
+    assert shown == [{"pid": 7, "nonce": "n1"}]
 
 
 def test_a_trouble_that_lasts_is_a_line_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from controller.http.app import create_app, create_regions_app
+from controller.http.ports import NotActive
+from controller.http.region_requests import ServerChange
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, AloneCollector, DaemonCollector, registry
 from controller.metrics.region_metrics import RegionsCollector
@@ -118,6 +121,14 @@ async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
                 assert refused.status_code == 503
                 assert "is standby: the daemon on " in refused.json()["message"]
                 assert f"(pid {os.getpid()}) has the store" in refused.json()["message"]
+                for change in (
+                    view.changes.change_server("expire", "s1", ServerChange(), "User:ops"),
+                    view.changes.change_server("forget", "s1", ServerChange(), "User:ops"),
+                    view.procedures.end("leave-out", 7, "User:ops", "its file is gone"),
+                ):
+                    with pytest.raises(NotActive, match=r"is standby: the daemon on .* has the store") as failure:
+                        await change
+                    assert failure.value.remedy.startswith("send the request to the active daemon of the store")
                 assert (await items(standby, "/v1/regions"))[0]["mode"] == "standby"
                 assert "regent_regions_active 0.0" in (await standby.get("/metrics")).text
         assert domain.mode is RegionsMode.STOPPED
@@ -167,7 +178,21 @@ async def test_a_server_is_expired_once_however_often_that_is_requested(tmp_path
         crashes = await items(client, "/v1/regions/procedures", kind="crash")
         assert [one["pid"] for one in crashes] == [first["pid"]]
         assert "it hangs" in crashes[0]["detail"]
+        await items(client, f"/v1/regions/procedures/{first['pid']}", waitS=30)
+        gone = await client.post("/v1/regions/servers/s1,1/expire", json={"nonce": "n2"})
+        assert (gone.status_code, gone.json()["message"]) == (404, "server s1,1 was fenced and is no member any more")
         [server] = await items(client, "/v1/regions/servers/s1")
         assert (server["incarnation"], server["state"]) == (2, "online")
+
+    await with_world(tmp_path, work)
+
+
+async def test_a_name_is_forgotten_once_however_often_that_is_requested(tmp_path: Path) -> None:
+    async def work(world: World, client: httpx.AsyncClient) -> None:
+        assert (await ended(client, "/v1/regions/servers/s1/expire"))["state"] == "success"
+        first, again = [await ended(client, "/v1/regions/servers/s1/forget", nonce="n1") for _ in range(2)]
+        assert (first["state"], again["pid"]) == ("success", first["pid"])
+        missing = await client.post("/v1/regions/servers/s1/forget", json={"nonce": "n2"})
+        assert (missing.status_code, "its log names the cause" in missing.json()["remedy"]) == (404, True)
 
     await with_world(tmp_path, work)

@@ -20,7 +20,7 @@ from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Operation, Result, Task
 from state_machines.procedures.record import Record
-from state_machines.regions.lost_parts import LeftOut, LostParts
+from state_machines.regions.lost_parts import LeftOut, LostPart, LostParts
 from state_machines.regions.model import Region
 from testing.memory.region_store import RegionDisk
 from tests.region_simulation.kit import (
@@ -94,7 +94,9 @@ def test_a_crash_goes_on_without_a_part_that_an_operator_leaves_out(
             assert f"'regent regions procedures leave-out {failing.pid}' does without the part" in told
             item = await operator(term).end("leave-out", failing.pid, "User:eve", "its disk is lost")
             task = CRASH.decode(term.engine.records[item.pid].data)
-            assert task.lost == LostParts((LeftOut(("rotten",), "User:eve", "its disk is lost"),), 1, (region.id,))
+            assert task.lost == LostParts(
+                (LeftOut((LostPart("rotten", failing.pid),), "User:eve", "its disk is lost"),), 1, (region.id,)
+            )
             pid = item.pid
             if not fails_over:
                 await _released(term, region.id, pid)
@@ -111,6 +113,32 @@ def test_a_crash_goes_on_without_a_part_that_an_operator_leaves_out(
     assert "'rotten'" in line
     assert "User:eve (its disk is lost)" in line
     assert "for its 1 regions" in line
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+def test_a_part_that_is_to_be_left_out_once_more_is_left_out_already(fails_over: bool) -> None:
+    """A response was lost, and the operator repeats the command: at once, after a failover, after the crash."""
+
+    @virtual
+    async def story() -> None:
+        disk = RegionDisk()
+        async with running(disk, LOGGED) as term, serving(Splitting(term, "b")):
+            region = await crashed(term)
+            failing = await one_that_fails(term)
+            first = await operator(term).end("leave-out", failing.pid, "User:eve", "its disk is lost")
+            again = await operator(term).end("leave-out", failing.pid, "User:eve", "its disk is lost")
+            assert again.pid == first.pid
+            if not fails_over:
+                await _released(term, region.id, first.pid)
+                again = await operator(term).end("leave-out", failing.pid, "User:eve", "its disk is lost")
+                assert again.pid == first.pid
+        if fails_over:
+            async with running(disk, LOGGED) as term, serving(Splitting(term, "b")):
+                await _released(term, region.id, first.pid)
+                again = await operator(term).end("leave-out", failing.pid, "User:eve", "its disk is lost")
+                assert again.pid == first.pid
+
+    story()
 
 
 @pytest.mark.parametrize("parts", [["slow", "rotten"], ["rotten", "slow"], ["rotten"]])

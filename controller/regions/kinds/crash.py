@@ -189,7 +189,7 @@ def leave_out(record: Record, command: bytes) -> bytes:
 def _result(task: Crash) -> bytes:
     """Returns the result of a crash: empty, or which parts of the log operators have left out."""
     parts = ((one, part) for one in task.lost.left_out for part in one.parts)
-    told = (f"{part!r} by {one.by}: {one.reason}" for one, part in islice(parts, LEFT_OUT_TOLD_MAX))
+    told = (f"{part.name!r} by {one.by}: {one.reason}" for one, part in islice(parts, LEFT_OUT_TOLD_MAX))
     count = lost_parts.count(task.lost)
     return f"without {count} parts of its log, {'; '.join(told)}"[:LEFT_OUT_CHARS_MAX].encode() if count else b""
 

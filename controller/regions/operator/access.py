@@ -52,6 +52,8 @@ def server_of(model: Regions, named: str) -> Server:
         for one in model.servers.values()
         if one.name == name and (not incarnation or str(one.incarnation) == incarnation)
     ]
+    if not found and incarnation.isdecimal() and model.is_buried((name, int(incarnation))):
+        raise NotFound(f"server {named} was fenced and is no member any more", "nothing is left to do about it")
     if not found:
         raise NotFound(f"server {named!r} is not known", "see 'regent servers list'")
     return max(found, key=lambda one: one.incarnation)

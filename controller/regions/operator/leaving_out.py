@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from controller.http.ports import Invalid, Refused
-from controller.regions.kinds import log_task
-from controller.regions.kinds.messages import LOG_TASK, LOST_PARTS, LogTask
+from controller.regions.kinds import crash, log_task
+from controller.regions.kinds.messages import CRASH, LOG_TASK, LOST_PARTS, Crash, LogTask
 from controller.regions.term import RegionsTerm
-from state_machines.procedures.record import Ending
-from state_machines.regions.lost_parts import LeftOut, LostParts, short
+from state_machines.procedures.record import Ending, Record
+from state_machines.regions.lost_parts import LeftOut, LostPart, LostParts, has_pid, short
 
 ACT: Final = "leave-out"
 REGIONS_MAX: Final = 100
@@ -22,6 +22,18 @@ class Command(NamedTuple):
     pid: int
     command: bytes
     ending: Ending
+
+
+def done_before(term: RegionsTerm, pid: int) -> Record | None:
+    """Returns the crash that goes without the part of an earlier procedure: a repeated command is not judged anew."""
+    if pid in term.engine.records:
+        return None
+    for record in (*term.engine.live(), *term.engine.ended()):
+        if record.kind == crash.NAME:
+            task: Crash = CRASH.decode(record.data)
+            if has_pid(task.lost, pid):
+                return record
+    return None
 
 
 def leaving_out(term: RegionsTerm, pid: int, principal: str, reason: str) -> Command:
@@ -44,6 +56,6 @@ def leaving_out(term: RegionsTerm, pid: int, principal: str, reason: str) -> Com
     server = term.env.model.servers.get((task.server, task.incarnation))
     regions = sorted(server.regions) if server is not None else []
     name = short(task.part)
-    left = LostParts((LeftOut((name,), principal, reason),), len(regions), tuple(regions[:REGIONS_MAX]))
+    left = LostParts((LeftOut((LostPart(name, pid),), principal, reason),), len(regions), tuple(regions[:REGIONS_MAX]))
     ending = Ending(ACT, principal, f"part {name!r}, {len(regions)} regions: {reason}")
     return Command(record.parent, LOST_PARTS.encode(left), ending)

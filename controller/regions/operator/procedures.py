@@ -17,7 +17,7 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator.access import active_term
 from controller.regions.operator.items import procedure_item
-from controller.regions.operator.leaving_out import ACT, leaving_out
+from controller.regions.operator.leaving_out import ACT, done_before, leaving_out
 from controller.regions.operator.progress import progress_of
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Ending, Record
@@ -104,6 +104,8 @@ class Procedures:
 
     async def _left_out(self, pid: int, principal: str, reason: str) -> Procedure:
         term = active_term(self._domain)
+        if (done := done_before(term, pid)) is not None:
+            return procedure_item(done)
         wanted = leaving_out(term, pid, principal, reason)
         if not await requested(term.engine.command(*wanted)):
             raise Refused(f"pid {wanted.pid}: the crash has ended", f"see '{COMMAND} show {wanted.pid}'")
