@@ -29,7 +29,8 @@ class RegionsStatus(Item):
     namespaces: int | None = None
     tables: int | None = None
     regions: int | None = None
-    open_regions: int | None = None
+    open_regions: int | None = Field(None, description="at servers that may serve")
+    waiting_regions: int | None = Field(None, description="WAITING: open at a process that crashed, and served by none")
     failed_regions: int | None = Field(None, description="FAILED_OPEN: an operator has them assigned again")
     stranded_regions: int | None = Field(
         None, description="of enabled tables, not open, and moved by no procedure: an operator has them assigned"
@@ -50,6 +51,7 @@ class RegionsStatus(Item):
 class Region(Item):
     """One region. ``end`` is empty where it has no end. ``server`` is absent while no server has, or may have, it.
 
+    The state WAITING is that of a region that is stored as open at a process that crashed: it waits for that crash.
     In lists, keys that no region has, or several, are items with ``id`` 0 and the state HOLE or OVERLAP.
     """
 
@@ -66,6 +68,7 @@ class Region(Item):
     pid: int | None = Field(None, description="the procedure that moves it")
     pinned: str | None = Field(None, description="name of the server at which an operator wants it")
     state_age_s: float = Field(0.0, description="since the latest change of its state, or since this daemon is active")
+    waits_for: str = Field("", description="in transition, or where its server crashed")
 
 
 class RegionExplanation(Item):
@@ -81,14 +84,13 @@ class RegionExplanation(Item):
 class RegionTransition(Region):
     """A region in transition, and what it waits for."""
 
-    age_s: float = Field(description="since its last change, and no longer than since its procedure began")
+    age_s: float = Field(description="since its procedure began, over all attempts; else since its last change")
     overdue: bool
     kind: str = Field("", description="of its procedure")
     step: str = ""
     attempts: int = 0
     reason: str = Field("", description="of its procedure")
     cause: str = Field("", description="why the latest attempt of its procedure failed")
-    waits_for: str = ""
 
 
 class Table(Item):
@@ -100,6 +102,7 @@ class Table(Item):
     state: str
     regions: int
     open_regions: int
+    waiting_regions: int = Field(0, description="open at a process that crashed: they wait for that crash")
     in_transition: int
     failed_regions: int
     stranded_regions: int = Field(0, description="of an enabled table, not open, and moved by no procedure")
@@ -127,4 +130,5 @@ class RegionServer(Item):
     closing: int = 0
     cordoned: bool = Field(False, description="it gets no region; those that it has stay")
     held_until: datetime | None = Field(None, description="until then its regions wait for its next process")
+    note: str = Field("", description="why it gets no regions, or what deals with its crash, and the command")
     load: dict[str, int] = Field({}, description="figures of its latest poll, named by the service")

@@ -16,7 +16,9 @@ from state_machines.regions.states import RegionState
 
 log = logging.getLogger("regent.metrics")
 
-STATES: Final = tuple(state.name.lower() for state in RegionState)
+WAITING: Final = "waiting"
+"""Label of regions that are stored as open, and wait for the crash of their server."""
+STATES: Final = (*(state.name.lower() for state in RegionState), WAITING)
 SERVER_STATES: Final = ("online", "leaving", "crashed", "fenced")
 
 

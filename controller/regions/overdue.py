@@ -37,15 +37,13 @@ class Wait(NamedTuple):
 
 
 def age_ms(region: Region, record: Record | None, env: RegionsEnv) -> int:
-    """Returns how long a region waits: since its last change, and no longer than since its procedure began."""
-    age = env.now_ms() - region.changed_ms
-    return max(0, age if record is None else min(age, env.wall_ms() - record.submitted_ms))
+    """Returns how long a region waits: since its procedure began, over all its attempts; else since its last change."""
+    return max(0, env.now_ms() - region.changed_ms if record is None else env.wall_ms() - record.submitted_ms)
 
 
 def late(env: RegionsEnv, records: Mapping[int, Record], threshold_ms: int = -1) -> list[Aged]:
     """Returns the regions that are in transition for longer than ``threshold_ms``, or all; the oldest first."""
-    since_ms = env.now_ms() - threshold_ms
-    some = [(one, records.get(one.pid)) for one in env.model.transit.values() if one.changed_ms < since_ms]
+    some = [(one, records.get(one.pid)) for one in env.model.transit.values()]
     found = [Aged(one, age_ms(one, record, env), record) for one, record in some]
     return sorted((one for one in found if one.age_ms > threshold_ms), key=lambda one: (-one.age_ms, one.region.id))
 

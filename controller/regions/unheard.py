@@ -67,6 +67,12 @@ class Unheard:
         """Checks whether a region may not go to a server yet."""
         return (region.doubtful and bool(self.processes)) or region.id in self._claimants
 
+    def may_have(self, region: Region) -> Iterable[Key]:
+        """Returns the processes because of which a region may not go to a server yet."""
+        if region.doubtful and self.processes:
+            return self.processes
+        return self._claimants.get(region.id, ())
+
     def why_held(self, region: Region) -> str:
         """Returns why a region may not go to a server yet; empty where it may."""
         if region.doubtful and self.processes:

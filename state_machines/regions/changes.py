@@ -47,6 +47,13 @@ def is_stranded(region: Region) -> bool:
     return region.server is None or region.server.state is ServerState.ONLINE
 
 
+def awaits_crash(region: Region) -> bool:
+    """Checks whether a region waits for the crash of its server: it is stored as open, and nothing serves it."""
+    return (
+        region.state is RegionState.OPEN and region.server is not None and region.server.state is not ServerState.ONLINE
+    )
+
+
 def partly_made(table: Table) -> str | None:
     """Returns why a table cannot be enabled whose creation ended before all of its regions were stored; else None."""
     if table.regions and not table.regions[-1].end:

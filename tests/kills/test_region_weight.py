@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from controller.regions.environment import Options
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
-from controller.regions.operator.explain import failures_of
+from controller.regions.operator.crashes import failures_of
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from state_machines.regions.layout import NAME_CHARS_MAX

@@ -16,9 +16,9 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.kinds import assign, close, crash, forgetting, move, namespaces, servers, tables
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
-from controller.regions.operator import checks
+from controller.regions.operator import checks, ways
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
-from controller.regions.operator.explain import crash_of
+from controller.regions.operator.crashes import crash_of
 from controller.regions.operator.items import procedure_item
 from controller.regions.operator.starting import caller_of, known, start
 from controller.regions.term import RegionsTerm
@@ -51,7 +51,7 @@ class Changes:
         found = region_of(term.env.model, region)
         _refuse(
             checks.region_problem(term.env, found, act, request.server, force=request.force),
-            checks.region_remedy(term.env.model, found, act, request.server),
+            checks.region_remedy(term.env.model, found, act, request.server, _of_crash(term, found)),
         )
         kind, data = _of_region(act, found, request)
         return await start(term, kind, data, caller, request, f"region {found}: {act}")
@@ -185,6 +185,14 @@ def _opens(term: RegionsTerm, table: str) -> int:
             if task.table == table:
                 return record.pid
     return 0
+
+
+def _of_crash(term: RegionsTerm, region: Region) -> str:
+    """Returns what goes on with the crash of a region's server; empty where that has not crashed."""
+    server = region.server
+    if server is None or server.state is ServerState.ONLINE:
+        return ""
+    return "; ".join(ways.of_crash(server, term.env, term.engine))
 
 
 def _refuse(problem: str | None, remedy: str) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from controller.http.region_ports import RegionAct, TableAct
 from controller.regions.damaged import REMEDY
 from controller.regions.environment import RegionsEnv
-from state_machines.regions.changes import change_problem, partly_made
+from state_machines.regions.changes import awaits_crash, change_problem, partly_made
 from state_machines.regions.model import Region, Regions, Server, Table, namespace_of
 from state_machines.regions.states import FINAL, WANTED, RegionState, ServerState, TableState
 
@@ -29,11 +29,11 @@ def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str,
         return "a move needs the name of a server"
     if region.pid:
         return f"region {region} is in transition: procedure {region.pid} moves it"
-    if region.state not in FINAL and (why := _left_problem(region, act)) is not None:
+    if (_is_of_crash(region) or region.state not in FINAL) and (why := _left_problem(region, act)) is not None:
         return why
     if act != "unassign" and region.table.state not in WANTED:
         return f"table {region.table.name} is {region.table.state.name.lower()}: its regions are not to be open"
-    if act == "assign" and region.state is S.OPEN:
+    if act == "assign" and region.state is S.OPEN and not awaits_crash(region):
         return f"region {region} is open at {region.server} already"
     if act == "unassign" and region.state in FINAL and region.state is not S.OPEN:
         return f"region {region} is {region.state.name} already: no server has it"
@@ -54,15 +54,18 @@ def _left_problem(region: Region, act: RegionAct) -> str | None:
     A server that may have it closes it first, whether it is then assigned or left.
     """
     if _is_of_crash(region):
-        return (
-            f"region {region} is {region.state.name}: the crash of {region.server} is dealt with, and sees to it itself"
-        )
+        state = "WAITING" if awaits_crash(region) else region.state.name
+        return f"region {region} is {state}: the crash of {region.server} is dealt with, and sees to it itself"
     return None if act in ("assign", "unassign") else f"region {region} is {region.state.name}: assign it first"
 
 
 def _is_of_crash(region: Region) -> bool:
-    """Checks whether the crash of its owner sees to a region in transition: no request about it is accepted before."""
-    return region.state not in FINAL and region.server is not None and region.server.state is not ServerState.ONLINE
+    """Checks whether the crash of its owner sees to a region: no request about it is accepted before.
+
+    One that was open at a process that is fenced, and that a hold keeps, may be moved before the hold ends.
+    """
+    owner = None if region.server is None else region.server.state
+    return owner is ServerState.CRASHED or (owner is ServerState.FENCED and region.state not in FINAL)
 
 
 def _target_problem(model: Regions, region: Region, server: str) -> str | None:
@@ -81,12 +84,16 @@ def _target_problem(model: Regions, region: Region, server: str) -> str | None:
     return None
 
 
-def region_remedy(model: Regions, region: Region, act: RegionAct, server: str) -> str:
-    """Returns what lets the change of a region begin, or where an operator finds that."""
+def region_remedy(model: Regions, region: Region, act: RegionAct, server: str, of_crash: str = "") -> str:
+    """Returns what lets the change of a region begin, or where an operator finds that.
+
+    ``of_crash``: what goes on with the crash of its server, where that crashed.
+    """
     if region.pid:
         return f"wait for its end, or end it as it is: 'regent regions procedures bypass {region.pid}'"
     if _is_of_crash(region):
-        return f"wait for its end: 'regent regions explain {region.id}' says what that waits for"
+        wait = f"wait for its end: 'regent regions explain {region.id}' says what that waits for"
+        return f"{wait}; {of_crash}" if of_crash else wait
     if act != "unassign" and region.table.state not in WANTED:
         return table_remedy(model, region.table, "enable")
     if act in ("move", "reopen") and region.state is not S.OPEN:

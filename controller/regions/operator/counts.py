@@ -48,13 +48,23 @@ class RegionCounts:
         self._model: Regions | None = None
 
     def by_state(self, model: Regions) -> Counter[RegionState]:
-        """Returns the number of regions in each state."""
+        """Returns the number of regions in each state; without the open ones that wait for the crash of a server."""
         found = Counter(one.state for one in model.transit.values())
         owned = sum(len(server.regions) for server in model.servers.values())
         moving = sum(one.server is not None for one in model.transit.values())
-        found[RegionState.OPEN] += owned - moving
+        found[RegionState.OPEN] += owned - moving - self.waiting(model)
         self._look(model)
         return found + self._resting
+
+    def waiting(self, model: Regions) -> int:
+        """Returns the number of regions that wait for the crash of their server, see :func:`awaits_crash`."""
+        left = sum(len(one.regions) for one in model.servers.values() if one.state is not ServerState.ONLINE)
+        if not left:
+            return 0
+        return left - sum(
+            one.server is not None and one.server.state is not ServerState.ONLINE and one.state is not RegionState.OPEN
+            for one in model.transit.values()
+        )
 
     def stranded(self, model: Regions) -> int:
         """Returns the number of regions of enabled tables that are not open, and for which nothing goes on."""

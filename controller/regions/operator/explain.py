@@ -10,25 +10,24 @@ from controller.http.region_models import RegionExplanation
 from controller.procedures.engine import Engine
 from controller.process.wording import named
 from controller.regions.environment import RegionsEnv
-from controller.regions.kinds import crash
-from controller.regions.kinds.messages import CRASH, Crash, LogTask, Transit
-from controller.regions.operator import checks
+from controller.regions.kinds.messages import Transit
+from controller.regions.operator import checks, ways
+from controller.regions.operator.crashes import crash_of, failures_of, held_until_ms
 from controller.regions.operator.items import cause_of, message_of, region_item, step_of, why_of
+from controller.regions.overdue import age_ms
 from state_machines.procedures.record import Record
+from state_machines.regions.changes import awaits_crash
 from state_machines.regions.model import Region, Server
-from state_machines.regions.states import WANTED, RegionState, ServerState, TableState
+from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, ServerState, TableState
 
 S = RegionState
-
-FAILURES_SHOWN: Final = 3
-"""Parts of a log whose failures one sentence names."""
 
 STATES: Final = {
     S.OFFLINE: "no server has it: it is new, or it was closed to be opened again",
     S.OPENING: "a server was chosen for it, and may have it already",
     S.OPEN: "a server has opened it, and said so",
     S.CLOSING: "its server gives it up, and may have it still",
-    S.CLOSED: "its server gave it up",
+    S.CLOSED: "the server that had it gave it up",
     S.FAILED_OPEN: "no server could open it, in as many attempts as regions.open_attempts_max allows",
     S.ABNORMALLY_CLOSED: "its server crashed, and may have had it until it was fenced",
 }
@@ -39,20 +38,33 @@ def explained(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Re
     record = engine.records.get(region.pid)
     return RegionExplanation(
         region=region_item(region, env),
-        state_because=_state(region, env),
+        state_because=_state(region, env, record),
         server_because=_server(region, env, engine),
         procedure_because=_procedure(region, record, env, engine),
-        would_change=list(_changes(region, env)),
+        would_change=list(_changes(region, env, engine)),
     )
 
 
-def _state(region: Region, env: RegionsEnv) -> str:
-    because = STATES[region.state]
+def _state(region: Region, env: RegionsEnv, record: Record | None) -> str:
+    because = _because(region)
     if region.state is S.FAILED_OPEN:
         because += f"; {_given_up(region, env)}"
     if region.table.state not in WANTED:
         because += f"; its table is {region.table.state.name.lower()}, so it is not to be open"
+    if region.state in IN_TRANSITION:
+        return f"{because} (in transition for {age_ms(region, record, env) / 1000:.1f} s)"
     return f"{because} (for {max(0, env.now_ms() - region.changed_ms) / 1000:.1f} s)"
+
+
+def _because(region: Region) -> str:
+    """Says what the state of a region means."""
+    if awaits_crash(region):
+        return f"it waits for the crash of server {region.server}, which had opened it: nothing serves its keys"
+    if region.state is S.OPENING and region.server is None:
+        return "the latest open failed, or its server was fenced: a server is chosen for the next one"
+    if region.state is S.CLOSED and not region.token:
+        return "it was closed, or given up, before any server had opened it"
+    return STATES[region.state]
 
 
 def _given_up(region: Region, env: RegionsEnv) -> str:
@@ -76,7 +88,7 @@ def _server(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
             return f"{server} crashed and is fenced: {_after_fence(server, env, engine)}"
         case _:
             left_s = max(0.0, server.deadline_s - env.clock())
-            leaving = ", and its regions are being moved away" if server.leaving else ""
+            leaving = f"; {why}" if (why := ways.of_leaving(server, env)) else ""
             return f"{server} polls, its lease holds for {left_s:.1f} s without another poll{leaving}"
 
 
@@ -86,51 +98,15 @@ def _not_dealt_with(server: Server, engine: Engine[RegionsEnv]) -> str:
     return f"; {'; '.join(found)}" if found else ""
 
 
-def failures_of(key: tuple[str, int], engine: Engine[RegionsEnv]) -> list[str]:
-    """Returns why the latest attempts to deal with a crash failed: of its fence command, and of work on its log."""
-    found: list[str] = []
-    for record in engine.live():
-        task = message_of(record)
-        if not isinstance(task, LogTask | Crash) or (task.server, task.incarnation) != key:
-            continue
-        if isinstance(task, LogTask) and task.failed:
-            part = f", part {task.part}" if task.part else ""
-            out = f"; 'regent regions procedures leave-out {record.pid}' does without the part" if task.part else ""
-            found.append(
-                f"procedure {record.pid} ({record.kind}{part}) repeats the work on its log: {task.failed}{out}"
-            )
-        elif record.kind == crash.NAME and record.error:
-            found.append(f"procedure {record.pid} ({crash.NAME}) failed {record.attempts} times: {record.error}")
-    shown = found[:FAILURES_SHOWN]
-    return [*shown, f"and {len(found) - len(shown)} more"] if len(found) > len(shown) else shown
-
-
 def _after_fence(server: Server, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     """Says where the regions of a fenced process go, and names the procedure that sees to it."""
     pid = crash_of(server, engine)
     moved = f"procedure {pid} (crash) has another server get the region" if pid else "another server gets the region"
-    until_ms = _held_until_ms(server, env)
+    until_ms = held_until_ms(server, env)
     if not pid or not until_ms:
         return moved
     until = f"until {time_of(env.shown_ms(until_ms) // 1000 * 1000)} ({(until_ms - env.wall_ms()) / 1000:.0f} s)"
     return f"a hold keeps it for the next process of {server.name}, {until}; then {moved}"
-
-
-def _held_until_ms(server: Server | None, env: RegionsEnv) -> int:
-    """Returns the end of the hold that keeps the regions of a fenced process where they are, 0 without one."""
-    if server is None or server.state is not ServerState.FENCED or env.model.current(server.name) is not None:
-        return 0
-    return env.model.marks.held_until_ms(server.name, env.wall_ms())
-
-
-def crash_of(server: Server, engine: Engine[RegionsEnv]) -> int:
-    """Returns the pid of the procedure that deals with a crash, 0 without one."""
-    for record in engine.live():
-        if record.kind == crash.NAME:
-            task: Crash = CRASH.decode(record.data)
-            if (task.server, task.incarnation) == server.key:
-                return record.pid
-    return 0
 
 
 def _procedure(region: Region, record: Record | None, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
@@ -161,9 +137,11 @@ def _waiting(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str
     """Names procedures that wait for a lock of the region."""
     locks = engine.locks()
     mine = [one for one in locks if str(region.id) in one.parts and one.waiting]
-    held = region.server if _held_until_ms(region.server, env) else None
+    held = region.server if held_until_ms(region.server, env) else None
     if not mine and held is not None and (pid := crash_of(held, engine)):
         return f"procedure {pid} (crash) waits for the end of the hold"
+    if not mine and awaits_crash(region) and region.server is not None and (pid := crash_of(region.server, engine)):
+        return f"procedure {pid} (crash, step {step_of(engine.records[pid])}) sees to it"
     if not mine:
         return "no procedure moves it"
     holders = sorted({one.pid for one in locks if one.resource == mine[0].resource and not one.waiting})
@@ -190,7 +168,7 @@ def without_servers(env: RegionsEnv) -> str:
     return text
 
 
-def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
+def _changes(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
     """Names the events that would change the region."""
     server = region.server
     if region.table.state not in WANTED:
@@ -199,21 +177,22 @@ def _changes(region: Region, env: RegionsEnv) -> Iterator[str]:
         yield opens if is_disabled else checks.table_remedy(env.model, region.table, "enable")
     elif region.state is S.FAILED_OPEN or (server is None and not region.pid):
         yield f"regent regions assign {region.id} opens it"
-    if region.state is S.OPEN and server is not None:
+    elif region.state in IN_TRANSITION and not region.pid and server is not None and server.state is ServerState.ONLINE:
+        yield f"regent regions assign {region.id} has {server} close it, and opens it then"
+    if region.state is S.OPEN and server is not None and not region.pid:
         yield from _when_open(region, server, env.cooldown.left_ms(region.id, env.now_ms()))
-    if region.state in (S.OPENING, S.CLOSING) and server is not None and server.state is ServerState.ONLINE:
-        yield f"{server} reports the result, or counts as crashed {env.options.lease_ms} ms after its last poll"
+    yield from ways.of_region(region, env, engine)
     if pinned := env.model.marks.pinned(region.id):
         yield f"it is pinned to {pinned}, and opened there wherever that server is online"
     if region.pid in env.unplaced:
         yield "a server registers"
-    if server is not None and _held_until_ms(server, env):
-        yield f"{server.name} registers, or its hold ends; regent servers release {server.name} ends it"
     if env.unheard.is_held(region):
         yield "the servers that may have it list their regions and close it, or are fenced"
 
 
 def _when_open(region: Region, server: Server, rests_ms: int) -> Iterator[str]:
+    if server.state is ServerState.CRASHED:
+        return
     if server.state is ServerState.ONLINE:
         yield f"{server} crashes, leaves, or is drained"
     if rests_ms:

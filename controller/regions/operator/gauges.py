@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from controller.metrics.region_gauges import RegionGauges
+from controller.metrics.region_metrics import WAITING
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.counts import RegionCounts, halted, servers_of, transit_of
 
@@ -20,7 +21,8 @@ def gauges_of(domain: RegionsDomain, counts: RegionCounts, overdue_ms: int) -> R
         places=env.places,
         connections=connections,
         tables=len(model.tables),
-        regions={state.name.lower(): count for state, count in counts.by_state(model).items()},
+        regions={state.name.lower(): count for state, count in counts.by_state(model).items()}
+        | {WAITING: counts.waiting(model)},
         in_transition=transit.regions,
         overdue=transit.overdue,
         stranded=counts.stranded(model),

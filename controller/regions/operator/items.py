@@ -36,11 +36,11 @@ from controller.regions.operator.unmet import unmet_of
 from controller.regions.overdue import Aged, wait_of
 from controller.regions.term import KINDS
 from state_machines.procedures.record import Record
-from state_machines.regions.changes import is_stranded
+from state_machines.regions.changes import awaits_crash, is_stranded
 from state_machines.regions.key_text import key_text
 from state_machines.regions.layout import count_of
 from state_machines.regions.model import Region, Server, Table
-from state_machines.regions.states import RegionState, ServerState
+from state_machines.regions.states import IN_TRANSITION, RegionState, ServerState
 
 BY_NAME: Final[Mapping[str, Kind[RegionsEnv]]] = {kind.name: kind for kind in KINDS}
 CODECS: Final[Mapping[str, Any]] = {
@@ -65,6 +65,8 @@ CODECS: Final[Mapping[str, Any]] = {
     "delete_namespace": NAMESPACE_TASK,
 }
 S = RegionState
+WAITING: Final = "WAITING"
+"""State that operators see of a region that is stored as open, and waits for the crash of its server."""
 
 
 def region_item(region: Region, env: RegionsEnv) -> RegionItem:
@@ -79,7 +81,7 @@ def _fields(region: Region, env: RegionsEnv) -> dict[str, Any]:
         "table": region.table.name,
         "start": key_text(region.start),
         "end": key_text(region.end),
-        "state": region.state.name,
+        "state": WAITING if awaits_crash(region) else region.state.name,
         "server": server.name if server is not None else None,
         "incarnation": server.incarnation if server is not None else None,
         "address": server.address if server is not None else None,
@@ -88,14 +90,22 @@ def _fields(region: Region, env: RegionsEnv) -> dict[str, Any]:
         "pid": region.pid or None,
         "state_age_s": max(0, env.now_ms() - region.changed_ms) / 1000,
         "pinned": env.model.marks.pinned(region.id) or None,
+        "waits_for": _waits_for(region, env),
     }
+
+
+def _waits_for(region: Region, env: RegionsEnv) -> str:
+    """Returns what a region in transition, or of a crashed process, waits for; empty for others."""
+    if awaits_crash(region):
+        return f"the crash of server {region.server}"
+    return wait_of(region, env).what if region.state in IN_TRANSITION else ""
 
 
 def transition_item(aged: Aged, env: RegionsEnv, *, overdue: bool) -> TransitionItem:
     """Describes a region in transition with its procedure."""
     region, age_ms, record = aged
     return TransitionItem(
-        **_fields(region, env),
+        **(_fields(region, env) | {"waits_for": wait_of(region, env).what}),
         age_s=age_ms / 1000,
         overdue=overdue,
         kind=record.kind if record is not None else "",
@@ -103,19 +113,20 @@ def transition_item(aged: Aged, env: RegionsEnv, *, overdue: bool) -> Transition
         attempts=record.attempts if record is not None else 0,
         reason=why_of(record) if record is not None else "",
         cause=cause_of(record, env) if record is not None else "",
-        waits_for=wait_of(region, env).what,
     )
 
 
 def table_item(table: Table, in_transition: int) -> TableItem:
     """Describes a table."""
+    waiting = sum(map(awaits_crash, table.regions))
     return TableItem(
         name=table.name,
         namespace=table.namespace,
         kind=table.kind.name.lower(),
         state=table.state.name.lower(),
         regions=len(table.regions),
-        open_regions=sum(one.state is S.OPEN for one in table.regions),
+        open_regions=sum(one.state is S.OPEN for one in table.regions) - waiting,
+        waiting_regions=waiting,
         in_transition=in_transition,
         failed_regions=sum(one.state is S.FAILED_OPEN for one in table.regions),
         stranded_regions=sum(map(is_stranded, table.regions)),

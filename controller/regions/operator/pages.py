@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from controller.http.ports import Invalid
@@ -13,8 +13,8 @@ from controller.http.region_models import Table as TableItem
 from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator.access import server_of, table_of
-from controller.regions.operator.items import region_item, table_item
-from state_machines.regions.changes import is_stranded
+from controller.regions.operator.items import WAITING, region_item, table_item
+from state_machines.regions.changes import awaits_crash, is_stranded
 from state_machines.regions.damage import Gap
 from state_machines.regions.key_text import key_text
 from state_machines.regions.model import Region, Regions, start_of
@@ -29,10 +29,10 @@ Place = tuple[str, bytes]
 
 def region_page(env: RegionsEnv, query: RegionQuery) -> RegionPage:
     """Returns a page of regions by table and start key. ``next`` names the last region that was scanned."""
-    state = _state_of(query.state)
+    matches = _in_state(query.state)
     items: list[RegionItem] = []
     last: Region | None = None
-    whole = state is None and query.server is None and not (query.in_transition or query.stranded)
+    whole = query.state is None and query.server is None and not (query.in_transition or query.stranded)
     gaps = _Gaps(env.model, _place(env.model, query.after), query.table) if whole and env.model.damages.gaps else None
     for scanned, region in enumerate(_after(env.model, query)):
         if len(items) >= query.limit or scanned >= SCANNED_ROWS_MAX:
@@ -40,7 +40,7 @@ def region_page(env: RegionsEnv, query: RegionQuery) -> RegionPage:
         if gaps is not None:
             items += map(_gap_item, gaps.before(region))
         last = region
-        if (state is None or region.state is state) and (not query.stranded or is_stranded(region)):
+        if matches(region) and (not query.stranded or is_stranded(region)):
             items.append(region_item(region, env))
     if gaps is not None:
         items += map(_gap_item, gaps.rest())
@@ -70,14 +70,19 @@ def _gap_item(gap: Gap) -> RegionItem:
     return RegionItem(id=0, table=gap.table, start=key_text(gap.start), end=key_text(gap.end), state=state)
 
 
-def _state_of(named: str | None) -> RegionState | None:
+def _in_state(named: str | None) -> Callable[[Region], bool]:
+    """Returns a check for the state that operators see."""
     if named is None:
-        return None
+        return lambda _: True
+    name = named.upper().replace("-", "_")
+    if name == WAITING:
+        return awaits_crash
     try:
-        return RegionState[named.upper().replace("-", "_")]
+        state = RegionState[name]
     except KeyError:
-        names = ", ".join(one.name for one in RegionState)
+        names = ", ".join((*(one.name for one in RegionState), WAITING))
         raise Invalid(f"state {named!r} is not a state of regions", f"give one of {names}") from None
+    return lambda region: region.state is state and not awaits_crash(region)
 
 
 def _after(model: Regions, query: RegionQuery) -> Iterator[Region]:

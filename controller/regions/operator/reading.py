@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from configs.settings import Settings
@@ -29,18 +29,24 @@ from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.process.wording import counted, named
 from controller.regions.damaged import NAMED_MAX
 from controller.regions.domain import RegionsDomain, RegionsMode
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import crash
+from controller.regions.operator import ways
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
 from controller.regions.operator.counts import RegionCounts, halted, servers_of, transit_of
+from controller.regions.operator.crashes import crashes
 from controller.regions.operator.explain import explained, without_servers
 from controller.regions.operator.items import region_item, server_item, table_item, transition_item
 from controller.regions.operator.pages import region_page, table_page
 from controller.regions.overdue import late
 from controller.regions.term import RegionsTerm
-from state_machines.regions.model import Regions
-from state_machines.regions.states import RegionState
+from state_machines.regions.model import Regions, Server
+from state_machines.regions.states import RegionState, ServerState
 
 WELL: Final = frozenset({RegionsMode.ACTIVE, RegionsMode.STANDBY})
 """Modes of a daemon that does its work, or stands by for it."""
+CRASHED_MAX: Final = 3
+"""Crashed processes that warnings name; the others are counted."""
 UNBOUND: Final = frozenset({RegionsMode.STARTING, RegionsMode.STOPPED})
 """Modes in which the listener has no port."""
 
@@ -86,6 +92,7 @@ class Reading:
             "tables": len(model.tables),
             "regions": len(model.regions),
             "open_regions": states[RegionState.OPEN],
+            "waiting_regions": self._counts.waiting(model),
             "failed_regions": states[RegionState.FAILED_OPEN],
             "stranded_regions": stranded,
             "damaged_rows": sum(model.damages.count.values()),
@@ -98,6 +105,8 @@ class Reading:
             "procedures": sum(1 for _ in term.engine.live()),
             "warnings": [
                 *_warnings(term),
+                *_crashed(term),
+                *_drained(term.env),
                 *_left(stranded, halted(model, term.engine.records.values())),
                 *_damaged(model),
             ],
@@ -142,13 +151,40 @@ class Reading:
 
     def list_servers(self) -> list[RegionServer]:
         """Lists processes of servers by name and incarnation."""
-        env = active_term(self._domain).env
-        return [server_item(one, env) for _, one in sorted(env.model.servers.items())]
+        term = active_term(self._domain)
+        known = crashes(term.engine)
+        return [_server_item(one, term.env, known) for _, one in sorted(term.env.model.servers.items())]
 
     def describe_server(self, server: str) -> RegionServer:
         """Describes one process, by its name alone or with its incarnation."""
-        env = active_term(self._domain).env
-        return server_item(server_of(env.model, server), env)
+        term = active_term(self._domain)
+        return _server_item(server_of(term.env.model, server), term.env, crashes(term.engine))
+
+
+def _server_item(server: Server, env: RegionsEnv, known: Mapping[tuple[str, int], int]) -> RegionServer:
+    """Describes a process, with why it gets no regions, or the procedure of its crash."""
+    note = ways.of_leaving(server, env)
+    if server.state is not ServerState.ONLINE and (pid := known.get(server.key)):
+        note = f"procedure {pid} ({crash.NAME}) deals with its crash"
+    return server_item(server, env).model_copy(update={"note": note})
+
+
+def _crashed(term: RegionsTerm) -> Iterator[str]:
+    """Names processes that crashed and have regions still, with what goes on with their crash."""
+    found = [one for one in term.env.model.servers.values() if one.state is not ServerState.ONLINE and one.regions]
+    for server in sorted(found, key=lambda one: -len(one.regions))[:CRASHED_MAX]:
+        goes_on = "; ".join(ways.of_crash(server, term.env, term.engine)) or "it goes on by itself"
+        yield f"{server} crashed with {counted(len(server.regions), 'region')}: {goes_on}"
+    if len(found) > CRASHED_MAX:
+        yield f"{len(found) - CRASHED_MAX} more servers crashed: see 'regent servers list'"
+
+
+def _drained(env: RegionsEnv) -> Iterator[str]:
+    """Names processes that were drained, and get no regions for that."""
+    drained = {one.name for one in env.model.servers.values() if one.leaving and one.state is ServerState.ONLINE}
+    drained -= {name for name, _ in env.draining.values()}
+    if drained:
+        yield f"servers {named(sorted(drained))} were drained, and get no regions until 'regent servers uncordon NAME'"
 
 
 def _damaged(model: Regions) -> Iterator[str]:

@@ -1,0 +1,203 @@
+"""Names the commands that go on with what does not end by itself, and what each of them costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from controller.procedures.engine import Engine
+from controller.process.wording import counted
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import crash, tables
+from controller.regions.kinds.assign import NAME as ASSIGN
+from controller.regions.kinds.log_task import SPLIT_LOG
+from controller.regions.kinds.messages import Crash, LogTask, TableTask, Transit
+from controller.regions.kinds.servers import DRAIN
+from controller.regions.operator.crashes import FAILURES_SHOWN, held_until_ms, works_of
+from controller.regions.operator.items import cause_of, message_of
+from controller.regions.regime import COMMAND, LEASE, fences_in
+from state_machines.procedures.record import Record
+from state_machines.regions.model import Region, Server, Table
+from state_machines.regions.states import RegionState, ServerState, TableState
+
+S = RegionState
+ENDS: Final = "regent regions procedures"
+OPENS: Final = frozenset({tables.CREATE.name, tables.ENABLE.name})
+"""Kinds that open the regions of a table, and that a change of the table ends."""
+
+
+# -- crashes
+
+
+def of_crash(server: Server, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
+    """Yields what goes on with the crash of a process."""
+    if held_until_ms(server, env):
+        yield f"{server.name} registers, or its hold ends; 'regent servers release {server.name}' ends it"
+    works = list(works_of(server.key, engine))
+    found = next((one for one in works if isinstance(one[1], Crash) and one[0].kind == crash.NAME), None)
+    if found is None:
+        yield "its crash begins with the next look at leases: try again in some seconds"
+        return
+    record, task = found
+    assert isinstance(task, Crash)
+    logs = [(one, work) for one, work in works if isinstance(work, LogTask)]
+    if record.pid in engine.parked:
+        yield f"restart the daemon, which tries the crash again; '{ENDS} bypass {record.pid}' has the crash begin anew"
+    elif logs:
+        yield from _of_logs(server, logs, env)
+    elif record.step == crash.FENCE:
+        yield from _of_fence(server, record, task, env)
+
+
+def _of_fence(server: Server, record: Record, task: Crash, env: RegionsEnv) -> Iterator[str]:
+    fences = fences_in(task.method)
+    left_s = server.deadline_s - env.clock()
+    if LEASE in fences and left_s > 0:
+        yield f"the lease of {server} ends in {left_s:.1f} s: then it is fenced"
+    elif COMMAND in fences and record.error:
+        yield (
+            f"end {server} by hand, and have the command of regions.fence_command end with 0 for it: "
+            "that is run again within a minute"
+        )
+    elif COMMAND in fences:
+        yield f"the command of regions.fence_command, which runs for {server}, ends with 0"
+
+
+def _of_logs(server: Server, logs: list[tuple[Record, LogTask]], env: RegionsEnv) -> Iterator[str]:
+    """Yields what goes on with the work on a log: where it fails, the servers that do it, or an operator."""
+    if not any(one.state is ServerState.ONLINE and one.here for one in env.model.servers.values()):
+        yield f"start a server: one that is online works on the log of {server}"
+    failing = [(record, task) for record, task in logs if task.failed]
+    if any(not task.part for _, task in failing):
+        yield f"repair what keeps servers from fencing the log of {server}, or start another server: each is tried"
+    parts = [(record, task) for record, task in failing if task.part]
+    for record, task in parts[:FAILURES_SHOWN]:
+        yield (
+            f"'{ENDS} leave-out {record.pid} --reason TEXT' goes on without the part {task.part} of its log: edits in "
+            f"it are lost for {counted(len(server.regions), 'region')}"
+        )
+    if not failing:
+        kinds = sorted({record.kind for record, _ in logs})
+        yield f"servers end their work on the log of {server} ({', '.join(kinds)})"
+
+
+# -- regions
+
+
+def of_region(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
+    """Yields what ends the wait of a region that is not at rest."""
+    server, record = region.server, engine.records.get(region.pid)
+    if server is not None and server.state is not ServerState.ONLINE:
+        yield from of_crash(server, env, engine)
+        return
+    for name in sorted({name for name, _ in env.unheard.may_have(region)})[:FAILURES_SHOWN]:
+        yield f"'regent servers expire {name}' has it fenced, where it is gone for good: it has to end"
+    if record is None:
+        return
+    if (root := engine.records.get(record.root)) is not None and root.kind in OPENS:
+        yield of_table(region.table)
+    hangs = region.state in (S.OPENING, S.CLOSING) and server is not None
+    if hangs and server is not None:
+        yield from _of_hung(region, server, record, env, engine)
+    elif record.kind == ASSIGN and cause_of(record, env):
+        yield _given_up(region, record, engine, "at once")
+
+
+def _of_hung(
+    region: Region, server: Server, record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]
+) -> Iterator[str]:
+    """Yields what ends an open or a close on which a server works, or which hangs there."""
+    yield f"{server} reports the result, or counts as crashed {env.options.lease_ms} ms after its last poll"
+    if region.state is S.OPENING:
+        yield _given_up(region, record, engine, f"once {server} has closed it, which it does as its open ends")
+    else:
+        yield (
+            f"'{ENDS} bypass {record.pid}' ends the procedure{_with_it(record, engine)}; {server} still has to close "
+            "the region before another server gets it"
+        )
+    others = len(server.regions) - 1
+    them = f", and {counted(others, 'other region')} of it go elsewhere, too" if others else ""
+    yield (
+        f"'regent servers expire {server.name}', where its {'open' if region.state is S.OPENING else 'close'} never "
+        f"ends: the process is fenced and has to end{them}"
+    )
+
+
+def _given_up(region: Region, record: Record, engine: Engine[RegionsEnv], when: str) -> str:
+    return (
+        f"'{ENDS} bypass {record.pid}' gives it up{_with_it(record, engine)}; it becomes CLOSED {when}, and stays so "
+        f"until 'regent regions assign {region.id}'"
+    )
+
+
+def _with_it(record: Record, engine: Engine[RegionsEnv]) -> str:
+    """Returns the part of a sentence about the procedure that ends together with a part of it."""
+    root = engine.records.get(record.root)
+    if root is None or root is record:
+        return ""
+    if root.kind == crash.NAME:
+        return f" and has procedure {root.pid} ({root.kind}) begin anew"
+    return f" and ends procedure {root.pid} ({root.kind}), with all of its parts"
+
+
+def of_table(table: Table) -> str:
+    """Returns what ends a change that opens the regions of a table."""
+    if table.state is TableState.CREATING:
+        name = table.name
+        return f"'regent tables delete {name}' takes the creation back, 'regent tables disable {name}' keeps the table"
+    return f"'regent tables disable {table.name}' ends the opens of all its regions"
+
+
+# -- servers
+
+
+def of_leaving(server: Server, env: RegionsEnv) -> str:
+    """Says why a process gets no regions, and what lets it get some; empty where it may, or has crashed."""
+    if server.state is not ServerState.ONLINE:
+        return ""
+    lets = f"'regent servers uncordon {server.name}' lets it get regions"
+    if env.model.marks.is_cordoned(server.name):
+        return f"it is cordoned: {lets}"
+    if not server.leaving:
+        return ""
+    if pids := [pid for pid, key in env.draining.items() if key == server.key]:
+        return f"procedure {pids[0]} (drain_server) moves its regions away"
+    return f"it was drained: {lets}, or a next process of it comes"
+
+
+# -- procedures
+
+
+def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
+    """Returns what ends a procedure that fails or hangs, or a part of it; empty where nothing but a bypass does."""
+    root = engine.records.get(record.root, record)
+    task = message_of(root)
+    if isinstance(task, TableTask):
+        table = env.model.tables.get(task.table)
+        if root.kind in OPENS and table is not None:
+            return of_table(table)
+        if table is not None:
+            return "; ".join(_of_closes(table))
+    if root.kind == crash.NAME and isinstance(task, Crash):
+        server = env.model.servers.get((task.server, task.incarnation))
+        return "" if server is None else "; ".join(of_crash(server, env, engine))
+    if root.kind == DRAIN:
+        return f"'{ENDS} abort {root.pid}' ends the drain: regions that have moved stay where they are"
+    message = message_of(record)
+    region = env.model.regions.get(message.region) if isinstance(message, Transit) else None
+    return "" if region is None else "; ".join(of_region(region, env, engine))
+
+
+def _of_closes(table: Table) -> Iterator[str]:
+    """Yields the servers whose closes keep a table from its end."""
+    found = {one.server for one in table.regions if one.state is S.CLOSING and one.server is not None}
+    for server in sorted((one for one in found if one.state is ServerState.ONLINE), key=str)[:FAILURES_SHOWN]:
+        yield (
+            f"'regent servers expire {server.name}', where its closes never end: the process is fenced and has to end, "
+            "and all of its regions go elsewhere"
+        )
+
+
+def is_splitting(record: Record) -> bool:
+    """Checks whether a procedure splits a part of a log, which can be left out."""
+    return record.kind == SPLIT_LOG.name
