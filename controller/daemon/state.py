@@ -109,6 +109,8 @@ class DaemonState:
         if (mode, why) != (self.mode, self.why):
             log.log(level, "%s: %s", mode, why)
         self.mode, self.why = mode, why
+        if mode in (Mode.STANDBY, Mode.STOPPING):
+            self.parking.refuse_early(f"this daemon is {mode} ({why}): send the request to the active one")
 
     def stop(self) -> None:
         """Begins a clean stop: waiting events are handled and propagated, then mode ``brokers`` releases the role.

@@ -27,6 +27,7 @@ from controller.procedures import requests
 from controller.procedures.engine import Engine
 from controller.procedures.refusals import as_ended, forgotten, not_ended
 from controller.role import own_znodes as own
+from controller.role.mode import Mode
 from controller.term.procedures import KINDS, NAMES
 from controller.term.term import Term
 from metadata_store.errors import ZooKeeperError
@@ -46,6 +47,8 @@ STOPS: Final = {
     elect.NAME: elect.STOP,
 }
 """Commands by which kinds of procedures end with what they have done."""
+ELSEWHERE: Final = frozenset({Mode.CONNECTING, Mode.STANDBY, Mode.STOPPING})
+"""Modes of a daemon while another one may have the next term: a request is refused at once."""
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
 
 
@@ -236,7 +239,7 @@ class ProcedureView:
     async def abort(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Aborts a procedure: what it did is undone."""
         ending = ending_of("abort", principal, reason)
-        return await (self._early(requests.Abort(pid, ending)) if self._is_between else self._aborted(pid, ending))
+        return await (self._early(pid, ending) if self._is_between else self._aborted(pid, ending))
 
     async def _aborted(self, pid: int, ending: Ending) -> Procedure:
         engine = self._engine(self._active())
@@ -246,13 +249,16 @@ class ProcedureView:
         """Ends a procedure as it is."""
         ending = ending_of("bypass", principal, reason)
         if self._is_between:
-            return await self._early(requests.Bypass(pid, ending))
+            return await self._early(pid, ending)
         engine = self._engine(self._active())
         return await self._done(engine, pid, engine.bypass(pid, ending), ending)
 
     async def remove(self, pid: int, principal: str = "", reason: str = "") -> Procedure:
         """Removes a record that cannot be used, with its family."""
-        engine, ending = self._engine(self._active()), ending_of(REMOVED, principal, reason)
+        ending = ending_of(REMOVED, principal, reason)
+        if self._is_between:
+            return await self._early(pid, ending)
+        engine = self._engine(self._active())
         if pid in engine.records:
             raise Refused(*not_ended(engine, pid, REMOVED, COMMAND))
         before = next((one for one in await self.list_all() if one.pid == pid), unreadable_item(pid, ""))
@@ -263,18 +269,28 @@ class ProcedureView:
         """Checks whether procedures stand still because they ended the term, or their store failed."""
         term = self._term()
         if term is None:
-            return bool(self._daemon.parking.suspects)
+            return bool(self._daemon.parking.suspects) and self._daemon.mode not in ELSEWHERE
         return term.procedures.engine_or_none is None and term.procedures.loads_later
 
-    async def _early(self, request: requests.Abort | requests.Bypass) -> Procedure:
+    async def _early(self, pid: int, ending: Ending) -> Procedure:
         """Has a request carried out before procedures run again."""
-        response = self._daemon.parking.asked(request)
+        parking = self._daemon.parking
+        response = parking.asked(requests.ENDS[ending.act](pid, ending), self._why_between)
         if (term := self._term()) is not None:
             term.procedures.load_soon()
         if not await self._requested(response):
-            raise Refused(*not_ended(self._engine(self._active()), request.pid, request.ending.act, COMMAND))
-        record = self._engine(self._active()).records.get(request.pid)
-        return ended_item(request.pid, request.ending) if record is None else self._item(record)
+            raise Refused(*not_ended(self._engine(self._active()), pid, ending.act, COMMAND))
+        if ending.act == REMOVED:
+            return removed_item(unreadable_item(pid, ""), ending, parking.removed.family(pid))
+        term = self._term()
+        engine = None if term is None else term.procedures.engine_or_none
+        record = None if engine is None else engine.records.get(pid)
+        return ended_item(pid, ending) if record is None else self._item(record)
+
+    def _why_between(self) -> str:
+        """Says why procedures stand still."""
+        term = self._term()
+        return self._daemon.why if term is None else term.procedures.unavailable
 
     def _item(self, record: Record, unusable: str = "") -> Procedure:
         """Describes a record, also where it is parked."""

@@ -166,11 +166,12 @@ class Engine(Generic[Env]):
 
     async def remove(self, pid: int, ending: Ending = NO_ENDING) -> list[int]:
         """Removes a record that cannot be used, with its family; returns their pids. Raises :class:`Refused`."""
-        family = self._intake.unusable.family(pid)
-        oldest = min(family) if pid in self.unusable else pid
-        while not await self._request(Remove(oldest, ending)):
-            pass  # the rest of a large family goes in later turns
-        return family
+        await self._request(Remove(pid, ending))
+        return self.removed(pid)
+
+    def removed(self, pid: int) -> list[int]:
+        """Returns the pids of a family that was removed."""
+        return self._intake.unusable.removed.family(pid) or [pid]
 
     async def command(self, pid: int, command: bytes, ending: Ending = NO_ENDING) -> bool:
         """Has the kind of a procedure change its message; False where it failed or ended. Raises :class:`Refused`."""
@@ -219,7 +220,6 @@ class Engine(Generic[Env]):
         self._pids.begin_after(stored.last_pid)
         await self._pids.go_above(above)
         self._parking.keep({record.pid for record in self.live()})
-        self._intake.take_early(self._parking.take_early())
         self._running.waiting.arm(self._evicts_ms())
         self._wanted()
 
@@ -239,6 +239,7 @@ class Engine(Generic[Env]):
 
     async def _turn(self, group: Group) -> None:
         running = self._running
+        self._intake.take_early(self._parking.take_early())
         running.resume(running.waiting.due())
         roots = self._results.take_due(self._age_ms(), RECORDS_MAX)
         if roots:

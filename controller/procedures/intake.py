@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, Generic
 
 from controller.procedures.group import Decided
@@ -34,7 +35,7 @@ class Intake(Generic[Env]):
         scale: Scale,
         parking: Parking,
     ) -> None:
-        self.unusable = UnusableRecords()
+        self.unusable = UnusableRecords(parking.removed)
         self._kinds = kinds
         self._running = running
         self._procedures = running.procedures
@@ -73,26 +74,28 @@ class Intake(Generic[Env]):
         """Decides on a request; returns what to write, with the response. Raises :class:`Refused`."""
         if isinstance(pending.request, Remove):
             return self._removed(pending, pending.request)
-        change, pid = self._changed(pending.request)
-        return Decided(change, pending=pending, pid=pid)
+        return self._changed(pending, pending.request)
 
-    def _changed(self, request: Submit | Abort | Bypass | Command) -> tuple[Change, int]:
+    def _changed(self, pending: Pending, request: Submit | Abort | Bypass | Command) -> Decided:
         now_ms = self._now_ms()
         if isinstance(request, Submit):
             change, pid = self._submitted(request, now_ms)
             self._check(change, request.kind)
-            return change, pid
+            return Decided(change, pending=pending, pid=pid)
         pid = self.known(request.pid).pid
         found = self._requested(pid, request, now_ms)
         if found is None:
-            return Change(), 0
+            return Decided(Change(), pending=pending)
         self._check(found, f"pid {pid}")
-        if not isinstance(request, Bypass):
-            root = self.known(pid).root
-            family = [one for one in self._parking.parked if one == pid or self._root_of(one) == root]
-            self._parking.release(family)
-            self._running.wake(family)
-        return found, pid
+        released = None if isinstance(request, Bypass) else self._released
+        return Decided(found, pending=pending, pid=pid, entered=released and partial(released, pid))
+
+    def _released(self, pid: int, _: Change) -> None:
+        """Lets the parked procedures of a family run again, once the request that ends or changes one is durable."""
+        root = self._root_of(pid)
+        family = [one for one in self._parking.parked if one == pid or self._root_of(one) == root]
+        self._parking.release(family)
+        self._running.wake(family)
 
     def _requested(self, pid: int, request: Abort | Bypass | Command, now_ms: int) -> Change | None:
         if isinstance(request, Abort):
@@ -123,20 +126,27 @@ class Intake(Generic[Env]):
         return record
 
     def _removed(self, pending: Pending, request: Remove) -> Decided:
-        """Removes a record that cannot be used, and its family, or a part of that."""
+        """Removes a record that cannot be used, and its family; the rest of a large one goes in later turns."""
         if request.pid < 1:
             raise Refused("an entry whose name is no pid belongs to another client: delete its znode by hand")
-        if request.pid not in self.unusable.why:
+        family = self.unusable.family(request.pid)
+        if not family and self.unusable.removed.family(request.pid):
+            return Decided(Change(), pending=pending, pid=request.pid)
+        if not family:
             state = self.known(request.pid).state.name
             raise Refused(f"pid {request.pid}: its record can be used ({state}): abort or bypass it, or wait")
         deletes, ends, is_last = self.unusable.removal(request.pid, request.ending, self._now_ms())
         gone = [after.pid for _, after in ends]
-        response = request.pid if is_last else 0
 
         def entered(_: Change) -> None:
             self.unusable.forget(gone)
+            if is_last:
+                self.unusable.over(request.pid)
 
-        return Decided(Change(), pending=pending, pid=response, entered=entered, removes=deletes, ends=ends)
+        if not is_last:
+            self._waiting.append(pending)
+            return Decided(Change(), entered=entered, removes=deletes, ends=ends)
+        return Decided(Change(), pending=pending, pid=request.pid, entered=entered, removes=deletes, ends=ends)
 
     def _submitted(self, request: Submit, now_ms: int) -> tuple[Change, int]:
         earlier = self._results.pid_of(request.caller)

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Callable, Collection, Container, Iterable
 from typing import Final
 
+from controller.procedures.removed import Removed
 from controller.procedures.requests import Pending, Refused, Request
 
 log = logging.getLogger("regent.procedures")
@@ -23,7 +24,7 @@ WHY_CHARS_MAX: Final = 500
 EARLY_MAX: Final = 100
 """Requests that wait for the next term."""
 EARLY_S: Final = 10.0
-"""Time that such a request waits."""
+"""Time that such a request waits for a term."""
 
 
 class Parking:
@@ -36,6 +37,7 @@ class Parking:
     def __init__(self) -> None:
         self.parked: dict[int, str] = {}
         self.suspects: dict[int, int] = {}
+        self.removed = Removed()
         self._early: list[Pending] = []
 
     def blame(self, pids: Collection[int], error: Exception) -> None:
@@ -61,6 +63,11 @@ class Parking:
         """Notes that a suspect's change is durable and entered."""
         self.suspects.pop(pid, None)
 
+    def ended(self, pid: int) -> None:
+        """Forgets a procedure whose end is durable."""
+        self.suspects.pop(pid, None)
+        self.parked.pop(pid, None)
+
     def release(self, pids: Iterable[int]) -> None:
         """Lets parked procedures run again."""
         for pid in pids:
@@ -85,17 +92,33 @@ class Parking:
         self._early.append(pending)
         return pending.response
 
-    async def asked(self, request: Request) -> bool:
+    async def asked(self, request: Request, why: Callable[[], str]) -> bool:
         """Waits until the next term has carried out a request; returns whether it did anything.
 
-        Raises :class:`Refused`, also where no term begins in time, and what ends that term.
+        Raises :class:`Refused`, also where no term takes it in time, with the cause, ``why``, and what ends that term.
         """
+        response = self.ask(request)
         try:
-            return bool(await asyncio.wait_for(self.ask(request), EARLY_S))
-        except TimeoutError:
-            raise Refused(f"no term of this daemon began in {EARLY_S:.0f} s: try again") from None
+            await asyncio.wait({response}, timeout=EARLY_S)
+            if self._withdrawn(response):
+                raise Refused(f"no term of this daemon began in {EARLY_S:.0f} s ({why()}): try again")
+            return bool(await response)
+        finally:
+            response.cancel()
+
+    def _withdrawn(self, response: asyncio.Future[int]) -> bool:
+        """Removes a request that no term has taken; False where one has, or it has its response."""
+        left = [one for one in self._early if one.response is not response]
+        waited = len(left) < len(self._early) and not response.done()
+        self._early = left
+        return waited
 
     def take_early(self) -> list[Pending]:
         """Removes and returns the requests whose callers still wait."""
         found, self._early = [one for one in self._early if not one.response.done()], []
         return found
+
+    def refuse_early(self, why: str) -> None:
+        """Refuses the requests that wait: the next term is not one of this daemon."""
+        for one in self.take_early():
+            one.refuse(Refused(why))

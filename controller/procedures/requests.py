@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeAlias
 
 from state_machines.procedures.record import Caller, Ending, Record
 from state_machines.procedures.states import State
@@ -38,7 +39,7 @@ class Bypass(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """Removes a record that cannot be used, with its family; the response is 0 where more of it is left to do."""
+    """Removes a record that cannot be used, with its family; the response is its pid once all of them are gone."""
 
     pid: int
     ending: Ending
@@ -52,6 +53,9 @@ class Command(NamedTuple):
     ending: Ending
 
 
+End: TypeAlias = Abort | Bypass | Remove
+ENDS: Final[Mapping[str, type[End]]] = {"abort": Abort, "bypass": Bypass, "remove": Remove}
+"""Requests that end a procedure, by the word of an operator."""
 Request: TypeAlias = Submit | Abort | Bypass | Remove | Command
 
 

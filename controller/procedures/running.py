@@ -242,3 +242,4 @@ class Running(Generic[Env]):
                 self.scheduler.release(entry)
             self.scheduler.drop(entry)
             self.waiting.forget(pid)
+            self._parking.ended(pid)

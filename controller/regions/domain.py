@@ -76,7 +76,7 @@ class RegionsDomain:
         self.counters = counters or RegionCounters()
         self.parking = Parking()
         self.failed = False
-        """The latest term of this daemon ended by an error, and no other one has begun to serve since."""
+        """The latest term of this daemon ended by an error, and the next one of the store is its own."""
         self.term: RegionsTerm | None = None
         self._seen = Seen()
         listener.seen, listener.told = self._seen.named, self._seen.told
@@ -104,8 +104,11 @@ class RegionsDomain:
 
     def _become(self, mode: RegionsMode, why: str) -> None:
         self.mode, self.why = mode, why
-        if mode in (RegionsMode.FAILING, RegionsMode.ACTIVE):
+        if mode is not RegionsMode.LOADING:
             self.failed = mode is RegionsMode.FAILING
+        if mode in (RegionsMode.STANDBY, RegionsMode.STOPPED):
+            what = f"the regions' domain of this daemon is {mode} ({why})"
+            self.parking.refuse_early(f"{what}: send the request to the active one")
 
     def _waits(self, why: str) -> None:
         self._become(RegionsMode.STANDBY, why)

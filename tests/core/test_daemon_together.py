@@ -8,11 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from controller.daemon.candidate import REFUSED_PAUSE_S_MAX
+from controller.procedures.parking import EARLY_S
+from controller.procedures.requests import Bypass, Refused
 from controller.role import own_znodes as own
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.acl import OPEN, Acl, digest_id
 from metadata_store.codecs.controller import ControllerZnode, encode_controller
+from state_machines.procedures.record import NO_ENDING
 from testing.memory import MemoryZooKeeper
 from tests.core.controller_parts import DAEMON
 from tests.core.controller_world import World, in_world, world
@@ -195,3 +198,16 @@ async def test_the_next_daemon_completes_a_hand_back_that_zookeeper_refuses_to_t
         await wrong.reason_contains("this daemon cannot complete an interrupted hand-back")
         async with daemon(w, DAEMON + 2, hold=True):
             await eventually(lambda: holder(w) is None)
+
+
+@in_exact_time
+async def test_a_request_that_waits_for_the_next_term_is_refused_once_that_is_one_of_another_daemon() -> None:
+    async with world() as w, daemon(w) as first:
+        await regent_has_role(w)
+        await first.serving()
+        async with daemon(w, DAEMON + 1) as second:
+            await second.reason_contains("another daemon is before us in the queue")
+            began_s = now_s()
+            with pytest.raises(Refused, match=r"this daemon is standby \(another daemon is before us .*: send the req"):
+                await second.daemon.parking.asked(Bypass(7, NO_ENDING), lambda: "a cause")
+            assert now_s() - began_s < EARLY_S / 2

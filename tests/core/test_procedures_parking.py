@@ -10,6 +10,7 @@ import pytest
 
 from controller.procedures import engine as engine_module
 from controller.procedures import group
+from controller.procedures import parking as parking_module
 from controller.procedures.kinds import Kind
 from controller.procedures.parking import TERMS_MAX, Parking
 from controller.procedures.requests import Bypass, Refused
@@ -117,7 +118,7 @@ async def test_a_procedure_whose_step_ends_terms_is_parked_and_can_be_ended(faul
     assert await daemon.run(daemon.engine.bypass(bad, Ending("bypass", "User:ops")))
     await daemon.until(lambda: daemon.engine.records[bad].state is State.SUCCESS)
     await daemon.until(lambda: daemon.engine.records[behind].state is State.SUCCESS)
-    assert not (await terms.begin()).engine.parked
+    assert not daemon.engine.parked, "status and alert name it no more"
 
 
 async def test_the_culprit_is_found_beside_a_procedure_that_is_always_at_work() -> None:
@@ -157,7 +158,68 @@ async def test_a_bypass_is_carried_out_before_the_step_that_ends_terms() -> None
     assert not terms.parking.suspects
 
 
-async def test_a_request_is_durable_before_a_suspect_runs() -> None:
+async def test_a_request_before_a_term_that_never_runs_waits_for_the_one_after() -> None:
+    """A load that fails after the engine has read its records is followed by another one."""
+    terms = Terms("store")
+    bad, _ = await terms.prepared()
+    with pytest.raises(Unstorable):
+        await (await terms.begin()).until(lambda: False)
+    early = asyncio.ensure_future(terms.parking.asked(Bypass(bad, NO_ENDING), lambda: "the disk is full"))
+    await asyncio.sleep(0)
+    for how in ("closed", "forgotten"):
+        unused = await terms.begin()
+        if how == "closed":
+            unused.engine.close(StoreFailed("the model cannot be entered"))
+    assert not early.done()
+    daemon = await terms.begin()
+    assert await daemon.run(early)
+    await daemon.until(lambda: daemon.engine.records[bad].state is State.SUCCESS)
+
+
+async def test_a_request_that_no_term_takes_is_refused_with_the_cause_and_never_carried_out() -> None:
+    terms = Terms("store")
+    bad, _ = await terms.prepared()
+    with mock.patch.object(parking_module, "EARLY_S", 0.01), pytest.raises(Refused, match=r"disk is full.*: try again"):
+        await terms.parking.asked(Bypass(bad, NO_ENDING), lambda: "the disk is full")
+    daemon = await terms.begin()
+    with pytest.raises(Unstorable):
+        await daemon.until(lambda: False)
+    assert not daemon.engine.records[bad].bypassed
+
+
+async def test_a_request_that_a_term_has_taken_has_the_time_that_it_takes() -> None:
+    """A large family is removed in parts; the term, which began in time, responds once all of it is done."""
+    terms = Terms("store")
+    bad, _ = await terms.prepared()
+    with pytest.raises(Unstorable):
+        await (await terms.begin()).until(lambda: False)
+    daemon = await terms.begin()
+    with mock.patch.object(parking_module, "EARLY_S", 0.01):
+        early = asyncio.ensure_future(terms.parking.asked(Bypass(bad, NO_ENDING), lambda: "late"))
+        await asyncio.sleep(0)
+        [taken] = terms.parking.take_early()
+        await asyncio.sleep(0.05)
+        assert not early.done()
+        terms.parking._early.append(taken)
+        assert await daemon.run(early)
+
+
+async def test_what_is_parked_stays_so_where_the_request_that_ends_it_is_not_stored() -> None:
+    terms = Terms("store")
+    bad, _ = await terms.prepared()
+    daemon = await terms.until_parked()
+    full = StoreFailed("the disk is full")
+    runs = terms.host.notes.runs["bad", b"t", 1]
+    with mock.patch.object(MemoryRecords, "write", side_effect=full), pytest.raises(StoreFailed):
+        await daemon.run(daemon.engine.abort(bad))
+    assert list(terms.parking.parked) == [bad]
+    daemon.engine.close(full)
+    after = await terms.begin()
+    for _ in range(20):
+        await after.engine.turn()
+    now = terms.host.notes.runs["bad", b"t", 1]
+    assert (now, list(after.engine.parked)) == (runs, [bad]), "it does not end terms again"
+
     terms = Terms("store")
     bad, (behind, *_) = await terms.prepared()
     with pytest.raises(Unstorable):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
+from unittest import mock
 
 import pytest
 from msgspec.structs import replace
 
+from controller.procedures import removed as removed_module
 from controller.procedures.kinds import Kind
-from controller.procedures.requests import Refused, Unusable
+from controller.procedures.parking import Parking
+from controller.procedures.requests import Refused, Remove, Unusable
 from controller.procedures.unusable import TOGETHER
 from metadata_store.hooks import Kill
 from state_machines.procedures.record import REMOVED, Ending, Record
@@ -151,6 +155,81 @@ async def test_a_large_family_goes_in_parts() -> None:
     assert len(await daemon.run(daemon.engine.remove(7, REQUEST))) == LARGE
     assert not host.disk.bodies
     assert max(store.sizes) == TOGETHER
+
+
+async def test_a_removal_that_came_before_the_term_removes_the_whole_of_a_large_family() -> None:
+    host, parking = await large(), Parking()
+    early = parking.ask(Remove(1, REQUEST))
+    daemon = Daemon(host.notes, host.kinds, MemoryRecords(host.disk), host.clock, parking=parking)
+    await daemon.engine.load()
+    assert await daemon.run(early) == 1
+    assert not host.disk.bodies
+    assert daemon.engine.removed(1) == list(range(1, LARGE + 1))
+
+
+@pytest.mark.parametrize("turns", [1, 2, LARGE // TOGETHER + 1, 3 * LARGE // TOGETHER])
+@pytest.mark.parametrize("named", [1, 7, LARGE - 1])
+async def test_a_second_removal_of_a_family_has_the_success_of_the_first_one(named: int, turns: int) -> None:
+    """It comes at the same time, in the midst of the first one, or after it."""
+    host = await large()
+    daemon = await host.daemon()
+    first = asyncio.ensure_future(daemon.engine.remove(1, REQUEST))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+        await daemon.engine.turn()
+    assert await daemon.run(daemon.engine.remove(named, REQUEST)) == list(range(1, LARGE + 1))
+    assert await daemon.run(first) == list(range(1, LARGE + 1))
+    assert not host.disk.bodies
+
+
+async def test_a_removal_is_remembered_over_terms_of_a_daemon_and_within_a_bound() -> None:
+    host, parking = Host(OTHER), Parking()
+    with mock.patch.object(removed_module, "PIDS_MAX", 3):
+        for pid in range(1, 6):
+            host.disk.bodies[pid] = b"{"
+        daemon = Daemon(host.notes, host.kinds, MemoryRecords(host.disk), host.clock, parking=parking)
+        await daemon.engine.load()
+        for pid in range(1, 6):
+            assert await daemon.run(daemon.engine.remove(pid, REQUEST)) == [pid]
+    daemon = Daemon(host.notes, host.kinds, MemoryRecords(host.disk), host.clock, parking=parking)
+    await daemon.engine.load()
+    assert await daemon.run(daemon.engine.remove(5, REQUEST)) == [5]
+    with pytest.raises(Refused, match="pid 1: it is not known"):
+        await daemon.run(daemon.engine.remove(1, REQUEST))
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("write", range(1, 5))
+async def test_after_a_crash_in_its_midst_the_same_request_removes_the_rest(write: int, after: bool) -> None:
+    """Also where the record that it names is gone by then."""
+    host = await large()
+    deaths = Deaths([Death(write, after)])
+    daemon = Daemon(host.notes, host.kinds, KillingStore(MemoryRecords(host.disk), deaths), host.clock)
+    await daemon.engine.load()
+    with pytest.raises(Kill):
+        await daemon.run(daemon.engine.remove(1, REQUEST))
+    again = await host.daemon()
+    if host.disk.bodies.keys() != {LARGE}:  # what cannot be read names no family
+        await again.run(again.engine.remove(1, REQUEST))
+    assert host.disk.bodies.keys() <= {LARGE}
+
+
+async def test_the_parts_of_a_removal_cost_the_same_in_each_turn() -> None:
+    """The relatives of a record are looked for once, not for each part."""
+    host = await large()
+    daemon = await host.daemon()
+    unusable = daemon.engine._intake.unusable
+    looked: list[int] = []
+
+    class Counted(dict[int, set[int]]):
+        def get(self, key: int, default: Any = None) -> Any:
+            looked.append(key)
+            return super().get(key, default)
+
+    unusable._near = Counted(unusable._near)
+    await daemon.run(daemon.engine.remove(1, REQUEST))
+    assert not host.disk.bodies
+    assert len(looked) <= 2 * LARGE
 
 
 @pytest.mark.parametrize("after", [False, True])

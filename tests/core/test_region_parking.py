@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,17 +10,23 @@ from unittest import mock
 
 import pytest
 
-from controller.http.ports import NotActive
+from controller.http.ports import NotActive, Refused
 from controller.http.region_ports import ProcedureQuery
 from controller.http.region_requests import Change, TableCreation
 from controller.metrics.exposition import registry
 from controller.metrics.region_metrics import RegionsCollector
 from controller.procedures.parking import TERMS_MAX
 from controller.procedures.stepping import Stepping
+from controller.procedures.unusable import TOGETHER
 from controller.regions import domain, loading
+from controller.regions.domain import RegionsMode
 from controller.regions.kinds import many
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.unheard import Unheard
+from metadata_store.catalog.sqlite import SqliteCatalog
+from metadata_store.records.file_claim import FileClaim
+from metadata_store.records.port import StoreFailed
+from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.regions.model import Regions, Server
@@ -99,6 +106,73 @@ async def test_a_bypass_between_two_terms_is_carried_out_first(tmp_path: Path, m
             record = await world.view.procedures.one(begun.pid, 10)
             assert record.bypassed
         assert not world.domain.parking.parked
+
+
+async def test_a_bypass_waits_for_the_term_after_one_whose_load_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(domain, "AGAIN_S", 0.2)
+    entered = loading.lost
+    failures = [StoreFailed("the disk is full"), KeyError(1)]
+
+    async def fails(model: Regions) -> Any:
+        if failures:
+            raise failures.pop()
+        return await entered(model)
+
+    async with regions_world(settings_of(tmp_path)) as world:
+        await create(world, "t")
+        with faulty():
+            await world.view.changes.change_table("disable", "t", Change(), "User:ops")
+            await eventually(lambda: world.domain.failed)
+            monkeypatch.setattr(loading, "lost", fails)
+            [suspect] = world.domain.parking.suspects
+            ended = await asyncio.wait_for(world.view.procedures.end("bypass", suspect, "User:ops", "it ends"), 8)
+            assert (ended.bypassed, failures) == (True, [])
+
+
+async def test_a_large_family_is_removed_whole_between_two_terms(tmp_path: Path) -> None:
+    count = 3 * TOGETHER + 5
+    settings = settings_of(tmp_path)
+    root = Record(1_000, "gone", State.WAITING, 1, 1, 1, done=(0,), born=tuple(range(1_001, 1_001 + count)))
+    parts = [Record(pid, "gone", State.RUNNABLE, 0, 1, 1, parent=1_000, ancestors=(1_000,)) for pid in root.born]
+    store = await SqliteRecords.open(settings.regions_file, SqliteCatalog())
+    await store.load()
+    await store.write([root, *parts])
+    await store.close()
+    async with regions_world(settings, servers=0) as world:
+        assert world.domain.term is not None
+        assert len(world.domain.term.engine.unusable) == count + 1
+        world.domain.term.manager.end(StoreFailed("the disk is full"))
+        await eventually(lambda: world.domain.failed)
+        gone = await world.view.procedures.end("remove", 1_000, "User:ops", "of no use")
+        assert (gone.state, gone.end_reason) == ("removed", "of no use")
+        assert gone.detail.startswith("removed with pid 1001, ")
+        assert gone.detail.endswith(" of its family")
+        assert world.view.procedures.list_procedures(ProcedureQuery(1_000, parts=True)).items == []
+
+
+async def test_a_standby_that_failed_before_answers_at_once_with_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another daemon got the store while this one paused: no term of this one comes."""
+    monkeypatch.setattr(domain, "AGAIN_S", 0.2)
+    async with regions_world(settings_of(tmp_path), servers=0) as world:
+        assert world.domain.term is not None
+        world.domain.term.manager.end(StoreFailed("the disk is full"))
+        await eventually(lambda: world.domain.failed)
+        waiting = asyncio.ensure_future(world.view.procedures.end("bypass", 7, "User:ops", ""))
+        await asyncio.sleep(0)
+        await eventually(lambda: world.domain.term is None)
+        claim = FileClaim(world.settings.regions_file)
+        try:
+            await eventually(lambda: world.domain.mode is RegionsMode.STANDBY)
+            with pytest.raises(Refused, match=r"is standby .* has the store"):
+                await asyncio.wait_for(waiting, 2)
+            with pytest.raises(NotActive, match=r"is standby: .* has the store"):
+                await asyncio.wait_for(world.view.procedures.end("bypass", 7, "User:ops", ""), 2)
+        finally:
+            claim.release()
 
 
 async def test_a_record_that_the_model_does_not_take_over_is_parked_alone() -> None:

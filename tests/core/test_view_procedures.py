@@ -16,11 +16,14 @@ from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
 from controller.operator.procedures import ProcedureView
 from controller.operator.sampling import procedures_of
+from controller.procedures import parking
+from controller.procedures.engine import Engine
 from controller.procedures.parking import TERMS_MAX
 from controller.procedures.stepping import Stepping
 from controller.role import own_znodes as own
+from controller.role.mode import Mode
 from metadata_store import paths
-from metadata_store.records.port import Unstorable
+from metadata_store.records.port import StoreFailed, Unstorable
 from state_machines.model.min_isr import UNKNOWN, MinIsr
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
 from state_machines.model.types import Broker, TopicPartition
@@ -31,7 +34,7 @@ from tests.core.reassignment_kit import alter, caught_up, propagated, written
 
 def view_of(w: World, seat: Seat | None = None) -> ProcedureView:
     """Returns the view of the active daemon, or of another one that stands by with a session of its own."""
-    mode = SimpleNamespace(value="active" if seat is None else "standby")
+    mode = Mode.ACTIVE if seat is None else Mode.STANDBY
     daemon: Any = SimpleNamespace(
         role=(seat or w.active).role, mode=mode, why="it waits in the queue", parking=w.parking
     )
@@ -106,6 +109,44 @@ async def test_a_plan_is_bypassed_before_the_records_are_used_again(w: World) ->
     assert (found.bypassed, found.end_reason) == (True, "it is refused")
     await w.settle()
     assert (await view.one(begun.pid, 1)).ended
+
+
+@in_world(1, 2, 3)
+async def test_a_record_that_cannot_be_used_is_removed_before_the_records_are_used_again(w: World) -> None:
+    view = await running(w)
+    await view.apply(request(paused=True), "uid 0")
+    w.term.procedures._fail(StoreFailed("ZooKeeper is slow"))
+    path = f"{own.PROCEDURES}/0000009999"
+    await w.operator.create(path, b"{")
+    found = await view.remove(9999, "uid 0", "it was damaged")
+    assert (found.state, found.end_requested, found.end_reason) == ("removed", "remove", "it was damaged")
+    assert await w.operator.exists(path) is None
+    assert (await view.remove(9999, "uid 0", "again")).state == "removed"
+
+
+@in_world(1, 2, 3)
+async def test_a_request_while_the_records_cannot_be_read_is_refused_with_the_cause(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(), "uid 0")
+    await w.settle()
+    w.term.procedures._fail(StoreFailed("the first cause"))
+    with (
+        mock.patch.object(parking, "EARLY_S", 0.1),
+        mock.patch.object(Engine, "load", side_effect=StoreFailed("ZooKeeper is full")),
+        pytest.raises(Refused, match=r"no term of this daemon began .* \(procedures stand still: ZooKeeper is full\)"),
+    ):
+        await view.bypass(begun.pid, "uid 0", "")
+
+
+@in_world(1, 2, 3)
+async def test_a_standby_whose_term_has_ended_by_a_procedure_answers_at_once(w: World) -> None:
+    """It remembers suspects, and another daemon is active: no term of this one comes."""
+    begun = await (await running(w)).apply(request(), "uid 0")
+    w.parking.blame([begun.pid, 99], Unstorable("its record is refused"))
+    standby = view_of(w, await w.seat())
+    for act in (standby.abort, standby.bypass, standby.remove):
+        with pytest.raises(NotActive, match="this daemon is standby: it waits in the queue"):
+            await asyncio.wait_for(act(begun.pid, "uid 0", ""), 2)
 
 
 @pytest.mark.seed("S2-9", "S2-14")

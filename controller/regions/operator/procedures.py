@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from controller.http.ports import NotActive, NotFound, Refused
@@ -24,11 +24,6 @@ from state_machines.procedures.record import Ending, Record
 
 T = TypeVar("T")
 COMMAND: Final = "regent regions procedures"
-ENDS: Final[Mapping[EndAct, Callable[[int, Ending], requests.Request]]] = {
-    "abort": requests.Abort,
-    "bypass": requests.Bypass,
-    "remove": requests.Remove,
-}
 
 
 class Procedures:
@@ -96,10 +91,13 @@ class Procedures:
         return procedure_item(as_ended(engine, before, ending))
 
     async def _early(self, act: EndAct, pid: int, ending: Ending) -> Procedure:
-        done = await requested(self._domain.parking.asked(ENDS[act](pid, ending)))
-        if not done and act != "remove":
+        domain = self._domain
+        done = await requested(domain.parking.asked(requests.ENDS[act](pid, ending), lambda: domain.why))
+        if not done:
             raise Refused(*not_ended(self._engine(), pid, act, COMMAND))
-        record = self._engine().records.get(pid)
+        if act == "remove":
+            return removed_item(unreadable_item(pid, ""), ending, domain.parking.removed.family(pid))
+        record = None if domain.term is None else domain.term.engine.records.get(pid)
         return ended_item(pid, ending) if record is None else procedure_item(record)
 
     async def _left_out(self, pid: int, principal: str, reason: str) -> Procedure:
