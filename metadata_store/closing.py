@@ -1,5 +1,7 @@
 """Closes regent's own znodes that any client may write: they were made while the cluster was open.
 
+What an ACL permits to another identity stays, because an operator may have meant it, and is shown.
+
 The walk goes from a parent to its children, in portions, and may be repeated at any time. A parent of very many
 children is closed after them: as long as it is open, all of them are looked at again.
 """
@@ -15,35 +17,63 @@ from msgspec import Struct, field
 
 from metadata_store.acl import Acl
 from metadata_store.errors import Code, ZkError
-from metadata_store.own.acls import given_acls, is_open
-from metadata_store.own.registry import own_path
+from metadata_store.own.acls import Identities, given_acls, is_open, perms_text, shell_text, strangers
+from metadata_store.own.registry import Access, access_of, own_path
 from metadata_store.port import Stat, ZooKeeper
 
 log = logging.getLogger("regent.role")
 
 PORTION: Final = 200
 """Znodes that are looked at, or closed, side by side."""
+Seen = tuple[str, Sequence[Acl], Stat | None]
 NAMED_MAX: Final = 5
 """Znodes that a line of the log names."""
 
 
 class Closed(Struct):
-    """The outcome of a walk. ``left``: znodes that stay open, because another client took the right to close them."""
+    """The outcome of a walk. ``left``: znodes that stay open, because another client took the right to close them.
+
+    ``shared``: how many other identities may write; ``first_shared``: the first of them, each with its remedy.
+    """
 
     looked_at: int = 0
     closed: int = 0
     left: list[str] = field(default_factory=list)
+    shared: int = 0
+    first_shared: list[str] = field(default_factory=list)
 
     def tell(self, root: str) -> None:
         """Logs a walk that found open znodes."""
         if self.closed:
             log.info("%d znodes below %s were open to any client, and are closed now", self.closed, root)
-        if self.left:
-            log.warning("%s", self.complaint)
+        if complaint := self.complaint:
+            log.warning("%s", complaint)
 
     @property
     def complaint(self) -> str:
-        """Returns a sentence on the znodes that stay open, with the remedy; empty without any."""
+        """Returns what is wrong with the ACLs that stay, with the remedies; empty where nothing is."""
+        return "; ".join(one for one in (self._open, self.others) if one)
+
+    @property
+    def others(self) -> str:
+        """Returns which other identities may write, each with the command that ends it; empty without any."""
+        if not self.shared:
+            return ""
+        more = f"; {self.shared - NAMED_MAX} more znodes are like that" if self.shared > NAMED_MAX else ""
+        return (
+            f"identities that no setting names may write: {'; '.join(self.first_shared)}{more}. Where none of that is "
+            "meant, give these commands to zookeeper-shell.sh, with the daemon's identity"
+        )
+
+    def add_shared(self, path: str, found: Sequence[Acl], wanted: Sequence[Acl], mine: Identities) -> None:
+        """Notes a znode that other identities may write."""
+        self.shared += 1
+        if self.shared <= NAMED_MAX:
+            names = ", ".join(f"{one.scheme}:{_shown(one)} ({perms_text(one.perms)})" for one in found)
+            self.first_shared.append(f"{path} by {names}, until 'setAcl {path} {shell_text(wanted, mine)}'")
+
+    @property
+    def _open(self) -> str:
         if not self.left:
             return ""
         more = f" and {len(self.left) - NAMED_MAX} more" if len(self.left) > NAMED_MAX else ""
@@ -111,8 +141,9 @@ class _Walk:
 
     async def _close_with_children(self, path: str) -> None:
         """Closes children before their parent; those that come meanwhile after it."""
-        [(_, acls, _)] = await self._look([path]) or [(path, (), None)]
-        if not is_open(acls, self._wanted(path)):
+        seen = await self._look([path])
+        if not any(is_open(acls, self._wanted(path), self._zk.identities) for _, acls, _ in seen):
+            self._note_shared(seen, ())
             return
         children = await self._children(path)
         for some in _portions(children):
@@ -128,7 +159,11 @@ class _Walk:
             return []
         seen = await self._look(paths)
         self.found.looked_at += len(seen)
-        open_ = [(path, stat) for path, acls, stat in seen if stat is not None and is_open(acls, self._wanted(path))]
+        mine = self._zk.identities
+        open_ = [
+            (path, stat) for path, acls, stat in seen if stat is not None and is_open(acls, self._wanted(path), mine)
+        ]
+        self._note_shared(seen, {path for path, _ in open_})
         if self._only_look:
             self.found.left += [path for path, _ in open_]
         elif open_:
@@ -136,10 +171,19 @@ class _Walk:
             await asyncio.gather(*(self._set(path, stat) for path, stat in open_))
         return [path for path, _, stat in seen if stat is not None and stat.num_children]
 
+    def _note_shared(self, seen: Sequence[Seen], closed: Collection[str]) -> None:
+        """Notes what other identities may write. An announcement is its creator's, and its content is sealed."""
+        for path, acls, _ in seen:
+            if path in closed or access_of(path) is Access.ANNOUNCED:
+                continue
+            wanted = self._wanted(path)
+            if found := strangers(acls, wanted, self._zk.identities):
+                self.found.add_shared(path, found, wanted, self._zk.identities)
+
     def _wanted(self, path: str) -> tuple[Acl, ...]:
         return given_acls(path, self._zk.own_acls, secured=self._zk.set_acl)
 
-    async def _look(self, paths: Sequence[str]) -> list[tuple[str, Sequence[Acl], Stat | None]]:
+    async def _look(self, paths: Sequence[str]) -> list[Seen]:
         """Reads the ACLs of znodes that exist."""
         found = await asyncio.gather(*map(self._acls, paths))
         return [(path, *one) for path, one in zip(paths, found, strict=True) if one is not None]
@@ -148,7 +192,7 @@ class _Walk:
         try:
             return await self._zk.get_acls(path)
         except ZkError as error:
-            if error.code not in (Code.NO_NODE, Code.NO_AUTH):  # nobody but its owner may even read it
+            if error.code not in (Code.NO_NODE, Code.NO_AUTH):  # its owner alone may even read it
                 raise
             return None
 
@@ -171,6 +215,11 @@ class _Walk:
                 raise
         else:
             self.found.closed += 1
+
+
+def _shown(acl: Acl) -> str:
+    """Returns the id of an entry without the hash of a password."""
+    return acl.id.partition(":")[0] if acl.scheme == "digest" else acl.id
 
 
 def _portions(paths: Sequence[str]) -> Iterator[Sequence[str]]:

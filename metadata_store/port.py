@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from metadata_store.acl import Acl
 from metadata_store.errors import Code
-from metadata_store.own.acls import OwnAcls
+from metadata_store.own.acls import Identities, OwnAcls
 
 T = TypeVar("T")
 
@@ -179,6 +179,10 @@ class ZooKeeper(Protocol):
     @property
     def own_acls(self) -> OwnAcls:
         """Returns the lists of regent's own znodes where they differ from those of brokers' znodes."""
+
+    @property
+    def identities(self) -> Identities:
+        """Returns the identities that the session proves."""
 
     @property
     def state(self) -> ConnectionState:

@@ -147,7 +147,7 @@ class RegionsDomain:
                 above=above,
                 steady=(clock := SteadyClock(self._wall_ms, self._up)),
             )
-            model, term.env.shown_ms = term.env.model, clock.shown_ms
+            model, term.env.shown_ms, term.complaint = term.env.model, clock.shown_ms, opened.complaint
             await term.load()
             self._seen.forget()
             self.term = term

@@ -11,7 +11,7 @@ from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore
 
 
 def _nothing(_: str) -> None:
-    """Tells nobody."""
+    """Drops a text."""
 
 
 class Opening(NamedTuple):
@@ -27,7 +27,7 @@ class Opening(NamedTuple):
 
 
 FIRST: Final = Opening()
-"""An attempt of which nobody knows anything."""
+"""The first attempt, without a reader of its texts."""
 
 
 class Opened(Protocol):
@@ -43,6 +43,10 @@ class Opened(Protocol):
 
     def look(self) -> asyncio.Event:
         """Returns what is set once a look that begins from now on is over; :meth:`leads` has its result."""
+        ...
+
+    def complaint(self) -> str:
+        """Returns what is wrong with the permissions of the store, with the remedy; empty where nothing is."""
         ...
 
     async def lost(self) -> None:

@@ -66,6 +66,10 @@ class SqliteOpened:
         """Returns what is set once a look that begins from now on is over."""
         return self._looks.ask()
 
+    def complaint(self) -> str:
+        """Returns nothing: the permissions of a file are the system's."""
+        return ""
+
     async def lost(self) -> None:
         """Looks at the claim again and again; raises ``StoreFailed``."""
         await self._looks.keep()

@@ -115,6 +115,8 @@ class RegionsTerm:
         self._steady = steady
         machine_ms, wall_ms = wall_ms, wall_ms if steady is None else steady.now_ms
         self.options = options
+        self.complaint: Callable[[], str] = lambda: ""
+        """Returns what is wrong with the permissions of the store."""
         self._leads = leads
         self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), NAMES, retains=placement == "retain")
         self.env = RegionsEnv(

@@ -51,6 +51,7 @@ class ZooKeeperOpened:
         self._looks = ClaimLooks(self._prove, lease_ms)
         self._heartbeats = asyncio.ensure_future(lease.keep(zk.heartbeat, ZooKeeperError))
         self._closing: asyncio.Task[None] | None = None
+        self._complaint = ""
         self.epoch = 0
         zk.on_watch, zk.on_state, zk.on_state_thread = self._watched, self._state, self._state_at_once
 
@@ -104,6 +105,7 @@ class ZooKeeperOpened:
         """Closes znodes that any client may write: they were made while the domain had no identity."""
         found = await close_tree(self._zk, root, depth=depth, may_write=partial(confirm, self._zk, fence))
         found.tell(root)
+        self._complaint = found.complaint
 
     async def _close_all(self, store: ZooKeeperRecords, root: str, fence: Fence) -> None:
         """Closes everything, beside the term: a million regions take minutes once."""
@@ -113,6 +115,10 @@ class ZooKeeperOpened:
     def leads(self) -> bool:
         """Checks whether no other daemon can have the domain yet."""
         return not self._over and self._lease.valid() and self._looks.hold()
+
+    def complaint(self) -> str:
+        """Returns which other clients may write below the domain's root, as the latest walk found it."""
+        return self._complaint
 
     def look(self) -> asyncio.Event:
         """Returns what is set once a look that begins from now on is over."""

@@ -7,7 +7,7 @@ from typing import NoReturn, TypeVar
 
 from metadata_store.acl import Acl
 from metadata_store.errors import Code
-from metadata_store.own.acls import OwnAcls
+from metadata_store.own.acls import Identities, OwnAcls
 from metadata_store.port import (
     READ_PATHS_MAX,
     ConnectionState,
@@ -84,6 +84,11 @@ class ReadOnly:
     def own_acls(self) -> OwnAcls:
         """Delegates to the port; nothing is created here."""
         return self._zk.own_acls
+
+    @property
+    def identities(self) -> Identities:
+        """Delegates to the port."""
+        return self._zk.identities
 
     async def connect(self, timeout_s: float) -> None:
         """Opens a session."""

@@ -18,7 +18,7 @@ from metadata_store.kazoo_adapter.limits import Limits
 from metadata_store.kazoo_adapter.server_version import server_version
 from metadata_store.kazoo_adapter.tls import ZooKeeperTls, why_not
 from metadata_store.kazoo_adapter.transport import Transport
-from metadata_store.own.acls import NONE, OwnAcls, given_acls
+from metadata_store.own.acls import NONE, OwnAcls, given_acls, identities_of
 from metadata_store.port import ConnectionState, Create, WatchEvent, WatchKind, WriteHooks
 
 OLDEST_SERVER: Final = (3, 5)
@@ -84,6 +84,7 @@ class Session:
         self._sasl = sasl
         self.set_acl = set_acl
         self.own_acls = own_acls
+        self.identities = identities_of(credentials, sasl, certificate=tls is not None and tls.certificate is not None)
         self._multi_read = multi_read
         self._multi_read_of: tuple[Transport, int, bool] | None = None
         self._transport: Transport | None = None

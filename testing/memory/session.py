@@ -30,7 +30,7 @@ from metadata_store.errors import (
 from metadata_store.fencing.sizes import write_bytes
 from metadata_store.hooks import surrounded
 from metadata_store.kazoo_adapter import jute
-from metadata_store.own.acls import NONE, OwnAcls, given_acls
+from metadata_store.own.acls import NONE, OwnAcls, given_acls, identities_of
 from metadata_store.port import (
     REQUEST_BYTES_MAX,
     WRITE_BYTES_MAX,
@@ -77,6 +77,7 @@ class MemorySession:
         self.chroot = chroot
         self.set_acl = set_acl
         self.own_acls = own_acls
+        self.identities = identities_of(credentials)
         self._create_chroot = create_chroot
         self._credentials = credentials
         self._link = ConnectionState.LOST

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from metadata_store.acl import ALL, CREATE, DELETE, READ, WRITE, Acl, digest_acl
-from metadata_store.closing import PORTION, close_tree
+from metadata_store.acl import ADMIN, ALL, CREATE, DELETE, READ, READABLE, WRITE, Acl, digest_acl
+from metadata_store.closing import NAMED_MAX, PORTION, close_tree
 from metadata_store.errors import Code
 from metadata_store.fencing.fenced import confirm
 from metadata_store.fencing.outcome import Fence, Fenced
@@ -18,6 +18,7 @@ from tests.contracts.support import ALL_READ, OPEN, Backend, NthWrite, raising, 
 
 DAEMON = "regent:secret"
 MINE = digest_acl("regent", "secret")
+MINE_ID = MINE.scheme, MINE.id
 LOCK = (MINE, ALL_READ)
 COMES_AND_GOES = Acl(CREATE | DELETE, "world", "anyone")
 LISTS = dict.fromkeys(Access, LOCK) | {Access.ENDPOINTS: (*LOCK, COMES_AND_GOES)}
@@ -149,7 +150,70 @@ class ClosingContract:
                 await close_tree(s.zk, ROOT, may_write=lambda: confirm(s.zk, fence))
             assert writable(await acls_below(s.zk)) == sorted(made)
 
-    async def test_lists_of_operators_stay_and_one_that_nobody_may_close_is_named(self, backend: Backend) -> None:
+    async def test_what_all_addresses_may_write_is_open_to_any_client(self, backend: Backend) -> None:
+        async with session(backend) as stranger, session(backend, **CLOSING) as s:
+            await opened_tree(stranger.zk)
+            await close_tree(s.zk, ROOT)
+            for path, every in ((f"{ROOT}/role", "0.0.0.0/0"), (f"{REGIONS}/epoch", "127.0.0.1/0")):
+                await s.zk.set_acls(path, [*LOCK, Acl(ALL, "ip", every)], ANY_VERSION)
+                found = await close_tree(s.zk, ROOT)
+                assert (found.closed, found.complaint) == (1, ""), path
+                assert (await acls_below(s.zk, path))[path] == {*LOCK}
+
+    @pytest.mark.parametrize(
+        ("theirs", "shown"),
+        [
+            (digest_acl("ops", "theirs", READ | WRITE), "digest:ops (rw)"),
+            (Acl(CREATE, "ip", "10.0.0.7"), "ip:10.0.0.7 (c)"),
+            (Acl(DELETE, "ip", "10.0.0.0/8"), "ip:10.0.0.0/8 (d)"),
+            (digest_acl("ops", "theirs", ADMIN), "digest:ops (a)"),
+        ],
+    )
+    async def test_what_another_identity_may_write_stays_and_is_shown_until_its_command_is_given(
+        self, backend: Backend, theirs: Acl, shown: str
+    ) -> None:
+        path = f"{ROOT}/role"
+        async with session(backend, **CLOSING) as s:
+            await opened_tree(s.zk)
+            await s.zk.set_acls(path, [*LOCK, theirs], ANY_VERSION)
+            found = await close_tree(s.zk, ROOT)
+            assert (found.closed, found.left) == (0, [])
+            command = f"setAcl {path} auth::cdrwa,world:anyone:r"
+            assert f"{path} by {shown}, until '{command}'" in found.complaint
+            assert (await acls_below(s.zk, path))[path] == {*LOCK, theirs}
+            await s.zk.set_acls(path, READABLE, ANY_VERSION)  # as the command does
+            assert (await close_tree(s.zk, ROOT)).complaint == ""
+
+    async def test_another_identity_that_may_read_alone_is_of_no_concern(self, backend: Backend) -> None:
+        async with session(backend, **CLOSING) as s:
+            await opened_tree(s.zk)
+            await s.zk.set_acls(ROOT, [*LOCK, digest_acl("ops", "theirs", READ)], ANY_VERSION)
+            assert (await close_tree(s.zk, ROOT)).complaint == ""
+
+    async def test_of_many_that_another_identity_may_write_the_first_are_shown(self, backend: Backend) -> None:
+        async with session(backend, **CLOSING) as s:
+            await opened_tree(s.zk)
+            for one in OWN[: NAMED_MAX + 2]:
+                await s.zk.set_acls(one.path.replace("*", "x"), [*LOCK, digest_acl("ops", "theirs")], ANY_VERSION)
+            found = await close_tree(s.zk, ROOT, only_look=True)
+            assert len(found.first_shared) == NAMED_MAX
+            assert "2 more znodes are like that" in found.others
+
+    async def test_an_own_identity_writes_what_the_settings_permit_it(self, backend: Backend) -> None:
+        """The session proves the digest ``regent``; the records are to be another one's alone."""
+        records = (digest_acl("records", "secret"), MINE, ALL_READ)
+        lists = LISTS | {Access.REGIONS: (digest_acl("regions", "secret"), Acl(READ | ADMIN, *MINE_ID), ALL_READ)}
+        async with session(backend) as stranger, session(backend, credentials=DAEMON, own_acls=lists) as s:
+            for path in (ROOT, PROCEDURES, REGIONS):
+                await stranger.zk.create(path, b"1")
+            await s.zk.set_acls(PROCEDURES, records, ANY_VERSION)
+            await s.zk.set_acls(REGIONS, LOCK, ANY_VERSION)
+            found = await close_tree(s.zk, ROOT, depth=1)
+            assert found.closed == 2, "the root, too"
+            assert f"{PROCEDURES} by digest:records (cdrwa)" in found.complaint
+            assert (await acls_below(s.zk, REGIONS))[REGIONS] == {*lists[Access.REGIONS]}
+
+    async def test_lists_of_operators_stay_and_one_that_no_client_may_close_is_named(self, backend: Backend) -> None:
         theirs, half = [digest_acl("ops", "theirs"), ALL_READ], [Acl(READ | WRITE, "world", "anyone")]
         async with session(backend) as stranger, session(backend, **CLOSING) as s:
             await opened_tree(stranger.zk)
@@ -162,6 +226,7 @@ class ClosingContract:
             found = await close_tree(s.zk, ROOT)
             assert found.left == [f"{ROOT}/pause"]
             assert f"any client may write {ROOT}/pause, by an ACL that another client has set" in found.complaint
+            assert f"{ROOT}/role by digest:ops (cdrwa)" in found.complaint
             after = await acls_below(s.zk)
             assert writable(after) == [f"{ROOT}/pause"]
             shown = frozenset([Acl(ALL, "digest", "ops:x"), ALL_READ])

@@ -19,6 +19,7 @@ from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.term import RegionsTerm
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role.lease import Lease
+from metadata_store.acl import CREATE, digest_acl
 from metadata_store.catalog.rows import NewRegions, PutNamespace, PutServer, PutTable
 from metadata_store.errors import Code
 from metadata_store.port import ANY_VERSION, ZooKeeper
@@ -31,7 +32,7 @@ from state_machines.procedures.record import Caller
 from state_machines.procedures.states import State
 from tests.contracts.catalog import SERVER, TABLE
 from tests.contracts.catalog_zookeeper import regions
-from tests.contracts.closing import CLOSING, acls_below, writable
+from tests.contracts.closing import CLOSING, LOCK, acls_below, writable
 from tests.contracts.records import record
 from tests.contracts.support import Backend, refused, session
 from tests.polling import eventually
@@ -143,6 +144,19 @@ class ZooKeeperRegionsContract:
             await closed.store.write([record(2)], (), [NewRegions(regions(1, first=7_000)), PutTable(TABLE)])
             assert await is_closed(), "what comes later is created so"
         await closed.close()
+
+    async def test_what_another_identity_may_write_in_the_domain_is_shown(self, backend: Backend) -> None:
+        async with session(backend, **CLOSING) as s:
+            for path in ("/regent", ROOT):
+                await s.zk.create(path, b"")
+            await s.zk.set_acls(ROOT, [*LOCK, digest_acl("ops", "theirs", CREATE)], ANY_VERSION)
+        shared = await ZooKeeperOpened.open(partial(backend.client, **CLOSING))
+
+        async def is_shown() -> bool:
+            return f"{ROOT} by digest:ops (c), until 'setAcl {ROOT} auth::cdrwa,world:anyone:r'" in shared.complaint()
+
+        await eventually(is_shown, WITHIN_S)
+        await shared.close()
 
     async def test_a_session_that_ends_ends_the_term(self, backend: Backend) -> None:
         zks: list[ZooKeeper] = []

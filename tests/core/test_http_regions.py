@@ -19,6 +19,7 @@ from controller.metrics.region_metrics import RegionsCollector
 from controller.regions.domain import RegionsMode
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of, running
+from controller.regions.sqlite_store import SqliteOpened
 from controller.term.dispatch import KAFKA_STATES
 from tests.core.http_world import DaemonDouble
 from tests.core.regions_world import World, regions_world, settings_of
@@ -132,6 +133,16 @@ async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
                 assert (await items(standby, "/v1/regions"))[0]["mode"] == "standby"
                 assert "regent_regions_active 0.0" in (await standby.get("/metrics")).text
         assert domain.mode is RegionsMode.STOPPED
+
+    await with_world(tmp_path, work)
+
+
+async def test_the_status_says_who_else_may_write_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SqliteOpened, "complaint", lambda _: "sasl:eve may write")
+
+    async def work(world: World, client: httpx.AsyncClient) -> None:
+        [status] = await items(client, "/v1/regions")
+        assert "sasl:eve may write" in status["warnings"]
 
     await with_world(tmp_path, work)
 

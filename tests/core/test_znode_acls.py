@@ -10,9 +10,9 @@ from pydantic import SecretStr
 from configs.settings import Settings
 from controller.process.znode_acls import own_acls
 from controller.role import own_znodes as own
-from metadata_store.acl import ALL, CREATE, DELETE, READ, READABLE, Acl, digest_acl
+from metadata_store.acl import ALL, CREATE, DELETE, OPEN, READ, READABLE, Acl, digest_acl
 from metadata_store.nodes import cordon_node, pause_node, stray_nodes
-from metadata_store.own.acls import given_acls, is_open
+from metadata_store.own.acls import given_acls, identities_of, is_open, shell_text, strangers
 from metadata_store.own.registry import ENDPOINTS, OWN, REGIONS, Access, access_of, own_path
 from metadata_store.port import ANY_VERSION
 from tests.contracts.closing import acls_below, writable
@@ -78,6 +78,40 @@ def test_each_znode_is_as_closed_as_the_settings_ask(tmp_path_factory: pytest.Te
 def test_the_access_of_a_path_follows_from_the_registry(path: str, access: Access | None, known: bool) -> None:
     assert access_of(path) is access
     assert (own_path(path) is not None) is known
+
+
+SASL = Acl(ALL, "sasl", "kafka")
+X509 = Acl(ALL, "x509", "CN=daemon")
+PROVEN = identities_of("regent:secret", "kafka:secret", certificate=True)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "open_", "strange"),
+    [
+        ((MINE, SASL, X509, READERS), READABLE, False, []),
+        ((MINE, SASL, X509, READERS), LOCK, True, []),  # the settings name the digest alone by now
+        ((MINE, Acl(ALL, "sasl", "eve")), READABLE, False, [Acl(ALL, "sasl", "eve")]),
+        ((Acl(READ, "sasl", "eve"),), READABLE, False, []),
+        ((Acl(DELETE, "ip", "0.0.0.0/0"),), READABLE, True, []),
+        ((Acl(DELETE, "ip", "::/0"),), READABLE, True, []),
+        ((Acl(DELETE, "ip", "10.0.0.0/8"),), READABLE, False, [Acl(DELETE, "ip", "10.0.0.0/8")]),
+        ((Acl(ALL, "sasl", "eve"),), OPEN, False, []),  # any client may
+    ],
+)
+def test_an_acl_is_judged_by_what_the_settings_permit(
+    found: tuple[Acl, ...], wanted: tuple[Acl, ...], open_: bool, strange: list[Acl]
+) -> None:
+    assert is_open(found, wanted, PROVEN) is open_
+    assert strangers(found, wanted, PROVEN) == strange
+
+
+def test_a_certificate_that_the_session_does_not_show_is_a_strangers() -> None:
+    assert strangers((X509,), READABLE, identities_of("regent:secret")) == [X509]
+
+
+def test_a_list_is_told_as_the_shell_takes_it() -> None:
+    announcer = Acl(CREATE | DELETE, "sasl", "announcer")
+    assert shell_text((*LOCK, announcer), PROVEN) == "auth::cdrwa,world:anyone:r,sasl:announcer:cd"
 
 
 @in_world()

@@ -194,6 +194,9 @@ class MemoryOpened:
         over.set()
         return over
 
+    def complaint(self) -> str:
+        return ""
+
     async def lost(self) -> None:
         """Waits for ever."""
         await asyncio.get_running_loop().create_future()

@@ -151,6 +151,9 @@ class SimOpened:
         """Returns what is set once a look that begins from now on is over."""
         return self._looks.ask()
 
+    def complaint(self) -> str:
+        return ""
+
     async def lost(self) -> None:
         """Looks at the claim again and again; raises ``StoreFailed``."""
         await self._looks.keep()

@@ -58,6 +58,8 @@ async def own_znodes(ctx: Context) -> Finding:
             "start a daemon of this release: it closes them; one that is named again has an ACL of another client, and "
             "needs ZooKeeper's super user",
         )
+    if found.others:
+        return warn(name, found.others, "give the commands where none of that is meant")
     return ok(name, f"{found.looked_at} are closed to other clients")
 
 

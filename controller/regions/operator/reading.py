@@ -261,6 +261,8 @@ def _warnings(term: RegionsTerm) -> list[str]:
             f"from theirs; the first one counts as crashed in {doubt.left_s:.1f} s"
         )
     found += _ahead(term)
+    if complaint := term.complaint():
+        found.append(complaint)
     if term.engine.parked:
         found.append(_parked(term.engine.parked))
     if term.engine.unusable:
