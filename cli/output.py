@@ -16,6 +16,8 @@ from cli.columns import COLUMNS, cell, label
 from cli.progress import ProgressLine
 
 API_VERSION: Final = "regent/v1"
+FILLED: Final = frozenset({"Procedure"})
+"""Kinds of items of which a line for each field shows those alone that have a value: they have fields of all kinds."""
 UNBOUNDED_WIDTH: Final = 10_000
 """Width in a pipe, where no line is cut."""
 
@@ -81,7 +83,7 @@ class Output:
             return
         table = Table.grid(padding=(0, 2))
         for key, value in item.items():
-            if value == [] or isinstance(value, dict):
+            if value == [] or isinstance(value, dict) or (kind in FILLED and value in (None, "")):
                 continue
             table.add_row(label(key), escape(_lines(value)))
         self._print(table)

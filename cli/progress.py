@@ -18,6 +18,10 @@ BAR_POLL_S: Final = 2.0
 """The same where a bar moves."""
 SAID_AGAIN_S: Final = 10.0
 """Time after which a trouble that lasts is a line again."""
+NEWS_AGAIN_S: Final = 60.0
+"""Time after which a sentence that alternates with others is a line again."""
+SAID_MAX: Final = 100
+"""Sentences that are remembered."""
 
 
 class ProgressLine:
@@ -30,7 +34,8 @@ class ProgressLine:
         self._console = console
         self._title = f"pid {pid}"
         self._say = say
-        self._said, self._said_s = "", 0.0
+        self._latest = ""
+        self._said: dict[str, float] = {}
         self._bar: Progress | None = None
         self._task: TaskID | None = None
         self.poll_s = BAR_POLL_S if console.is_terminal else POLL_S
@@ -47,10 +52,20 @@ class ProgressLine:
         text = trouble or sentence(found or {})
         if found is not None and found.get("sizeBytes") and self._console.is_terminal:
             self._move_bar(found, text)
-        elif text and (text != self._said or (trouble and time.monotonic() - self._said_s >= SAID_AGAIN_S)):
-            self._say(f"{self._title}: {text}")
-            self._said_s = time.monotonic()
-        self._said = text
+        elif text and (trouble or text != self._latest):
+            self._say_in_turn(text, SAID_AGAIN_S if trouble else NEWS_AGAIN_S)
+        self._latest = text
+
+    def _say_in_turn(self, text: str, pause_s: float) -> None:
+        """Says a sentence, unless it was said a moment ago: the causes of attempts at several servers take turns."""
+        now_s = time.monotonic()
+        if text in self._said and now_s - self._said[text] < pause_s:
+            return
+        self._say(f"{self._title}: {text}")
+        self._said.pop(text, None)
+        self._said[text] = now_s
+        if len(self._said) > SAID_MAX:
+            del self._said[next(iter(self._said))]
 
     def _move_bar(self, found: dict[str, Any], text: str) -> None:
         if self._bar is None or self._task is None:
@@ -70,4 +85,4 @@ def _bar_on(console: Console) -> Progress:
 
 def sentence(found: dict[str, Any]) -> str:
     """Returns how far a procedure is, in words."""
-    return "; ".join(part for part in (found.get("detail"), found.get("progress")) if part)
+    return "; ".join(part for part in (found.get("detail"), found.get("progress"), found.get("endsBy")) if part)

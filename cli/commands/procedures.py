@@ -14,7 +14,7 @@ import typer
 from cli.commands import procedures_log
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
-from cli.progress import POLL_S
+from cli.progress import BAR_POLL_S, POLL_S
 from cli.session import Session, command, confirmed, group, on_terminal
 
 if TYPE_CHECKING:
@@ -29,14 +29,18 @@ RETRY_S: Final = 0.5
 
 
 class Domain(NamedTuple):
-    """Where the procedures of a domain are: ``path`` at the daemon, ``command`` of this program."""
+    """Where the procedures of a domain are: ``path`` at the daemon, ``command`` of this program.
+
+    ``poll_s``: longest wait of one request for the end of a procedure.
+    """
 
     path: str
     command: str
+    poll_s: float
 
 
-KAFKA: Final = Domain("/v1/procedures", "regent procedures")
-REGIONS: Final = Domain("/v1/regions/procedures", "regent regions procedures")
+KAFKA: Final = Domain("/v1/procedures", "regent procedures", POLL_S)
+REGIONS: Final = Domain("/v1/regions/procedures", "regent regions procedures", BAR_POLL_S)
 
 REMOVES: Final = "Remove the record of {}, with its family? A daemon that has its kind could go on with it."
 
@@ -265,7 +269,7 @@ def awaited(
     ends_s, client = time.monotonic() + timeout_s, session.client(POLL_S + MEASURED_S_MAX)
     with session.output.progress(pid) as line:
         while True:
-            began_s, wait_s = time.monotonic(), max(0.0, min(line.poll_s, ends_s - time.monotonic()))
+            began_s, wait_s = time.monotonic(), max(0.0, min(line.poll_s, domain.poll_s, ends_s - time.monotonic()))
             query = {"waitS": 0.0 if until is not None else wait_s}
             found, trouble = queried(partial(client.get, f"{domain.path}/{pid}", query))
             if found is not None and (found["ended"] or (until is not None and until(found))):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,9 @@ from cli.commands.procedures import (
 from cli.exit_codes import Exit
 from cli.help import Panel
 from cli.session import Session, command, confirmed, group
+
+if TYPE_CHECKING:
+    from cli.client import Json
 
 Pids = Annotated[list[int], typer.Argument(help="Pids of procedures.", min=1, metavar="PID...")]
 
@@ -59,8 +62,13 @@ def listed(
     """List procedures of regions and kept results by pid."""
     params: dict[str, Any] = {"live": live, "parts": parts} | ({"kind": kind} if kind else {})
     now = datetime.now(UTC)
-    found = (item | {"flag": flag(item, now)} for item in session.client().pages(REGIONS.path, params))
+    found = (item | {"flag": flag(item, now) or failing(item)} for item in session.client().pages(REGIONS.path, params))
     session.output.listing("Procedure", found)
+
+
+def failing(item: Json) -> str:
+    """Returns the flag of a procedure that goes on, and whose latest attempt, or that of a part, failed."""
+    return "failing" if item.get("error") and not item["ended"] else ""
 
 
 def show(session: Session, pid: Pid) -> None:

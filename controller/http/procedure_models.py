@@ -44,7 +44,7 @@ class Procedure(Item):
     submitted: datetime | None = None
     updated: datetime | None = None
     ended: bool = False
-    attempts: int = Field(0, description="of the present step, in vain")
+    attempts: int = Field(0, description="of the present step, or of parts, in vain")
     stuck: bool = Field(False, description="one step was tried in vain so often that an operator should look")
     aborted: bool = False
     bypassed: bool = False
@@ -55,6 +55,9 @@ class Procedure(Item):
     error: str = ""
     result: str = ""
     unmet: str = Field("", description="what a procedure of regions that has succeeded did not bring about")
+    ends_by: str = Field(
+        "", description="the command that ends a procedure of regions which fails or hangs, and its cost"
+    )
     progress: str = Field("", description="of a reassign plan, by the reports of brokers that receive replicas")
     copied_bytes: int | None = None
     size_bytes: int | None = Field(None, description="to copy in all, without moves of unknown size")

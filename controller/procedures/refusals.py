@@ -18,15 +18,19 @@ class Refusal(NamedTuple):
     remedy: str
 
 
-def not_ended(engine: Engine[Any], pid: int, act: str, command: str) -> Refusal:
-    """Says why a procedure cannot be ended in one way. ``command``: of this program, for the domain's procedures."""
+def not_ended(engine: Engine[Any], pid: int, act: str, command: str, better: str = "") -> Refusal:
+    """Says why a procedure cannot be ended in one way. ``command``: of this program, for the domain's procedures.
+
+    ``better``: what ends it in a better way than a bypass.
+    """
     record = engine.records.get(pid)
     if act not in ("abort", "bypass", "remove"):
         return Refusal(f"pid {pid}: it has failed or ended", f"see '{command} show {pid}'")
     if record is None or record.state.is_final:
         return Refusal(f"pid {pid}: it has ended already", f"see '{command} show {pid}'")
     leaf = _leaf(engine, record)
-    ends = f"'{command} bypass {leaf}' ends it as it is"
+    ends = f"{better}; " if better else ""
+    ends += f"'{command} bypass {leaf}' ends it as it is"
     if act == "remove":
         return Refusal(f"pid {pid}: its record can be used ({record.state.name.lower()}), and is not removed", ends)
     if act == "bypass":

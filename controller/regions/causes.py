@@ -54,6 +54,10 @@ class Causes:
         """Returns why no server could open a region, as far as this term knows."""
         return self._given_up.get(region, "")
 
+    def items(self) -> Iterator[tuple[int, Cause]]:
+        """Yields the causes with the pids of procedures that go on, the latest first."""
+        return reversed(self._attempts.items())
+
     def latest(self) -> Iterator[Cause]:
         """Yields the causes of procedures that go on, the latest first."""
         return reversed(self._attempts.values())

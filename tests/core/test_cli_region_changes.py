@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from cli import progress
-from cli.commands import region_changes, servers
+from cli.commands import region_changes, region_procedures, servers
 from cli.exit_codes import Exit, Failure
+from cli.output import Format, Output
 
 
 @pytest.mark.parametrize(("wait", "lines", "ends_s"), [(True, 7, 60), (False, 1, 2)])
@@ -79,3 +80,38 @@ def test_a_trouble_that_lasts_is_a_line_again(monkeypatch: pytest.MonkeyPatch) -
         line.show(None, "database or disk is full")
         now_s[0] += 1
     assert said == ["pid 7: database or disk is full"] * 3
+
+
+def test_causes_that_take_turns_are_a_line_each_and_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, said = [1_000.0], list[str]()
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    line = progress.ProgressLine(Console(file=io.StringIO()), 7, said.append)
+    for number in range(60):
+        line.show({"progress": f"s{number % 2} said failed_open", "endsBy": "'regent tables delete t' ends it"})
+        now_s[0] += 2
+    told = [f"pid 7: s{number} said failed_open; 'regent tables delete t' ends it" for number in range(2)]
+    assert said == told * 2
+
+
+def test_a_procedure_is_shown_without_lines_for_fields_that_have_no_value(capsys: pytest.CaptureFixture[str]) -> None:
+    item = {"pid": 7, "state": "success", "ended": True, "parked": "", "parent": None, "results": [], "attempts": 0}
+    Output(Format.TABLE, color=False).detail("Procedure", item)
+    assert [one.split() for one in capsys.readouterr().out.splitlines()] == [
+        ["pid", "7"], ["state", "success"], ["ended", "yes"], ["attempts", "0"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ended", "flag"), [(False, "failing"), (True, "")])
+def test_a_procedure_whose_parts_fail_is_flagged_in_the_list(ended: bool, flag: str) -> None:
+    found = list[dict[str, Any]]()
+    item = {
+        "pid": 7,
+        "state": "waiting",
+        "ended": ended,
+        "stuck": False,
+        "error": "on t#1: no disk",
+    }
+    client = SimpleNamespace(pages=lambda path, params: [item])
+    output = SimpleNamespace(listing=lambda _, items: found.extend(items))
+    region_procedures.listed(cast("Any", SimpleNamespace(client=lambda: client, output=output)))
+    assert [one["flag"] for one in found] == [flag]

@@ -77,7 +77,7 @@ class Operator:
         self._term = term
         self._server, self._name, self._table = server, name, table
         domain = cast("RegionsDomain", self)
-        self._changes, self._marks, self._procedures = Changes(domain), Marks(domain), Procedures(domain)
+        self._changes, self._marks, self.procedures = Changes(domain), Marks(domain), Procedures(domain)
 
     @property
     def term(self) -> RegionsTerm | None:
@@ -96,7 +96,7 @@ class Operator:
         given = [one for one in words if not one.startswith("--")]
         match given:
             case ["regions", "procedures", ("abort" | "bypass" | "remove" | "leave-out") as act, pid]:
-                return await self._procedures.end(act, int(pid), WHO, "a test")
+                return await self.procedures.end(act, int(pid), WHO, "a test")
             case ["regions", "pin", region, server]:
                 return await self._marks.mark(MarkRequest(kind="pin", subject=region, server=server), WHO)
             case ["regions", "unpin", region]:

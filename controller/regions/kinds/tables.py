@@ -30,6 +30,8 @@ ESCAPED: Final = 6
 """Bytes of a control character in JSON."""
 PAUSE_MS: Final = 500
 """Pause before regions are closed that were not the first time."""
+SUPERSEDED: Final = b"superseded by procedure "
+"""Begin of the result of a change that a later one of the same table has ended."""
 DROPS: Final = 1
 CLOSES: Final = 2
 """Steps of a deletion."""
@@ -153,13 +155,18 @@ def _stated(env: RegionsEnv, record: Record, state: TableState, outcome: Outcome
 async def enabled(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Enters that the table is enabled; the result counts regions that could not be opened.
 
-    A table that another change is to disable or delete stays as it is, for that change.
+    A table that another change is to disable or delete stays as it is, for that change, which the result names.
     """
     table = env.model.tables[TABLE_TASK.decode(record.data).table]
     closed = b"%d" % sum(one.state is not RegionState.OPEN for one in table.regions)
-    if env.endings.of(table) is not None:
-        return Done(closed)
+    if (ending := env.endings.of(table)) is not None:
+        return Done(superseded(ending) if ending.begins is not None else closed)
     return _stated(env, record, TableState.ENABLED, Done(closed))
+
+
+def superseded(ending: Ending) -> bytes:
+    """Returns the result of a change that a later one of the same table has ended."""
+    return b"%s%d (%s)" % (SUPERSEDED, ending.pid, ending.kind.encode())
 
 
 async def disabled(env: RegionsEnv, record: Record) -> Outcome | Along:

@@ -48,7 +48,9 @@ def failures_of(key: tuple[str, int], engine: Engine[RegionsEnv]) -> list[str]:
     for record, task in works_of(key, engine):
         if isinstance(task, LogTask) and task.failed:
             part = f", part {task.part}" if task.part else ""
-            found.append(f"procedure {record.pid} ({record.kind}{part}) repeats the work on its log: {task.failed}")
+            out = f"; 'regent regions procedures leave-out {record.pid}' does without the part" if task.part else ""
+            what = f"procedure {record.pid} ({record.kind}{part}) repeats the work on its log"
+            found.append(f"{what}: {task.failed}{out}")
         elif isinstance(task, Crash) and record.error:
             found.append(f"procedure {record.pid} ({crash.NAME}) failed {record.attempts} times: {record.error}")
     shown = found[:FAILURES_SHOWN]

@@ -32,7 +32,7 @@ from controller.regions.kinds.messages import (
 )
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator.counts import owned_by_state
-from controller.regions.operator.unmet import unmet_of
+from controller.regions.operator.unmet import is_superseded, unmet_of
 from controller.regions.overdue import Aged, wait_of
 from controller.regions.term import KINDS
 from state_machines.procedures.record import Record
@@ -159,7 +159,9 @@ def server_item(server: Server, env: RegionsEnv) -> RegionServer:
 
 def procedure_item(record: Record, unusable: str = "") -> Procedure:
     """Describes a procedure."""
-    return record_item(record, step_of(record), detail_of(record), (), unusable, unmet_of(record))
+    unmet = unmet_of(record)
+    found = record_item(record, step_of(record), detail_of(record), (), unusable, unmet)
+    return found.model_copy(update={"state": "superseded"}) if is_superseded(unmet) else found
 
 
 def step_of(record: Record) -> str:

@@ -15,10 +15,13 @@ from controller.procedures.engine import Engine
 from controller.procedures.refusals import as_ended, not_ended
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import crash
+from controller.regions.operator import ways
 from controller.regions.operator.access import active_term
+from controller.regions.operator.failing import failing_of, shown
 from controller.regions.operator.items import procedure_item
 from controller.regions.operator.leaving_out import ACT, done_before, leaving_out
-from controller.regions.operator.progress import progress_of
+from controller.regions.operator.progress import hangs, progress_of
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Ending, Record
 
@@ -38,8 +41,9 @@ class Procedures:
         records, unusable = engine.records, engine.unusable
         wanted = {pid for pid, one in records.items() if _matches(one, query)} | unusable.keys()
         some = sorted(pid for pid in wanted if pid > query.after)
+        failing = failing_of(active_term(self._domain).env, engine)
         items = [
-            _item(engine, records[pid]) if pid in records else _unusable_item(engine, pid)
+            shown(_item(engine, records[pid]), failing) if pid in records else _unusable_item(engine, pid)
             for pid in some[: query.limit]
         ]
         return ProcedurePage(items, str(some[query.limit - 1]) if len(some) > query.limit else None)
@@ -55,8 +59,12 @@ class Procedures:
             except StoreFailed as failed:
                 raise _failed(failed) from failed
         if (record := engine.records.get(pid)) is not None:
-            progress = progress_of(record, active_term(self._domain).env, engine)
-            return _item(engine, record).model_copy(update={"progress": progress})
+            env = active_term(self._domain).env
+            failing = failing_of(env, engine)
+            told = {"progress": progress_of(record, env, engine)}
+            if pid in failing or record.error or hangs(record, env, engine):
+                told["ends_by"] = ways.of_procedure(record, env, engine)
+            return shown(_item(engine, record), failing).model_copy(update=told)
         if pid in engine.unusable:
             return _unusable_item(engine, pid)
         raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed after its time")
@@ -87,8 +95,18 @@ class Procedures:
         before = engine.records.get(pid)
         work = engine.abort(pid, ending) if act == "abort" else engine.bypass(pid, ending)
         if not await requested(work) or before is None:
-            raise Refused(*not_ended(engine, pid, act, COMMAND))
+            raise Refused(*not_ended(engine, pid, act, COMMAND, self._ends(engine, before, act)))
         return procedure_item(as_ended(engine, before, ending))
+
+    def _ends(self, engine: Engine[RegionsEnv], record: Record | None, act: EndAct) -> str:
+        """Returns what ends a procedure better than a bypass of its parts; empty where nothing does."""
+        if record is None or record.state.is_final:
+            return ""
+        root = engine.records.get(record.root, record)
+        if root.kind != crash.NAME and act != "abort":
+            return ""
+        clean = ways.of_procedure(record, active_term(self._domain).env, engine)
+        return f"{clean}; a crash that is ended as it is begins anew" if root.kind == crash.NAME else clean
 
     async def _early(self, act: EndAct, pid: int, ending: Ending) -> Procedure:
         domain = self._domain

@@ -13,14 +13,16 @@ from controller.regions.kinds.servers import DRAIN
 from controller.regions.operator.crashes import failures_of
 from controller.regions.operator.explain import without_servers
 from controller.regions.operator.items import message_of
-from controller.regions.overdue import wait_of
+from controller.regions.overdue import age_ms, wait_of
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.model import Region, Regions, Server
-from state_machines.regions.states import RegionState
+from state_machines.regions.states import IN_TRANSITION, RegionState
 
 FAILURES_MAX: Final = 2_000
 """Failed attempts that one look counts."""
+LOOKED_MAX: Final = 20_000
+"""Regions in transition at which one look whether a procedure hangs looks."""
 S = RegionState
 
 
@@ -46,6 +48,19 @@ def progress_of(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
             return _failures(env, table).removeprefix("; ")
         case _:
             return ""
+
+
+def hangs(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> bool:
+    """Checks whether a region that a procedure, or a part of it, moves is in transition for longer than a lease."""
+    if record.state.is_final:
+        return False
+    for region in islice(env.model.transit.values(), LOOKED_MAX):
+        part = engine.records.get(region.pid)
+        if part is None or record.pid not in (part.pid, *part.ancestors):
+            continue
+        if region.state in IN_TRANSITION and age_ms(region, part, env) > env.options.lease_ms:
+            return True
+    return False
 
 
 def _of_server(server: Server, env: RegionsEnv) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from controller.process.wording import counted
+from controller.regions.kinds.tables import SUPERSEDED
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 
@@ -23,11 +24,18 @@ def unmet_of(record: Record) -> str:
     return judge(record.result.decode("utf-8", "replace"))
 
 
+def is_superseded(result: str) -> bool:
+    """Checks whether a later change of the same table has ended a change with this result."""
+    return result.startswith(SUPERSEDED.decode())
+
+
 def _of_region(result: str) -> str:
     return "" if result in MET else f"the region is not where it was wanted: {result}"
 
 
 def _of_table(result: str) -> str:
+    if is_superseded(result):
+        return result
     count = int(result) if result.isdigit() else 0
     if not count:
         return ""

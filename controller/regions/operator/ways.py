@@ -10,13 +10,13 @@ from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash, tables
 from controller.regions.kinds.assign import NAME as ASSIGN
-from controller.regions.kinds.log_task import SPLIT_LOG
-from controller.regions.kinds.messages import Crash, LogTask, TableTask, Transit
+from controller.regions.kinds.messages import Crash, LogTask, Move, TableTask, Transit
 from controller.regions.kinds.servers import DRAIN
 from controller.regions.operator.crashes import FAILURES_SHOWN, held_until_ms, works_of
 from controller.regions.operator.items import cause_of, message_of
 from controller.regions.regime import COMMAND, LEASE, fences_in
 from state_machines.procedures.record import Record
+from state_machines.regions.lost_parts import short
 from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableState
 
@@ -73,8 +73,8 @@ def _of_logs(server: Server, logs: list[tuple[Record, LogTask]], env: RegionsEnv
     parts = [(record, task) for record, task in failing if task.part]
     for record, task in parts[:FAILURES_SHOWN]:
         yield (
-            f"'{ENDS} leave-out {record.pid} --reason TEXT' goes on without the part {task.part} of its log: edits in "
-            f"it are lost for {counted(len(server.regions), 'region')}"
+            f"'{ENDS} leave-out {record.pid} --reason TEXT' goes on without the part {short(task.part)} of its log: "
+            f"edits in it are lost for {counted(len(server.regions), 'region')}"
         )
     if not failing:
         kinds = sorted({record.kind for record, _ in logs})
@@ -184,7 +184,7 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
     if root.kind == DRAIN:
         return f"'{ENDS} abort {root.pid}' ends the drain: regions that have moved stay where they are"
     message = message_of(record)
-    region = env.model.regions.get(message.region) if isinstance(message, Transit) else None
+    region = env.model.regions.get(message.region) if isinstance(message, Transit | Move) else None
     return "" if region is None else "; ".join(of_region(region, env, engine))
 
 
@@ -196,8 +196,3 @@ def _of_closes(table: Table) -> Iterator[str]:
             f"'regent servers expire {server.name}', where its closes never end: the process is fenced and has to end, "
             "and all of its regions go elsewhere"
         )
-
-
-def is_splitting(record: Record) -> bool:
-    """Checks whether a procedure splits a part of a log, which can be left out."""
-    return record.kind == SPLIT_LOG.name
