@@ -74,12 +74,14 @@ class Agent:
         load: Callable[[], dict[str, int]] | None = None,
         jitter: Callable[[], float] = random.random,
         fenced_by: Callable[[str], None] = lambda _: None,
+        refused: Callable[[str, str], None] = lambda code, text: None,
     ) -> None:
         """``clock``, ``wall``: seconds of the machine and of the day; a lease ends by either of them.
 
         ``load``: figures for the polls.
 
         ``fenced_by`` gets :attr:`fence` at each registration, before anything is opened; it may have changed since.
+        ``refused`` gets code and text of each refusal. The agent goes on trying: a program may end instead.
         """
         self._options, self._fenced_by = options, fenced_by
         self.load = load
@@ -109,7 +111,7 @@ class Agent:
         self._list_regions = False
         self._leaving = asyncio.Lock()
         self._ended_by = Died("it left or stopped")
-        self._attempts = Attempts(self.server, jitter, self._die)
+        self._attempts = Attempts(self.server, jitter, self._die, refused)
         self._ended = self._attempts.ended
         self._tasks: list[asyncio.Task[None]] = []
 

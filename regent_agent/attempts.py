@@ -24,10 +24,19 @@ OTHER_REMEDY: Final = "it tries all daemons in turn; look whether one is active 
 
 
 class Attempts:
-    """Repeats the requests of one server, and calls ``die`` when a daemon says that the server is fenced."""
+    """Repeats the requests of one server, and calls ``die`` when a daemon says that the server is fenced.
 
-    def __init__(self, server: str, jitter: Callable[[], float], die: Callable[[Exception], None]) -> None:
-        self._server, self._jitter, self._die = server, jitter, die
+    ``refused`` gets code and text of each refusal.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        jitter: Callable[[], float],
+        die: Callable[[Exception], None],
+        refused: Callable[[str, str], None] = lambda code, text: None,
+    ) -> None:
+        self._server, self._jitter, self._die, self._refused = server, jitter, die, refused
         self.ended = asyncio.Event()
         """Set once the server is no member any more."""
 
@@ -58,5 +67,7 @@ class Attempts:
         if code == DEAD:
             self._die(error)
             return
+        if code:
+            self._refused(code, str(error))
         remedy = REMEDIES.get(code, OTHER_REMEDY)
         log.log(level, "the %s of server %s have no success: %s; %s", what, self._server, error, remedy)

@@ -49,10 +49,15 @@ SEQUENCE_MAX: Final = (1 << 63) - 1
 """Highest sequence number of an open; the lowest one is 0."""
 PROOF_BYTES_MAX: Final = 64
 """Bytes of a process's proof; 16 random ones are enough."""
-NAME_CHARS_MAX: Final = 1_000
-"""Characters of a name or an address; the daemon accepts fewer, and says how many."""
+FIGURES_KEPT_MAX: Final = 50
+"""Figures of a load that the daemon keeps: the first ones."""
+NAME_CHARS_MAX: Final = 200
+"""Characters of the name, the address and the software of a server, and of the name of a figure."""
+READ_CHARS_MAX: Final = 1_000
+"""Characters of any other name that is read."""
 
-Name: TypeAlias = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
+Name: TypeAlias = Annotated[str, Meta(max_length=READ_CHARS_MAX)]
+Registrable: TypeAlias = Annotated[str, Meta(max_length=NAME_CHARS_MAX)]
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -186,10 +191,10 @@ class Register(Message, frozen=True, tag="register"):
     ``owned``: all regions that it has. Response: :class:`Registered`.
     """
 
-    server: Name
+    server: Registrable
     incarnation: int
-    address: Name
-    software: Name = ""
+    address: Registrable
+    software: Registrable = ""
     owned: Annotated[Collection[Owned], Meta(max_length=OWNED_MAX)] = []
 
 

@@ -86,14 +86,15 @@ class ThreadedAgent:
         *,
         load: Callable[[], dict[str, int]] | None = None,
         fenced_by: Callable[[str], None] = lambda _: None,
+        refused: Callable[[str, str], None] = lambda code, text: None,
     ) -> None:
         """``load`` returns figures for the polls, ``fenced_by`` gets :attr:`fence` at each registration.
 
-        Both are called in the agent's own thread: they must not block.
+        ``refused`` gets code and text of each refusal. All are called in the agent's own thread: they must not block.
         """
         self.died = threading.Event()
         self._pool = ThreadPoolExecutor(options.side_by_side_max, thread_name_prefix="regent_agent")
-        self._agent = Agent(_InPool(service, self._pool), options, load=load, fenced_by=fenced_by)
+        self._agent = Agent(_InPool(service, self._pool), options, load=load, fenced_by=fenced_by, refused=refused)
         self._thread: LoopThread | None = None
         self._watcher: asyncio.Task[None] | None = None
 

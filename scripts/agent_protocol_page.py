@@ -45,8 +45,17 @@ list fewer, larger parts.
 
 Servers and clients connect, over TLS where the daemon has it. A connection carries one request at a time, and begins
 with `Hello`, of at most 990 bytes where older daemons may read it. Each request has one response, or `Refused`. A
-server has two connections: one polls, one reports. A request of an unknown kind, or with a field of another type, is
-refused with `{protocol.INVALID}`, and its connection goes on; bytes that are no message end it.
+server has two connections, because the daemon holds the response to a poll: one carries `Register` and `Poll`, the
+other one `Report`, `Regions` and `Leave`. A client has two as well: one for `Locate` and `ListRoutes`, one for `Follow`
+and what it lists again. A request of an unknown kind, or with a field of another type, is refused with
+`{protocol.INVALID}`, and its connection goes on; bytes that are no message end it.
+
+A `Refused` in response to `Hello` is the last message of its connection: the daemon closes it. The peer connects again
+after a pause, to the next of its daemons. After `{protocol.UNAUTHENTICATED}` and `{protocol.INVALID}` it has no success
+before its operator has corrected it, or the daemon: it logs the text. After `{protocol.RESTORED}` the daemon goes above
+what the peer has seen, and the same `Hello` is accepted soon. No `Hello` is refused for the sake of the role: a daemon
+that is not the active one welcomes with epoch 0, and refuses what follows with `{protocol.NOT_ACTIVE}`, each on a
+connection that goes on.
 
 Where the daemon has a secret of servers, a peer gives one in `Hello`: that of servers for all requests, that of
 clients for the last three. A server's connection also gives the proof of its process: once that has registered, its
@@ -157,7 +166,8 @@ MEANINGS: Final = {
     "Hello.seen_token": "of servers: the highest token of any open so far, 0 without one",
     "Register.software": "version of the service's software",
     "Poll.taken": "number of the last `Operations` that arrived since the registration",
-    "Poll.load": "figures of the service",
+    "Poll.load": f"figures of the service; the daemon keeps the first {protocol.FIGURES_KEPT_MAX}, but none whose name "
+    f"has more than {protocol.NAME_CHARS_MAX} characters",
     "Report.results": "results of operations",
     "Report.taken": "number of the last `Operations` that had arrived when the report was made",
     "ListRoutes.start": "key; the list begins with the region that contains it",

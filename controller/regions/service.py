@@ -23,6 +23,8 @@ from metadata_store.records.port import StoreFailed
 from regent_agent import codec, protocol
 from regent_agent.codec import Head
 from regent_agent.protocol import (
+    FIGURES_KEPT_MAX,
+    NAME_CHARS_MAX,
     Accepted,
     Left,
     Operations,
@@ -38,11 +40,8 @@ from state_machines.regions.states import TableState
 
 log = logging.getLogger("regent.regions")
 
-NAME_CHARS_MAX: Final = 200
 NAME_BYTES_MAX: Final = 255
 """Bytes of a server's name as the path of a znode has it: ZooKeeper lists thousands of them in a response of 1 MiB."""
-FIGURES_MAX: Final = 50
-"""Figures of a server's load."""
 FOLLOW_S: Final = 10.0
 UNNAMED: Final = Peer()
 """A connection of an agent that gives no proof."""
@@ -234,7 +233,7 @@ def _bounded(load: dict[str, int]) -> dict[str, int]:
     """Returns the figures of a server's load that are kept: a few, with short names that can be shown."""
     return {
         name: figure
-        for name, figure in list(load.items())[:FIGURES_MAX]
+        for name, figure in list(load.items())[:FIGURES_KEPT_MAX]
         if len(name) <= NAME_CHARS_MAX and text_problem("load", name) is None
     }
 

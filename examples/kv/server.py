@@ -18,6 +18,7 @@ from examples.kv.service import KeyValueService
 from examples.kv.writer import SEGMENT_BYTES_MAX, Fenced, Log, Segments
 from regent_agent.agent import Agent
 from regent_agent.options import AgentOptions
+from regent_agent.protocol import INVALID, UNAUTHENTICATED
 
 LEFT: Final = 0
 FENCED: Final = 3
@@ -28,9 +29,13 @@ NOT_LEFT: Final = 5
 """Exit code: regions were left at the end. Other servers recover them from the log."""
 UNSAFE: Final = 6
 """Exit code: the daemon does not fence servers by their log, so that acknowledged edits would be lost."""
+REFUSED: Final = 8
+"""Exit code: the daemon refuses this process, and would do so again. It had no region."""
 BEHIND: Final = 7
 """Result of a run: this process was not above a fenced one, and begins anew with the next incarnation."""
 FENCE: Final = "log"
+HOPELESS: Final = frozenset({INVALID, UNAUTHENTICATED})
+"""Codes of refusals that the same process gets again."""
 
 logger = logging.getLogger("kv.server")
 
@@ -49,6 +54,7 @@ class Server:
         self._listener = Listener(self._service)
         self._stopping = asyncio.Event()
         self._unsafe = asyncio.Event()
+        self._refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> int:
         """Serves until SIGTERM or SIGINT, or until nothing may be answered any more; returns the exit code."""
@@ -81,7 +87,12 @@ class Server:
             incarnation=self._incarnation,
             secret=self._options.secret,
         )
-        return Agent(self._service, options, load=self._service.load, fenced_by=self._fenced_by)
+        return Agent(self._service, options, load=self._service.load, fenced_by=self._fenced_by, refused=self._refuse)
+
+    def _refuse(self, code: str, text: str) -> None:
+        """Notes a refusal of a process that is no member yet, where no later attempt has success."""
+        if code in HOPELESS and not self._joined and not self._refused.done():
+            self._refused.set_result(text)
 
     def _fenced_by(self, fence: str) -> None:
         """Serves nothing from now on where the daemon has another fence, also where it had the right one before."""
@@ -94,9 +105,11 @@ class Server:
     async def _serve(self, agent: Agent) -> int:
         starting = asyncio.create_task(agent.start())
         stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([starting, stopping, self._refused], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
-            return LEFT  # no daemon knows this process
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            return LEFT if stopping.done() else self._end_refused()  # no daemon knows this process
         starting.result()
         self._joined = True
         name = self._options.name
@@ -108,6 +121,12 @@ class Server:
             return await self._end_unsafe(agent.fence)
         logger.info("server leaves: %s got a signal; it ends once other servers have its regions", name)
         return LEFT if await agent.leave(self._options.leave_s) else NOT_LEFT
+
+    def _end_refused(self) -> int:
+        logger.critical(
+            "server ends: %s: %s; correct its options, then start it", self._options.name, self._refused.result()
+        )
+        return REFUSED
 
     async def _end_unsafe(self, fence: str) -> int:
         """Writes all edits to the files of their regions: a daemon with another fence has no log split."""

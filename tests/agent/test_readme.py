@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import regent_agent
 from regent_agent.protocol import DEAD, OPENED, Poll, Refused, Request, Response, Result
+from regent_agent.service import Service
 from tests.agent.kit import opens
 from tests.agent.stand_in import StandIn
 
@@ -39,3 +41,11 @@ async def ended(names: dict[str, Any]) -> str:
     with pytest.raises(SystemExit) as caught:
         await names["main"]()
     return str(caught.value)
+
+
+def test_the_callbacks_of_a_log_are_told_as_they_are_declared() -> None:
+    told = re.findall(r"async def (fence|split)\(self, (.*)\) -> (.*):\n", README.read_text("utf-8"))
+    declared = [(one.__name__, inspect.signature(one)) for one in (Service.fence, Service.split)]
+    assert [(name, f"(self, {given}) -> {back}") for name, given, back in told] == [
+        (name, str(found).replace("'", "")) for name, found in declared
+    ]
