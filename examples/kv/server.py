@@ -105,7 +105,8 @@ class Server:
     async def _serve(self, agent: Agent) -> int:
         starting = asyncio.create_task(agent.start())
         stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([starting, stopping, self._refused], return_when=asyncio.FIRST_COMPLETED)
+        ends: list[asyncio.Future[Any]] = [starting, stopping, self._refused]
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
