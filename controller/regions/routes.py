@@ -23,7 +23,9 @@ CHANGES_MAX: Final = 100_000
 ROUTES_BYTES_MAX: Final = 1024 * 1024
 """About the bytes of the routes of one response."""
 GATHER_S: Final = 0.05
-"""Time from a change until clients are told."""
+"""Time without another change after which clients are told."""
+GATHER_EACH_S: Final = 0.000_5
+"""Time for each client that waits, for which changes that go on are gathered at most, beside that time."""
 REST_S: Final = 0.001
 """Time for each client that was told, in which none is told again: telling takes a small part of the loop's time."""
 EARLY_S: Final = 0.01
@@ -83,6 +85,7 @@ class RouteLog:
         """Clients that wait, and when the wait of each is over."""
         self._ending: asyncio.TimerHandle | None = None
         self._telling: asyncio.Handle | None = None
+        self._gathers_until_s = 0.0
         self._rests_until_s = 0.0
         self._news: Kept[tuple[int, Tables]] = Kept()
         self._pages: Kept[tuple[int, bytes, int]] = Kept()
@@ -160,8 +163,20 @@ class RouteLog:
 
     def _tell_soon(self) -> None:
         if self._telling is None:
-            loop = asyncio.get_running_loop()
-            self._telling = loop.call_at(max(loop.time() + GATHER_S, self._rests_until_s), self._tell)
+            now_s = asyncio.get_running_loop().time()
+            self._gathers_until_s = now_s + GATHER_S + len(self._waiting) * GATHER_EACH_S
+            self._gather(max(now_s + GATHER_S, self._rests_until_s))
+
+    def _gather(self, until_s: float) -> None:
+        self._telling = asyncio.get_running_loop().call_at(until_s, self._tell_after, self.change)
+
+    def _tell_after(self, change: int) -> None:
+        """Tells clients, unless there were changes after one, and time is left to gather those that follow."""
+        until_s = min(asyncio.get_running_loop().time() + GATHER_S, self._gathers_until_s)
+        if self.change > change and until_s > asyncio.get_running_loop().time():
+            self._gather(until_s)
+        else:
+            self._tell()
 
     def _tell(self) -> None:
         waiting, self._waiting = self._waiting, {}
