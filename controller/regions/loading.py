@@ -110,6 +110,8 @@ class _Entry:
                 owner.regions[id_] = region
             regions[id_] = region
             table.regions.append(region)
+            if state is not S.OPEN:
+                table.note(state, 1)
             before = row
         self._before, self._joint, self._table = before, joint, current
 
@@ -219,9 +221,10 @@ def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> N
         if server is not None:
             server.regions[region.id] = region
     if record.kind == assign.NAME:
-        region.state, region.opening = S.OPENING, assign.token_of(record, task)
+        env.model.restate(region, S.OPENING)
+        region.opening = assign.token_of(record, task)
     else:
-        region.state = S.CLOSING
+        env.model.restate(region, S.CLOSING)
 
 
 async def unload(model: Regions) -> None:

@@ -33,13 +33,28 @@ FORGOTTEN_TOGETHER: Final = 100
 
 
 class Table(msgspec.Struct, gc=False, eq=False):
-    """A table. ``regions``: all of them, in the order of their start keys."""
+    """A table. ``regions``: all of them, in the order of their start keys.
+
+    ``not_open``: how many regions are in each of the other states.
+    """
 
     name: str
     kind: TableKind
     state: TableState
     options: dict[str, str]
     regions: list[Region]
+    not_open: dict[RegionState, int] = msgspec.field(default_factory=dict)
+
+    def count(self, state: RegionState) -> int:
+        """Returns the number of its regions in a state, without a look at each."""
+        if state is RegionState.OPEN:
+            return len(self.regions) - sum(self.not_open.values())
+        return self.not_open.get(state, 0)
+
+    def note(self, state: RegionState, change: int) -> None:
+        """Counts a region that gets into a state, or, with -1, that leaves it."""
+        if state is not RegionState.OPEN:
+            self.not_open[state] = self.not_open.get(state, 0) + change
 
     @property
     def namespace(self) -> str:
@@ -179,6 +194,7 @@ class Regions:
                 self.regions[region.id] = region
                 sorted_ = sorted_ and (not found or found[-1].start <= region.start)
                 found.append(region)
+                table.note(region.state, 1)
         if not sorted_:
             found.sort(key=start_of)
 
@@ -195,6 +211,7 @@ class Regions:
         for region in table.regions[first:]:
             del self.regions[region.id]
             self.transit.pop(region.id, None)
+            table.note(region.state, -1)
             self._leave(region)
         del table.regions[first:]
 
@@ -293,7 +310,7 @@ class Regions:
             region.server = server
             if server is not None:
                 server.regions[region.id] = region
-        region.state = state
+        self.restate(region, state)
         region.changed_ms = now_ms
         if state in OWNED and server is not None and server.here:
             region.doubtful = False
@@ -303,6 +320,13 @@ class Regions:
             self.transit.pop(region.id, None)
         if self.observer is not None:
             self.observer.moved(region, before, had)
+
+    @staticmethod
+    def restate(region: Region, state: RegionState) -> None:
+        """Enters a state that is known already, as one that a record tells; all others are moves."""
+        region.table.note(region.state, -1)
+        region.table.note(state, 1)
+        region.state = state
 
     def _leave(self, region: Region) -> None:
         if region.server is not None:

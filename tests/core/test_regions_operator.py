@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
 
@@ -13,12 +14,22 @@ from hypothesis import strategies as st
 from controller.metrics.region_counters import RegionCounters
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
-from controller.regions.operator.counts import RegionCounts, halted, owned_by_state, servers_of, transit_of
+from controller.regions.operator.counts import (
+    by_state,
+    halted,
+    of_tables,
+    owned_by_state,
+    servers_of,
+    stranded,
+    transit_of,
+    waiting,
+)
+from controller.regions.operator.items import table_item
 from controller.regions.overdue import late
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
-from state_machines.regions.changes import is_stranded
+from state_machines.regions.changes import awaits_crash, is_stranded
 from state_machines.regions.key_text import NotAKey, key_of, key_text
 from state_machines.regions.model import Region, Regions, Server, Table
 from state_machines.regions.states import VALID_PREVIOUS, RegionState, ServerState, TableKind, TableState
@@ -76,21 +87,42 @@ def test_counts_are_those_of_a_look_at_each_region(moves: list[tuple[int, Region
             model.move(region, state, server if state in (S.OPENING, S.OPEN, S.CLOSING) else None, 0)
             if not attaches:
                 model.detach(region, 100 + number)
-    counts = RegionCounts()
-    found = counts.by_state(model)
-    assert +found == Counter(one.state for one in model.regions.values())
-    assert counts.stranded(model) == len([one for one in model.regions.values() if is_stranded(one)])
+    assert by_state(model) == Counter(one.state for one in model.regions.values())
+    assert stranded(model).total() == len([one for one in model.regions.values() if is_stranded(one)])
+    for crashed in (ServerState.CRASHED, ServerState.FENCED):
+        server.state = crashed
+        left = [one for one in model.regions.values() if awaits_crash(one)]
+        assert (waiting(model), of_tables(model).waiting["t"]) == (len(left), len(left))
+        assert by_state(model)[S.OPEN] == 0
+    [table] = model.tables.values()
+    model.drop_last(table, 3)
+    assert by_state(model).total() == 5 - sum(map(awaits_crash, model.regions.values()))
+    assert all(table.count(one) == sum(region.state is one for region in table.regions) for one in S)
 
 
-def test_regions_at_rest_are_looked_at_rarely() -> None:
-    model, _ = model_of(3)
-    now_s = 100.0
-    counts = RegionCounts(lambda: now_s)
-    assert counts.by_state(model)[S.OFFLINE] == 3
-    model.regions[1].state = S.FAILED_OPEN
-    assert counts.by_state(model)[S.FAILED_OPEN] == 0
-    now_s += 1.1
-    assert counts.by_state(model)[S.FAILED_OPEN] == 1
+class Unseen(list[Region]):
+    """Regions at which nothing may look one by one: there may be a million."""
+
+    def __iter__(self) -> Iterator[Region]:
+        raise AssertionError("a look at each region")
+
+
+def test_counts_look_at_no_region_that_rests() -> None:
+    """Open regions, those of disabled tables, and those that no server could open: each may be one of a million."""
+    model, server = model_of(9)
+    [table] = model.tables.values()
+    for number, state in enumerate((S.OPEN, S.OPEN, S.FAILED_OPEN, S.CLOSED, S.OPENING), 1):
+        model.move(model.regions[number], S.OPENING if state is not S.CLOSED else state, server, 0)
+        if state not in (S.OPENING, S.CLOSED):
+            model.move(model.regions[number], state, server if state is S.OPEN else None, 0)
+    regions, table.regions = table.regions, Unseen(table.regions)
+    model.regions = cast("dict[int, Region]", Unseen(regions))
+    assert by_state(model) == {S.OPEN: 2, S.FAILED_OPEN: 1, S.CLOSED: 1, S.OPENING: 1, S.OFFLINE: 4}
+    item = table_item(table, of_tables(model))
+    found = item.regions, item.open_regions, item.failed_regions, item.stranded_regions, item.in_transition
+    assert found == (9, 2, 1, 6, 1)
+    table.state = TableState.DISABLED
+    assert stranded(model).total() == 0
 
 
 STRANDED = {S.OFFLINE, S.OPENING, S.CLOSING, S.CLOSED, S.ABNORMALLY_CLOSED}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from controller.http.procedure_models import Procedure
 from controller.http.region_ports import RegionQuery
 from controller.regions.kinds import crash
-from controller.regions.operator.counts import RegionCounts, halted
+from controller.regions.operator.counts import halted, stranded
 from controller.regions.operator.pages import region_page
 from metadata_store.records.port import StoreFailed
 from tests.region_simulation.actions import region_at, verb
@@ -136,8 +136,8 @@ async def _settled(world: World, term: RegionsTerm, operator: Operator) -> None:
         act = GOES_ON[world.chance.randrange(len(GOES_ON))]
         await operator.does(f"tables {act} {name}")
     shown = region_page(term.env, RegionQuery(PAGE, stranded=True)).items
-    if RegionCounts().stranded(term.env.model) != len(shown):
-        world.violated("Shown", f"{RegionCounts().stranded(term.env.model)} regions are stranded, {shown} are listed")
+    if stranded(term.env.model).total() != len(shown):
+        world.violated("Shown", f"{stranded(term.env.model).total()} regions are stranded, {shown} are listed")
     for region in (*shown, *region_page(term.env, RegionQuery(PAGE, state="failed_open")).items):
         for one in filter(acts, operator.explains(region.id)):
             if isinstance(await operator.does(operator.filled(one)), Procedure):

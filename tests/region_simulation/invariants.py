@@ -6,6 +6,7 @@ write under way, because memory follows the store.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -207,6 +208,10 @@ class Judge:
         model, records = term.env.model, term.engine.records
         for region in model.regions.values():
             self._region(region, records.get(region.pid))
+        for table in model.tables.values():
+            found = Counter(region.state for region in table.regions)
+            if wrong := [one.name for one in S if table.count(one) != found[one]]:
+                self._fail("Counted", f"table {table.name} has other regions than it counts: {wrong}")
         for record in records.values():
             if record.kind == many.ASSIGN_MANY and not record.state.is_final:
                 self._order(term, record)

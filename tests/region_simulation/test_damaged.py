@@ -18,7 +18,6 @@ from controller.regions import damaged, loading, regime
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.operator.changes import Changes
-from controller.regions.operator.counts import RegionCounts
 from controller.regions.operator.gauges import gauges_of
 from controller.regions.operator.pages import region_page
 from controller.regions.operator.reading import Reading
@@ -57,7 +56,7 @@ def reading_of(term: RegionsTerm) -> Reading:
     listener = SimpleNamespace(port=1, connections=0)
     domain = SimpleNamespace(term=term, mode=RegionsMode.ACTIVE, why="", listener=listener)
     settings = load(environ={"REGENT_REGIONS__HOST": "127.0.0.1"}, kafka_optional=True).settings
-    return Reading(cast("RegionsDomain", domain), settings, RegionCounts())
+    return Reading(cast("RegionsDomain", domain), settings)
 
 
 def rows(disk: RegionDisk, table: str = "t") -> list[RegionRow]:
@@ -96,7 +95,7 @@ async def test_a_damaged_region_leaves_a_hole_that_is_shown_and_never_answered()
         with pytest.raises(NotFound, match=f"region {bad.id} is left out: region {bad.id}: state is 99"):
             reading_of(term).describe_region(bad.id)
         gauges = gauges_of(cast("RegionsDomain", SimpleNamespace(term=term, listener=SimpleNamespace(connections=0))),
-                           RegionCounts(), 60_000)  # fmt: skip
+                           60_000)  # fmt: skip
         assert (gauges.damaged_rows, gauges.gaps) == (1, 1)
     assert disk.regions[bad.id].state == 99, "it stays as it is"
 

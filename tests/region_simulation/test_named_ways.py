@@ -13,7 +13,6 @@ from configs.loading import load
 from controller.http.region_ports import RegionQuery
 from controller.regions import overdue
 from controller.regions.domain import RegionsDomain
-from controller.regions.operator.counts import RegionCounts
 from controller.regions.operator.explain import explained
 from controller.regions.operator.gauges import gauges_of
 from controller.regions.operator.reading import Reading
@@ -56,7 +55,7 @@ def reading(case: Case) -> Reading:
     )
     environ = {"REGENT_STATE__DIRECTORY": "/nowhere", "REGENT_REGIONS__PORT": "1", "REGENT_REGIONS__HOST": "127.0.0.1"}
     settings = load(environ=environ, kafka_optional=True).settings
-    return Reading(cast("RegionsDomain", domain), settings, RegionCounts())
+    return Reading(cast("RegionsDomain", domain), settings)
 
 
 def text_of(case: Case, region: int = 0) -> str:
@@ -82,7 +81,7 @@ async def test_regions_of_a_process_that_is_not_fenced_yet_do_not_count_as_open(
     [table] = look.list_tables(10, None).items
     assert (table.open_regions, table.waiting_regions) == (1, 1)
     domain = cast("RegionsDomain", SimpleNamespace(term=case.term, listener=SimpleNamespace(connections=0)))
-    regions = gauges_of(domain, RegionCounts(), 1_000).regions
+    regions = gauges_of(domain, 1_000).regions
     assert (regions["open"], regions["waiting"]) == (1, 1)
     query = RegionQuery(10, None, "t", None, None, False, False)
     items = {one.id: one for one in look.list_regions(query).items}

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from controller.http.procedure_models import Procedure
-from controller.regions.operator.counts import RegionCounts, halted
+from controller.regions.operator.counts import halted, stranded
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import is_stranded
 from state_machines.regions.states import RegionState, TableState
@@ -249,7 +249,7 @@ async def _opened(case: Case) -> None:
             assert await _has_ended(case, one.pid, 30.0), (
                 f"pid {one.pid} goes on: {[_told(one) for one in case.live()]}"
             )
-    count = RegionCounts().stranded(term.env.model)
+    count = stranded(term.env.model).total()
     left = [one for one in term.env.model.regions.values() if is_stranded(one) or one.state is S.FAILED_OPEN]
     assert count == len([one for one in left if one.state is not S.FAILED_OPEN])
     for region in left:

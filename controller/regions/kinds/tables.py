@@ -6,6 +6,7 @@ once they are assigned, the descriptor that lets clients see the table.
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Final
 
 from msgspec.structs import replace
@@ -21,7 +22,7 @@ from state_machines.procedures.outcome import Children, Done, Failed, Next, Outc
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem, partly_made
 from state_machines.regions.layout import count_of, ranges
-from state_machines.regions.model import Region, Table, namespace_of
+from state_machines.regions.model import Region, Regions, Table, namespace_of
 from state_machines.regions.states import IN_TRANSITION, RegionState, TableKind, TableState
 
 METADATA: Final = 1
@@ -35,6 +36,7 @@ SUPERSEDED: Final = b"superseded by procedure "
 DROPS: Final = 1
 CLOSES: Final = 2
 """Steps of a deletion."""
+SERVER_OF: Final = attrgetter("server")
 
 
 async def layout(env: RegionsEnv, record: Record) -> Outcome:
@@ -158,7 +160,7 @@ async def enabled(env: RegionsEnv, record: Record) -> Outcome | Along:
     A table that another change is to disable or delete stays as it is, for that change, which the result names.
     """
     table = env.model.tables[TABLE_TASK.decode(record.data).table]
-    closed = b"%d" % sum(one.state is not RegionState.OPEN for one in table.regions)
+    closed = b"%d" % (len(table.regions) - table.count(RegionState.OPEN))
     if (ending := env.endings.of(table)) is not None:
         return Done(superseded(ending) if ending.begins is not None else closed)
     return _stated(env, record, TableState.ENABLED, Done(closed))
@@ -177,7 +179,7 @@ async def disabled(env: RegionsEnv, record: Record) -> Outcome | Along:
 
 def _closes_again(env: RegionsEnv, record: Record, table: Table) -> Outcome | None:
     """Goes back to the closing of regions that a server has, or that are on their way; None where there are none."""
-    if not _has_owners(table):
+    if not _has_owners(env.model, table):
         return None
     again_ms = record.updated_ms + PAUSE_MS
     if env.wall_ms() < again_ms <= env.wall_ms() + PAUSE_MS:
@@ -185,8 +187,10 @@ def _closes_again(env: RegionsEnv, record: Record, table: Table) -> Outcome | No
     return Next(record.step - 1, record.data)
 
 
-def _has_owners(table: Table) -> bool:
-    return any(one.server is not None or one.pid or one.state in IN_TRANSITION for one in table.regions)
+def _has_owners(model: Regions, table: Table) -> bool:
+    if any(table.count(one) for one in IN_TRANSITION) or any(one.table is table for one in model.transit.values()):
+        return True
+    return any(map(SERVER_OF, table.regions))
 
 
 async def begin_enabling(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -202,7 +206,7 @@ async def begin_disabling(env: RegionsEnv, record: Record) -> Outcome | Along:
 async def begin_deleting(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Enters that the table is about to be deleted; regions of one that was being created are closed first."""
     table = env.model.tables.get(TABLE_TASK.decode(record.data).table)
-    owned = table is not None and _has_owners(table)
+    owned = table is not None and _has_owners(env.model, table)
     return _begun(env, record, TableState.DELETING, CLOSES if owned else DROPS)
 
 

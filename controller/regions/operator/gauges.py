@@ -5,10 +5,10 @@ from __future__ import annotations
 from controller.metrics.region_gauges import RegionGauges
 from controller.metrics.region_metrics import WAITING
 from controller.regions.domain import RegionsDomain
-from controller.regions.operator.counts import RegionCounts, halted, servers_of, transit_of
+from controller.regions.operator.counts import by_state, halted, servers_of, stranded, transit_of, waiting
 
 
-def gauges_of(domain: RegionsDomain, counts: RegionCounts, overdue_ms: int) -> RegionGauges:
+def gauges_of(domain: RegionsDomain, overdue_ms: int) -> RegionGauges:
     """Returns the present values; ``overdue_ms``: time in transition from which a region is overdue."""
     term, connections = domain.term, domain.listener.connections
     if term is None:
@@ -21,11 +21,10 @@ def gauges_of(domain: RegionsDomain, counts: RegionCounts, overdue_ms: int) -> R
         places=env.places,
         connections=connections,
         tables=len(model.tables),
-        regions={state.name.lower(): count for state, count in counts.by_state(model).items()}
-        | {WAITING: counts.waiting(model)},
+        regions={state.name.lower(): count for state, count in by_state(model).items()} | {WAITING: waiting(model)},
         in_transition=transit.regions,
         overdue=transit.overdue,
-        stranded=counts.stranded(model),
+        stranded=stranded(model).total(),
         damaged_rows=sum(model.damages.count.values()),
         gaps=len(model.damages.gaps),
         tables_halted=len(halted(model, term.engine.records.values())),

@@ -31,12 +31,12 @@ from controller.regions.kinds.messages import (
     Transit,
 )
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
-from controller.regions.operator.counts import owned_by_state
+from controller.regions.operator.counts import OfTables, owned_by_state
 from controller.regions.operator.unmet import is_superseded, unmet_of
 from controller.regions.overdue import Aged, wait_of
 from controller.regions.term import KINDS
 from state_machines.procedures.record import Record
-from state_machines.regions.changes import awaits_crash, is_stranded
+from state_machines.regions.changes import awaits_crash
 from state_machines.regions.key_text import key_text
 from state_machines.regions.layout import count_of
 from state_machines.regions.model import Region, Server, Table
@@ -116,20 +116,20 @@ def transition_item(aged: Aged, env: RegionsEnv, *, overdue: bool) -> Transition
     )
 
 
-def table_item(table: Table, in_transition: int) -> TableItem:
+def table_item(table: Table, counts: OfTables) -> TableItem:
     """Describes a table."""
-    waiting = sum(map(awaits_crash, table.regions))
+    waiting = counts.waiting[table.name]
     return TableItem(
         name=table.name,
         namespace=table.namespace,
         kind=table.kind.name.lower(),
         state=table.state.name.lower(),
         regions=len(table.regions),
-        open_regions=sum(one.state is S.OPEN for one in table.regions) - waiting,
+        open_regions=table.count(S.OPEN) - waiting,
         waiting_regions=waiting,
-        in_transition=in_transition,
-        failed_regions=sum(one.state is S.FAILED_OPEN for one in table.regions),
-        stranded_regions=sum(map(is_stranded, table.regions)),
+        in_transition=counts.moving[table.name],
+        failed_regions=table.count(S.FAILED_OPEN),
+        stranded_regions=counts.stranded[table.name],
         options=table.options,
     )
 

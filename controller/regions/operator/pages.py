@@ -13,6 +13,7 @@ from controller.http.region_models import Table as TableItem
 from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.regions.environment import RegionsEnv
 from controller.regions.operator.access import server_of, table_of
+from controller.regions.operator.counts import of_tables
 from controller.regions.operator.items import WAITING, region_item, table_item
 from state_machines.regions.changes import awaits_crash, is_stranded
 from state_machines.regions.damage import Gap
@@ -133,15 +134,13 @@ def _place(model: Regions, after: str | None) -> Place | None:
 def table_page(model: Regions, limit: int, after: str | None) -> TablePage:
     """Returns a page of tables by name."""
     names = sorted(model.tables)
-    moving: dict[str, int] = {}
-    for one in model.transit.values():
-        moving[one.table.name] = moving.get(one.table.name, 0) + 1
+    counts = of_tables(model)
     items: list[TableItem] = []
     scanned = 0
     for name in names if after is None else names[bisect_right(names, after) :]:
         if items and (len(items) >= limit or scanned >= SCANNED_ROWS_MAX):
             return TablePage(items, items[-1].name)
         table = model.tables[name]
-        items.append(table_item(table, moving.get(name, 0)))
+        items.append(table_item(table, counts))
         scanned += len(table.regions)
     return TablePage(items, None)

@@ -10,12 +10,12 @@ from controller.process.wording import counted
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import Crash, Many, Move, TableTask, Transit
 from controller.regions.kinds.servers import DRAIN
+from controller.regions.operator.counts import waiting_of_tables
 from controller.regions.operator.crashes import failures_of
 from controller.regions.operator.explain import without_servers
 from controller.regions.operator.items import message_of
 from controller.regions.overdue import age_ms, wait_of
 from state_machines.procedures.record import Record
-from state_machines.regions.changes import awaits_crash
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.states import IN_TRANSITION, RegionState
 
@@ -79,7 +79,9 @@ def _of_table(model: Regions, name: str, wanted: RegionState) -> str:
     table = model.tables.get(name)
     if table is None:
         return ""
-    done = sum(one.state is wanted and not awaits_crash(one) for one in table.regions)
+    done = table.count(wanted)
+    if wanted is RegionState.OPEN:
+        done -= waiting_of_tables(model)[name]
     return f"{done} of {counted(len(table.regions), 'region')} {wanted.name.lower()}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -33,7 +34,7 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash
 from controller.regions.operator import ways
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
-from controller.regions.operator.counts import RegionCounts, halted, servers_of, transit_of
+from controller.regions.operator.counts import by_state, halted, of_tables, servers_of, stranded, transit_of, waiting
 from controller.regions.operator.crashes import crashes
 from controller.regions.operator.explain import explained, without_servers
 from controller.regions.operator.items import region_item, server_item, table_item, transition_item
@@ -54,10 +55,9 @@ UNBOUND: Final = frozenset({RegionsMode.STARTING, RegionsMode.STOPPED})
 class Reading:
     """Implements :class:`controller.http.region_ports.RegionReading`."""
 
-    def __init__(self, domain: RegionsDomain, settings: Settings, counts: RegionCounts) -> None:
+    def __init__(self, domain: RegionsDomain, settings: Settings) -> None:
         self._domain = domain
         self._settings = settings
-        self._counts = counts
 
     def health(self) -> Health:
         """Reports whether the domain is active, or stands by."""
@@ -82,9 +82,9 @@ class Reading:
 
     def _numbers(self, term: RegionsTerm) -> dict[str, object]:
         env, model = term.env, term.env.model
-        states, servers = self._counts.by_state(model), servers_of(model)
+        states, servers = by_state(model), servers_of(model)
         transit = transit_of(env, term.engine.records, self._settings.regions.transit_warning_ms)
-        stranded = self._counts.stranded(model)
+        left = stranded(model).total()
         return {
             "epoch": term.manager.epoch,
             "places": env.places,
@@ -92,9 +92,9 @@ class Reading:
             "tables": len(model.tables),
             "regions": len(model.regions),
             "open_regions": states[RegionState.OPEN],
-            "waiting_regions": self._counts.waiting(model),
+            "waiting_regions": waiting(model),
             "failed_regions": states[RegionState.FAILED_OPEN],
-            "stranded_regions": stranded,
+            "stranded_regions": left,
             "damaged_rows": sum(model.damages.count.values()),
             "gaps": len(model.damages.gaps),
             "in_transition": transit.regions,
@@ -107,7 +107,7 @@ class Reading:
                 *_warnings(term),
                 *_crashed(term),
                 *_drained(term.env),
-                *_left(stranded, halted(model, term.engine.records.values())),
+                *_left(left, halted(model, term.engine.records.values())),
                 *_damaged(model),
             ],
         }
@@ -141,13 +141,13 @@ class Reading:
         """Describes one table."""
         model = active_term(self._domain).env.model
         found = table_of(model, table)
-        return table_item(found, sum(one.table is found for one in model.transit.values()))
+        return table_item(found, of_tables(model))
 
     def list_namespaces(self) -> list[NamespaceItem]:
         """Lists namespaces by name."""
         model = active_term(self._domain).env.model
-        tables = [one.namespace for one in model.tables.values()]
-        return [NamespaceItem(name=name, tables=tables.count(name)) for name in sorted(model.namespaces)]
+        tables = Counter(one.namespace for one in model.tables.values())
+        return [NamespaceItem(name=name, tables=tables[name]) for name in sorted(model.namespaces)]
 
     def list_servers(self) -> list[RegionServer]:
         """Lists processes of servers by name and incarnation."""

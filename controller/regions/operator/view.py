@@ -7,7 +7,6 @@ from controller.http.models import Health
 from controller.metrics.region_gauges import RegionGauges
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.changes import Changes
-from controller.regions.operator.counts import RegionCounts
 from controller.regions.operator.gauges import gauges_of
 from controller.regions.operator.marks import Marks
 from controller.regions.operator.procedures import Procedures
@@ -20,8 +19,7 @@ class View:
     def __init__(self, domain: RegionsDomain, settings: Settings) -> None:
         self._domain = domain
         self._overdue_ms = settings.regions.transit_warning_ms
-        self._counts = RegionCounts()
-        self.reading = Reading(domain, settings, self._counts)
+        self.reading = Reading(domain, settings)
         self.procedures = Procedures(domain)
         self.changes = Changes(domain)
         self.marks = Marks(domain)
@@ -36,4 +34,4 @@ class View:
 
     def region_gauges(self) -> RegionGauges:
         """Returns the present values."""
-        return gauges_of(self._domain, self._counts, self._overdue_ms)
+        return gauges_of(self._domain, self._overdue_ms)
