@@ -46,6 +46,7 @@ verify: verify-simulation verify-tests ## the long tests, hours on two cores; th
 verify-simulation: venv-pipeline ## planted bugs, 10,000 seeds, and 5,000 of regions
 	$(BIN)/python -m tests.simulation --mutations
 	$(BIN)/python -m tests.simulation --seeds 10000
+	REGENT_AUDITED_SEEDS=40 $(PYTEST) tests/pipeline/test_left_journals.py --timeout=3600
 	$(BIN)/python -m tests.region_simulation --mutations --audit
 	$(BIN)/python -m tests.region_simulation --seeds 5000 --audit
 

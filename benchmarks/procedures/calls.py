@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,9 +111,11 @@ def extract(revision: str, tree: Path) -> None:
     subprocess.run(["tar", "-x", "-C", str(tree)], check=True, input=archive)
 
 
-async def play(sizes: Sizes, folder: Path, command: Sequence[str] | None) -> dict[str, list[Turn]]:
+async def play(
+    sizes: Sizes, folder: Path, command: Sequence[str] | None, cases: Collection[str] = NAMES
+) -> dict[str, list[Turn]]:
     """Plays all rounds of a daemon, after one that is not counted."""
-    made: dict[str, list[Turn]] = {case: [] for case in NAMES}
+    made: dict[str, list[Turn]] = {case: [] for case in cases}
     async with arena(shape(sizes.calls_shape), folder) as found:
         await found.zk.create(paths.CLUSTER_ID.rpartition("/")[0], None)
         await found.zk.create(paths.CLUSTER_ID, f'{{"version":"1","id":"{CLUSTER}"}}'.encode())
@@ -122,11 +124,7 @@ async def play(sizes: Sizes, folder: Path, command: Sequence[str] | None) -> dic
         await regent.boot(found.zk)
         endpoint = Endpoint(regent.port, await _secret(regent))
         for number in range(1 + max(1, sizes.rounds // 2)):  # each daemon has two turns
-            turns = {
-                "T1c": await _created(found, regent, endpoint, sizes.topics),
-                "R1c": await _reassigned(found, regent, endpoint, sizes.moves),
-                "P1c": await _elected(found, regent, endpoint),
-            }
+            turns = {case: await PLAYED[case](found, regent, endpoint, sizes) for case in made}
             say(", ".join(f"{case} {max(turn.told_s, turn.ready_s or 0.0):.3f} s" for case, turn in turns.items()))
             for case, turn in turns.items():
                 if number:
@@ -146,12 +144,12 @@ async def _secret(regent: Regent) -> bytes:
     return shared_secret(file)
 
 
-async def _created(found: Arena, regent: Regent, endpoint: Endpoint, count: int) -> Turn:
+async def _created(found: Arena, regent: Regent, endpoint: Endpoint, sizes: Sizes) -> Turn:
     """Creates topics by calls that are sent at once, and deletes them by znodes."""
     await found.calm()
     await failover(found, regent)
     added = data_set(
-        Shape("added", count, PARTITIONS_PER_TOPIC, REPLICATION, found.data.shape.brokers, prefix="added"),
+        Shape("added", sizes.topics, PARTITIONS_PER_TOPIC, REPLICATION, found.data.shape.brokers, prefix="added"),
     )
     turn = Turn(NAMES["T1c"][1])
     async with metered(found, regent, turn):
@@ -188,10 +186,10 @@ def _creations(added: DataSet) -> list[CreateTopicsRequest]:
     return [CreateTopicsRequest(tuple(topics[first : first + TOPICS_PER_CALL]), TIMEOUT_MS) for first in firsts]
 
 
-async def _reassigned(found: Arena, regent: Regent, endpoint: Endpoint, count: int) -> Turn:
+async def _reassigned(found: Arena, regent: Regent, endpoint: Endpoint, sizes: Sizes) -> Turn:
     await found.calm()
     await failover(found, regent)
-    targets = requested.moved(found.data, count)
+    targets = requested.moved(found.data, sizes.moves)
     by_topic: dict[str, list[ReassignedPartition]] = {}
     for row, target in targets.items():
         topic, partition = found.data.name(row)
@@ -210,7 +208,7 @@ async def _reassigned(found: Arena, regent: Regent, endpoint: Endpoint, count: i
     return turn
 
 
-async def _elected(found: Arena, regent: Regent, endpoint: Endpoint) -> Turn:
+async def _elected(found: Arena, regent: Regent, endpoint: Endpoint, _sizes: Sizes) -> Turn:
     await found.calm(displaced=found.data.shape.partitions)
     await failover(found, regent)
     turn = Turn(NAMES["P1c"][1])
@@ -223,6 +221,9 @@ async def _elected(found: Arena, regent: Regent, endpoint: Endpoint) -> Turn:
     _refuse(turn, [answer, *(one for topic in answer.replica_election_results for one in topic.partition_result)])
     await check(found, turn, clock)
     return turn
+
+
+PLAYED: Final = {"T1c": _created, "R1c": _reassigned, "P1c": _elected}
 
 
 def _refuse(turn: Turn, outcomes: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""``python -m tests.simulation.recording FOLDER --seeds N``: plays seeds and leaves the journals of their daemons.
+"""``python -m tests.simulation.recording FOLDER --seeds N --first M``: plays seeds and leaves their daemons' journals.
 
 Files are as a daemon writes them, in a folder per seed and daemon; each seed is a cluster of its own name.
 """
@@ -22,8 +22,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.recording", description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0)
     chosen = parser.parse_args()
-    for seed in range(chosen.seeds):
+    for seed in range(chosen.first, chosen.first + chosen.seeds):
         in_child(record, seed, chosen.folder)
 
 

@@ -28,7 +28,7 @@ async def test_a_daemon_takes_office_with_and_without_records(tmp_path: Path) ->
 
 
 @pytest.mark.timeout(300)  # a busy machine takes long
-async def test_clients_calls_reach_a_daemon(tmp_path: Path) -> None:
-    turns = await calls.play(TINY, tmp_path, None)
-    assert {case: len(found) for case, found in turns.items()} == dict.fromkeys(("T1c", "R1c", "P1c"), TINY.rounds)
-    assert all(turn.ready_s for found in turns.values() for turn in found)
+async def test_a_clients_call_reaches_a_daemon(tmp_path: Path) -> None:
+    """The other calls take longer: see ``tests/verify/test_benchmarks_calls.py``."""
+    turns = await calls.play(TINY, tmp_path, None, ("T1c",))
+    assert [len(turns["T1c"]), bool(turns["T1c"][0].ready_s)] == [TINY.rounds, True]
