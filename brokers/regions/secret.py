@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import re
+from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -43,12 +44,24 @@ def regions_secrets(servers: Path | None, clients: Path | None) -> Secrets:
         secrets_in("regions.secret_file", servers) if servers is not None else (),
         secrets_in("regions.clients_secret_file", clients) if clients is not None else (),
     )
-    if set(found.servers).intersection(found.clients):
+    if servers is not None and clients is not None and set(found.servers).intersection(found.clients):
         raise SecurityUnusable(
             f"regions.clients_secret_file {clients} and regions.secret_file {servers} hold the same secret, so every "
-            f"client could register as a server: write another one, for example by openssl rand -hex 32 > {clients}"
+            f"client could register as a server: {_another(servers, clients)}"
         )
     return found
+
+
+def _another(servers: Path, clients: Path) -> str:
+    """Returns how clients get a secret of their own, without a loss of that of servers."""
+    if not clients.samefile(servers):
+        return f"write another one for clients, for example by openssl rand -hex 32 > {clients}"
+    names = (servers.with_name(f"{servers.name}-clients{number or ''}") for number in count())
+    free = next(name for name in names if not name.exists())
+    return (
+        f"both are one file, which stays as it is; make one for clients, by openssl rand -hex 32 > {free} , and set "
+        f"regions.clients_secret_file = {free}"
+    )
 
 
 def secrets_in(key: str, path: Path) -> tuple[str, ...]:
@@ -61,8 +74,9 @@ def secrets_in(key: str, path: Path) -> tuple[str, ...]:
             f"{key} {path} cannot be read ({why}): name a file that the daemon's user may read"
         ) from error
     if len(lines) > LINES_MAX or not all(map(_SECRET.fullmatch, lines)):
+        example = f", for example by openssl rand -hex 32 > {path}" if lines == [""] else ", or name another file"
         raise SecurityUnusable(
-            f"{key} {path} holds no secret: write one line of 16 to 1000 characters without spaces, for "
-            f"example by openssl rand -hex 32 > {path}; while it is replaced, a second line with the other one"
+            f"{key} {path} holds no secret: write one line of 16 to 1000 characters without spaces{example}; while it "
+            "is replaced, a second line with the other one"
         )
     return tuple(lines)

@@ -81,9 +81,9 @@ def _read(path: Path, user: int | None) -> bytes:
         )
     token = text.removesuffix(b"\n")
     if not _TOKEN.fullmatch(token):
+        example = "or name another file" if token else f"for example by openssl rand -hex 32 > {path}"
         raise TokenUnusable(
-            f"http.token_file {path} holds no token: write one line of 16 to 1000 characters without spaces, for "
-            f"example by openssl rand -hex 32 > {path}"
+            f"http.token_file {path} holds no token: write one line of 16 to 1000 characters without spaces, {example}"
         )
     return sha256(token).digest()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,34 @@ def test_servers_and_clients_may_not_have_the_same_secret(tmp_path: Path) -> Non
     ]  # fmt: skip
     assert NO_SECRETS.serves("")
     assert NO_SECRETS.serves("any")
+
+
+def test_advice_about_a_secret_that_both_have_never_overwrites_that_of_servers(tmp_path: Path) -> None:
+    """The same file may have two names, and the name that is advised may be taken."""
+    servers, linked, taken = tmp_path / "regions-secret", tmp_path / "linked", tmp_path / "regions-secret-clients"
+    servers.write_text("0123456789abcdef\n")
+    linked.symlink_to(servers)
+    taken.write_text("something else\n")
+    for clients in (servers, linked):
+        with pytest.raises(SecurityUnusable) as found:
+            regions_secrets(servers, clients)
+        [written] = re.findall(r"> (\S+?),? ", f"{found.value} ")
+        assert not Path(written).exists()
+        assert f"regions.clients_secret_file = {written}" in str(found.value)
+        Path(written).write_text("of-clients-alone\n")
+        assert regions_secrets(servers, Path(written)).serves("of-clients-alone") is False
+        Path(written).unlink()
+
+
+def test_advice_about_a_file_without_a_secret_keeps_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "key.pem"
+    path.write_text("-----BEGIN PRIVATE KEY-----\n")
+    with pytest.raises(SecurityUnusable) as found:
+        secrets_in("regions.secret_file", path)
+    assert f"> {path}" not in str(found.value)
+    path.write_text("")
+    with pytest.raises(SecurityUnusable, match=f"> {path}"):
+        secrets_in("regions.secret_file", path)
 
 
 def test_a_fence_by_command_needs_one(tmp_path: Path) -> None:
