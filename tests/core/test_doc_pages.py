@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -49,6 +50,29 @@ def test_every_link_has_a_target(page: Path) -> None:
 def test_every_named_file_exists(page: Path) -> None:
     for path in NAMED.findall(page.read_text(encoding="utf-8").replace("`", " ` ")):
         assert (ROOT / path).exists() or list(ROOT.glob(f"{path}*")), path
+
+
+OF_USERS: Final = re.compile(r"(?:-[og] |chown |User=)(regent(?:-endpoint)?)\b")
+INSTALLATION: Final = "put-it-on-a-cluster.md#systemd"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_a_user_that_a_command_needs_is_made_before_or_its_creation_is_linked(page: Path) -> None:
+    """Commands of the docs give files to users that no package creates."""
+    text = page.read_text(encoding="utf-8")
+    for used in OF_USERS.finditer(text):
+        line_ends = text.find("\n", used.end())
+        before = text[:line_ends]
+        made = re.search(rf"(?m)^useradd .* {used[1]}$", before)
+        assert made or INSTALLATION in before, f"{used[0]}: no step before it creates the user"
+
+
+def test_a_folder_that_an_installed_file_needs_is_made_before() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        if found := re.search(r"(?m)^.*\binstall -m .*/etc/regent/", text):
+            before = text[: found.start()]
+            assert "install -d -m 0751 -g regent /etc/regent" in before or INSTALLATION in before, page
 
 
 def test_every_page_is_in_the_index() -> None:
