@@ -36,12 +36,25 @@ REQUEST_MS_MAX: Final = 5_000
 """Longest wait for the response to a request that the daemon does not hold."""
 PAUSE_MS: Final = 50
 PAUSE_MS_MAX: Final = 2_000
+REFUSED_HINT: Final = (
+    "no daemon listens there, or it serves its own machine alone: compare the address with the daemons' regions.host "
+    "and regions.port, and without regions.secret_file they listen on 127.0.0.1"
+)
+UNWELCOME_HINT: Final = (
+    "compare the port with the daemons' regions.port, and TLS on both sides with their security.protocol, and a daemon "
+    "also ends connections beyond regions.connections_max and regions.connections_per_address_max"
+)
+SILENT_HINT: Final = "look whether a firewall is in between, and compare the address with the daemons' regions.port"
 NOT_WELCOMED: Final = -1
 """Epoch of a connection whose Hello has no response yet."""
 
 
 class Unreachable(Exception):
     """No response came from an active daemon; the text names the daemons and the causes."""
+
+
+class Stale(Unreachable):
+    """The daemon that responded has a lower epoch than another one that responded before."""
 
 
 class RequestRefused(Exception):
@@ -204,12 +217,20 @@ class Channel:
             async with asyncio.timeout(timeout_s):
                 self._streams = await asyncio.open_connection(*address, ssl=self._daemons.tls)
         except (OSError, TimeoutError) as error:  # errors of TLS are OSErrors, too
-            raise Unreachable(f"{self._peer}: {_cause(error, timeout_s)}") from error
-        welcome = await self._exchange(self._daemons.hello, timeout_s)
+            raise Unreachable(f"{self._peer}: {_cause(error, timeout_s)} ({_hint(error)})") from error
+        try:
+            welcome = await self._exchange(self._daemons.hello, timeout_s)
+        except Unreachable as error:
+            if isinstance(error, Stale):
+                raise
+            raise Unreachable(f"{error} ({UNWELCOME_HINT})") from error
         if isinstance(welcome, Refused):
             self.close()
             raise RequestRefused(welcome, self._peer)
-        if not isinstance(welcome, Welcome) or not 1 <= welcome.version <= VERSION:
+        if not isinstance(welcome, Welcome):
+            self.close()
+            raise Unreachable(f"{self._peer} responded with {type(welcome).__name__} to Hello ({UNWELCOME_HINT})")
+        if not 1 <= welcome.version <= VERSION:
             self.close()
             raise Unreachable(f"{self._peer} speaks no version of the protocol up to {VERSION}")
 
@@ -240,7 +261,7 @@ class Channel:
         elif self._epoch == NOT_WELCOMED:
             return
         if self._epoch < self._daemons.epoch:
-            raise Unreachable(
+            raise Stale(
                 f"{self._peer} is a stale daemon: its epoch is {self._epoch}, another one had {self._daemons.epoch}"
                 " (where the daemons' store was made anew, restart this process)"
             )
@@ -260,3 +281,12 @@ def _cause(error: Exception, timeout_s: float) -> str:
     if isinstance(error, EOFError):
         return "the connection was closed"
     return str(error) or type(error).__name__
+
+
+def _hint(error: Exception) -> str:
+    """Returns the likely cause of a connection that was not made."""
+    if isinstance(error, ConnectionRefusedError):
+        return REFUSED_HINT
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "name the authority that signed the daemons' certificate, and the daemon by a name in it"
+    return UNWELCOME_HINT if isinstance(error, ssl.SSLError | ConnectionResetError) else SILENT_HINT

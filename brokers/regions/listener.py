@@ -242,7 +242,8 @@ class RegionListener(InboundListener):
             return self._refused(greeting, VERSION, Refused(protocol.INVALID, why))
         serves = self._secrets.serves(hello.secret)
         if serves is None:
-            why = "secret: it is not that of regions.secret_file, and not that of regions.clients_secret_file"
+            found = "it is not that of" if hello.secret else "none was given; give that of"
+            why = f"secret: {found} regions.secret_file, or of regions.clients_secret_file for a client"
             return self._refused(greeting, SECRET, Refused(protocol.UNAUTHENTICATED, why))
         if 0 < len(hello.proof) < PROOF_BYTES_MIN:
             why = f"proof: {len(hello.proof)} bytes, at least {PROOF_BYTES_MIN} random ones are wanted"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -204,6 +206,47 @@ def test_hostile_bytes_are_never_more_than_a_lost_connection(hostile: bytes) -> 
             channel.close()
 
     asyncio.run(run())
+
+
+class TestLikelyCauses:
+    """A connection that ends before any response says which setting to look at."""
+
+    async def test_no_process_listens(self, unused_tcp_port: int) -> None:
+        with pytest.raises(Unreachable, match=r"regions\.port, and without regions\.secret_file they listen on 127"):
+            await Channel(Daemons([("127.0.0.1", unused_tcp_port)])).open()
+
+    @pytest.mark.parametrize("response", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"", encode(Left(1))])
+    async def test_another_server_listens(self, response: bytes) -> None:
+        async with _answering(response) as address:
+            with pytest.raises(Unreachable, match=r"compare the port with the daemons' regions\.port, and TLS"):
+                await Channel(Daemons([address])).open()
+
+    async def test_the_other_side_is_without_tls(self) -> None:
+        async with _answering(b"no TLS") as address:
+            with pytest.raises(Unreachable, match=r"TLS on both sides with their security\.protocol"):
+                await Channel(Daemons([address], tls=ssl.create_default_context())).open()
+
+    async def test_a_daemon_is_silent(self) -> None:
+        async with _answering(None) as address:
+            with pytest.raises(Unreachable, match=r"no response within 0\.05 s .*regions\.port"):
+                await Channel(Daemons([address], connect_ms_max=50)).open()
+
+
+@asynccontextmanager
+async def _answering(response: bytes | None) -> AsyncIterator[tuple[str, int]]:
+    """Runs a server of another protocol, which sends the same bytes to each connection, or none at all."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        if response is not None:
+            writer.write(response)
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[:2]
+    finally:
+        server.close()
 
 
 class TestTls:

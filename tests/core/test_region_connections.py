@@ -99,6 +99,15 @@ async def test_with_a_term_end_the_connections_that_are_idle_and_those_that_wait
         await eventually(lambda: listener.connections == 0)
 
 
+@pytest.mark.parametrize(("given", "why"), [("", "none was given"), ("guessed", "it is not that of")])
+async def test_a_peer_without_the_secret_is_told_which_one_to_give(given: str, why: str) -> None:
+    async with listening(Holding(), SECRET) as listener:
+        refused = await response(await connected(listener, Hello(1, given)))
+        assert isinstance(refused, Refused)
+        assert why in refused.text
+        assert "regions.secret_file, or of regions.clients_secret_file for a client" in refused.text
+
+
 async def test_a_hello_that_does_not_fit_ends_its_connection_and_nothing_behind_it_is_read() -> None:
     handlers = Holding()
     async with listening(handlers, SECRET) as listener:
