@@ -47,8 +47,9 @@ def table_changed(env: RegionsEnv, record: Record) -> None:
     if record.state.is_final:
         env.left.extend(Left(one, record.pid) for one in env.endings.over(record.pid))
     elif (ending := tables.ending_of(record)) is not None and env.endings.begin(ending):
-        for pid in [one.pid for one in env.model.transit.values() if one.pid and one.table.name == ending.table]:
-            env.wake(pid)
+        table = env.model.tables.get(ending.table)
+        if table is not None:
+            env.waking.add(table.transit)
 
 
 def drain_changed(env: RegionsEnv, record: Record) -> None:
@@ -107,13 +108,12 @@ def _let_go(env: RegionsEnv, record: Record) -> None:
 
 def _regions_of(env: RegionsEnv, record: Record) -> list[Region]:
     """Returns the regions to which a procedure is attached, and the one that its message names."""
-    found = [one for one in env.model.transit.values() if one.pid == record.pid]
     codec = OF_REGIONS.get(record.kind)
-    if codec is not None and not found:
-        task: Transit | Move = codec.decode(record.data)
-        region = env.model.regions.get(task.region)
-        found = [region] if region is not None and not region.pid else []
-    return found
+    if codec is None:
+        return [one for one in env.model.transit.values() if one.pid == record.pid]
+    task: Transit | Move = codec.decode(record.data)
+    region = env.model.regions.get(task.region)
+    return [region] if region is not None and region.pid in (0, record.pid) else []
 
 
 def _tell(region: Region, record: Record) -> None:

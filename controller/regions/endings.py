@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import change_problem
@@ -38,6 +38,9 @@ class Ending(NamedTuple):
         return f"procedure {self.pid} ({self.kind}) {did}"
 
 
+_NONE: Final[dict[TableState | None, dict[int, Ending]]] = {}
+
+
 class Endings:
     """Holds the procedures that end the assigns of tables, because each of these may try for ever.
 
@@ -47,6 +50,8 @@ class Endings:
 
     def __init__(self) -> None:
         self._by_pid: dict[int, Ending] = {}
+        self._by_table: dict[str, dict[TableState | None, dict[int, Ending]]] = {}
+        """The same by table and by the state that it is to get: those of one state are alike."""
         self._cut: dict[str, dict[int, Region]] = {}
         """By table, the regions whose assigns have ended: they are picked up where the table stays enabled."""
         self._left: dict[int, set[int]] = {}
@@ -59,14 +64,24 @@ class Endings:
 
     def begin(self, ending: Ending) -> bool:
         """Takes a procedure that ends the assigns of a table; False where that is known."""
-        known = self._by_pid.setdefault(ending.pid, ending)
-        return known is ending
+        if ending.pid in self._by_pid:
+            return False
+        self._by_pid[ending.pid] = ending
+        self._by_table.setdefault(ending.table, {}).setdefault(ending.begins, {})[ending.pid] = ending
+        return True
 
     def over(self, pid: int) -> list[Region]:
         """Notes the end of a procedure; returns regions whose assigns have ended because of it."""
         ending = self._by_pid.pop(pid, None)
-        if ending is None or any(one.table == ending.table for one in self._by_pid.values()):
+        if ending is None:
             return []
+        of_table = self._by_table[ending.table]
+        del of_table[ending.begins][ending.pid]
+        if not of_table[ending.begins]:
+            del of_table[ending.begins]
+        if of_table:
+            return []
+        del self._by_table[ending.table]
         return list(self._cut.pop(ending.table, {}).values())
 
     def of(self, table: Table) -> Ending | None:
@@ -74,11 +89,9 @@ class Endings:
 
         One that cannot begin from the state of the table ends nothing.
         """
-        for one in self._by_pid.values():
-            if one.table == table.name and (
-                one.begins is None or change_problem(table.name, table.state, one.begins) is None
-            ):
-                return one
+        for begins, some in self._by_table.get(table.name, _NONE).items():
+            if begins is None or change_problem(table.name, table.state, begins) is None:
+                return next(iter(some.values()))
         return None
 
     def cut(self, region: Region) -> None:

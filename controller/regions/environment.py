@@ -18,6 +18,7 @@ from controller.regions.journal import RegionsJournal
 from controller.regions.regime import Regime
 from controller.regions.routes import RouteLog
 from controller.regions.unheard import Unheard
+from controller.regions.waking import Waking
 from regent_agent.protocol import Result
 from state_machines.regions import lost_parts
 from state_machines.regions.cooldown import Cooldown
@@ -144,6 +145,7 @@ class RegionsEnv:
         self.routes = RouteLog()
         self.unplaced: set[int] = set()
         self.endings = Endings()
+        self.waking = Waking()
         self.left: deque[Left] = deque()
         """Regions that no procedure moves, and that are to be picked up."""
         self._expected: dict[int, Mapping[Server, int]] = {}

@@ -231,6 +231,7 @@ async def unload(model: Regions) -> None:
     """Takes the model of an ended term apart: its parts keep each other, which the garbage collector does not see."""
     for table in model.tables.values():
         table.regions.clear()
+        table.transit.clear()
     for server in model.servers.values():
         server.regions.clear()
     while model.regions:

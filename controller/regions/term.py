@@ -146,6 +146,7 @@ class RegionsTerm:
             parking=parking,
         )
         self.env.wake, self.env.number = self.engine.wake, self.engine.number
+        self.env.waking.wanted = self._wanted.set
         self.manager = Manager(self.env, self.engine, store, epoch)
         self.service = RegionService(self.manager, counters or RegionCounters(), leads, look)
         self._catalog = catalog
@@ -280,6 +281,9 @@ class RegionsTerm:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
+            if self.env.waking:
+                self.engine.wake_all(self.env.waking.take())
+                self._wanted.set()
             await self.engine.turn()
             await asyncio.sleep(0)
 

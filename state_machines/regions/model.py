@@ -35,7 +35,7 @@ FORGOTTEN_TOGETHER: Final = 100
 class Table(msgspec.Struct, gc=False, eq=False):
     """A table. ``regions``: all of them, in the order of their start keys.
 
-    ``not_open``: how many regions are in each of the other states.
+    ``not_open``: how many regions are in each of the other states. ``transit``: its regions in that of the model.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Table(msgspec.Struct, gc=False, eq=False):
     options: dict[str, str]
     regions: list[Region]
     not_open: dict[RegionState, int] = msgspec.field(default_factory=dict)
+    transit: dict[int, Region] = msgspec.field(default_factory=dict)
 
     def count(self, state: RegionState) -> int:
         """Returns the number of its regions in a state, without a look at each."""
@@ -210,7 +211,7 @@ class Regions:
         first = len(table.regions) - count
         for region in table.regions[first:]:
             del self.regions[region.id]
-            self.transit.pop(region.id, None)
+            self._settle(region)
             table.note(region.state, -1)
             self._leave(region)
         del table.regions[first:]
@@ -277,7 +278,7 @@ class Regions:
 
     def attach(self, region: Region, pid: int) -> None:
         """Attaches a procedure: no other one moves the region until :meth:`detach`."""
-        self.transit[region.id] = region
+        self._set_out(region)
         if region.pid != pid:
             region.pid = pid
             if self.observer is not None:
@@ -298,7 +299,7 @@ class Regions:
         if region.pid == pid:
             region.pid = 0
             if region.state not in IN_TRANSITION:
-                self.transit.pop(region.id, None)
+                self._settle(region)
 
     def move(self, region: Region, state: RegionState, server: Server | None, now_ms: int) -> None:
         """Enters a transition; raises :class:`InvalidTransition`. The owner is ``server`` from now on."""
@@ -315,9 +316,9 @@ class Regions:
         if state in OWNED and server is not None and server.here:
             region.doubtful = False
         if state in IN_TRANSITION or region.pid:
-            self.transit[region.id] = region
+            self._set_out(region)
         else:
-            self.transit.pop(region.id, None)
+            self._settle(region)
         if self.observer is not None:
             self.observer.moved(region, before, had)
 
@@ -327,6 +328,13 @@ class Regions:
         region.table.note(region.state, -1)
         region.table.note(state, 1)
         region.state = state
+
+    def _set_out(self, region: Region) -> None:
+        self.transit[region.id] = region.table.transit[region.id] = region
+
+    def _settle(self, region: Region) -> None:
+        self.transit.pop(region.id, None)
+        region.table.transit.pop(region.id, None)
 
     def _leave(self, region: Region) -> None:
         if region.server is not None:

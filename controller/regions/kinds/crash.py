@@ -133,9 +133,7 @@ def released(env: RegionsEnv, server: Server) -> None:
     server.state = ServerState.FENCED
     env.unheard.gone(server.key)
     env.wake_held()
-    for region in list(server.regions.values()):
-        if region.pid:
-            env.wake(region.pid)
+    env.waking.add(server.regions)
 
 
 async def assign(env: RegionsEnv, record: Record) -> Outcome | Along:

@@ -17,7 +17,7 @@ from controller.regions.operator.items import cause_of, message_of
 from controller.regions.regime import COMMAND, LEASE, fences_in
 from state_machines.procedures.record import Record
 from state_machines.regions.lost_parts import short
-from state_machines.regions.model import Region, Regions, Server, Table
+from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import RegionState, ServerState, TableState
 
 S = RegionState
@@ -177,7 +177,7 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
         if root.kind in OPENS and table is not None:
             return of_table(table)
         if table is not None:
-            return "; ".join(_of_closes(env.model, table))
+            return "; ".join(_of_closes(table))
     if root.kind == crash.NAME and isinstance(task, Crash):
         server = env.model.servers.get((task.server, task.incarnation))
         return "" if server is None else "; ".join(of_crash(server, env, engine))
@@ -188,10 +188,9 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
     return "" if region is None else "; ".join(of_region(region, env, engine))
 
 
-def _of_closes(model: Regions, table: Table) -> Iterator[str]:
+def _of_closes(table: Table) -> Iterator[str]:
     """Yields the servers whose closes keep a table from its end."""
-    moving = (one for one in model.transit.values() if one.table is table)
-    found = {one.server for one in moving if one.state is S.CLOSING and one.server is not None}
+    found = {one.server for one in table.transit.values() if one.state is S.CLOSING and one.server is not None}
     for server in sorted((one for one in found if one.state is ServerState.ONLINE), key=str)[:FAILURES_SHOWN]:
         yield (
             f"'regent servers expire {server.name}', where its closes never end: the process is fenced and has to end, "
