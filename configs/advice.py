@@ -80,6 +80,7 @@ def _open_digest(settings: Settings) -> Iterator[str]:
     names = [f"{name}_file" if file is not None else name for name, digest, file in digests if digest]
     if names and not zookeeper.tls:
         yield (
-            f"the digest of {' and '.join(names)} goes to ZooKeeper in plain text, and zookeeper.tls is false: anyone "
-            "with access to the network can read the password. Set zookeeper.tls = true, or use zookeeper.sasl_file"
+            f"the digest of {' and '.join(names)} goes to ZooKeeper in plain text, and zookeeper.tls is false: "
+            "with access to the network any client can read the password. Set zookeeper.tls = true, or use "
+            "zookeeper.sasl_file"
         )

@@ -1,6 +1,6 @@
 """Closes regent's own znodes that any client may write: they were made while the cluster was open.
 
-What an ACL permits to another identity stays, because an operator may have meant it, and is shown.
+Entries for other identities stay, because an operator may have meant them, and are shown.
 
 The walk goes from a parent to its children, in portions, and may be repeated at any time. A parent of very many
 children is closed after them: as long as it is open, all of them are looked at again.
@@ -51,7 +51,7 @@ class Closed(Struct):
 
     @property
     def complaint(self) -> str:
-        """Returns what is wrong with the ACLs that stay, with the remedies; empty where nothing is."""
+        """Returns the faults of the ACLs that stay, with the remedies; empty without any."""
         return "; ".join(one for one in (self._open, self.others) if one)
 
     @property

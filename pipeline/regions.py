@@ -37,7 +37,7 @@ def owned_once(rows: DataFrame, gaps: DataFrame) -> DataFrame:
 
 
 def of_regions(rows: DataFrame) -> DataFrame:
-    """Returns the rows of regions with ``latest``, the open before, ``closed``, and ``holder``, who may have it.
+    """Returns the rows of regions with ``latest``, the open before, ``closed``, and ``holder``, which may have it.
 
     ``closed``: where it was closed last. ``holder``: the process that it was last with, empty once that gave it up.
     """

@@ -214,7 +214,7 @@ class Agent:
     async def _enter(self) -> tuple[Moment, list[Owned], Registered]:
         """Registers this process; where its clock is behind, it takes the incarnation after one that was fenced.
 
-        It was never a member, and nobody knows its incarnation: so it is no fenced process that comes back.
+        It was never a member, and no other process knows its incarnation: so it is no fenced process that comes back.
         """
         options = self._options
         while True:

@@ -1,8 +1,8 @@
 """Keeps a server's lease: without a valid one the service is suspended.
 
-No clock of a machine counts each pause of it: one that goes on in the machine's sleep stands still while a hypervisor
-holds the machine, and the wall clock, which is set after that, can be set back at any time. So a lease ends by either.
-A loop that stood still for long has it in doubt: until a poll that was sent after that is acknowledged, nothing is
+No clock of a machine counts each pause of it. One that goes on in the machine's sleep stands still while a hypervisor
+holds the machine. The wall clock, which is set after that, can be set back at any time. So a lease ends by either. A
+loop that stood still for long has it in doubt: until a poll that was sent after that is acknowledged, nothing is
 served.
 """
 

@@ -42,7 +42,7 @@ class Peer:
 
     @classmethod
     async def connect(cls, port: int) -> Peer:
-        """Connects once somebody listens, and sends Hello."""
+        """Connects once a listener is there, and sends Hello."""
         while True:
             try:
                 peer = cls(*await asyncio.open_connection("127.0.0.1", port))

@@ -262,7 +262,7 @@ class RegionListener(InboundListener):
 
 
 async def _unjudged(_proof: str, _epoch: int, _token: int) -> str:
-    """Serves each server: nobody judges what it has seen."""
+    """Serves each server, and judges nothing that it has seen."""
     return ""
 
 

@@ -51,7 +51,7 @@ def status(
 
 
 def history(session: Session) -> None:
-    """List the latest take-overs and hand-backs: when, by whom and why. Decisions of daemons are in regent events."""
+    """List the latest take-overs and hand-backs with author and reason. Decisions of daemons are in regent events."""
     session.output.listing("RoleChangeItem", session.client().get("/v1/role/history")["items"])
 
 

@@ -128,7 +128,7 @@ class Reassignment(Item):
     adding: tuple[int, ...]
     removing: tuple[int, ...]
     pid: int | None = None
-    by: str = Field(description="who began it, as far as known")
+    by: str = Field(description="the principal that began it, as far as known")
     since: datetime | None = Field(None, description="when the plan was submitted")
 
 

@@ -35,7 +35,7 @@ DATA_BYTES_MAX: Final = 256 * 1024
 """Bytes of the message of a submitted procedure."""
 
 
-NOBODY: Final[frozenset[int]] = frozenset()
+NO_FAMILY: Final[frozenset[int]] = frozenset()
 
 
 class Engine(Generic[Env]):
@@ -78,7 +78,7 @@ class Engine(Generic[Env]):
         self._stepping = Stepping(self._kinds, self._steps, self._running, self._pids, now_ms, scale, self._parking)
         self._step_of = 0
         """The procedure whose step runs, or is written with its effect; 0: none."""
-        self._writing: frozenset[int] | set[int] = NOBODY
+        self._writing: frozenset[int] | set[int] = NO_FAMILY
         """Procedures whose steps are being written and entered; they stay where the store gave no response."""
         self._closed: Exception | None = None
 
@@ -343,7 +343,7 @@ class Engine(Generic[Env]):
             self._parking.went_on(entry.pid)
         else:
             self._stage(group, found.otherwise(why_not))
-        self._step_of, self._writing = 0, NOBODY
+        self._step_of, self._writing = 0, NO_FAMILY
 
     def _settle(self, pid: int, decided: Decided) -> None:
         """Acquits a suspect once a change of it is durable and entered."""
@@ -366,7 +366,7 @@ class Engine(Generic[Env]):
         if group.puts or group.deletes or group.rows:
             await self._store.write(group.puts, group.deletes, group.rows)
         self._running.enter(group.take())
-        self._writing = NOBODY
+        self._writing = NO_FAMILY
 
 
 def _ignored(response: asyncio.Future[int]) -> None:

@@ -1,8 +1,8 @@
 """What one daemon remembers of the procedures of a domain from term to term: those that end terms, and early requests.
 
 A step that the store, a codec or the model refuses ends the term, and the next term runs the same step. A procedure
-whose step did that some terms in a row is parked: it is not run, and keeps its locks, while all others go on. A restart
-of the daemon tries it again; so does an abort, which undoes it instead. A bypass ends it as it is.
+whose step did that some terms in a row is parked. It is not run, and keeps its locks; all others go on. A restart of
+the daemon tries it again; so does an abort, which undoes it instead. A bypass ends it as it is.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class Running(Generic[Env]):
         return bool(found)
 
     def _alarms(self, put: Record) -> bool:
-        """Checks whether a record makes its family fail, so that nobody in it waits any longer."""
+        """Checks whether a record makes its family fail, so that none of its procedures waits any longer."""
         old = self.procedures.records.get(put.pid)
         failed, aborted = (False, False) if old is None else (old.state is State.FAILED, old.aborted)
         return not put.parent and ((put.state is State.FAILED and not failed) or (put.aborted and not aborted))

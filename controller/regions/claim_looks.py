@@ -1,8 +1,8 @@
 """Proves again and again that the claim on a store is this daemon's own, and ends the term where it is not.
 
-A claim can be lost without a word: its lock was removed, its file was replaced, its znode was deleted, or the file
+A claim can be lost without a word. Its lock was removed, its file was replaced, its znode was deleted, or the file
 system does not lock. Another daemon then has the store, and writes alone would notice. So a server gets a response only
-after a look at the claim that began once its request was here: the look comes before the next daemon's claim, and that
+after a look at the claim that began once its request was here. The look comes before the next daemon's claim, and that
 daemon waits a full lease from its own begin. One look serves all requests that came before it.
 """
 
@@ -16,7 +16,7 @@ from typing import Final
 from controller.process.clock import boottime_s
 
 LOOKS_PER_LEASE: Final = 8
-"""Looks at the claim during one lease of a server, where nobody asks for one."""
+"""Looks at the claim during one lease of a server, where no request asks for one."""
 LOOKS_MISSED_MAX: Final = 3
 """Looks that may be due before the claim counts as doubtful: a disk that hangs proves nothing."""
 
@@ -72,6 +72,6 @@ class ClaimLooks:
             self.end()
 
     def end(self) -> None:
-        """Ends the proofs: no claim is proven any more, and nobody waits."""
+        """Ends the proofs: no claim is proven any more, and no request waits."""
         self._over = True
         self._next.set()

@@ -1,7 +1,7 @@
 """Keeps safe what a term cannot read: nothing that was left out is given to another server, or told to clients.
 
 A row that is left out stays as it is in the store. A process whose row names it, and is damaged otherwise, counts as a
-member: its lease has to run out, or its registration stores the row anew.
+member. Its lease has to run out, or its registration stores the row anew.
 """
 
 from __future__ import annotations

@@ -232,7 +232,7 @@ class Manager:
         for one in results:
             record = self.engine.records.get(one.pid)
             if record is None or record.state.is_final:
-                continue  # it was durable before, or nobody waits for it
+                continue  # it was durable before, or no procedure waits for it
             expected = dispatcher.expects(one.pid)
             if expected is None:
                 again.append(one.pid)

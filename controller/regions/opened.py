@@ -1,4 +1,4 @@
-"""Declares an open store of the regions' domain with its claim, and what its opening needs to know and to tell."""
+"""Declares an open store of the regions' domain with its claim, and one attempt to open it."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Opened(Protocol):
         ...
 
     def look(self) -> asyncio.Event:
-        """Returns what is set once a look that begins from now on is over; :meth:`leads` has its result."""
+        """Returns the event of the next look's end, which :meth:`leads` takes into account."""
         ...
 
     def complaint(self) -> str:
-        """Returns what is wrong with the permissions of the store, with the remedy; empty where nothing is."""
+        """Returns the faults of the permissions of the store, with the remedy; empty where nothing is."""
         ...
 
     async def lost(self) -> None:

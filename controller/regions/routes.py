@@ -1,8 +1,8 @@
 """Routes: which server has which region, with a stream of their changes for clients.
 
-Thousands of clients follow the same changes. Changes are gathered for a while, and then all clients are told together:
-a response is encoded once for all that wait for it, and few clients are woken in one turn of the loop. A client that is
-slow has one response on its way at most; it is cut off, or comes back, and gets what it has missed, or lists anew.
+Thousands of clients follow the same changes. Changes are gathered for a while, and then all clients are told together.
+A response is encoded once for all that wait for it, and few clients are woken in one turn of the loop. A client that is
+slow has one response on its way at most. It is cut off, or comes back, and gets what it has missed, or lists anew.
 """
 
 from __future__ import annotations

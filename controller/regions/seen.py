@@ -3,7 +3,7 @@
 A server names the highest epoch and the highest token that it has seen as it connects. Where the store has lower ones,
 servers would drop each response, and new opens would repeat tokens. So the term ends, and the next one begins above.
 
-Only a server is believed, only while this daemon's claim is sound, within margins, and once a minute: so a server that
+Only a server is believed, only while this daemon's claim is sound, within margins, and once a minute. So a server that
 lies costs a failover a minute, and no number that could run out.
 """
 

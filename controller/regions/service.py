@@ -59,9 +59,9 @@ REFUSALS: Final = (ServerDead, Unproven, ServerUnknown, Invalid, IncarnationAhea
 class RegionService:
     """Handles requests during one term of the domain.
 
-    ``leads``: checks whether no other daemon can be the active one; ``look``: returns what is set once a look at the
-    claim is over that begins from now on. A response to a server is made only after a look that began once its request
-    was here: the server's lease counts from before that, and ends before the next daemon may doubt it.
+    ``leads``: checks whether no other daemon can be the active one. ``look``: returns the event of the end of a look at
+    the claim that begins from now on. A response to a server is made only after a look that began once its request was
+    here. The server's lease counts from before that, and ends before the next daemon may doubt it.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The store of the regions' domain in a SQLite file, with the claim that a lock beside it is.
 
 The kernel frees the lock with its process alone, so a daemon that is frozen keeps it. Others say since when it is
-silent, and what ends that: nobody takes a lock from a process that lives.
+silent, and what ends that: no daemon takes a lock from a process that lives.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SqliteOpened:
         return self._looks.hold()
 
     def look(self) -> asyncio.Event:
-        """Returns what is set once a look that begins from now on is over."""
+        """Returns the event of the next look's end: it is set once a look that begins from now on is over."""
         return self._looks.ask()
 
     def complaint(self) -> str:
@@ -103,7 +103,7 @@ async def _claimed(path: Path, opening: Opening) -> FileClaim:
 
 
 def _why(other: Other, silent_s: float) -> str:
-    """Returns who has the store, and what ends the wait for a process that does nothing."""
+    """Returns the process that has the store, and how the wait for one that does nothing ends."""
     found = other.holder
     if not silent_s:
         return f"{found} has the store"

@@ -1,8 +1,8 @@
 """The clock of the regions' domain: stored times hold their length, however the machine's wall clock is set.
 
 Holds, pauses and expiry times are stored, and outlive a process. So their clock is stored, too: its time, and the
-machine's time since its boot at that moment. A daemon goes on from there by the time since the boot, which nobody sets.
-After a reboot, or on another machine, the wall clock counts again, but the time never goes back.
+machine's time since its boot at that moment. A daemon goes on from there by the time since the boot, which
+no command sets. After a reboot, or on another machine, the wall clock counts again, but the time never goes back.
 """
 
 from __future__ import annotations

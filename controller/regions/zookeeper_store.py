@@ -121,7 +121,7 @@ class ZooKeeperOpened:
         return self._complaint
 
     def look(self) -> asyncio.Event:
-        """Returns what is set once a look that begins from now on is over."""
+        """Returns the event of the next look's end: it is set once a look that begins from now on is over."""
         return self._looks.ask()
 
     async def lost(self) -> None:

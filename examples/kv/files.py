@@ -22,7 +22,7 @@ def make_folder(path: Path) -> None:
 
 
 def replace(path: Path, temporary: Path, content: bytes) -> None:
-    """Replaces a file at once and durably, by way of a file ``temporary`` that nobody else writes."""
+    """Replaces a file at once and durably, by way of a file ``temporary`` that no other process writes."""
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         append(handle, content)

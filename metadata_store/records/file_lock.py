@@ -48,7 +48,7 @@ def path_of(store: Path) -> Path:
 
 
 def stands(store: Path, lock: int) -> bool:
-    """Checks whether a lock is that of the file which others lock: a file that was removed keeps nobody out."""
+    """Checks whether a lock is that of the file which others lock: a file that was removed keeps no process out."""
     try:
         there = path_of(store).stat()
     except FileNotFoundError:

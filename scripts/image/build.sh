@@ -40,7 +40,7 @@ while [ "$folder" != / ]; do
     case $(stat -c %A "$folder") in
         *x) ;;
         *) echo "build.sh: warning: $folder is closed to other users, so the daemon's user cannot run $interpreter;" \
-                "run again with PYTHON=/usr/bin/python3 (or another that everybody may run)" >&2 ;;
+                "run again with PYTHON=/usr/bin/python3 (or another that all users may run)" >&2 ;;
     esac
     folder=$(dirname "$folder")
 done

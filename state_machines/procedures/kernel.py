@@ -245,7 +245,7 @@ class Procedures:
 
 
 def _requested(record: Record, ending: Ending, now_ms: int, **changed: Any) -> Record:
-    """Returns the record after an operator's request; it keeps who ended it, when and why."""
+    """Returns the record after an operator's request; it keeps the operator, the time and the reason."""
     if ending.act:
         changed["ending"] = replace(ending, at_ms=now_ms)
     return replace(record, updated_ms=now_ms, **changed)

@@ -23,7 +23,7 @@ class Children(NamedTuple):
 
     ``asleep``: children that are born with their locks wait for an event at once, because their step has begun already.
     ``rest``: returns the message with which the step is repeated for the others, where only the first ``n`` children
-    fit into a transaction of the store; without it the step fails then.
+    fit into a transaction. Without it the step fails then.
     """
 
     children: tuple[Record, ...]

@@ -233,7 +233,7 @@ class Scheduler:
         for some in waiting:
             if entry in some:
                 some.remove(entry)
-        if was_first and queue.wanted:  # nobody waits any more until no lock below is held
+        if was_first and queue.wanted:  # no procedure waits any more until no lock below is held
             queue.wanted = False
             del self._barriers[queue]
             self._wake(queue)

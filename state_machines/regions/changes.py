@@ -18,7 +18,7 @@ ALLOWED: Final[Mapping[TableState, tuple[TableState, ...]]] = {
 }
 """States that a table must have for a change that begins with a state; the first one is named to operators.
 
-Each state of a table is that of some change that an operator may have ended: the same change, or one that takes it
+Each state of a table is that of some change that an operator may have ended. The same change, or one that takes it
 back, begins from there.
 """
 

@@ -70,8 +70,8 @@ class Server(msgspec.Struct, gc=False, eq=False):
     has polled since, so it has the response, and serves under the lease and the fence of this daemon. ``listed_s``: its
     regions were compared then. ``leaving``: its regions are moved away; ``forced``: also those that rest after a move.
     ``expected``: regions for which a step has chosen it, and whose open is not entered yet. ``load``: figures that it
-    sent. ``proof``: digest of what its connections prove themselves by; empty: it registered without one; None: it has
-    not registered at this daemon, and its row has none.
+    sent. ``proof``: digest of the proof of its connections. It is empty where the process registered without one, None
+    where it has not registered at this daemon, and its row has none.
     """
 
     name: str

@@ -46,8 +46,8 @@ VALID_PREVIOUS: Final[Mapping[RegionState, frozenset[RegionState]]] = {
 }
 """States that may come before a state.
 
-A region of a crashed server becomes CLOSED without being opened in between where its table is being disabled: its edits
-wait beside its data, and the next open takes them (HBase opens it once more first). An operator who ends the open of a
+A region of a crashed server becomes CLOSED without being opened in between where its table is being disabled. Its edits
+wait beside its data, and the next open takes them (HBase opens it once more first). An operator that ends the open of a
 region gives it up: it is closed where it may be open, or becomes CLOSED at once.
 """
 

@@ -145,10 +145,10 @@ OWNED = (Acl(ALL, "digest", digest_id(*DIGEST.split(":"))), Acl(READ, "world", "
 @pytest.mark.parametrize(
     ("brokers", "ours", "acls", "text"),
     [
-        (("true", "true", "true"), False, OPEN, "regent's znodes would be open to everybody"),
+        (("true", "true", "true"), False, OPEN, "regent's znodes would be open to any client"),
         (("true", "false", "true"), True, OWNED, "true on broker 1, 3 and false on broker 2"),
         (("false", "false", "false"), True, OPEN, "they could not write regent's znodes"),
-        (("true", "true", "true"), True, OPEN, "is open to everybody"),
+        (("true", "true", "true"), True, OPEN, "is open to any client"),
         (("true", "true", "true"), True, (digest_acl("kafka", "pw"), *OWNED), "belongs to digest:kafka:"),
         (("true", "true", "true"), True, OWNED, None),
         (("false", "false", "false"), False, OPEN, None),

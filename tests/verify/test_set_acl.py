@@ -139,7 +139,7 @@ async def test_preflight_refuses_settings_that_would_open_znodes_or_lock_daemons
         given = settings(tmp_path)
         (tmp_path / "other").write_text("other:other\n", encoding="utf-8")
         for changed, text in (
-            ({"zookeeper.set_acl": False}, "regent's znodes would be open to everybody"),
+            ({"zookeeper.set_acl": False}, "regent's znodes would be open to any client"),
             ({"zookeeper.sasl_file": str(tmp_path / "other")}, "belongs to sasl:kafka, which is not this daemon's"),
         ):
             daemon = w.daemon(settings=given | changed)

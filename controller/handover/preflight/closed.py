@@ -30,11 +30,11 @@ async def set_acl(ctx: Context) -> Finding:
         return refuse(
             NAME,
             f"{SET_ACL}=true on broker {named(closing)}, and zookeeper.set_acl is false: regent's znodes would be "
-            "open to everybody, keys of SCRAM users included",
+            "open to any client, keys of SCRAM users included",
             "set zookeeper.set_acl = true, and zookeeper.sasl_file to the brokers' user",
         )
     if not ctx.zk.set_acl:
-        return ok(NAME, "open to everybody, as on the brokers")
+        return ok(NAME, "open to any client, as on the brokers")
     if opening:
         return refuse(
             NAME,
@@ -70,7 +70,7 @@ async def _same_identity(ctx: Context) -> Finding:
     if any(acl.scheme == "world" for acl in owners):
         return refuse(
             NAME,
-            f"zookeeper.set_acl is true, and {paths.TOPICS} is open to everybody: it was created before the brokers "
+            f"zookeeper.set_acl is true, and {paths.TOPICS} is open to any client: it was created before the brokers "
             f"had {SET_ACL}=true",
             "close the existing znodes with Kafka's zookeeper-security-migration.sh --zookeeper.acl=secure",
         )

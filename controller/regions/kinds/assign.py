@@ -1,10 +1,10 @@
 """Assign: a region is sent to a server until one has opened it (HBase ``TransitRegionStateProcedure``, open half).
 
-``queue`` chooses a server and stores it; ``dispatch`` sends the open and waits for the result, however long; the result
+``queue`` chooses a server and stores it. ``dispatch`` sends the open and waits for the result, however long. The result
 is stored together with the region's row, and the procedure ends. A server that crashed meanwhile is left only once it
 is fenced; then another one is chosen and stored. A region that a server may have by a procedure that an operator has
-ended is closed there first. It never fails: what no server can open ends FAILED_OPEN, or is tried until an operator
-ends that, by a change of its table or by the end of the procedure.
+ended is closed there first. It never fails. A region that no server can open ends FAILED_OPEN, or is tried until an
+operator ends that: by a change of its table, or by ending the procedure.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def queue(env: RegionsEnv, record: Record) -> Outcome | Along:
 
 
 def _not_wanted(env: RegionsEnv, record: Record, region: Region, why: str) -> Outcome | Along:
-    """Ends without an open; a region that nobody has is OFFLINE then, so that it is opened where its table stays."""
+    """Ends without an open; a region that no server has is OFFLINE then, so that it is opened where its table stays."""
     is_cut = env.endings.of(region.table) is not None
     if is_cut:
         env.endings.cut(region)

@@ -42,7 +42,7 @@ BATCHES_MAX: Final = 60
 PARTS_TOGETHER: Final = 100
 """Parts of a log that one step has split."""
 COMMAND_PAUSE_MS_MAX: Final = 60_000
-"""Longest pause before a fence command that failed is run again: until then nobody serves the regions."""
+"""Longest pause before a fence command that failed is run again: until then no server serves the regions."""
 DATA_BYTES_MAX: Final = 128 * 1024
 """Bytes of its message with the parts that are left out: the work on the other parts is stored in one write with it."""
 LEFT_OUT_TOLD_MAX: Final = 10

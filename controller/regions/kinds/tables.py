@@ -93,7 +93,7 @@ async def unmade(env: RegionsEnv, record: Record) -> Outcome | Along:
 
 
 def _some_dropped(env: RegionsEnv, table: Table, outcome: Outcome) -> Along:
-    """Removes the last regions of a table that nobody sees, as many as a step may."""
+    """Removes the last regions of a table that no request sees, as many as a step may."""
     some = table.regions[-env.rows_max :]
     return Along(
         outcome, (DropRegions(tuple(one.id for one in some)),), lambda _: env.model.drop_last(table, len(some))

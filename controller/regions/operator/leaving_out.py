@@ -37,7 +37,7 @@ def done_before(term: RegionsTerm, pid: int) -> Record | None:
 
 
 def leaving_out(term: RegionsTerm, pid: int, principal: str, reason: str) -> Command:
-    """Returns what has the crash go on without the part that a procedure is to split.
+    """Returns the command that has the crash go on without the part that a procedure is to split.
 
     The crash stores the part, the operator, the reason, and the regions that may miss edits.
     """

@@ -1,7 +1,7 @@
 """Nine ways in which a server behaves (HBase's mock executors of ``TestAssignmentManager``).
 
 A behaviour acts before each open and close: it takes time, raises, or never returns. What hangs ends with the process;
-whoever runs the server kills it, and starts it again where the behaviour says so.
+the runner of the server kills it, and starts it again where the behaviour says so.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from regent_agent.service import NotRunning
 WORK_S_MAX: Final = 0.2
 NOT_RUNNING_S: Final = 3.0
 SLOW_S: Final = 7.0
-"""Longer than a request may take: whoever asks gives up before."""
+"""Longer than a request may take: the caller gives up before."""
 HANG_S: Final = 4.0
 """Time after which a server that hangs crashes."""
 FAILS: Final = 0.35

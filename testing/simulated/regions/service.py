@@ -35,7 +35,7 @@ class SimulatedService:
             try:
                 self.storage.flush(self.key, region.region)
             except LogFenced:
-                return  # whoever fenced this process has its edits
+                return  # the server that fenced this process has its edits
 
     async def fence(self, server: str, incarnation: int) -> list[str]:
         """Fences the log of a server."""

@@ -34,7 +34,7 @@ class Edit(NamedTuple):
 class Storage:
     """Holds tokens, data and logs. ``tokens``: the highest one of each region; ``logged``: edits go through logs.
 
-    ``acknowledged``: the edits that clients know to be written, by region. ``opened``: who opened with which token.
+    ``acknowledged``: the edits that clients know to be written, by region. ``opened``: processes, with their tokens.
     """
 
     def __init__(self, *, logged: bool) -> None:
