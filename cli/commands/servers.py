@@ -71,8 +71,8 @@ def expire(
     timeout: WaitS = 3600,
 ) -> None:
     """Deal with a server as crashed, although it polls: it is fenced and must end, and its regions go elsewhere."""
+    confirmed(yes or dry_run, f"Fence server {server_name}? Its process must end.")
     process = _process(session, server_name, wait, timeout)
-    confirmed(yes or dry_run, f"Fence server {process}? Its process must end.")
     body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
     changed(session, f"{_path(process)}/expire", body, wait, timeout)
 

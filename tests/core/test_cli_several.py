@@ -50,6 +50,8 @@ class Daemon:
         self.got.append((path, dict(params or {})))
         if self.pages:
             return self.pages.pop(0)
+        if path.startswith("/v1/regions/servers/"):
+            return {"items": [{"name": path.rpartition("/")[2], "incarnation": 5}]}
         return {"items": [self.procedures[int(path.rpartition("/")[2])]]}
 
 
