@@ -18,6 +18,7 @@ from controller.kinds import drain as kind
 from controller.kinds.waves import BEHIND_S_MAX, brokers_are_behind
 from controller.operator.cordons import CordonView
 from controller.operator.drains import DrainView, _fitting
+from controller.process.wall_clock import wall_ms
 from controller.role import own_znodes as own
 from metadata_store.nodes.cordon_node import BROKERS_MAX, PATH
 from state_machines.decisions import drain as decision
@@ -85,6 +86,26 @@ async def test_leaders_move_and_the_result_names_those_that_stay(w: World) -> No
     assert (mark.broker, mark.drained, mark.drain_reason, mark.drain_pid) == (1, True, "new disk", found.pid)
     assert marked(w) == ({1}, {1})
     w.agreed()
+
+
+@pytest.mark.parametrize("fails_over", [False, True])
+@in_world(1, 2, 3)
+async def test_a_drain_goes_on_and_keeps_its_nonce_where_the_clock_is_set_ahead_by_a_day(
+    w: World, fails_over: bool
+) -> None:
+    await running(w)
+    request = DrainRequest(brokers=[1], nonce="n1")
+    with mock.patch.object(kind, "brokers_are_behind", return_value=True):
+        begun = await views(w)[0].drain(request, "uid 0")
+        await w.settle()
+    set_ns = (wall_ms() + 86_400_000) * 1_000_000
+    with mock.patch("controller.process.wall_clock.time.time_ns", return_value=set_ns):
+        if fails_over:
+            await w.active.crash()
+            await w.begin_term()
+        found = await ended(w, begun.pid)
+        assert (found.state, found.result.startswith("4 of 5 leaders moved")) == ("success", True)
+        assert (await views(w)[0].drain(request, "uid 0")).pid == begun.pid
 
 
 @pytest.mark.seed("S2-7")
