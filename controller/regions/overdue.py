@@ -62,6 +62,8 @@ def wait_of(region: Region, env: RegionsEnv) -> Wait:
         done = "opened" if region.state is S.OPENING else "closed"
         remedy = f"see its log, and where it hangs end it, or 'regent servers expire {server.name}'"
         return Wait(f"{server} has {done} it", remedy)
+    if region.pid and env.causes.of(region.pid):
+        return Wait("an open of it succeeds", f"see 'regent regions explain {region.id}'")
     if region.pid:
         return Wait("its procedure goes on", f"see 'regent regions explain {region.id}'")
     return Wait("a procedure begins", f"have it assigned: 'regent regions assign {region.id}'")

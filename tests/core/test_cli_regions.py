@@ -71,7 +71,7 @@ def test_the_same_nonce_creates_once() -> None:
     assert items("regions", "procedures", "wait", first["pid"])[0]["state"] == "success"
     refused = regent("tables", "create", "once", code=Exit.REFUSED).stderr
     assert "table 'once' exists already" in refused
-    assert "regent tables list" in refused
+    assert "regent tables describe once" in refused
 
 
 def test_a_dry_run_changes_nothing() -> None:
@@ -86,7 +86,7 @@ def test_a_dry_run_changes_nothing() -> None:
         (("tables", "create", "x", "--split", "b", "--split", "a"), Exit.USAGE, "keys must ascend"),
         (("tables", "create", "x", "--split", "\\q"), Exit.USAGE, "a backslash begins \\xNN"),
         (("tables", "create", "x y"), Exit.USAGE, "letters, digits"),
-        (("tables", "create", "none:x"), Exit.REFUSED, "Remedy: regent namespaces create none"),
+        (("tables", "create", "none:x"), Exit.REFUSED, "Remedy: 'regent namespaces create none'"),
         (("tables", "create", "x", "--split", "a", "--regions", 3), Exit.USAGE, "exclude each other"),
         (("tables", "create", "x", "--option", "ttl"), Exit.USAGE, "not NAME=VALUE"),
         (("tables", "create", "x", "--splits-file", "/none"), Exit.USAGE, "cannot be read"),

@@ -142,13 +142,16 @@ class Operator:
 
     def explains(self, region: int) -> list[str]:
         """Returns the commands of a region's explanation."""
+        return Refusal(self.explanation(region)).commands
+
+    def explanation(self, region: int) -> str:
+        """Returns the explanation of a region; empty where there is no such region."""
         term = self.term
         found = None if term is None else term.env.model.regions.get(region)
         if found is None or term is None:
-            return []
+            return ""
         told = explained(found, term.env, term.engine)
-        text = " ".join((told.state_because, told.server_because, told.procedure_because, *told.would_change))
-        return Refusal(text).commands
+        return "; ".join((told.state_because, told.server_because, told.procedure_because, *told.would_change))
 
 
 def acts(command: str) -> bool:

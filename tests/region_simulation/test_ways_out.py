@@ -6,7 +6,7 @@ import pytest
 
 from tests.region_simulation.operating import Refusal
 from tests.region_simulation.situations import SITUATIONS
-from tests.region_simulation.ways_out import ALL, COMMANDS, EVENTS, NOTHING_HANGS, Play, played
+from tests.region_simulation.ways_out import ALL, COMMANDS, EVENTS, NOTHING_HANGS, Play, played, played_names
 
 EVERY = 53
 """Of so many cases one is played here, all of them in tests/verify; it has no factor in common with the commands."""
@@ -16,6 +16,11 @@ SOME = ALL[::EVERY]
 @pytest.mark.parametrize("play", SOME, ids=str)
 def test_a_command_is_accepted_and_ends_or_its_refusal_names_one_that_is(play: Play) -> None:
     played(play)
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_each_command_that_an_explanation_names_is_accepted_and_leaves_nothing_half_way(situation: str) -> None:
+    played_names(situation, "nothing")
 
 
 def test_some_cases_have_every_situation_event_and_command() -> None:

@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 from controller.http.procedure_models import Procedure
 from controller.regions.operator.counts import halted, stranded
 from state_machines.procedures.record import Record
-from state_machines.regions.changes import is_stranded
-from state_machines.regions.states import RegionState, TableState
+from state_machines.regions.changes import awaits_crash, is_stranded
+from state_machines.regions.model import Region
+from state_machines.regions.states import IN_TRANSITION, RegionState, TableState
 from tests.region_simulation.cases import Case, commands_fenced_by
 from tests.region_simulation.kit import virtual
 from tests.region_simulation.operating import Refusal, acts
@@ -26,6 +27,17 @@ TRIES_MAX: Final = 30
 S = RegionState
 
 
+ENDS_ITSELF: Final = (
+    "start a server",
+    "a server registers",
+    "regions.fence_command",
+    "the lease of ",
+    "try again in some seconds",
+    "servers end their work",
+    "repair what keeps servers from fencing",
+    "procedure goes on",
+)
+"""Parts of explanations that say what ends a wait without a command of this program."""
 NOTHING_HANGS: Final = frozenset(
     {
         "an enabled table",
@@ -269,24 +281,80 @@ async def _opened(case: Case) -> None:
     assert not _unsettled(case), _unsettled(case)
 
 
-def played(play: Play) -> None:
-    """Plays one case, in virtual time."""
+def in_case(situation: str, event: str, then: Callable[[Case], Awaitable[None]]) -> None:
+    """Plays a situation and an event, and what is to be judged then, in virtual time."""
 
     @virtual
     async def story() -> None:
-        options, begins = SITUATIONS[play.situation]
+        options, begins = SITUATIONS[situation]
         case = Case(options)
         with commands_fenced_by(case):
             try:
                 await begins(case)
-                await EVENTS[play.event](case)
+                await EVENTS[event](case)
                 await asyncio.sleep(0.5)
-                await given(case, play.command, ends_itself=play.ends_itself)
-                await settled(case)
+                await then(case)
             finally:
                 await case.end()
 
     story()
+
+
+def played(play: Play) -> None:
+    """Plays one case, in virtual time."""
+
+    async def judged(case: Case) -> None:
+        await given(case, play.command, ends_itself=play.ends_itself)
+        await settled(case)
+
+    in_case(play.situation, play.event, judged)
+
+
+# -- what explanations name
+
+
+def is_at_rest(region: Region) -> bool:
+    """Checks whether nothing goes on with a region, and nothing is to."""
+    is_left = is_stranded(region) or awaits_crash(region) or region.state is S.FAILED_OPEN
+    return not (region.pid or region.state in IN_TRANSITION or is_left)
+
+
+async def names(case: Case) -> list[str]:
+    """Returns the commands that explanations of regions not at rest, and procedures that fail or hang, name.
+
+    Judges that each of these explanations names a command, or says what ends the wait without one.
+    """
+    found: dict[str, None] = {}
+    for region in list(case.term.env.model.regions.values()):
+        if is_at_rest(region):
+            continue
+        told = case.operator.explanation(region.id)
+        commands = [case.operator.filled(one) for one in Refusal(told).commands if acts(one)]
+        assert commands or any(part in told for part in ENDS_ITSELF), f"{region} names no way: {told}"
+        found |= dict.fromkeys(commands)
+    for record in case.live():
+        ends_by = (await case.operator.procedures.one(record.pid, 0)).ends_by
+        found |= dict.fromkeys(case.operator.filled(one) for one in Refusal(ends_by).commands if acts(one))
+    return list(found)
+
+
+def played_names(situation: str, event: str) -> None:
+    """Gives each command that explanations name, in a life of its own: it is accepted, and nothing is left half-way."""
+    known: list[str] = []
+
+    async def first(case: Case) -> None:
+        known.extend(await names(case))
+
+    in_case(situation, event, first)
+    for command in known:
+
+        async def then(case: Case, command: str = command) -> None:
+            assert command in await names(case), "the case is not the same again"
+            found = await case.operator.does(command)
+            assert isinstance(found, Procedure), f"{command} is named, and refused: {found.text}"
+            await settled(case)
+
+        in_case(situation, event, then)
 
 
 ALL: Final = tuple(Play(*one) for one in ((a, b, c) for a in SITUATIONS for b in EVENTS for c in COMMANDS))

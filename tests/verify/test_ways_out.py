@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.region_simulation.situations import SITUATIONS
-from tests.region_simulation.ways_out import ALL, played
+from tests.region_simulation.ways_out import ALL, EVENTS, played, played_names
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -18,3 +18,9 @@ def test_every_command_has_a_way_out_whatever_happened_in_a_situation(situation:
             except AssertionError as error:
                 failed[str(play)] = str(error)[:300]
     assert not failed
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_command_that_an_explanation_names_is_accepted_whatever_happened(event: str, situation: str) -> None:
+    played_names(situation, event)

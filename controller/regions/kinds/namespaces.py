@@ -35,7 +35,8 @@ def undeletable(model: Regions, name: str) -> str | None:
         return f"namespace {name!r} has the tables without a namespace, and stays"
     tables = sorted(one.name for one in model.tables.values() if one.namespace == name)
     if tables:
-        return f"namespace {name!r} has {len(tables)} tables, the first is {tables[0]}: delete them first"
+        first = f"delete them first, such as by 'regent tables delete {tables[0]}'"
+        return f"namespace {name!r} has {len(tables)} tables: {first}"
     damaged = sorted(one for one in model.damages.tables if namespace_of(one) == name)
     if damaged:
         return f"namespace {name!r} has a table that is left out, {damaged[0]}: restore its rows, and delete it first"

@@ -89,17 +89,23 @@ def region_remedy(model: Regions, region: Region, act: RegionAct, server: str, o
 
     ``of_crash``: what goes on with the crash of its server, where that crashed.
     """
+    explains = f"'regent regions explain {region.id}'"
+    if server and act in ("unassign", "reopen"):
+        return "send it without a server"
     if region.pid:
-        return f"wait for its end, or end it as it is: 'regent regions procedures bypass {region.pid}'"
+        bypass = f"'regent regions procedures bypass {region.pid}'"
+        return f"wait for its end, or end it as it is: {bypass}; {explains} says what else ends it"
     if _is_of_crash(region):
-        wait = f"wait for its end: 'regent regions explain {region.id}' says what that waits for"
+        wait = f"wait for its end: {explains} says what that waits for"
         return f"{wait}; {of_crash}" if of_crash else wait
     if act != "unassign" and region.table.state not in WANTED:
         return table_remedy(model, region.table, "enable")
     if act in ("move", "reopen") and region.state is not S.OPEN:
         return f"'regent regions assign {region.id}' opens it"
-    absent = bool(server) and model.current(server) is None
-    return "see 'regent servers list'" if absent else f"regent regions explain {region.id}"
+    if act == "assign" and region.state is S.OPEN:
+        return f"'regent regions move {region.id} SERVER' moves it, 'regent regions reopen {region.id}' opens it again"
+    absent = (act == "move" and not server) or (bool(server) and model.current(server) is None)
+    return "see 'regent servers list', and name one that is online" if absent else f"see {explains}"
 
 
 def creation_problem(model: Regions, table: str) -> str | None:
@@ -117,8 +123,11 @@ def creation_remedy(model: Regions, table: str) -> str:
     """Returns what lets the creation of a table begin."""
     if model.damages.of_table(table) and table not in model.tables:
         return REMEDY
-    missing = namespace_of(table) not in model.namespaces
-    return f"regent namespaces create {namespace_of(table)}" if missing else "see 'regent tables list'"
+    if namespace_of(table) not in model.namespaces:
+        return f"'regent namespaces create {namespace_of(table)}' creates it"
+    if (found := model.tables.get(table)) is not None and found.state is TableState.CREATING:
+        return f"'regent tables enable {table}' goes on with its creation, 'regent tables delete {table}' takes it back"
+    return f"give another name; 'regent tables describe {table}' has what is there"
 
 
 def table_problem(model: Regions, table: Table, act: TableAct, opens: int = 0) -> str | None:

@@ -38,22 +38,28 @@ def explained(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Re
     record = engine.records.get(region.pid)
     return RegionExplanation(
         region=region_item(region, env),
-        state_because=_state(region, env, record),
+        state_because=_state(region, env, engine),
         server_because=_server(region, env, engine),
         procedure_because=_procedure(region, record, env, engine),
         would_change=list(_changes(region, env, engine)),
     )
 
 
-def _state(region: Region, env: RegionsEnv, record: Record | None) -> str:
+def _state(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     because = _because(region)
     if region.state is S.FAILED_OPEN:
         because += f"; {_given_up(region, env)}"
     if region.table.state not in WANTED:
         because += f"; its table is {region.table.state.name.lower()}, so it is not to be open"
+    record = engine.records.get(region.pid)
     if region.state in IN_TRANSITION:
         return f"{because} (in transition for {age_ms(region, record, env) / 1000:.1f} s)"
-    return f"{because} (for {max(0, env.now_ms() - region.changed_ms) / 1000:.1f} s)"
+    if awaits_crash(region) and region.server is not None:
+        record = engine.records.get(crash_of(region.server, engine))
+        since_ms = 0 if record is None else env.wall_ms() - record.submitted_ms
+    else:
+        since_ms = env.now_ms() - region.changed_ms
+    return f"{because} (for {max(0, since_ms) / 1000:.1f} s)"
 
 
 def _because(region: Region) -> str:
@@ -141,7 +147,7 @@ def _waiting(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str
     if not mine and held is not None and (pid := crash_of(held, engine)):
         return f"procedure {pid} (crash) waits for the end of the hold"
     if not mine and awaits_crash(region) and region.server is not None and (pid := crash_of(region.server, engine)):
-        return f"procedure {pid} (crash, step {step_of(engine.records[pid])}) sees to it"
+        return f"procedure {pid} (crash) sees to it"
     if not mine:
         return "no procedure moves it"
     holders = sorted({one.pid for one in locks if one.resource == mine[0].resource and not one.waiting})

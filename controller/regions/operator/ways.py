@@ -65,7 +65,8 @@ def _of_fence(server: Server, record: Record, task: Crash, env: RegionsEnv) -> I
 
 def _of_logs(server: Server, logs: list[tuple[Record, LogTask]], env: RegionsEnv) -> Iterator[str]:
     """Yields what goes on with the work on a log: where it fails, the servers that do it, or an operator."""
-    if not any(one.state is ServerState.ONLINE and one.here for one in env.model.servers.values()):
+    alone = not any(one.state is ServerState.ONLINE and one.here for one in env.model.servers.values())
+    if alone:
         yield f"start a server: one that is online works on the log of {server}"
     failing = [(record, task) for record, task in logs if task.failed]
     if any(not task.part for _, task in failing):
@@ -76,7 +77,7 @@ def _of_logs(server: Server, logs: list[tuple[Record, LogTask]], env: RegionsEnv
             f"'{ENDS} leave-out {record.pid} --reason TEXT' goes on without the part {short(task.part)} of its log: "
             f"edits in it are lost for {counted(len(server.regions), 'region')}"
         )
-    if not failing:
+    if not (failing or alone):
         kinds = sorted({record.kind for record, _ in logs})
         yield f"servers end their work on the log of {server} ({', '.join(kinds)})"
 
@@ -89,18 +90,19 @@ def of_region(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> It
     server, record = region.server, engine.records.get(region.pid)
     if server is not None and server.state is not ServerState.ONLINE:
         yield from of_crash(server, env, engine)
-        return
+        if server.state is ServerState.CRASHED:
+            return
     for name in sorted({name for name, _ in env.unheard.may_have(region)})[:FAILURES_SHOWN]:
         yield f"'regent servers expire {name}' has it fenced, where it is gone for good: it has to end"
     if record is None:
         return
     if (root := engine.records.get(record.root)) is not None and root.kind in OPENS:
         yield of_table(region.table)
-    hangs = region.state in (S.OPENING, S.CLOSING) and server is not None
-    if hangs and server is not None:
+    if region.state in (S.OPENING, S.CLOSING) and server is not None and server.state is ServerState.ONLINE:
         yield from _of_hung(region, server, record, env, engine)
     elif record.kind == ASSIGN and cause_of(record, env):
-        yield _given_up(region, record, engine, "at once")
+        ends = f"'{ENDS} bypass {record.pid}' ends its open{_with_it(record, engine)}"
+        yield ends if server is not None else _given_up(region, record, engine, "at once")
 
 
 def _of_hung(
@@ -126,7 +128,7 @@ def _of_hung(
 def _given_up(region: Region, record: Record, engine: Engine[RegionsEnv], when: str) -> str:
     return (
         f"'{ENDS} bypass {record.pid}' gives it up{_with_it(record, engine)}; it becomes CLOSED {when}, and stays so "
-        f"until 'regent regions assign {region.id}'"
+        "until it is assigned"
     )
 
 
@@ -177,7 +179,7 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
         if root.kind in OPENS and table is not None:
             return of_table(table)
         if table is not None:
-            return "; ".join(_of_closes(table))
+            return "; ".join(_of_closes(table, env, engine))
     if root.kind == crash.NAME and isinstance(task, Crash):
         server = env.model.servers.get((task.server, task.incarnation))
         return "" if server is None else "; ".join(of_crash(server, env, engine))
@@ -188,10 +190,13 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
     return "" if region is None else "; ".join(of_region(region, env, engine))
 
 
-def _of_closes(table: Table) -> Iterator[str]:
-    """Yields the servers whose closes keep a table from its end."""
-    found = {one.server for one in table.transit.values() if one.state is S.CLOSING and one.server is not None}
-    for server in sorted((one for one in found if one.state is ServerState.ONLINE), key=str)[:FAILURES_SHOWN]:
+def _of_closes(table: Table, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
+    """Yields the servers whose closes, or whose crashes, keep a table from its end."""
+    found = {one.server for one in table.transit.values() if one.server is not None}
+    for server in sorted(found, key=str)[:FAILURES_SHOWN]:
+        if server.state is not ServerState.ONLINE:
+            yield from of_crash(server, env, engine)
+            continue
         yield (
             f"'regent servers expire {server.name}', where its closes never end: the process is fenced and has to end, "
             "and all of its regions go elsewhere"
