@@ -15,6 +15,7 @@ from controller.operator.endpoint_status import trouble_of
 from controller.operator.pauses import pause_sentence
 from controller.operator.role_status import StatusReader
 from controller.operator.sampling import connected, lease_s, suspension
+from controller.procedures.refusals import stopped
 from controller.process.wording import abbreviate
 from controller.term.term import Term
 from state_machines.model.cluster import Cluster
@@ -126,6 +127,7 @@ def _warnings(daemon: Daemon, term: Term | None, counts: Counts | None, lags: La
                 "restart them"
             )
         yield from sorted(term.controller.adoption.advised)
+        yield from _procedures(term)
     yield from _unreachable(lags)
     if counters.lowered_ibp_brokers:
         yield f"brokers {sorted(counters.lowered_ibp_brokers)} have another IBP than the controller"
@@ -138,6 +140,18 @@ def _warnings(daemon: Daemon, term: Term | None, counts: Counts | None, lags: La
         )
     if counts is None:
         yield "partitions are still being counted: under-replicated ones are not known yet"
+
+
+def _procedures(term: Term) -> Iterator[str]:
+    """Names the procedures that do not go on, or why none does."""
+    engine = term.procedures.engine_or_none
+    if engine is not None:
+        yield from stopped(engine, "regent procedures", "regent procedures list -o wide")
+    elif term.procedures.loads_later:
+        yield (
+            f"{term.procedures.unavailable}: they are loaded again by themselves; where one of them is the cause, "
+            "'regent procedures bypass PID' ends it before"
+        )
 
 
 def _unreachable(lags: Lags) -> Iterator[str]:

@@ -1,12 +1,14 @@
-"""Words responses to requests to end a procedure: a refusal names the command that ends it, where there is one."""
+"""Words what stands still, and responses to requests to end a procedure: with the command that ends it, if any."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from controller.procedures.engine import Engine
+from controller.process.wording import counted, named
 from state_machines.procedures.record import Ending, Record
 from state_machines.procedures.states import State
 
@@ -36,6 +38,20 @@ def not_ended(engine: Engine[Any], pid: int, act: str, command: str, better: str
     if act == "bypass":
         return Refusal(f"pid {pid}: it has parts that go on, and ends with them", f"{ends}: it is one of them")
     return Refusal(f"pid {pid}: it cannot be undone any more", ends)
+
+
+def stopped(engine: Engine[Any], command: str, lists: str) -> Iterator[str]:
+    """Yields warnings about procedures that do not go on. ``lists``: the command that says why."""
+    if parked := sorted(engine.parked):
+        yield (
+            f"{counted(len(parked), 'procedure')} parked, because steps ended terms (pid {named(parked)}): "
+            f"'{lists}' says why, and '{command} bypass PID' ends one"
+        )
+    if unusable := sorted(engine.unusable):
+        yield (
+            f"{counted(len(unusable), 'procedure')} cannot go on (pid {named(unusable)}): "
+            f"'{lists}' says why, and '{command} remove PID' removes one"
+        )
 
 
 def forgotten(pid: int) -> Refusal:

@@ -143,6 +143,27 @@ async def test_the_culprit_is_found_beside_a_procedure_that_is_always_at_work() 
         await daemon.until(lambda: int(daemon.engine.records[busy].data) > done)
 
 
+@pytest.mark.parametrize("where", ["has_room", "add"])
+async def test_a_fault_between_a_step_and_its_write_is_that_of_the_step_alone(where: str) -> None:
+    """Others of the same turn are ready to be written: none of them is a suspect."""
+    terms = Terms("model")
+    bad, _ = await terms.prepared()
+    of = getattr(group.Group, where)
+
+    def fails(self: group.Group, decided: group.Decided) -> object:
+        if any(put.pid == bad and put.step == 2 and not put.bypassed for put in decided.change.puts):
+            raise LookupError("its rows cannot be weighed")
+        return of(self, decided)
+
+    with mock.patch.object(group.Group, where, fails):
+        with pytest.raises(LookupError):
+            await (await terms.begin()).until(lambda: False)
+        assert terms.parking.suspects == {bad: 1}
+        daemon = await terms.until_parked()
+        assert (list(daemon.engine.parked), terms.ended) == ([bad], TERMS_MAX - 1)
+        assert await daemon.run(daemon.engine.bypass(bad))
+
+
 async def test_a_bypass_is_carried_out_before_the_step_that_ends_terms() -> None:
     """After the first such term: the procedure is not parked yet, and would end the next term, too."""
     terms = Terms("store")

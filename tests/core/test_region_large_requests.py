@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from brokers.listener.inbound import ListenerLimits
+from brokers.regions.connection import RegionConnection
 from brokers.regions.listener import RegionListener
 from brokers.regions.peer import Peer
 from regent_agent import codec, protocol
@@ -241,6 +242,22 @@ async def test_few_lists_of_all_addresses_are_under_way_at_a_time() -> None:
         domain.gate.set()
         for peer in peers:
             assert await peer.response() == Accepted()
+
+
+async def test_requests_that_follow_each_other_get_their_own_responses_where_one_of_them_is_refused() -> None:
+    """A refusal is known as soon as the first bytes are here: while a request before it waits for its turn."""
+    domain = Domain("member")
+    domain.gate.clear()
+    async with listening(domain) as listener:
+        peer = await Side.greeted(listener)
+        polls = [codec.encode(Poll("member", 1, 1, taken)) for taken in range(2)]
+        peer.writer.write(polls[0] + polls[1] + codec.encode(Regions("stranger", 1, 1, LISTS)))
+        [connection] = listener._connections
+        assert isinstance(connection, RegionConnection)
+        await eventually(lambda: bool(connection._refusals))
+        assert len(domain.took) == 1, "the second one waits, and the refusal of the third one is known"
+        domain.gate.set()
+        assert [await peer.response() for _ in range(3)] == [Accepted(), Accepted(), REFUSAL]
 
 
 async def test_a_list_whose_connection_has_given_way_while_it_waited_is_not_decoded(decoded: list[int]) -> None:

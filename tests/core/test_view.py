@@ -17,10 +17,12 @@ from controller.metrics.gauges import ShownMode as GaugeMode
 from controller.operator.endpoint_status import Announced, announced
 from controller.operator.sampling import MODES
 from controller.operator.view import View
+from controller.procedures.engine import Engine
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.nodes.endpoint_znode import AdminEndpoint, announce, endpoint_path
 from metadata_store.port import ANY_VERSION
+from metadata_store.records.port import StoreFailed
 from state_machines.model.types import Assignment
 from testing.memory import MemoryServer, MemoryZooKeeper
 from tests.core.controller_parts import SECRET
@@ -87,6 +89,25 @@ async def test_a_standby_behind_an_active_daemon_names_it(tmp_path: Path) -> Non
             before = f"another daemon is before us in the queue: {DAEMON} on {active.me.host} (pid {active.me.pid}, "
             await eventually(lambda: view.status().why.startswith(before))
             assert [d.id for d in view.status_reader.role_status.queue] == [DAEMON, DAEMON + 1]
+
+
+async def test_the_status_names_procedures_that_do_not_go_on_and_the_command_that_ends_them(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (_, daemon, view):
+        term = daemon.term
+        assert term is not None
+        await eventually(lambda: term.procedures.engine_or_none is not None)
+        engine = term.procedures.engine
+        engine.park(7, KeyError(1))
+        with mock.patch.object(Engine, "unusable", {9: "its record is damaged"}):
+            parked, unusable = view.status().warnings
+        why = "'regent procedures list -o wide' says why, and 'regent procedures"
+        assert parked == f"1 procedure parked, because steps ended terms (pid 7): {why} bypass PID' ends one"
+        assert unusable == f"1 procedure cannot go on (pid 9): {why} remove PID' removes one"
+        assert view.gauges().procedures_parked == 1
+        term.procedures._fail(StoreFailed("a record is refused"))
+        [warning] = view.status().warnings
+        assert warning.startswith("procedures stand still: a record is refused: they are loaded again by themselves")
+        assert view.gauges().procedures_stand_still
 
 
 async def test_an_active_daemon_describes_the_cluster(tmp_path: Path) -> None:

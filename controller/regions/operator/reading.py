@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from configs.settings import Settings
@@ -27,6 +27,7 @@ from controller.http.region_models import (
     Table as TableItem,
 )
 from controller.http.region_ports import RegionPage, RegionQuery, TablePage
+from controller.procedures.refusals import stopped
 from controller.process.wording import counted, named
 from controller.regions.damaged import NAMED_MAX
 from controller.regions.domain import RegionsDomain, RegionsMode
@@ -39,6 +40,7 @@ from controller.regions.operator.crashes import crashes
 from controller.regions.operator.explain import explained, without_servers
 from controller.regions.operator.items import region_item, server_item, table_item, transition_item
 from controller.regions.operator.pages import region_page, table_page
+from controller.regions.operator.procedures import COMMAND
 from controller.regions.overdue import late
 from controller.regions.term import RegionsTerm
 from state_machines.regions.model import Regions, Server
@@ -217,13 +219,6 @@ def _left(stranded: int, tables: Sequence[str]) -> Iterator[str]:
         )
 
 
-def _unusable(pids: Collection[int]) -> str:
-    return (
-        f"{counted(len(pids), 'procedure')} cannot go on (pid {named(sorted(pids))}): "
-        "'regent regions procedures list -o wide' says why, and 'regent regions procedures remove PID' removes one"
-    )
-
-
 def _ahead(term: RegionsTerm) -> list[str]:
     """Names servers of which no process can come any more: an older daemon took an incarnation far ahead."""
     model, most = term.env.model, term.manager.admission.incarnation_max()
@@ -241,13 +236,6 @@ def _ahead(term: RegionsTerm) -> list[str]:
     return found
 
 
-def _parked(pids: Collection[int]) -> str:
-    return (
-        f"{counted(len(pids), 'procedure')} parked, because steps ended terms (pid {named(sorted(pids))}): "
-        "'regent regions procedures list -o wide' says why, and 'regent regions procedures bypass PID' ends one"
-    )
-
-
 def _warnings(term: RegionsTerm) -> list[str]:
     env, found = term.env, list[str]()
     online = len(list(env.model.online()))
@@ -263,8 +251,5 @@ def _warnings(term: RegionsTerm) -> list[str]:
     found += _ahead(term)
     if complaint := term.complaint():
         found.append(complaint)
-    if term.engine.parked:
-        found.append(_parked(term.engine.parked))
-    if term.engine.unusable:
-        found.append(_unusable(term.engine.unusable))
+    found += stopped(term.engine, COMMAND, f"{COMMAND} list --parts -o wide")
     return found
