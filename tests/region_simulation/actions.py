@@ -222,6 +222,7 @@ def ignore_locks(world: World) -> None:
 @verb
 def copy_store(world: World) -> None:
     """Copies the store, as a backup does."""
+    world.judge.opens.copied()
     world.copy = copy.deepcopy(vars(world.disk))
 
 
@@ -339,5 +340,10 @@ def lossy(world: World, part: str) -> None:
 
 @verb
 def wall(world: World, ahead_s: str) -> None:
-    """Sets the wall clock."""
+    """Sets the wall clock, but not back while a machine is held.
+
+    Where neither clock counts, nothing at a server ends its lease: its storage refuses lower tokens (record 107).
+    """
+    if float(ahead_s) < 0 and any(one.held_until_s >= world.loop.now_s for one in world.servers.values()):
+        return
     world.wall_offset_ms += int(float(ahead_s) * 1000)

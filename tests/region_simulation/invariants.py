@@ -7,7 +7,7 @@ write under way, because memory follows the store.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 from unittest import mock
@@ -19,13 +19,13 @@ from controller.regions.manager import Manager
 from controller.regions.term import RegionsTerm
 from metadata_store.records import codec
 from regent_agent import protocol
-from regent_agent.service import OpenedRegion
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.model import Region, Regions, Server
 from state_machines.regions.states import FINAL, OWNED, WANTED, RegionState, ServerState, TableState
 from testing.simulated.regions.storage import Key
 from tests.region_simulation.locks import lock_faults
+from tests.region_simulation.opens import Opens
 from tests.simulation.loop import Process
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class Judge:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.opens = Opens(world)
         self._writes = 0
         self._seen: object = None
         self._crash_steps: dict[int, int] = {}
@@ -61,6 +62,7 @@ class Judge:
 
     def forget(self) -> None:
         """Forgets what was durable: the store was restored from a copy."""
+        self.opens.restored()
         self._crash_steps.clear()
         self._crashed.clear()
         self._early.clear()
@@ -75,17 +77,6 @@ class Judge:
             self._owners()
         elif process is self._world.claimant:
             self._daemon()
-
-    def opened(self, key: Key, region: OpenedRegion) -> None:
-        """Looks at a region that opens: its token is of this process alone, and no acknowledged edit is missing."""
-        world = self._world
-        world.note(f"{key} opens {region.region} with {region.token}")
-        world.counts["open"] += 1
-        first = world.storage.opened.setdefault((region.region, region.token), key)
-        if first != key:
-            world.violated("TokensGrow", f"{key} and {first} open region {region.region} with token {region.token}")
-        if missing := world.storage.missing(region.region):
-            world.violated("NoLostWrite", f"{key} opens region {region.region} without {missing}")
 
     def _owners(self) -> None:
         world = self._world
@@ -109,18 +100,26 @@ class Judge:
             if early and result.pid not in response.again:
                 self._fail("AcceptedIsDurable", early)
 
-    def _taken(self, key: Key, results: Sequence[protocol.Result]) -> None:
-        """Notes which results are not durable as the daemon is about to accept them; their response comes later."""
+    def _taken(self, key: Key, results: Sequence[protocol.Result], awaited: Mapping[int, int]) -> None:
+        """Notes which results are not durable as the daemon is about to accept them; their response comes later.
+
+        ``awaited``: the tokens whose results these are. An open that failed may be at the same process again by now,
+        with a token of its own: other results of the report took longer.
+        """
         for result in results:
             self._early.pop((*key, result.pid), None)
-            body = self._world.disk.bodies.get(result.pid)
-            if body is None or result.outcome not in LASTING:
-                continue
-            record = readable(result.pid, body)
-            if record is not None and _is_dispatched(record) and record.root not in self._world.spoiled:
-                task: Transit = TRANSIT.decode(record.data)
-                if (task.server, task.incarnation) == key:
-                    self._early[*key, result.pid] = f"{result} of {key}, pid {record.pid} waits for it still"
+            token = self._awaited(key, result.pid)
+            if token is not None and token == awaited.get(result.pid) and result.outcome in LASTING:
+                self._early[*key, result.pid] = f"{result} of {key}, pid {result.pid} waits for it still"
+
+    def _awaited(self, key: Key, pid: int) -> int | None:
+        """Returns the token with which a process is to open or close a region; None where it is to do nothing."""
+        body = self._world.disk.bodies.get(pid)
+        record = None if body is None else readable(pid, body)
+        if record is None or not _is_dispatched(record) or record.root in self._world.spoiled:
+            return None
+        task: Transit = TRANSIT.decode(record.data)
+        return assign.token_of(record, task) if (task.server, task.incarnation) == key else None
 
     def written(self) -> None:
         """Looks at the durable records after a write."""
@@ -172,6 +171,7 @@ class Judge:
         if self._seen == seen:
             return
         self._seen = seen
+        self.opens.look(term)
         self._catalog(term)
         self._model(term)
         self._cordons(term)
@@ -285,8 +285,10 @@ class Judge:
         async def reported(
             manager: Manager, server: Server, results: Sequence[protocol.Result], taken: int
         ) -> list[int]:
+            found = {one.pid: self._awaited(server.key, one.pid) for one in results}
+            awaited = {pid: token for pid, token in found.items() if token is not None}
             again = await report(manager, server, results, taken)
-            self._taken(server.key, results)
+            self._taken(server.key, results, awaited)
             return again
 
         with mock.patch.object(Regions, "move", watched), mock.patch.object(Manager, "report", reported):

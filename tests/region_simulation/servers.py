@@ -32,7 +32,7 @@ class ServerProcess:
         self.key: Key = node.name, incarnation
         self.process = Process(world.loop, f"{node.name},{incarnation}")
         self.behaviour = BEHAVIOURS[behaviour](random.Random(f"{world.plan.seed} {node.name} {incarnation}"))
-        self.service = SimulatedService(self.key, world.storage, self.behaviour, world.judge.opened)
+        self.service = SimulatedService(self.key, world.storage, self.behaviour, world.judge.opens.opened)
         self.agent: Agent | None = None
         self.left = False
         self.held_s = 0.0
@@ -100,6 +100,8 @@ class ServerNode:
         self.address = f"{name}:9000"
         self.behaviour = behaviour
         self.current: ServerProcess | None = None
+        self.held_until_s = 0.0
+        """Until when its machine is held."""
         self._incarnation = 0
 
     @property
@@ -138,6 +140,7 @@ class ServerNode:
     def hold(self, for_s: float) -> None:
         """Holds the machine of the current process, as a hypervisor does, until it is thawed."""
         if self.current is not None:
+            self.held_until_s = max(self.held_until_s, self.world.loop.now_s + for_s)
             self.current.held_s += for_s
             self.freeze()
 
