@@ -40,16 +40,20 @@ STOP: Final = "stop the daemon that has the store, then try again"
 class Place(NamedTuple):
     """A store in ZooKeeper: the parent of its records, and the znode whose version fences its daemons.
 
-    ``holder``: the ephemeral znode of the daemon that has it; empty: the holder of the controller's role.
+    ``kinds``: those that its daemons run. ``holder``: the ephemeral znode of the daemon that has it; empty: the holder
+    of the controller's role.
     """
 
     root: str
     epoch_path: str
+    kinds: tuple[Kind[Any], ...]
     holder: str = ""
 
 
-KAFKA: Final = Place(own.PROCEDURES, paths.CONTROLLER_EPOCH)
-REGIONS: Final = Place(f"{registry.REGIONS}/procedures", f"{registry.REGIONS}/epoch", f"{registry.REGIONS}/daemon")
+KAFKA: Final = Place(own.PROCEDURES, paths.CONTROLLER_EPOCH, KINDS_OF_KAFKA)
+REGIONS: Final = Place(
+    f"{registry.REGIONS}/procedures", f"{registry.REGIONS}/epoch", KINDS_OF_REGIONS, f"{registry.REGIONS}/daemon"
+)
 
 
 class Judged(NamedTuple):
@@ -60,9 +64,9 @@ class Judged(NamedTuple):
     aside: Sequence[Found]
 
 
-def judged(content: Content) -> Judged:
-    """Judges the entries of a store as a daemon does that loads them."""
-    known: Kinds[Any] = Kinds(KINDS)
+def judged(content: Content, kinds: Sequence[Kind[Any]] = KINDS) -> Judged:
+    """Judges the entries of a store as a daemon does that loads them. ``kinds``: those that it runs."""
+    known: Kinds[Any] = Kinds(kinds)
     records = [one.record for one in content.entries if one.record is not None]
     unreadable = {one.pid: one.unusable for one in content.entries if one.unusable is not None and one.pid}
     found = load(records, known.unfit, unreadable).unusable
@@ -84,7 +88,7 @@ def read_file(path: Path) -> Judged:
 async def read_zookeeper(settings: Settings, place: Place = KAFKA) -> Judged:
     """Reads a store of the ensemble. Raises :class:`Failure`."""
     async with role_at(settings) as role:
-        return judged(await zookeeper_offline.read(role.zk, place.root, place.epoch_path))
+        return judged(await zookeeper_offline.read(role.zk, place.root, place.epoch_path), place.kinds)
 
 
 def ended(found: Judged, pid: int, reason: str) -> tuple[Record, ...]:

@@ -231,3 +231,22 @@ async def test_a_procedure_of_the_ensemble_is_ended_unless_a_daemon_has_it(
         assert (entry.record.bypassed, entry.record.ending.reason) == (True, "it ends terms")
         with pytest.raises(Failure, match="a record changed"):
             await procedure_log.end_in_zookeeper(cluster.settings, procedure_log.REGIONS, found, ended)
+
+
+@pytest.mark.parametrize("kind", ["disable_table", "drain"])
+async def test_a_kind_of_another_store_is_one_that_no_daemon_of_this_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    from cli import procedure_log
+
+    async with kafka(tmp_path) as cluster:
+        monkeypatch.setattr(offline, "connection", lambda _: MemoryZooKeeper(cluster.server))
+        claimed = await ZooKeeperOpened.open(lambda: MemoryZooKeeper(cluster.server))
+        await claimed.store.load()
+        await claimed.store.reserve(1)
+        await claimed.store.write([Record(1, kind, State.SUCCESS, 1, 1, 1)])
+        await claimed.close()
+        found = await procedure_log.read_zookeeper(cluster.settings, procedure_log.REGIONS)
+        [item] = procedure_log.items(found, None, live=False)
+        assert item["why"].partition(" to this daemon")[0] == ("kind 'drain' is not known" if kind == "drain" else "")
+        assert bool(item["fault"]) is (kind == "drain")
