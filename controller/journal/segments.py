@@ -47,6 +47,11 @@ def segments_in(folder: Path) -> list[Path]:
     return [path for _, path in sorted(found, key=lambda pair: (SegmentName.of(pair[1]) or (), pair[0]))]
 
 
+def last_epoch_in(folder: Path) -> int:
+    """Returns the highest epoch of which the folder has rows; 0 without any."""
+    return max((name.epoch for name in map(SegmentName.of, segments_in(folder)) if name is not None), default=0)
+
+
 class Bounds(NamedTuple):
     """Bounds of the folder and of one file. Sizes in bytes, times in seconds."""
 

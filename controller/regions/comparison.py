@@ -124,6 +124,8 @@ class Comparison:
                 self._env.outdated.discard(region.pid)
             elif region is not None or id_ not in left_out:
                 strays.append(_Stray(id_, token, region))
+                if region is not None or not server.here:  # later, its table may have been deleted meanwhile
+                    self._env.contradictions.note(id_, region, token, server)
         return strays
 
     def _settle(self, server: Server, strays: Sequence[_Stray], came_ms: int) -> None:
@@ -156,8 +158,11 @@ class Comparison:
         for region in missing:
             if region.server is not server or region.state is not RegionState.OPEN or region.pid:
                 continue
+            if self._env.contradictions.token(region.id) > region.token:
+                continue  # it went elsewhere after the store was copied: it is opened again
             if _was_old(region, came_ms) and region.doubtful and self._env.torn:
-                self._reopen(server, region)
+                why = f"{server} does not have it: a procedure closed it whose record cannot be used, or that was ended"
+                self._reopen(region, why, f"lost {region.id} by {server} in term {self._epoch}")
             elif _was_old(region, came_ms):
                 log.error("server %s does not have region %s: its process is ended as crashed", server, region)
                 self._expire(server, f"it lost region {region}")
@@ -165,11 +170,19 @@ class Comparison:
             else:
                 self._env.dispatcher.list_regions(server)
 
-    def _reopen(self, server: Server, region: Region) -> None:
-        why = f"{server} does not have it: a procedure closed it whose record cannot be used, or that was ended"
+    def reopen_contradicted(self) -> None:
+        """Has open regions opened again of which a server has listed a higher token than the store has."""
+        contradictions = self._env.contradictions
+        for region in contradictions.due(self._env.model.regions, STRAYS_TOGETHER):
+            token = contradictions.token(region.id)
+            nonce = f"region {region.id} below token {token} in term {self._epoch}"
+            if not self._reopen(region, f"a server has listed it with the higher token {token}", nonce):
+                return
+            contradictions.begun(region)
+
+    def _reopen(self, region: Region, why: str, nonce: str) -> bool:
         log.warning("region %s is opened again: %s", region, why)
-        task = Move(region.id, region.table.name, why=why)
-        self._start(move.NAME, MOVE.encode(task), f"lost {region.id} by {server} in term {self._epoch}")
+        return self._start(move.NAME, MOVE.encode(Move(region.id, region.table.name, why=why)), nonce)
 
 
 def _was_old(region: Region, came_ms: int) -> bool:

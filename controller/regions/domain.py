@@ -27,6 +27,12 @@ from state_machines.regions.model import Regions
 
 log = logging.getLogger("regent.regions")
 
+OLDER: Final = (
+    "the store begins epoch {}, but the journal in {} has rows of epoch {}: the store is new, another one, or was "
+    "restored from a copy, so numbers and tokens may repeat; see 'A store that was restored' in the runbook of "
+    "regions, or move the files of that journal away where this is meant to be another store"
+)
+
 AGAIN_S: Final = 2.0
 """Pause after a store that failed."""
 
@@ -80,6 +86,10 @@ class RegionsDomain:
         self.term: RegionsTerm | None = None
         self._seen = Seen()
         listener.seen, listener.told = self._seen.named, self._seen.told
+        self.journal_epoch = 0
+        """The highest epoch that the journal of this daemon had as its process began."""
+        self.older = ""
+        """Why the store of the first term since then is older than that journal; empty where it is not known to be."""
         self.mode = RegionsMode.STARTING
         self.why = "the listener is not bound yet"
 
@@ -118,6 +128,12 @@ class RegionsDomain:
         if self.mode is not RegionsMode.FAILING:
             self._become(RegionsMode.LOADING, f"it has the claim, and opens {store}")
 
+    def _compare_journal(self, epoch: int) -> None:
+        """Says, once a process, that the store is older than the journal: no epoch begins twice."""
+        if self.journal is not None and epoch <= self.journal_epoch and not self.older:
+            self.older = OLDER.format(epoch, self.journal.folder, self.journal_epoch)
+            log.warning("regions: %s", self.older)
+
     def _moved(self, moved: Sequence[Transition]) -> None:
         self.counters.moved(moved)
         if self._entered is not None:
@@ -153,6 +169,7 @@ class RegionsDomain:
             self.term = term
             self.counters.terms += 1
             self._become(RegionsMode.ACTIVE, f"epoch {opened.epoch}")
+            self._compare_journal(opened.epoch)
             self._seen.begin(_serving(term, opened))
             self.listener.serve(term.service)
             try:
@@ -170,4 +187,5 @@ class RegionsDomain:
 
 def _serving(term: RegionsTerm, opened: Opened) -> Serving:
     """Describes a term to what judges the epochs and tokens that servers have seen."""
-    return Serving(opened.epoch, lambda: term.engine.last_number, opened.look, opened.leads, term.manager.end)
+    engine, end = term.engine, term.manager.end
+    return Serving(opened.epoch, term.env.former_number, lambda: engine.last_number, opened.look, opened.leads, end)

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from controller.regions.causes import Causes
+from controller.regions.contradictions import Contradictions
 from controller.regions.dispatcher import Dispatcher, Key
 from controller.regions.endings import Endings, Left
 from controller.regions.fencing import Fencing
@@ -150,6 +151,7 @@ class RegionsEnv:
         """Regions that no procedure moves, and that are to be picked up."""
         self._expected: dict[int, Mapping[Server, int]] = {}
         self.unheard = Unheard()
+        self.contradictions = Contradictions()
         self.causes = Causes()
         self.crashing: set[Key] = set()
         self.expiring: set[Key] = set()
@@ -168,7 +170,10 @@ class RegionsEnv:
         self.restored = self.restored_places = False
         """Whether the store was restored from a copy, and whether a lease has passed since the term began."""
         self.former_number = 0
-        """Where the store was restored, the highest number as the term begins: lower ones may have been tokens."""
+        """The highest number of the store as the term begins: up to it a number may have been a token.
+
+        Also where no server shows that the store was restored from a copy.
+        """
         self.outdated: set[int] = set()
         """Pids of opens that such a store has on their way: the region may have gone elsewhere since."""
         self.former = Regime(options.lease_ms, options.fence)

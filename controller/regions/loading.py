@@ -158,6 +158,7 @@ def _resume_transit(env: RegionsEnv, record: Record) -> None:
     region = env.model.regions.get(task.region)
     if region is None or region.pid:
         return
+    region.opening = max(region.opening, task.token)
     if task.failed:
         env.causes.noted(record.pid, region.id, task.failed)
     if record.step == assign.DISPATCH:

@@ -16,6 +16,7 @@ from brokers.regions.listener import RegionListener
 from brokers.regions.secret import NO_SECRETS, Secrets, regions_secrets
 from configs.settings import Settings
 from controller.journal.journal import Journal, regions_folder_in
+from controller.journal.segments import last_epoch_in
 from controller.metrics.region_counters import RegionCounters
 from controller.process.sessions import connections
 from controller.regions.dispatcher import HOLD_FRACTION, Limits
@@ -27,6 +28,8 @@ from controller.regions.zookeeper_store import ZooKeeperOpened
 
 CALL_EXTRA_MS = 25_000
 """Time for a request beyond the longest wait for operations; after it the connection is closed."""
+JOURNAL_S_MAX = 1.0
+"""Longest wait for the names of the journal's files: it only warns."""
 
 
 def regions_secrets_of(settings: Settings) -> Secrets:
@@ -103,6 +106,15 @@ def listener_limits(settings: Settings) -> ListenerLimits:
     )
 
 
+async def _journal_epoch(journal: Journal) -> int:
+    """Returns the highest epoch that the journal has before this process writes to it; 0 where its disk stalls."""
+    try:
+        async with asyncio.timeout(JOURNAL_S_MAX):
+            return await asyncio.to_thread(last_epoch_in, journal.folder)
+    except (TimeoutError, OSError):
+        return 0
+
+
 @asynccontextmanager
 async def running(domain: RegionsDomain | None) -> AsyncIterator[asyncio.Future[None]]:
     """Runs the domain, if there is one, inside the block; yields what ends, with its error, if it ends by itself.
@@ -114,6 +126,7 @@ async def running(domain: RegionsDomain | None) -> AsyncIterator[asyncio.Future[
         return
     journal = domain.journal
     if journal is not None:
+        domain.journal_epoch = await _journal_epoch(journal)
         journal.start()
     task = asyncio.create_task(domain.run(), name="regions")
     try:

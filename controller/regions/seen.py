@@ -42,9 +42,13 @@ STALE: Final = "another daemon may be the active one by now"
 
 
 class Serving(NamedTuple):
-    """The term that serves. ``number``: returns the highest number of the store; ``end`` ends it with an error."""
+    """The term that serves. ``number``: returns the highest number of the store; ``end`` ends it with an error.
+
+    ``began``: the highest number of the store as the term began.
+    """
 
     epoch: int
+    began: int
     number: Callable[[], int]
     look: Callable[[], asyncio.Event]
     leads: Callable[[], bool]
@@ -86,12 +90,15 @@ class Seen:
     async def named(self, proof: str, epoch: int, token: int) -> str:
         """Takes what a server has seen; returns why that is not served now, empty where it is.
 
-        ``proof``: of its process. One that knows this term's epoch as it comes for the first time has it from a term of
-        the store that was replaced.
+        ``proof``: of its process. One that knows this term's epoch, or a number that this term has reserved, as it
+        comes for the first time has it from a term of the store that was replaced.
         """
         serving = self._serving
         store = self._store if serving is None else Above(serving.epoch, serving.number())
-        if epoch < store.epoch + self._knows(proof) and token <= store.number:
+        knows = self._knows(proof)
+        known = store.number if serving is None or knows else serving.began
+        if epoch < store.epoch + knows and token <= known:
+            self.told(proof)
             return ""
         if serving is None and self._above == NOTHING_SEEN:
             return ""  # the term that begins judges it
@@ -108,7 +115,7 @@ class Seen:
             return STALE
         self._ended_s = self._clock()
         self._raise(epoch, max(token, store.number))
-        why = OLD.format(epoch, token, *store)
+        why = OLD.format(epoch, token, store.epoch, known)
         serving.end(StoreFailed(why))
         return why
 
@@ -118,10 +125,8 @@ class Seen:
             self._welcomed.add(proof)
 
     def _knows(self, proof: str) -> bool:
-        """Checks whether a process may have the epoch from this term, and remembers that it will."""
-        known = not proof or self._serving is None or proof in self._welcomed or len(self._welcomed) >= WELCOMED_MAX
-        self.told(proof)
-        return known
+        """Checks whether a process may have the epoch from this term."""
+        return not proof or self._serving is None or proof in self._welcomed or len(self._welcomed) >= WELCOMED_MAX
 
     def _raise(self, epoch: int, token: int) -> None:
         self._above = Above(max(self._above.epoch, epoch), max(self._above.number, token + NUMBERS_ROOM))

@@ -191,8 +191,7 @@ class RegionsTerm:
         damaged.tell(self.env.model.damages)
         self.env.routes.unanswered = self.env.model.damages.overlapping
         await self.engine.load(self._above.number)
-        if self.env.restored:
-            self.env.former_number = self.engine.last_number
+        self.env.former_number = self.engine.last_number
         loading.resume(self.env, self.engine.live(), self.engine.park)
         loading.distrust(self.env, (*self.engine.unusable_records.values(), *self.engine.ended()))
         self.env.torn = bool(self.engine.unusable) or any(one.bypassed for one in self.engine.records.values())
@@ -298,6 +297,7 @@ class RegionsTerm:
                 self.manager.grant_leases()
             seen_s = self.env.clock()
             self._pick_up()
+            self.manager.comparison.reopen_contradicted()
             await self._settle_regime()
             await self._settle_copy()
             if self._steady is not None and self._steady.is_due():

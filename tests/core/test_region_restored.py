@@ -40,14 +40,15 @@ WITHIN_S = 30.0
 class Store:
     """A term that serves a store, as :class:`Seen` sees it. ``sound``: its claim is."""
 
-    def __init__(self, epoch: int, number: int) -> None:
+    def __init__(self, epoch: int, number: int, began: int | None = None) -> None:
         self.now_s = 1_000.0
         self.sound = True
         self.ended: list[str] = []
         self.seen = Seen(lambda: self.now_s)
         looked = asyncio.Event()
         looked.set()
-        self.seen.begin(Serving(epoch, lambda: number, lambda: looked, lambda: self.sound, self._end))
+        began = number if began is None else began
+        self.seen.begin(Serving(epoch, began, lambda: number, lambda: looked, lambda: self.sound, self._end))
 
     def _end(self, why: StoreFailed) -> None:
         self.ended.append(str(why))
@@ -93,6 +94,18 @@ async def test_the_epoch_of_this_term_is_news_from_a_process_that_comes_for_the_
     assert await store.seen.named("", 5, 0) == "", "an older agent"
     assert "restored from a copy" in await store.seen.named("other", 5, 0)
     assert store.seen.above == Above(5, 100 + seen.NUMBERS_ROOM)
+
+
+async def test_a_number_of_this_term_is_news_from_a_process_that_comes_for_the_first_time() -> None:
+    """The term of the copy went on and reserved the same numbers as this one: the same tokens would be served."""
+    store = Store(5, 1_100, began=100)
+    assert await store.seen.named("old", 4, 100) == ""
+    assert await store.seen.named("old", 5, 101) == "", "it has it from this term"
+    store.seen.told("registered")
+    assert await store.seen.named("registered", 5, 1_100) == "", "on a connection from before this term"
+    why = await store.seen.named("other", 4, 101)
+    assert why.startswith("a server has seen epoch 4 and token 101, the store has 5 and 100: it was restored")
+    assert store.seen.above == Above(4, 1_100 + seen.NUMBERS_ROOM)
 
 
 async def test_the_processes_that_a_term_remembers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,11 +154,26 @@ async def test_a_server_that_lies_again_and_again_costs_a_term_a_minute() -> Non
     assert "restored" in await store.seen.named("p", 6, 0)
     looked = asyncio.Event()
     looked.set()
-    store.seen.begin(Serving(7, lambda: 100, lambda: looked, lambda: True, store._end))
+    store.seen.begin(Serving(7, 100, lambda: 100, lambda: looked, lambda: True, store._end))
     assert "try again" in await store.seen.named("p", 8, 0)
     assert len(store.ended) == 1
     store.now_s += seen.AGAIN_S
     assert "restored" in await store.seen.named("p", 8, 0)
+    assert len(store.ended) == 2
+
+
+@pytest.mark.parametrize(("epoch", "token"), [(7, 0), (4, 150)])
+async def test_a_process_that_is_not_served_now_is_not_known_the_next_time(epoch: int, token: int) -> None:
+    """Another server's numbers ended a term less than a minute ago."""
+    store = Store(5, 100)
+    assert "restored" in await store.seen.named("first", 6, 0)
+    looked = asyncio.Event()
+    looked.set()
+    store.seen.begin(Serving(7, 100, lambda: 200, lambda: looked, lambda: True, store._end))
+    for _ in range(2):
+        assert "try again" in await store.seen.named("second", epoch, token)
+    store.now_s += seen.AGAIN_S
+    assert "restored" in await store.seen.named("second", epoch, token)
     assert len(store.ended) == 2
 
 

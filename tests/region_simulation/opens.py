@@ -49,7 +49,7 @@ class Opens:
         """Checks whether a token that ``first`` had may not be given again.
 
         A store that was restored from a copy gives tokens again that it gave after the copy, until one of the processes
-        that have them comes (record 104).
+        that have them comes (record 114).
         """
         term = self._world.term
         server = None if term is None else term.env.model.servers.get(first)

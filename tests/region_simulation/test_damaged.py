@@ -54,7 +54,7 @@ def changes_of(term: RegionsTerm) -> Changes:
 
 def reading_of(term: RegionsTerm) -> Reading:
     listener = SimpleNamespace(port=1, connections=0)
-    domain = SimpleNamespace(term=term, mode=RegionsMode.ACTIVE, why="", listener=listener)
+    domain = SimpleNamespace(term=term, mode=RegionsMode.ACTIVE, why="", older="", listener=listener)
     settings = load(environ={"REGENT_REGIONS__HOST": "127.0.0.1"}, kafka_optional=True).settings
     return Reading(cast("RegionsDomain", domain), settings)
 
@@ -91,7 +91,7 @@ async def test_a_damaged_region_leaves_a_hole_that_is_shown_and_never_answered()
         assert listed[2].start == bad.start.decode()
         status = reading_of(term).status()
         assert (status.damaged_rows, status.gaps, status.regions) == (1, 1, 2 * COUNT - 1)
-        assert f"left out, region {bad.id}: state is 99" in status.warnings[0]
+        assert any(f"left out, region {bad.id}: state is 99" in one for one in status.warnings)
         with pytest.raises(NotFound, match=f"region {bad.id} is left out: region {bad.id}: state is 99"):
             reading_of(term).describe_region(bad.id)
         gauges = gauges_of(cast("RegionsDomain", SimpleNamespace(term=term, listener=SimpleNamespace(connections=0))),

@@ -51,7 +51,7 @@ def in_situation(name: str) -> Callable[[Story], Callable[[], None]]:
 
 def reading(case: Case) -> Reading:
     domain = SimpleNamespace(
-        term=case.term, mode=case.operator.mode, why="", listener=SimpleNamespace(port=1, connections=0)
+        term=case.term, mode=case.operator.mode, why="", older="", listener=SimpleNamespace(port=1, connections=0)
     )
     environ = {"REGENT_STATE__DIRECTORY": "/nowhere", "REGENT_REGIONS__PORT": "1", "REGENT_REGIONS__HOST": "127.0.0.1"}
     settings = load(environ=environ, kafka_optional=True).settings

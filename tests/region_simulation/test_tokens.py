@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 
 import pytest
 
 from controller.regions.kinds.messages import TRANSIT, Transit
 from regent_agent.protocol import FAILED_OPEN, Open, Owned, Result
+from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
 from tests.region_simulation.kit import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
 
@@ -73,3 +75,22 @@ async def test_a_daemon_that_fails_over_knows_the_token_of_an_open_under_way() -
         assert not any(one.kind == "close_stray" for one in term.engine.live())
         assert pid
         await until(lambda: regions_of(term))
+
+
+@virtual
+async def test_an_open_that_a_copy_has_waiting_repeats_no_token_though_no_server_shows_the_copy() -> None:
+    """The term went on after the copy was made, and opened the region with the pid as its token."""
+    disk = RegionDisk()
+    async with running(disk) as term:
+        made = asyncio.ensure_future(ended(term, creates(term)))
+        await until(lambda: term.env.unplaced)
+        kept = copy.deepcopy(vars(disk))
+        async with serving(Server(term, "s1")):
+            await made
+            [region] = regions_of(term)
+            served = region.token
+    vars(disk).update(kept)
+    async with running(disk) as term, serving(Server(term, "s2")):
+        [region] = regions_of(term)
+        await until(lambda: region.state is RegionState.OPEN)
+        assert region.token > served

@@ -123,9 +123,11 @@ async def _new_token(env: RegionsEnv, record: Record, region: Region, task: Tran
     """Returns a token above all those before: the pid at first, which spares a number.
 
     A server that was left may have opened the region all the same, so the next one needs a token of its own. So does a
-    procedure that a restored store had from its copy: its pid may have been a token since.
+    procedure of an earlier term: where the store was restored from a copy, its pid may have been a token since, and no
+    server may have shown that yet.
     """
-    known = max(region.token, region.opening, task.token, env.former_number)
+    listed = env.contradictions.token(region.id)
+    known = max(region.token, region.opening, task.token, listed, env.former_number)
     return record.pid if record.pid > known else await env.number()
 
 

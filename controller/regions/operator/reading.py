@@ -106,6 +106,7 @@ class Reading:
             "crashed_servers": servers["crashed"] + servers["fenced"],
             "procedures": sum(1 for _ in term.engine.live()),
             "warnings": [
+                *([self._domain.older] if self._domain.older else []),
                 *_warnings(term),
                 *_crashed(term),
                 *_drained(term.env),
@@ -236,6 +237,16 @@ def _ahead(term: RegionsTerm) -> list[str]:
     return found
 
 
+def _contradicted(noted: Mapping[int, str], *, torn: bool) -> Iterator[str]:
+    """Says that servers list what no row explains; where a procedure left none behind, that need not be a copy."""
+    if noted:
+        first, else_ = next(iter(noted.values())), ", or did a procedure end whose record is gone" if torn else ""
+        yield (
+            f"lists of servers contradict the store in {counted(len(noted), 'region')} ({first}): was it restored "
+            f"from a copy{else_}? See 'A store that was restored' in the runbook of regions"
+        )
+
+
 def _warnings(term: RegionsTerm) -> list[str]:
     env, found = term.env, list[str]()
     online = len(list(env.model.online()))
@@ -248,6 +259,7 @@ def _warnings(term: RegionsTerm) -> list[str]:
             f"{doubt.silent} of {counted(doubt.members, 'server')} do not poll: look whether this machine is reached "
             f"from theirs; the first one counts as crashed in {doubt.left_s:.1f} s"
         )
+    found += _contradicted(env.contradictions.noted, torn=env.torn)
     found += _ahead(term)
     if complaint := term.complaint():
         found.append(complaint)
