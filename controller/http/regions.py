@@ -105,7 +105,7 @@ def _reading_others(app: FastAPI, reading: RegionReading) -> None:
     async def servers() -> Response:
         return document("RegionServer", reading.list_servers())
 
-    @app.get("/v1/regions/servers/{server}", response_model=Document[RegionServer])
+    @app.get("/v1/regions/servers/{server:path}", response_model=Document[RegionServer])
     async def server(server: str) -> Response:
         return document("RegionServer", [reading.describe_server(server)])
 
@@ -156,6 +156,6 @@ def _changing_tables(app: FastAPI, changes: RegionChanges) -> None:
 
 
 def _changing_servers(app: FastAPI, changes: RegionChanges) -> None:
-    @app.post("/v1/regions/servers/{server}/{act}", response_model=Document[Procedure])
+    @app.post("/v1/regions/servers/{server:path}/{act}", response_model=Document[Procedure])
     async def change(server: str, act: ServerAct, wanted: ServerChange, request: Request) -> Response:
         return document("Procedure", [await changes.change_server(act, server, wanted, principal_of(request))])

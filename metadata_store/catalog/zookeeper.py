@@ -283,5 +283,7 @@ class ZooKeeperCatalog:
 
     def _last_buried(self, draft: _Draft, name: str) -> int:
         path = path_in("buried", name)
-        drafted = draft.values.get(path)
-        return drafted.incarnation if isinstance(drafted, BuriedRow) else self._buried.get(path, 0)
+        if path not in draft.values:
+            return self._buried.get(path, 0)
+        row = draft.values[path]  # None: the name was forgotten by a row before
+        return row.incarnation if isinstance(row, BuriedRow) else 0
