@@ -128,6 +128,22 @@ async def test_a_change_arrives_without_a_lookup() -> None:
         assert len(daemon.seen(Locate)) == 1
 
 
+async def test_a_client_with_more_tables_than_it_may_name_follows_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("regent_agent.router.TABLES_MAX", 2)
+    names = ("a", "b", "c")
+    async with Catalog().running() as daemon, routing(daemon) as router:
+        for name in names:
+            daemon.responses[Locate] = responding(Routes(1, 5, [route(3, b"", b"", table=name)]))
+            await router.locate(name, b"k")
+        daemon.changes.put_nowait(Changes(1, 5))
+        assert (await daemon.arrived(Follow, 2)).tables == []
+        daemon.responses[Locate] = not_active
+        moved = [route(3, b"", b"", 8, "s2", table=name) for name in names]
+        daemon.changes.put_nowait(Changes(1, 6, moved))
+        await daemon.arrived(Follow, 3)
+        assert [await router.locate(name, b"k") for name in names] == moved
+
+
 async def test_a_region_without_an_owner_is_waited_for() -> None:
     async with Catalog().running() as daemon, routing(daemon) as router:
         daemon.routes = [NOWHERE, HIGH]

@@ -255,6 +255,25 @@ class TestRule8:
             for pid in (7, 9, 11):
                 assert (await daemon.result(pid)).outcome == OPENED
 
+    async def test_a_region_that_is_busy_is_closed_and_opened_again_in_the_order_of_the_operations(self) -> None:
+        """Three wait behind the first one: the region ends as the last of them wants it."""
+        service = Recorded()
+        service.hold[1] = asyncio.Event()
+        async with StandIn().running() as daemon, started(service, daemon, side_by_side_max=4) as agent:
+            daemon.send(opens(7, 1), closes(8, 1, 7), opens(9, 1), closes(10, 1, 9), opens(11, 1))
+            await eventually(lambda: service.inside == 1)
+            service.hold[1].set()
+            for pid, outcome in ((7, OPENED), (8, CLOSED), (9, OPENED), (10, CLOSED), (11, OPENED)):
+                assert (await daemon.result(pid)).outcome == outcome
+            assert agent.owns(1, 11)
+        assert [call for call in service.calls if call[0] != "suspend"] == [
+            ("open", 1, 7),
+            ("close", 1, 7),
+            ("open", 1, 9),
+            ("close", 1, 9),
+            ("open", 1, 11),
+        ]
+
     async def test_work_on_a_log_goes_ahead_of_opens(self) -> None:
         service = Recorded()
         service.hold[0] = asyncio.Event()

@@ -127,6 +127,17 @@ class CatalogContract:
             await store.write((), (), [Bury("s2", 9, 3), Bury("s2", 4, 4)])
             assert (await catalog.read()).buried == {"s1": 9, "s2": 9}
 
+    @pytest.mark.parametrize("together", [False, True])
+    async def test_a_name_that_was_forgotten_is_remembered_by_what_is_buried_later(
+        self, catalogs: Catalogs, together: bool
+    ) -> None:
+        again = (Forget("s1"), Bury("s1", 4, 2))
+        async with catalogs() as (store, catalog):
+            await store.write((), (), [Bury("s1", 9, 1)])
+            for rows in (again,) if together else ((one,) for one in again):
+                await store.write((), (), rows)
+            assert (await catalog.read()).buried == {"s1": 4}
+
     async def test_servers_that_are_buried_come_in_the_order_of_their_latest_burials(self, catalogs: Catalogs) -> None:
         await written(catalogs, Bury("c", 1, 7), Bury("b", 1, 8))
         await written(catalogs, Bury("z", 1, 9), Bury("c", 2, 10), Bury("d", 3, 11), Forget("d"))

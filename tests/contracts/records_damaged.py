@@ -8,11 +8,13 @@ from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 import pytest
+from msgspec.structs import replace
 
 from cli.procedure_log import Judged, judged
 from controller.kinds import drain, reassign
+from metadata_store.errors import MultiFailed
 from metadata_store.records.found import Content, Found
-from metadata_store.records.port import RecordStore
+from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.procedures.faults import Fault
@@ -43,6 +45,7 @@ class Shelf(Protocol):
     async def overwrite(self, pid: int, body: bytes) -> None: ...
     async def content(self) -> Content: ...
     async def move_aside(self, content: Content, entries: list[Found]) -> None: ...
+    async def replace(self, content: Content, records: list[Record]) -> None: ...
     async def quarantined(self) -> list[bytes]: ...
 
 
@@ -129,6 +132,21 @@ class DamagedContract:
         await filled.overwrite(3, b"{")
         found = await self.judged(filled)
         assert [one.pid for one in found.aside] == [3]
+
+    async def test_records_are_replaced_together_and_only_where_each_is_as_it_was_read(self, filled: Shelf) -> None:
+        """A daemon may have run meanwhile, and is gone again."""
+        found = await filled.content()
+        ended = [replace(one, bypassed=True) for one in FAMILY]
+        gone_on = replace(FAMILY[1], state=State.WAITING_TIMEOUT, deadline_ms=9)
+        async with filled.open() as store:
+            await store.load()
+            await store.write([gone_on])
+        with pytest.raises((StoreFailed, MultiFailed)):
+            await filled.replace(found, ended)
+        found = await filled.content()
+        assert [one.record for one in found.entries] == [FAMILY[0], gone_on, *OTHERS]
+        await filled.replace(found, ended)
+        assert [one.record for one in (await filled.content()).entries] == [*ended, *OTHERS]
 
     async def test_the_record_of_another_pid_is_named(self, filled: Shelf) -> None:
         await filled.overwrite(4, await filled.body(3))

@@ -20,6 +20,7 @@ from metadata_store.records.found import Content, Found
 from metadata_store.records.port import Damaged, Fenced, StoreFailed, Unstorable
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.faults import Fault
+from state_machines.procedures.record import Record
 from tests.contracts.records import RecordsContract, Stores, record
 from tests.contracts.support import Backend, NthWrite, Session, session
 from tests.polling import eventually
@@ -155,6 +156,24 @@ class ZooKeeperRecordsContract(RecordsContract):
             await store.write([record(1, step=3), record(2)])
             assert list((await store.load()).records) == [record(1, step=3), record(2)]
 
+    async def test_records_stand_only_as_they_are_here(self, backend: Backend) -> None:
+        """After a lost reply this alone says whether the effect that goes with them was applied."""
+        async with session(backend) as s:
+            store = await opened(s)
+            await store.load()
+            await store.reserve(3)
+            before, after = [record(1), record(2)], [record(1, step=1), record(2)]
+            await store.write(before)
+            assert (await store.stands(before), await store.stands(after)) == (True, False)
+            backend.lose_reply(s.zk)
+            with pytest.raises((OutcomeUnknown, NotConnected)):
+                await submit(s.zk, Fence(0), store.ops(after))
+            await eventually(lambda: s.zk.state is ConnectionState.CONNECTED)
+            assert (await store.stands(before), await store.stands(after)) == (False, True)
+            assert not await store.stands([*after, record(3)]), "one of them was never written"
+            await store.write((), deletes=[2])
+            assert not await store.stands(after)
+
     async def test_damaged_records_are_reported_and_stay(self, backend: Backend) -> None:
         async with session(backend) as s:
             store = await opened(s)
@@ -237,6 +256,10 @@ class ZooKeeperShelf:
     async def move_aside(self, content: Content, entries: list[Found]) -> None:
         async with session(self._backend) as s:
             await zookeeper_offline.move_aside(s.zk, QUARANTINE, content, entries)
+
+    async def replace(self, content: Content, records: list[Record]) -> None:
+        async with session(self._backend) as s:
+            await zookeeper_offline.replace(s.zk, paths.CONTROLLER_EPOCH, content, records)
 
     async def quarantined(self) -> list[bytes]:
         async with session(self._backend) as s:

@@ -314,6 +314,22 @@ def test_drain_and_expiry_of_servers(tmp_path: Path, monkeypatch: pytest.MonkeyP
         _drained_and_expired(world)
 
 
+@pytest.mark.parametrize("name", ["rack-1/kv-1", "a ?#%2F b"])
+def test_commands_reach_a_server_whatever_its_name_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with world_in_thread(settings_of(tmp_path)) as world:
+        monkeypatch.setenv("REGENT_SERVER", str(world.socket))
+        world.call(world.world.start(name))
+        assert [items("servers", "describe", one)[0]["name"] for one in (name, f"{name},1")] == [name, name]
+        for act in ("cordon", "uncordon", "drain"):
+            extra = ("--wait",) if act == "drain" else ()
+            assert items("servers", act, name, *extra)[0]["state"] == "success"
+        assert items("regions", "list", "--server-name", name) == []
+        assert items("servers", "expire", name, "--wait", "--yes", "--timeout", 60)[0]["state"] == "success"
+        assert items("servers", "forget", name, "--wait")[0]["state"] == "success"
+
+
 def _drained_and_expired(world: Blocking) -> None:
     created("last", "--regions", 6)
     world.call(world.world.start("s3"))

@@ -16,6 +16,7 @@ from cli.client import Client
 from cli.exit_codes import Exit, Failure
 from cli.planning import read_sizes
 from cli.progress import ProgressLine
+from cli.session import Session
 from state_machines.model.types import Broker
 from tests.core.cli_kit import items, regent, unwrapped
 
@@ -123,6 +124,51 @@ def test_a_filter_holds_for_all_pages(daemon: Daemon) -> None:
     assert [one["pid"] for one in found] == [1, 2, 3]
     assert [params.get("after") for _, params in daemon.got] == [None, "1", "2"]
     assert {(params["kind"], params["live"]) for _, params in daemon.got} == {("crash", True)}
+
+
+def test_a_page_on_which_nothing_matches_is_not_the_last_one(daemon: Daemon) -> None:
+    """The daemon looks at a bounded number of items for a page."""
+    daemon.pages = [{"items": [procedure(1)], "next": "1"}, *({"items": [], "next": str(at)} for at in (2, 3))]
+    daemon.pages += [{"items": [procedure(4)], "next": "4"}, {"items": []}]
+    assert [one["pid"] for one in items(*OF_REGIONS, "list", "--kind", "crash")] == [1, 4]
+    assert [params.get("after") for _, params in daemon.got] == [None, "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("group", [OF_KAFKA, OF_REGIONS], ids=["kafka", "regions"])
+def test_several_procedures_share_the_time_of_a_wait(
+    daemon: Daemon, group: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them runs for 40 seconds more, and the last ones have ended long ago: a look at them takes a second."""
+    module = f"cli.commands.{'procedures' if group == OF_KAFKA else 'region_procedures'}"
+    now_s, given = [1_000.0], list[float]()
+
+    def takes(_: Session, pid: int, timeout_s: float, **__: object) -> Json:
+        given.append(timeout_s)
+        now_s[0] += min(40.0, timeout_s)
+        return procedure(pid)
+
+    monkeypatch.setattr(f"{module}.awaited", takes)
+    monkeypatch.setattr(f"{module}.time", mock.Mock(monotonic=lambda: now_s[0]))
+    regent(*group, "wait", 12, 13, 14, 15, 16, "--timeout", 100)
+    assert given == [100.0, 60.0, 20.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("typed", "code"),
+    [
+        ("drain/12\ndrain/13\n", Exit.DONE),
+        ("drain/12\ndrain/14\n", Exit.REFUSED),
+        ("drain/13\ndrain/12\n", Exit.REFUSED),
+        ("drain/12\n", Exit.FAILED),
+    ],
+)
+def test_on_a_terminal_the_name_of_each_procedure_is_typed_before_any_of_them_ends(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, typed: str, code: Exit
+) -> None:
+    monkeypatch.setattr("cli.commands.procedures.on_terminal", lambda: True)
+    daemon.procedures = {pid: procedure(pid) for pid in (12, 13)}
+    regent("procedures", "bypass", 12, 13, code=code, typed=typed)
+    assert len(daemon.posted) == (2 if code is Exit.DONE else 0)
 
 
 def test_progress_that_stands_still_is_one_line() -> None:

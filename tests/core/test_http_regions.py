@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from controller.http.app import create_app, create_regions_app
 from controller.http.ports import NotActive
+from controller.http.region_ports import EndAct
 from controller.http.region_requests import ServerChange
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, AloneCollector, DaemonCollector, registry
@@ -132,6 +134,10 @@ async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
                     assert failure.value.remedy.startswith("send the request to the active daemon of the store")
                 assert (await items(standby, "/v1/regions"))[0]["mode"] == "standby"
                 assert "regent_regions_active 0.0" in (await standby.get("/metrics")).text
+            acts: tuple[EndAct, ...] = ("abort", "bypass", "remove")
+            for act in acts:
+                with pytest.raises(NotActive, match="is standby: the daemon on "):
+                    await asyncio.wait_for(view.procedures.end(act, 1, "User:ops", ""), 1)
         assert domain.mode is RegionsMode.STOPPED
 
     await with_world(tmp_path, work)

@@ -392,6 +392,29 @@ async def test_an_abort_reaches_a_family_that_waits() -> None:
     assert not await daemon.run(daemon.engine.abort(pid)), "it has ended"
 
 
+@pytest.mark.parametrize("cause", ["an abort", "a part that fails"])
+async def test_parts_of_parts_that_wait_for_an_event_learn_that_their_family_failed(cause: str) -> None:
+    def uneven(_: Notes, record: Record) -> Outcome:
+        broken = (child("broken", b"b"),) if cause == "a part that fails" else ()
+        return Children((child("middle", b"m"), *broken), 1, record.data)
+
+    host = Host(
+        Kind("root", (step(uneven), step(last)), topic),
+        Kind("middle", (step(spreads("lower", 2)), step(last)), topic),
+        Kind("lower", (step(spreads("lowest", 2)), step(last)), topic),
+        Kind("lowest", (step(), step(arrives), step(last)), topic),
+        Kind("broken", (step(pauses), step(fails)), topic),
+    )
+    daemon = await host.daemon()
+    pid = await submitted(daemon, "root")
+    waiting = [("lowest", b"m/%d/%d" % (one, two), 1) for one in range(2) for two in range(2)]
+    await daemon.until(lambda: all(host.notes.runs[key] for key in waiting))
+    if cause == "an abort":
+        assert await daemon.run(daemon.engine.abort(pid))
+    await daemon.until(lambda: state(daemon, pid) is State.ROLLEDBACK)
+    assert not host.notes.there
+
+
 async def test_a_bypassed_procedure_ends_and_its_parent_goes_on_as_if_it_had_succeeded() -> None:
     host = Host(
         Kind("root", (step(spreads("part", 1)), step(last)), topic), Kind("part", (step(arrives), step(last)), topic)

@@ -11,8 +11,8 @@ import pytest
 from controller.procedures import engine as engine_module
 from controller.procedures import group
 from controller.procedures import parking as parking_module
-from controller.procedures.kinds import Kind
-from controller.procedures.parking import TERMS_MAX, Parking
+from controller.procedures.kinds import Kind, Step
+from controller.procedures.parking import EARLY_MAX, TERMS_MAX, Parking
 from controller.procedures.requests import Bypass, Refused
 from metadata_store.records import codec
 from metadata_store.records.port import Fenced, StoreFailed, Unstorable
@@ -24,7 +24,7 @@ from state_machines.procedures.transition import Transition
 from testing.memory.records import Disk, MemoryRecords
 from tests.core.test_procedures_engine import NOBODY, OPS, Host, submitted
 from tests.kills.harness import Clock, Daemon
-from tests.kills.kinds import Notes, arrives, last, step, topic
+from tests.kills.kinds import Notes, arrives, fails, last, noting, onwards, step, topic, undo
 
 TERMS: int = 2 * TERMS_MAX
 FAULTS = ("store", "codec", "kernel", "entered")
@@ -241,6 +241,35 @@ async def test_what_is_parked_stays_so_where_the_request_that_ends_it_is_not_sto
     now = terms.host.notes.runs["bad", b"t", 1]
     assert (now, list(after.engine.parked)) == (runs, [bad]), "it does not end terms again"
 
+
+async def test_callers_that_gave_up_leave_their_places_to_later_ones() -> None:
+    """The daemon has had no term for minutes; scripts have repeated their requests, and clients have hung up."""
+    terms = Terms("store")
+    bad, _ = await terms.prepared()
+    with mock.patch.object(parking_module, "EARLY_S", 0.01):
+        for how in ("late", "hung up", "late", "hung up"):
+            some = [asyncio.ensure_future(_asked(terms.parking, bad)) for _ in range(EARLY_MAX)]
+            await asyncio.sleep(0)
+            for one in some if how == "hung up" else ():
+                one.cancel()
+            ends = await asyncio.gather(*some, return_exceptions=True)
+            assert {type(one) for one in ends} == {asyncio.CancelledError if how == "hung up" else Refused}
+            assert not any("requests wait" in str(one) for one in ends)
+    waiting = [terms.parking.ask(Bypass(1_000 + n, NO_ENDING)) for n in range(EARLY_MAX - 1)]
+    early = terms.parking.ask(Bypass(bad, Ending("bypass", "User:ops")))
+    with pytest.raises(Refused, match=f"{EARLY_MAX} requests wait for the next term: try again"):
+        await terms.parking.ask(Bypass(bad, NO_ENDING))
+    daemon = await terms.begin()
+    await daemon.until(lambda: daemon.engine.records[bad].state is State.SUCCESS)
+    assert await early == bad
+    assert all(isinstance(one.exception(), Refused) for one in waiting), "none of them is known"
+
+
+async def _asked(parking: Parking, pid: int) -> bool:
+    return await parking.asked(Bypass(pid, NO_ENDING), lambda: "the disk is full")
+
+
+async def test_a_request_is_durable_before_a_suspect_runs() -> None:
     terms = Terms("store")
     bad, (behind, *_) = await terms.prepared()
     with pytest.raises(Unstorable):
@@ -262,6 +291,25 @@ async def test_an_abort_undoes_what_is_parked() -> None:
     await daemon.until(lambda: daemon.engine.records[bad].state is State.ROLLEDBACK)
     assert not daemon.engine.parked
     assert not {one for one in terms.host.notes.there if one[0] == "bad"}
+
+
+async def test_an_abort_of_a_whole_procedure_undoes_its_parked_part() -> None:
+    def parts(_: Notes, record: Record) -> Outcome:
+        return Children((child("bad", record.data + b"/0"), child("good", record.data + b"/1")), 1, record.data)
+
+    terms = Terms("store")
+    terms.host.kinds = (*terms.host.kinds, Kind("whole", (step(parts), step(last)), topic))
+    first = await terms.begin()
+    whole = await submitted(first, "whole")
+    await first.until(lambda: len(first.engine.records) == 3)
+    first.engine.close(StoreFailed("the daemon stops"))
+    terms.host.notes.arrived = True
+    daemon = await terms.until_parked()
+    assert [daemon.engine.records[pid].kind for pid in daemon.engine.parked] == ["bad"]
+    assert await daemon.run(daemon.engine.abort(whole))
+    await daemon.until(lambda: daemon.engine.records[whole].state is State.ROLLEDBACK)
+    assert not daemon.engine.parked
+    assert not {one for one in terms.host.notes.there if one[0] in ("whole", "bad")}
 
 
 async def test_a_parked_procedure_whose_time_is_over_waits_without_work() -> None:
@@ -374,6 +422,23 @@ async def test_a_step_whose_failure_cannot_be_written_either_is_parked_at_once()
     store.bytes_max = 4_000  # type: ignore[misc]
     assert await daemon.run(daemon.engine.abort(pid))
     await daemon.until(lambda: daemon.engine.records[pid].state is State.ROLLEDBACK)
+
+
+async def test_an_undo_that_cannot_be_written_is_tried_again_and_counts_as_done_once_it_is() -> None:
+    tries: list[State] = []
+
+    async def takes_back(notes: Notes, record: Record) -> Outcome:
+        tries.append(record.state)
+        return Wait(0, b"x" * 5_000) if len(tries) < 4 else await undo(notes, record)
+
+    takes_long = Step("step", noting(onwards), takes_back)
+    daemon = await narrow(Kind("root", (step(), takes_long, step(fails)), topic))
+    notes: Notes = daemon.engine._steps._env
+    pid = await submitted(daemon, "root")
+    await daemon.until(lambda: len(tries) == 3)
+    assert "the store takes 4000" in daemon.engine.records[pid].error, "an operator sees the cause meanwhile"
+    await daemon.until(lambda: daemon.engine.records[pid].state is State.ROLLEDBACK)
+    assert (notes.there, tries) == (set(), [State.FAILED] * 4)
 
 
 async def test_a_request_that_cannot_be_written_is_refused() -> None:

@@ -53,6 +53,9 @@ class SqliteShelf:
     async def move_aside(self, content: Content, entries: list[Found]) -> None:
         sqlite_offline.move_aside(self.path, entries, "a test", 1)
 
+    async def replace(self, content: Content, records: list[Record]) -> None:
+        sqlite_offline.replace(self.path, content, records)
+
     async def quarantined(self) -> list[bytes]:
         with closing(sqlite3.connect(self.path)) as db:
             return [body for [body] in db.execute("SELECT body FROM quarantine")]

@@ -65,6 +65,15 @@ class Domain:
         return Accepted()
 
 
+class Strict(Domain):
+    """A domain that also refuses small requests of servers that are no members."""
+
+    async def handle(self, request: Request, peer: Peer) -> Response:
+        if isinstance(request, protocol.OF_SERVERS) and request.server not in self.members:
+            return REFUSAL
+        return await super().handle(request, peer)
+
+
 class Side:
     """One connection."""
 
@@ -143,6 +152,38 @@ async def test_a_list_of_a_stranger_is_refused_by_its_first_fields_and_not_kept(
         assert first.code == (protocol.REGISTER if active else protocol.NOT_ACTIVE)
         assert isinstance(await peer.response(), Accepted if active else Refused), "the connection goes on"
         assert max(decoded, default=0) < 1_000
+
+
+async def test_of_two_large_requests_that_are_refused_each_gets_its_own_refusal() -> None:
+    """The end of the first one and the beginning of the second come together."""
+    first = codec.encode(Regions("stranger", 1, 1, LISTS))
+    body = codec.encode(protocol.Locate("t", b""))[LENGTH.size :]
+    second = LENGTH.pack(SMALL_BYTES_MAX + 1) + body.ljust(SMALL_BYTES_MAX + 1, b"\0")
+    async with listening(Domain("member")) as listener:
+        peer = await Side.greeted(listener)
+        [connection] = listener._connections
+        connection.data_received(first[: len(first) // 2])
+        connection.data_received(first[len(first) // 2 :] + second[: len(second) // 2])
+        connection.data_received(second[len(second) // 2 :] + codec.encode(Poll("member", 1, 1, 0)))
+        refusals = [await peer.response() for _ in range(2)]
+        assert [one.code for one in refusals if isinstance(one, Refused)] == [protocol.REGISTER, protocol.INVALID]
+        assert await peer.response() == Accepted()
+
+
+async def test_a_small_request_behind_a_large_one_goes_on_where_its_connection_ends() -> None:
+    """The end of a connection ends the wait for a place; what is carried out, as a registration, is not torn."""
+    domain = Domain("member")
+    async with listening(domain) as listener:
+        peer = await Side.greeted(listener)
+        assert await peer.request(Regions("member", 1, 1, LISTS)) == Accepted()
+        domain.gate.clear()
+        peer.writer.write(codec.encode(Register("member", 2, "m:1")))
+        await eventually(lambda: domain.at_work == 1)
+        [connection] = listener._connections
+        connection.slot.give_way()
+        await eventually(lambda: listener.connections == 0)
+        domain.gate.set()
+        await eventually(lambda: domain.at_work == 0)
 
 
 async def test_a_list_that_comes_at_once_is_judged_before_it_is_decoded(decoded: list[int]) -> None:
@@ -301,9 +342,13 @@ async def test_clients_that_wait_for_news_keep_neither_their_requests_nor_a_plac
         assert kept_bytes < len(peers) * len(frame) / 2
 
 
-@pytest.mark.parametrize("strangers", [Hello(1), protocol.Locate("t", b"")], ids=["greeted", "served"])
+@pytest.mark.parametrize(
+    "strangers",
+    [Hello(1), protocol.Locate("t", b""), Poll("stranger", 1, 1, 0), Register("stranger", 1, "s:1")],
+    ids=["greeted", "served", "refused", "refused as a new one"],
+)
 async def test_strangers_that_only_stay_give_way_to_a_server(strangers: Request) -> None:
-    domain = Domain("member")
+    domain = Strict("member")
     async with listening(domain, connections_max=12, connections_per_address_max=3) as listener:
         honest = await Side.greeted(listener)
         await honest.request(Poll("member", 1, 1, 0))

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
+from controller.regions.operator.items import server_item
+from controller.regions.operator.marks import Marks
 from controller.regions.steady import STORED_EVERY_MS, SteadyClock, Uptime, uptime
 from controller.regions.term import RegionsTerm
-from metadata_store.catalog.rows import MarkRow, PutMark
+from metadata_store.catalog.rows import MarkRow, PutMark, PutServer, ServerRow, Write
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords
 from regent_agent.protocol import Register, Registered
@@ -49,9 +55,9 @@ async def loaded(folder: Path, machine: Machine) -> AsyncIterator[RegionsTerm]:
     """Yields the term of a daemon that was started just now."""
     catalog = SqliteCatalog()
     store = await SqliteRecords.open(folder / "regions.db", catalog)
-    term = RegionsTerm(
-        store, catalog.of(store), store.epoch, Options(), wall_ms=machine.wall_ms, steady=machine.clock()
-    )  # fmt: skip
+    clock = machine.clock()
+    term = RegionsTerm(store, catalog.of(store), store.epoch, Options(), wall_ms=machine.wall_ms, steady=clock)
+    term.env.shown_ms = clock.shown_ms
     try:
         await term.load()
         yield term
@@ -78,6 +84,26 @@ async def test_a_hold_lasts_as_long_as_it_was_given_for(tmp_path: Path, set_ms: 
         assert left_ms(term) == HOUR_MS // 2, "and over a restart"
         machine.since_ms += HOUR_MS // 2
         assert left_ms(term) == 0
+
+
+@pytest.mark.parametrize("set_ms", [-DAY_MS, DAY_MS])
+async def test_the_end_of_a_hold_is_shown_as_the_machines_clock_will_show_it(tmp_path: Path, set_ms: int) -> None:
+    machine = Machine()
+    async with loaded(tmp_path, machine) as term:
+        hold = MarkRow(MarkKind.HOLD.value, "s1", "", term.env.wall_ms() + HOUR_MS)
+        rows: list[Write] = [PutServer(ServerRow("s1", 1, "s1:7000", "")), PutMark(hold)]
+        rows.append(PutMark(MarkRow(MarkKind.CORDON.value, "s1")))
+        await term._store.write((), (), rows)
+    async with loaded(tmp_path, machine) as term:
+        machine.set_ms += set_ms
+        ends = datetime.fromtimestamp((machine.wall_ms() + HOUR_MS) / 1000, UTC)
+        domain = cast("RegionsDomain", SimpleNamespace(term=term))
+        assert [(one.kind, one.until) for one in Marks(domain).listed()] == [("cordon", None), ("hold", ends)]
+        [server] = term.env.model.servers.values()
+        assert server_item(server, term.env).held_until == ends
+        machine.since_ms += HOUR_MS
+        assert [one.kind for one in Marks(domain).listed()] == ["cordon"]
+        assert server_item(server, term.env).held_until is None
 
 
 async def test_a_clock_that_was_far_behind_at_the_first_start_keeps_no_server_out(tmp_path: Path) -> None:

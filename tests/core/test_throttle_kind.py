@@ -118,6 +118,19 @@ async def test_a_broker_that_is_silent_for_a_while_confirms_later(w: World) -> N
 
 
 @in_world(*ALL)
+async def test_a_throttle_that_is_lifted_while_a_broker_is_silent_waits_for_no_further_try(w: World) -> None:
+    await begun(w)
+    del w.knows[2]
+    found = await set_rates(w, 1, 2)
+    assert found.step == "confirm on brokers"
+    await lifted(w, found.pid)
+    assert (record(w, found.pid).state, throttled(w)) == (State.SUCCESS, set())
+    queried = len(w.queried)
+    await passes(w, kind.QUERIES.tries_max * 2)
+    assert len(w.queried) == queried, "no broker is queried any more"
+
+
+@in_world(*ALL)
 async def test_a_setting_that_another_client_changed_meanwhile_stays(w: World) -> None:
     await begun(w)
     await set_rates(w, 1, 2)

@@ -2,19 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 import pytest
+from msgspec.structs import replace
 
 from controller.regions.kinds import many
 from metadata_store.records.codec import stored_bytes
+from regent_agent.protocol import Close, Operation
 from state_machines.procedures.record import Record
+from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.states import RegionState, TableState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
-from tests.region_simulation.exits_kit import at_rest, changes, creating
-from tests.region_simulation.kit import Server, creates, ended, regions_of, running, serving, until, virtual
+from tests.region_simulation.exits_kit import at_rest, changes, creating, known
+from tests.region_simulation.kit import (
+    OPTIONS,
+    Server,
+    creates,
+    done,
+    ended,
+    regions_of,
+    running,
+    serving,
+    until,
+    virtual,
+)
 
 REGIONS = 6
+LONG = replace(OPTIONS, lease_ms=100_000)
 
 
 class Narrow(MemoryRegionStore):
@@ -58,3 +74,43 @@ def test_a_batch_lets_go_its_last_regions_where_their_table_is_to_be_closed_befo
                 assert {(one.state, str(one.server)) for one in regions_of(term)} == {(RegionState.OPEN, "b,1")}
 
     story()
+
+
+def test_a_batch_has_regions_closed_first_that_a_server_may_have_by_opens_that_were_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @virtual
+    async def story() -> None:
+        async with running(RegionDisk(), LONG) as term:
+            await (server := Server(term, "a")).register()
+            await creating(term, 2)
+            opens = await operations(server, 2)
+            monkeypatch.setattr("controller.regions.term.picked_up", lambda *_: None)
+            for one in opens:
+                assert await term.engine.bypass(one.pid)
+            await until(lambda: not list(term.engine.live()))
+            assert {(one.state, one.pid, str(one.server)) for one in regions_of(term)} == {
+                (RegionState.OPENING, 0, "a,1")
+            }
+            term.env.model.marks.put(Mark(MarkKind.CORDON, "a"))
+            async with serving(other := Server(term, "b")):
+                enabling = await changes(term, "enable")
+                closes = await operations(server, 2)
+                assert all(isinstance(one, Close) for one in closes)
+                await asyncio.sleep(5)
+                assert other.has == {}, "the first server has them until it says that it has closed them"
+                await server.report(*map(done, closes))
+                await ended(term, known(enabling))
+                assert other.has == {one.id: one.token for one in regions_of(term)}
+                assert min(other.has.values()) > max(one.pid for one in opens)
+
+    story()
+
+
+async def operations(server: Server, count: int) -> list[Operation]:
+    """Polls until there are so many operations."""
+    found: list[Operation] = []
+    while len(found) < count:
+        found += await server.poll()
+    assert len(found) == count
+    return found

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 
 import pytest
 
+from controller.regions import comparison
 from controller.regions.kinds import move
 from controller.regions.kinds.messages import MOVE, Move
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Accepted, Owned
 from state_machines.procedures.record import Record
+from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.states import ServerState
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.region_simulation.kit import (
@@ -82,6 +84,43 @@ async def test_a_region_that_is_elsewhere_is_closed_at_the_server_that_lists_it(
                 await until(lambda: region.id not in second.has)
                 assert first.has == {region.id: region.token}
                 assert str(region.server) == "s1,1"
+
+
+def test_no_region_goes_to_another_server_while_one_lists_it_and_is_to_close_only_some_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(comparison, "STRAYS_TOGETHER", 2)
+
+    @virtual
+    async def story() -> None:
+        async with running(RegionDisk()) as term:
+            async with serving(Server(term, "s1")):
+                await ended(term, creates(term, regions=5))
+                await asyncio.sleep(1.5)
+                await (stray := Server(term, "stray")).register()
+                term.env.model.marks.put(Mark(MarkKind.CORDON, "stray"))
+                stray.has = {one.id: one.token - 1 for one in regions_of(term)}
+                await has(stray)
+            closes: list[protocol.Operation] = []
+            async with serving(other := Server(term, "s2")):
+                for _ in range(20):  # until s1 is fenced, and for a while
+                    closes += await stray.poll()
+                assert ("s1", 1) not in term.env.model.servers or not is_online(term)
+                assert (len(closes), other.has) == (2, {})
+                while stray.has:
+                    await stray.report(*map(stray.do, closes))
+                    assert not other.has.keys() & stray.has.keys()
+                    closes = await stray.poll() if stray.has else []
+                    await has(stray)
+                await until(lambda: other.has == {one.id: one.token for one in regions_of(term)})
+
+    story()
+
+
+async def has(server: Server) -> None:
+    """Lists what a server has."""
+    owned = [Owned(*one) for one in server.has.items()]
+    assert await server.ask(protocol.Regions(server.name, 1, server.epoch, owned)) == Accepted()
 
 
 @virtual

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from unittest.mock import patch
 
+import pytest
+
 from controller.regions.kinds import marks
 from controller.regions.kinds.marks import MARK, MARK_TASK, UNMARK, MarkTask
 from controller.regions.operator.explain import explained
@@ -13,6 +15,7 @@ from state_machines.procedures.states import State
 from state_machines.regions.marks import MarkKind
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
+from tests.region_simulation.exits_kit import Broken, moves
 from tests.region_simulation.kit import Server, creates, ended, procedure, regions_of, running, serving, until, virtual
 
 
@@ -68,7 +71,7 @@ async def test_held_regions_wait_for_the_next_process_of_their_server() -> None:
         assert "a,1 crashed and is fenced: a hold keeps it for the next process of a, until 20" in told.server_because
         assert told.server_because.endswith(f"; then procedure {pid} (crash) has another server get the region")
         assert told.procedure_because == f"procedure {pid} (crash) waits for the end of the hold"
-        assert "a registers, or its hold ends; regent servers release a ends it" in told.would_change
+        assert "a registers, or its hold ends; 'regent servers release a' ends it" in told.would_change
         async with serving(Server(term, "a", 2)):
             await until(lambda: all(str(one.server) == "a,2" for one in mine) and are_open(term))
 
@@ -108,6 +111,22 @@ async def test_a_pinned_region_goes_to_its_server_wherever_that_is_online() -> N
             await marked(term, MarkKind.PIN, str(region.id), "c")
         await until(lambda: ("a", 1) not in term.env.model.servers and are_open(term))
         assert str(region.server) == "c,1"
+
+
+@pytest.mark.parametrize("why", ["a pin", "a move"])
+def test_a_region_that_is_to_go_to_a_server_which_cannot_open_it_goes_to_another(why: str) -> None:
+    @virtual
+    async def story() -> None:
+        async with running(RegionDisk()) as term, serving(other := Server(term, "b")):
+            await ended(term, creates(term))
+            [region] = regions_of(term)
+            async with serving(Broken(term, "a")):
+                if why == "a pin":
+                    await marked(term, MarkKind.PIN, str(region.id), "a")
+                await ended(term, moves(term, region, "" if why == "a pin" else "a"))
+                assert (str(region.server), other.has) == ("b,1", {region.id: region.token})
+
+    story()
 
 
 @virtual

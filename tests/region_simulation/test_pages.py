@@ -10,13 +10,14 @@ import pytest
 
 from controller.http.region_ports import ProcedureQuery, RegionQuery
 from controller.regions.domain import RegionsDomain
+from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.operator import pages
 from controller.regions.operator.pages import region_page, table_page
 from controller.regions.operator.procedures import Procedures
 from controller.regions.term import RegionsTerm
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
-from tests.region_simulation.kit import Server, creates, ended, regions_of, running, serving, virtual
+from tests.region_simulation.kit import Server, creates, ended, procedure, regions_of, running, serving, virtual
 
 Page = Callable[[Any], tuple[list[Any], Any]]
 """Returns the items behind a cursor, and the next cursor."""
@@ -70,6 +71,22 @@ def tables_in(term: RegionsTerm, limit: int) -> list[str]:
         return [one.name for one in found.items], found.next
 
     return list(whole(page))
+
+
+@virtual
+async def test_a_list_goes_on_behind_a_table_that_was_deleted_between_two_of_its_pages() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "s1")):
+        for name in ("a", "b", "c"):
+            await ended(term, creates(term, name, 3))
+        first, first_tables = region_page(term.env, RegionQuery(4)), table_page(term.env.model, 2, None)
+        assert [one.table for one in first.items] == ["a", "a", "a", "b"]
+        for change in ("disable_table", "delete_table"):
+            await ended(term, procedure(term, change, TABLE_TASK.encode(TableTask("b"))))
+        rest, rest_tables = region_page(term.env, RegionQuery(4, first.next)), table_page(term.env.model, 2, "b")
+        assert ([one.table for one in rest.items], rest.next) == (["c", "c", "c"], None)
+        assert [one.name for one in (*first_tables.items, *rest_tables.items)] == ["a", "b", "c"]
+        moved = region_page(term.env, RegionQuery(4, first.next, server="s1"))
+        assert [one.table for one in moved.items] == ["c", "c", "c"], "also of one server"
 
 
 @virtual
