@@ -15,7 +15,7 @@ from controller.regions.causes import KEPT_MAX, Causes
 from controller.regions.fencing import NotFenced
 from controller.regions.kinds import close, many
 from controller.regions.kinds.answers import SAID_CHARS_MAX, said
-from controller.regions.kinds.messages import TRANSIT, Transit
+from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
 from controller.regions.operator.explain import explained
 from controller.regions.operator.items import detail_of, transition_item
 from controller.regions.operator.progress import progress_of
@@ -157,6 +157,43 @@ async def test_a_close_that_fails_tells_why() -> None:
         await until_holds(lambda: "said" in because(term)[2])
         assert because(term)[2].endswith("; in the last attempt a,1 said failed: it hangs")
         assert told(term, close.NAME).endswith("; in the last attempt a,1 said failed: it hangs")
+
+
+class NoVolumeForU(NotClosing):
+    """A server that closes nothing, and opens no region of one table."""
+
+    def do(self, operation: Operation) -> Result:
+        if isinstance(operation, Open) and operation.table == "u":
+            return Result(operation.pid, protocol.FAILED_OPEN, text="no such volume")
+        return super().do(operation)
+
+
+@virtual
+async def test_a_drain_names_the_procedures_that_it_waits_for_and_no_failure_of_another_server() -> None:
+    async with running(RegionDisk()) as term, serving(NoVolumeForU(term, "a"), NoVolumeForU(term, "b")):
+        await ended(term, creates(term))
+        region = regions_of(term)[0]
+        assert region.server is not None
+        closes = await procedure(term, close.NAME, TRANSIT.encode(Transit(region.id, "t")))
+        await creates(term, "u")
+        name, incarnation = region.server.key
+        await procedure(term, "drain_server", CRASH.encode(Crash(name, incarnation)))
+        await until_holds(lambda: "no such volume" in told(term, "create_table"))
+        await until_holds(lambda: "it hangs" in told(term, "drain_server"))
+        said_of_drain = told(term, "drain_server")
+        assert f"; it waits for procedure {closes} (close)" in said_of_drain
+        assert "no such volume" not in said_of_drain
+
+
+@virtual
+async def test_a_drain_names_the_failures_of_its_own_moves() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "a")):
+        await ended(term, creates(term))
+        async with serving(Broken(term, "b")):
+            await procedure(term, "drain_server", CRASH.encode(Crash("a", 1)))
+            await until_holds(lambda: "attempts on 1 region failed" in told(term, "drain_server"))
+            assert told(term, "drain_server").endswith("b,1 said failed_open: OSError: no such volume")
+            assert "it waits for" not in told(term, "drain_server")
 
 
 @virtual

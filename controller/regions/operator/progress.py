@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
 from controller.procedures.engine import Engine
-from controller.process.wording import counted
+from controller.process.wording import counted, named
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import Crash, Many, Move, TableTask, Transit
 from controller.regions.kinds.servers import DRAIN
@@ -33,19 +34,19 @@ def progress_of(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
     match message_of(record):
         case TableTask(name):
             wanted = S.CLOSED if record.kind == "disable_table" else S.OPEN
-            return _of_table(env.model, name, wanted) + _failures(env, name)
+            return _of_table(env.model, name, wanted) + _failures(env, lambda one: one.table.name == name)
         case Crash(server, incarnation):
             found = env.model.servers.get((server, incarnation))
             if found is None:
                 return ""
             if record.kind == DRAIN:
-                return _of_server(found, env) + _nowhere(env) + _failures(env)
+                return _of_server(found, env) + _nowhere(env) + _awaited(record, found, env, engine)
             return "; ".join((_of_server(found, env), *failures_of(found.key, engine)))
         case Transit(region) | Move(region):
             one = env.model.regions.get(region)
             return "" if one is None else f"{one.state.name}, waits until {wait_of(one, env).what}{_cause(one, env)}"
-        case Many(table):
-            return _failures(env, table).removeprefix("; ")
+        case Many():
+            return _failures(env, lambda one: _is_part(one.pid, record, engine)).removeprefix("; ")
         case _:
             return ""
 
@@ -56,7 +57,7 @@ def hangs(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> bool:
         return False
     for region in islice(env.model.transit.values(), LOOKED_MAX):
         part = engine.records.get(region.pid)
-        if part is None or record.pid not in (part.pid, *part.ancestors):
+        if part is None or not _is_part(region.pid, record, engine):
             continue
         if region.state in IN_TRANSITION and age_ms(region, part, env) > env.options.lease_ms:
             return True
@@ -75,6 +76,26 @@ def _nowhere(env: RegionsEnv) -> str:
     return "" if env.servers() else f", {without_servers(env)}"
 
 
+def _is_part(pid: int, record: Record, engine: Engine[RegionsEnv]) -> bool:
+    """Checks whether a procedure is another one, or a part of it."""
+    found = engine.records.get(pid)
+    return found is not None and record.pid in (found.pid, *found.ancestors)
+
+
+def _awaited(record: Record, server: Server, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
+    """Returns the end of a sentence: which other procedures have regions of a drained server, and what failed there."""
+    others = dict.fromkeys(
+        one.pid
+        for one in islice(server.regions.values(), LOOKED_MAX)
+        if one.pid in engine.records and not _is_part(one.pid, record, engine)
+    )
+    waits = ""
+    if others:
+        what = "procedure" if len(others) == 1 else "procedures"
+        waits = f"; it waits for {what} {named(f'{pid} ({engine.records[pid].kind})' for pid in others)}"
+    return waits + _failures(env, lambda one: one.server is server or _is_part(one.pid, record, engine))
+
+
 def _of_table(model: Regions, name: str, wanted: RegionState) -> str:
     table = model.tables.get(name)
     if table is None:
@@ -91,13 +112,13 @@ def _cause(region: Region, env: RegionsEnv) -> str:
     return f"; in the last attempt {cause}" if cause else ""
 
 
-def _failures(env: RegionsEnv, table: str = "") -> str:
-    """Returns the end of a sentence: on how many regions, of one table, attempts failed, and why the latest one did."""
+def _failures(env: RegionsEnv, wanted: Callable[[Region], bool]) -> str:
+    """Returns the end of a sentence: on how many wanted regions attempts failed, and why the latest one did."""
     regions = env.model.regions
     found = [
         (region, one.text)
         for one in islice(env.causes.latest(), FAILURES_MAX)
-        if (region := regions.get(one.region)) is not None and (not table or region.table.name == table)
+        if (region := regions.get(one.region)) is not None and wanted(region)
     ]
     if not found:
         return ""
