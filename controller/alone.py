@@ -37,7 +37,7 @@ async def run_alone(settings: Settings) -> int:
     guard = StallGuard(settings.controller.loop_stall_ms_max / 1000)
     with logging_to(settings.log) as lines:
         log_start(settings)
-        log.info("no section [zookeeper] is given: this daemon assigns regions, and is no controller of Kafka")
+        log.info("no section [listener] is given: this daemon assigns regions, and is no controller of Kafka")
         try:
             tls, secrets = access_of(settings.security).tls, regions_secrets_of(settings)
         except SecurityUnusable as error:

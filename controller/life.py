@@ -12,6 +12,7 @@ from typing import Final
 from configs.advice import advice
 from configs.settings import Settings
 from controller.http.unix_socket import SocketTaken
+from controller.process.naming import name_of
 
 log = logging.getLogger("regent.daemon")
 
@@ -35,7 +36,7 @@ def tune() -> None:
 
 def log_start(settings: Settings) -> None:
     """Logs which daemon starts, and what its settings leave open."""
-    log.info("regent starts as daemon %d, pid %d", settings.controller.id, os.getpid())
+    log.info("regent starts as daemon %s, pid %d", name_of(settings), os.getpid())
     for sentence in advice(settings):
         log.warning("%s", sentence)
 

@@ -66,6 +66,11 @@ class BoundListener:
             raise unbound(self._name, f"{self._section}.port", *self._address, error) from error
 
     @property
+    def host(self) -> str:
+        """Returns the address that it listens on."""
+        return self._address[0]
+
+    @property
     def port(self) -> int:
         """Returns the bound port."""
         if (port := self._entrance.port) is None:

@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 from controller.http.documents import document, respond
 from controller.http.drains import add_drain_routes
 from controller.http.elections import add_election_routes
-from controller.http.error_responses import add_errors
+from controller.http.error_responses import add_errors, no_path
 from controller.http.guard import ChangeGuard
 from controller.http.models import (
     Broker,
@@ -44,6 +44,8 @@ from state_machines.decisions.restarts import BATCH_MAX
 
 PAGE_DEFAULT = 500
 PAGE_MAX = 5_000
+OF_REGIONS = "/v1/regions"
+"""Begin of the paths about regions."""
 BROKERS_MAX = 500
 """Brokers that one query names; with their epochs they fit into the headers that are read."""
 
@@ -76,7 +78,7 @@ def create_app(
     ``regions``: of the domain that runs beside Kafka's, if one does.
     """
     app = FastAPI(title="regent", docs_url=None, redoc_url=None)
-    add_errors(app)
+    add_errors(app, no_path if regions is not None else _without_regions)
     add_probes(app, view, metrics)
     _reading(app, view)
     _restarting(app, view)
@@ -101,11 +103,23 @@ def create_regions_app(
 ) -> FastAPI:
     """Creates the HTTP surface of a daemon without Kafka: probes, metrics and the routes about regions."""
     app = FastAPI(title="regent", docs_url=None, redoc_url=None)
-    add_errors(app, "this daemon assigns regions, and has no Kafka cluster: see 'regent regions status'")
+    add_errors(app, _without_kafka)
     add_probes(app, probes, metrics)
     add_region_routes(app, regions)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)
     return app
+
+
+def _without_regions(path: str) -> tuple[str, str]:
+    if path.startswith(OF_REGIONS):
+        return "this daemon assigns no regions", "give its settings a section [regions], and restart it"
+    return no_path(path)
+
+
+def _without_kafka(path: str) -> tuple[str, str]:
+    if path.startswith(OF_REGIONS):
+        return no_path(path)
+    return "this daemon assigns regions, and has no Kafka cluster", "see 'regent regions status'"
 
 
 def add_probes(app: FastAPI, probes: Probes, metrics: CollectorRegistry) -> None:

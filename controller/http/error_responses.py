@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
@@ -13,12 +14,21 @@ from controller.http.models import ErrorBody
 from controller.http.ports import ViewError
 
 SEE_OPENAPI: Final = "see /openapi.json"
+Unknown = Callable[[str], tuple[str, str]]
+"""Returns message and remedy for a path that does not exist."""
+
+
+def no_path(path: str) -> tuple[str, str]:
+    """Returns message and remedy for a path that no daemon has."""
+    return f"this daemon has no path {path}", SEE_OPENAPI
+
+
 OWN: Final = "Value error, "
 """Begin of the text of a check that is no one of pydantic."""
 
 
-def add_errors(app: FastAPI, unknown_path: str = SEE_OPENAPI) -> None:
-    """Adds the responses to failed requests. ``unknown_path``: remedy for a path that does not exist."""
+def add_errors(app: FastAPI, unknown: Unknown = no_path) -> None:
+    """Adds the responses to failed requests."""
 
     @app.exception_handler(ViewError)
     async def refused(_request: Request, error: ViewError) -> Response:
@@ -30,9 +40,10 @@ def add_errors(app: FastAPI, unknown_path: str = SEE_OPENAPI) -> None:
         return respond(ErrorBody(message=f"invalid request: {found}", remedy=SEE_OPENAPI), 400)
 
     @app.exception_handler(HTTPException)
-    async def other(_request: Request, error: HTTPException) -> Response:
-        remedy = unknown_path if error.status_code == 404 else SEE_OPENAPI
-        return respond(ErrorBody(message=str(error.detail), remedy=remedy), error.status_code)
+    async def other(request: Request, error: HTTPException) -> Response:
+        path = request.url.path
+        message, remedy = unknown(path) if error.status_code == 404 else (str(error.detail), SEE_OPENAPI)
+        return respond(ErrorBody(message=message, remedy=remedy), error.status_code)
 
     @app.exception_handler(Exception)
     async def failed(_request: Request, error: Exception) -> Response:

@@ -18,6 +18,7 @@ class RegionsStatus(Item):
     mode: str
     why: str
     version: str
+    daemon: str = Field("", description="name of this daemon: its controller.id, or its host and pid without Kafka")
     epoch: int | None = None
     listener: str = Field("", description="address for servers and clients")
     connections: int = 0

@@ -51,7 +51,7 @@ class RegionsMode(StrEnum):
 class RegionsDomain:
     """Runs the domain until cancelled. ``open_store``: waits for the claim, and opens the store.
 
-    ``journal``: of the daemon with this id. The caller starts and closes it.
+    ``journal``: of the daemon with this id. The caller starts and closes it. ``socket``: see :class:`Opening`.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class RegionsDomain:
         journal: Journal | None = None,
         daemon: int = 0,
         counters: RegionCounters | None = None,
+        socket: str = "",
     ) -> None:
         self._open = open_store
         self.listener = listener
@@ -78,6 +79,7 @@ class RegionsDomain:
         self._entered = entered
         self.journal = journal
         self._daemon = daemon
+        self._socket = socket
         self.options = options
         self.counters = counters or RegionCounters()
         self.parking = Parking()
@@ -96,7 +98,7 @@ class RegionsDomain:
     async def run(self) -> None:
         """Listens, and runs terms one after the other."""
         await self.listener.start()
-        log.info("regions: listening on port %d, pid %d", self.listener.port, os.getpid())
+        log.info("regions: listening on %s:%d, pid %d", self.listener.host, self.listener.port, os.getpid())
         try:
             while True:
                 try:
@@ -142,7 +144,7 @@ class RegionsDomain:
     async def _one_term(self) -> None:
         if self.mode is not RegionsMode.FAILING:
             self._become(RegionsMode.STANDBY, "it looks whether another daemon has the store")
-        opened = await self._open(Opening(above := self._seen.above, self._waits, self._claimed))
+        opened = await self._open(Opening(above := self._seen.above, self._waits, self._claimed, self._socket))
         model: Regions | None = None
         try:
             self._become(RegionsMode.LOADING, f"epoch {opened.epoch} reads the store")

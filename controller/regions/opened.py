@@ -19,11 +19,13 @@ class Opening(NamedTuple):
 
     ``above``: the epoch and the number that servers have seen, where the store had lower ones. ``waits`` gets why this
     daemon stands by, again and again; ``claimed`` gets a path once this daemon has the claim, and opens the store.
+    ``socket``: where this daemon's operators send requests; daemons that stand by name it.
     """
 
     above: Above = NOTHING_SEEN
     waits: Callable[[str], None] = _nothing
     claimed: Callable[[str], None] = _nothing
+    socket: str = ""
 
 
 FIRST: Final = Opening()

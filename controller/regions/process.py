@@ -18,6 +18,7 @@ from configs.settings import Settings
 from controller.journal.journal import Journal, regions_folder_in
 from controller.journal.segments import last_epoch_in
 from controller.metrics.region_counters import RegionCounters
+from controller.process.naming import name_of
 from controller.process.sessions import connections
 from controller.regions.dispatcher import HOLD_FRACTION, Limits
 from controller.regions.domain import RegionsDomain
@@ -46,7 +47,7 @@ def domain_of(settings: Settings, tls: ServerTls | None, secrets: Secrets = NO_S
         listener_limits(settings),
         secrets=secrets,
         tls=tls,
-        daemon=str(settings.controller.id),
+        daemon=name_of(settings),
     )
     counters = RegionCounters(hellos_refused=listener.hellos_refused)
     return RegionsDomain(
@@ -70,6 +71,7 @@ def domain_of(settings: Settings, tls: ServerTls | None, secrets: Secrets = NO_S
         counters=counters,
         journal=_journal(settings, counters),
         daemon=settings.controller.id,
+        socket=str(settings.http.socket),
     )
 
 

@@ -89,7 +89,7 @@ async def _claimed(path: Path, opening: Opening) -> FileClaim:
     told: tuple[object, bool] | None = None
     while True:
         try:
-            return FileClaim(path)
+            return FileClaim(path, opening.socket)
         except Locked:
             other = other or Other(path)
         silent_s = other.look()
@@ -106,7 +106,7 @@ def _why(other: Other, silent_s: float) -> str:
     """Returns the process that has the store, and how the wait for one that does nothing ends."""
     found = other.holder
     if not silent_s:
-        return f"{found} has the store"
+        return f"{found} has the store{found.command}"
     end = f"'kill -9 {found.pid}'" if found.is_here else f"'kill -9 {found.pid}' on {found.host}"
     return (
         f"{found} has the store, and shows no sign of life for {silent_s:.0f} s: it is frozen or hangs, and keeps the "

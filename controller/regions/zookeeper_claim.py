@@ -118,7 +118,7 @@ class Claims:
         if not holder.stat.ephemeral_owner:
             raise StoreFailed(f"{self.daemon_path} belongs to no session, so it would never end: delete it")
         found = holders.decode(holder.data)
-        self._opening.waits(f"{found} has the store, until its ZooKeeper session ends")
+        self._opening.waits(f"{found} has the store, until its ZooKeeper session ends{found.command}")
         if found != self._waits_for:
             log.info("regions: %s has %s: this one stands by", found, self._root)
         self._waits_for = found
@@ -135,7 +135,7 @@ class Claims:
         if not text.isdecimal():
             raise StoreFailed(f"{self.epoch_path} holds {text!r} and no number: write the highest epoch that ever was")
         epoch = max(int(text), self._opening.above.epoch) + 1
-        me = holders.encode(holders.this())
+        me = holders.encode(holders.this(self._opening.socket))
         gone: list[Op] = [] if mine is None else [Delete(self.daemon_path, mine.stat.version)]
         created = Create(self.daemon_path, me, ephemeral=True)
         try:

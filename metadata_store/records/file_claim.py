@@ -16,14 +16,17 @@ from metadata_store.records.holder import Holder
 
 
 class FileClaim:
-    """A claim that this process has; raises :class:`file_lock.Locked` where another one has it, and OSError."""
+    """A claim that this process has; raises :class:`file_lock.Locked` where another one has it, and OSError.
 
-    def __init__(self, store: Path) -> None:
+    ``socket``: where this daemon's operators send requests.
+    """
+
+    def __init__(self, store: Path, socket: str = "") -> None:
         self._beside = beside(store)
         self._lock = file_lock.alone(self._beside)
         try:
             os.truncate(self._lock, 0)
-            os.pwrite(self._lock, holder.encode(holder.this()), 0)
+            os.pwrite(self._lock, holder.encode(holder.this(socket)), 0)
         except BaseException:
             file_lock.release(self._lock)
             raise

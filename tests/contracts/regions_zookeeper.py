@@ -16,6 +16,7 @@ from controller.regions.dispatcher import Limits
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.environment import Options
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
+from controller.regions.opened import Opening
 from controller.regions.term import RegionsTerm
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role.lease import Lease
@@ -125,6 +126,15 @@ class ZooKeeperRegionsContract:
         with pytest.raises(StoreFailed):
             await first.store.write((), (), [PutNamespace("b")])
         await second.close()
+
+    async def test_a_daemon_that_waits_names_the_command_that_reaches_the_other_one(self, backend: Backend) -> None:
+        said: list[str] = []
+        first = await ZooKeeperOpened.open(backend.client, Opening(socket="/run/first.sock"))
+        waiting = asyncio.ensure_future(ZooKeeperOpened.open(backend.client, Opening(waits=said.append)))
+        await eventually(lambda: said)
+        assert said[0].endswith("; 'regent --server /run/first.sock' on this machine sends requests to it")
+        await first.close()
+        await (await waiting).close()
 
     async def test_a_domain_of_an_open_time_is_closed_before_its_records_are_read(self, backend: Backend) -> None:
         """A stranger's crash record would release a server's regions without a fence."""

@@ -55,6 +55,14 @@ async def test_a_document_has_version_kind_and_items_and_names_an_old_model(tmp_
     assert later.get("stale") == (None if path in FRESH else view.old)
 
 
+async def test_a_daemon_without_regions_says_what_would_give_it_some(tmp_path: Path) -> None:
+    async with http_world(tmp_path, DaemonDouble()) as client:
+        refused = (await client.get("/v1/regions")).json()
+        assert refused["message"] == "this daemon assigns no regions"
+        assert "a section [regions]" in refused["remedy"]
+        assert (await client.get("/v1/nothing")).json()["message"] == "this daemon has no path /v1/nothing"
+
+
 async def test_unknown_values_are_left_out(tmp_path: Path) -> None:
     async with http_world(tmp_path, DaemonDouble()) as client:
         status = (await client.get("/v1/status")).json()["items"][0]

@@ -70,7 +70,11 @@ async def test_documents_errors_and_probes(tmp_path: Path) -> None:
         unknown = await client.post("/v1/regions/tables", json={"name": "t2", "shape": "round"})
         assert "shape" in unknown.json()["message"]
         kafka = await client.get("/v1/topics")
-        assert "has no Kafka cluster" in kafka.json()["remedy"]
+        assert kafka.json()["message"] == "this daemon assigns regions, and has no Kafka cluster"
+        assert kafka.json()["remedy"] == "see 'regent regions status'"
+        assert (await client.get("/v1/regions/of/mine")).json()[
+            "message"
+        ] == "this daemon has no path /v1/regions/of/mine"
 
     await with_world(tmp_path, work)
 
@@ -123,7 +127,8 @@ async def test_a_standby_says_where_it_stands(tmp_path: Path) -> None:
                 refused = await standby.get("/v1/regions/servers")
                 assert refused.status_code == 503
                 assert "is standby: the daemon on " in refused.json()["message"]
-                assert f"(pid {os.getpid()}) has the store" in refused.json()["message"]
+                command = f"'regent --server {world.settings.http.socket}' on this machine sends requests to it"
+                assert f"(pid {os.getpid()}) has the store; {command}" in refused.json()["message"]
                 for change in (
                     view.changes.change_server("expire", "s1", ServerChange(), "User:ops"),
                     view.changes.change_server("forget", "s1", ServerChange(), "User:ops"),

@@ -103,12 +103,17 @@ async def test_a_second_daemon_on_the_same_file_takes_over(tmp_path: Path) -> No
         assert (await first.mode("active"))["epoch"] == 1
         second = Process(tmp_path / "second", tmp_path / "regions.db")
         with processes(second):
-            assert f"(pid {first.running.pid}) has the store" in (await second.mode("standby"))["why"]
+            stands_by = await second.mode("standby")
+            assert f"(pid {first.running.pid}) has the store" in stands_by["why"]
+            assert f"'regent --server {first.socket}' on this machine" in stands_by["why"]
+            assert stands_by["daemon"] == f"{socket.gethostname()}:{second.running.pid}"
             await _failover(first, second)
             second.running.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(second.running.wait, 30) == 0
             log = second.log.read_text()
             assert "SIGTERM received" in log
+            assert f"starts as daemon {stands_by['daemon']}," in log
+            assert f"listening on {stands_by['listener']}," in log
             assert "regent has stopped" in log
 
 

@@ -17,7 +17,7 @@ ActiveTerm = Callable[[], RegionsTerm]
 def active_term(domain: RegionsDomain) -> RegionsTerm:
     """Returns the present term; raises ``NotActive`` on a daemon that has none."""
     if domain.term is None:
-        remedy = "send the request to the active daemon of the store, or try again in some seconds"
+        remedy = "send the request to the active daemon of the store, where that is named, or try again in some seconds"
         if domain.mode is RegionsMode.FAILING:
             remedy = "remove the cause: the daemon tries again by itself, and its log has more"
         raise NotActive(f"the regions' domain of this daemon is {domain.mode.value}: {domain.why}", remedy)

@@ -28,6 +28,7 @@ from controller.http.region_models import (
 )
 from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.procedures.refusals import stopped
+from controller.process.naming import name_of
 from controller.process.wording import counted, named
 from controller.regions.damaged import NAMED_MAX
 from controller.regions.domain import RegionsDomain, RegionsMode
@@ -73,6 +74,7 @@ class Reading:
             mode=domain.mode.value,
             why=domain.why,
             version=product_version(),
+            daemon=name_of(self._settings),
             listener=f"{self._settings.regions_host}:{domain.listener.port}" if domain.mode not in UNBOUND else "",
             connections=domain.listener.connections,
             store=wanted.store,
