@@ -27,6 +27,19 @@ class NotRunning(Exception):
     """A callback raises it while the service cannot work yet. The daemon sends the operation again later."""
 
 
+class LowToken(Exception):
+    """The data of a region has a token that the token of its open is not above. ``stored``: that of the data.
+
+    A callback raises it as it opens the region: operators read what it says, and how to go on.
+    """
+
+    def __init__(self, stored: int, given: int) -> None:
+        super().__init__(
+            f"the data has token {stored}, this open has {given}: the daemons' store is a new one, or older than the "
+            "data; 'A new store beside old data' in the runbook of regions says how to go on"
+        )
+
+
 class Service(Protocol):
     """The callbacks of a service. The agent calls them for several regions side by side, for one in order."""
 

@@ -35,6 +35,7 @@ import msgspec
 
 from examples.kv import files
 from examples.kv.records import Edit, decode
+from regent_agent.service import LowToken
 
 OWNER_FILE: Final = re.compile(r"(\d{20})\.sqlite")
 RECOVERED: Final = re.compile(r"(\d{20}),[^,]+,\d+,\d{10}\.log")
@@ -48,7 +49,7 @@ CREATE TABLE entry (key BLOB PRIMARY KEY, value BLOB NOT NULL, sequence INTEGER 
 """
 
 
-class StaleOwner(Exception):
+class StaleOwner(LowToken):
     """Another owner has opened the region with a higher token."""
 
 
@@ -101,7 +102,7 @@ def load(folder: Path, token: int) -> Content:
             continue
         if _newest(folder, token) == base:
             return content
-    raise StaleOwner(f"{folder} changed {READS_MAX} times while it was read")
+    raise Lost(f"{folder} changed {READS_MAX} times while it was read: look which processes write to it")
 
 
 def save(data: Path, region: int, token: int, content: Content) -> None:
@@ -118,7 +119,7 @@ def _newest(folder: Path, token: int) -> int | None:
     names = (OWNER_FILE.fullmatch(path.name) for path in folder.iterdir())
     found = max((int(match[1]) for match in names if match), default=None)
     if found is not None and found >= token:
-        raise StaleOwner(f"{folder} was opened with token {found}, this open has {token}")
+        raise StaleOwner(found, token)
     return found
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -22,6 +24,7 @@ from controller.regions.operator.progress import progress_of
 from controller.regions.term import RegionsTerm
 from regent_agent import protocol
 from regent_agent.protocol import Close, Open, Operation, Result, Task
+from regent_agent.service import LowToken
 from state_machines.procedures.record import Record
 from state_machines.regions.states import RegionState
 from testing.memory.region_store import RegionDisk
@@ -38,6 +41,7 @@ from tests.region_simulation.kit import (
 )
 from tests.region_simulation.kit import until as until_holds
 
+RUNBOOK = Path(__file__).parents[2] / "docs" / "how-to" / "runbook-regions.md"
 BROKEN = "a,1 said failed_open: OSError: no such volume"
 
 
@@ -146,6 +150,21 @@ async def test_a_region_that_was_given_up_tells_why_and_another_term_where_that_
         assert f"'regent events show --region {regions_of(term)[0].id}' has what they said" in because(term)[0]
         await ended(term, procedure(term, "assign", TRANSIT.encode(Transit(region.id, "t"))))
         assert "events show" not in because(term)[0]
+
+
+class OldData(Broken):
+    """A server with data of another store: its service raises as the agent's library says."""
+
+    text = f"LowToken: {LowToken(812, 17)}"
+
+
+@virtual
+async def test_data_that_is_newer_than_the_store_is_explained_with_the_way_on() -> None:
+    async with running(RegionDisk(), replace(OPTIONS, open_attempts_max=2)) as term, serving(OldData(term, "a")):
+        await ended(term, creates(term))
+        assert "the data has token 812, this open has 17" in because(term)[0]
+        [section] = re.findall(r"'([^']+)' in the runbook of regions", because(term)[0])
+        assert f"## {section}\n" in RUNBOOK.read_text(encoding="utf-8")
 
 
 @virtual
