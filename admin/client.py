@@ -85,8 +85,9 @@ class Client:
             self._refuse("slow", "a request does not arrive, or a response is not taken, in time")
         except (OSError, EOFError):
             self._stream.abort()
-        except Exception:
-            log.exception("a call of %s failed; its connection is closed", self._stream.peer)
+        except Exception as error:
+            sentence = f"a call of {self._stream.peer} failed; its connection is closed"
+            self._listener.limited_log.error(log, "call", sentence, error)
             self._stream.abort()
         finally:
             due.cancel()

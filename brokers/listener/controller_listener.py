@@ -250,7 +250,8 @@ class ControllerListener(InboundListener):
         if task.cancelled() or isinstance(task.exception(), NotController):
             return not_controller(call)
         if (error := task.exception()) is not None:
-            log.error("%s failed", type(call).__name__, exc_info=error)
+            kind = type(call).__name__
+            self.limited_log.error(log, kind, f"{kind} failed", error)
             return not_controller(call)
         return task.result()
 

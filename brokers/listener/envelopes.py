@@ -164,8 +164,9 @@ class Envelopes:
             return EnvelopeResponse(Error.INVALID_REQUEST, None)
         except NotController:
             return EnvelopeResponse(Error.STALE_CONTROLLER_EPOCH, None)  # the daemon may have carried it out in part
-        except Exception:
-            log.exception("an admin call of %s failed", envelope.client_host)
+        except Exception as error:
+            sentence = f"an admin call of {envelope.client_host} failed"
+            self._limited_log.error(log, "admin call", sentence, error)
             return EnvelopeResponse(Error.UNKNOWN_SERVER_ERROR, None)
 
     async def _await(self, response: Awaitable[Struct]) -> Struct:

@@ -179,8 +179,9 @@ class InboundConnection(asyncio.Protocol):
                     await asyncio.sleep(0)  # serves other connections in between, however many arrived at once
         except Malformed as error:
             self.refuse("call", str(error))
-        except Exception:
-            log.exception("a call of %s failed; its connection is closed", self.peer)
+        except Exception as error:
+            sentence = f"a call of {self.peer} failed; its connection is closed"
+            self._listener.limited_log.error(log, "call", sentence, error)
             self.abort()
         finally:
             self._task = None

@@ -220,8 +220,8 @@ class RegionListener(InboundListener):
             return codec.encode(response)
         except asyncio.CancelledError:
             raise
-        except Exception:
-            log.exception("a %s failed; its peer tries it again", kind)
+        except Exception as error:
+            self.limited_log.error(log, kind, f"a {kind} failed; its peer tries it again", error)
             return codec.encode(Refused(protocol.NOT_ACTIVE, "the daemon failed to handle it: try again"))
 
     async def _welcomed(self, hello: Hello, greeting: object) -> Response:

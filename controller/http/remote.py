@@ -18,6 +18,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from brokers.rate_limited_log import RateLimitedLog
 from controller.http.models import ErrorBody
 from controller.http.peers import CERTIFIED, SLOT
 from controller.http.token import BearerToken
@@ -53,6 +54,7 @@ class Remote:
     ) -> None:
         self._app = app
         self._loop = loop
+        self._limited_log = RateLimitedLog()
         self._token = token
         self._open_to_all = open_to_all
         self._turns = asyncio.Semaphore(AT_A_TIME_MAX)
@@ -79,7 +81,7 @@ class Remote:
         """Returns the daemon's response, or an error after ``REQUEST_S_MAX``."""
         try:
             async with asyncio.timeout(REQUEST_S_MAX) as until, _turn(turns, receive, until):
-                working = asyncio.run_coroutine_threadsafe(_whole(self._app, scope), self._loop)
+                working = asyncio.run_coroutine_threadsafe(_whole(self._app, scope, self._limited_log), self._loop)
                 return await asyncio.wrap_future(working)
         except TimeoutError:
             body = _error(f"not answered within {REQUEST_S_MAX:g} s", "try again, or use http.socket")
@@ -109,7 +111,7 @@ async def _end_when_gone(receive: Receive, until: asyncio.Timeout) -> None:
     until.reschedule(asyncio.get_running_loop().time())
 
 
-async def _whole(app: ASGIApp, scope: Scope) -> WholeResponse:
+async def _whole(app: ASGIApp, scope: Scope, limited_log: RateLimitedLog) -> WholeResponse:
     """Runs the application on the daemon's loop, and returns its whole response."""
     status, headers, parts = 500, list[tuple[bytes, bytes]](), list[bytes]()
 
@@ -125,8 +127,8 @@ async def _whole(app: ASGIApp, scope: Scope) -> WholeResponse:
 
     try:
         await app(scope, receive, send)
-    except Exception:  # the application has sent its response, which names the log
-        log.exception("a request over TCP failed: %s", scope["path"])
+    except Exception as error:  # the application has sent its response, which names the log
+        limited_log.error(log, "request", f"a request over TCP failed: {scope['path']}", error)
     return WholeResponse(status, headers, b"".join(parts))
 
 

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from brokers.rate_limited_log import RateLimitedLog
 from controller.procedures.kinds import Execute
 from state_machines.procedures.outcome import Done, Failed, Next, Outcome, Wait
 from state_machines.procedures.record import Record
@@ -82,6 +83,7 @@ class Responses:
     def __init__(self, spawn: Callable[[Coroutine[None, None, None]], object]) -> None:
         self.wake: Callable[[int], None] = lambda _: None
         self._spawn = spawn
+        self._limited_log = RateLimitedLog()
         self._under_way: set[tuple[int, int]] = set()
         self._came: dict[int, list[tuple[Phased, Result]]] = {}
         self._tries: dict[tuple[int, int], int] = {}
@@ -113,7 +115,8 @@ class Responses:
             result = Result(server, ok=False, text=str(error))
         except Exception as error:
             if not isinstance(error, Unreachable | TimeoutError):
-                log.exception("pid=%d: the message to server %d raised; it is sent again", pid, server)
+                sentence = f"pid={pid}: the message to server {server} raised; it is sent again"
+                self._limited_log.error(log, "message", sentence, error)
             tries = self._tries[key] = self._tries.get(key, 0) + 1
             if not how.tries_max or tries < how.tries_max:
                 return

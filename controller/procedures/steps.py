@@ -6,6 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic
 
+from brokers.rate_limited_log import RateLimitedLog
 from controller.procedures.kinds import Along, Effect, Env, Kinds
 from metadata_store.errors import Code, MultiFailed, ZkError, ZooKeeperError
 from metadata_store.records.port import StoreFailed, Unstorable
@@ -38,6 +39,7 @@ class Steps(Generic[Env]):
         self._kinds = kinds
         self._interruptions = interruptions
         self._ends = ends
+        self._limited_log = RateLimitedLog()
 
     async def run(self, record: Record, act: Act) -> tuple[Outcome, Write | Along | None]:
         """Executes the present step or undoes the latest; returns its outcome, and the write or rows of the step."""
@@ -54,7 +56,8 @@ class Steps(Generic[Env]):
             raise
         except Exception as error:
             if not record.attempts:
-                log.exception("pid=%d %s: step %s raised; regent tries it again", record.pid, kind.name, step.name)
+                sentence = f"pid={record.pid} {kind.name}: step {step.name} raised; regent tries it again"
+                self._limited_log.error(log, f"{kind.name} {step.name}", sentence, error)
             text = f"step {step.name} raised {type(error).__name__}: {error}"
             gives_up = act is Act.EXECUTE and record.attempts + 1 >= RAISES_MAX
             return Failed(text) if gives_up else Retry(text), None

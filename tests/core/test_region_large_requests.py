@@ -301,6 +301,23 @@ async def test_requests_that_follow_each_other_get_their_own_responses_where_one
         assert [await peer.response() for _ in range(3)] == [Accepted(), Accepted(), REFUSAL]
 
 
+async def test_requests_that_fail_by_a_fault_leave_one_traceback_and_get_responses_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Faulty(Domain):
+        async def handle(self, request: Request, peer: Peer) -> Response:
+            raise LookupError(str(request))
+
+    async with listening(Faulty()) as listener:
+        peer = await Side.greeted(listener)
+        for taken in range(50):
+            response = await peer.request(Poll("member", 1, 1, taken))
+            assert isinstance(response, Refused)
+            assert response.code == protocol.NOT_ACTIVE
+    tracebacks = [record for record in caplog.records if record.exc_info]
+    assert [record.getMessage() for record in tracebacks] == ["a Poll failed; its peer tries it again"]
+
+
 async def test_a_list_whose_connection_has_given_way_while_it_waited_is_not_decoded(decoded: list[int]) -> None:
     domain = Domain("member")
     domain.gate.clear()
