@@ -363,8 +363,9 @@ class Engine(Generic[Env]):
     async def _write(self, group: Group) -> None:
         """Writes a group and enters it; the group is empty afterwards."""
         self._writing = group.pids
-        if group.puts or group.deletes or group.rows:
-            await self._store.write(group.puts, group.deletes, group.rows)
+        puts, deletes = group.puts, group.deletes
+        if puts or deletes or group.rows:
+            await self._store.write(puts, deletes, group.rows)
         self._running.enter(group.take())
         self._writing = NO_FAMILY
 

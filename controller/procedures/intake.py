@@ -80,15 +80,14 @@ class Intake(Generic[Env]):
         now_ms = self._now_ms()
         if isinstance(request, Submit):
             change, pid = self._submitted(request, now_ms)
-            self._check(change, request.kind)
-            return Decided(change, pending=pending, pid=pid)
+            return Decided(change, pending=pending, pid=pid, weight=self._weighed(change, request.kind))
         pid = self.known(request.pid).pid
         found = self._requested(pid, request, now_ms)
         if found is None:
             return Decided(Change(), pending=pending)
-        self._check(found, f"pid {pid}")
+        weight = self._weighed(found, f"pid {pid}")
         released = None if isinstance(request, Bypass) else self._released
-        return Decided(found, pending=pending, pid=pid, entered=released and partial(released, pid))
+        return Decided(found, pending=pending, pid=pid, entered=released and partial(released, pid), weight=weight)
 
     def _released(self, pid: int, _: Change) -> None:
         """Lets the parked procedures of a family run again, once the request that ends or changes one is durable."""
@@ -107,11 +106,12 @@ class Intake(Generic[Env]):
         data, undoing = kind.changed(record, request.command), kind.changes_while_undone
         return self._procedures.commanded(pid, data, now_ms, request.ending, undoing=undoing)
 
-    def _check(self, change: Change, what: str) -> None:
-        """Raises :class:`Refused` for a request whose records the store cannot write."""
-        _, why = self._scale.problem(change)
+    def _weighed(self, change: Change, what: str) -> int:
+        """Returns the weight of a request's records; raises :class:`Refused` where the store cannot write them."""
+        weight, why = self._scale.problem(change)
         if why is not None:
             raise Refused(f"{what}: {why}: send a smaller request")
+        return weight
 
     def _root_of(self, pid: int) -> int:
         record = self._procedures.records.get(pid)

@@ -198,8 +198,9 @@ class Running(Generic[Env]):
             self.resume(ready)
             self._give([pid for pid in ready if pid in self._entries and self._only_ends(pid)])
             return
-        self.scheduler.add_front([self._entries[pid] for pid in ready if pid != entry.pid])
-        self._give([pid for pid in ready if pid != entry.pid and self._only_ends(pid)])
+        if others := [pid for pid in ready if pid != entry.pid]:
+            self.scheduler.add_front([self._entries[pid] for pid in others])
+            self._give([pid for pid in others if self._only_ends(pid)])
         if decided.again or entry.pid in ready:
             self.scheduler.add_back(entry)
         asleep = {record.pid for record in born} if change.later else ()

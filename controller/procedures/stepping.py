@@ -77,11 +77,12 @@ class Stepping(Generic[Env]):
         change, weight, as_drawn = found
         until_ms = outcome.until_ms if isinstance(outcome, Wait) else 0
         again = isinstance(outcome, Yield)
-        decided = Decided(change, entry, until_ms, again, demands=demands, weight=weight)
         if write is None or isinstance(outcome, Failed) or not as_drawn:
-            return decided
+            return Decided(change, entry, until_ms, again, demands=demands, weight=weight)
         if isinstance(write, Along):
-            return replace(decided, rows=write.rows, entered=write.entered)
+            rows, entered = write.rows, write.entered
+            return Decided(change, entry, until_ms, again, None, 0, rows, entered, demands, weight=weight)
+        decided = Decided(change, entry, until_ms, again, demands=demands, weight=weight)
         return Executed(decided, write, lambda why: Decided(self._changed(record, act, Retry(why)), entry))
 
     def _bounded(

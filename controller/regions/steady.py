@@ -8,11 +8,11 @@ no command sets. After a reboot, or on another machine, the wall clock counts ag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from controller.process.clock import boottime_s
+from controller.process.clock import boottime_ms
 from metadata_store.catalog.rows import MarkRow, PutMark
 
 KIND: Final = "clock"
@@ -29,6 +29,10 @@ class Uptime(NamedTuple):
     since_ms: int
 
 
+_UPTIME: Final[Callable[[tuple[str, int]], Uptime]] = partial(tuple.__new__, Uptime)
+"""Makes one in half the time of a call with its fields: each step of a procedure asks for the time."""
+
+
 @cache
 def _boot() -> str:
     try:
@@ -39,7 +43,7 @@ def _boot() -> str:
 
 def uptime() -> Uptime:
     """Returns the time of this machine; without a name of its boot none is the same as another."""
-    return Uptime(_boot(), int(boottime_s() * 1000))
+    return _UPTIME((_boot(), boottime_ms()))
 
 
 class SteadyClock:

@@ -49,11 +49,6 @@ def encode(record: Record) -> bytes:
     return _encoder.encode(replace(record, caller=NO_CALLER) if record.parent else record)
 
 
-def stored_bytes(record: Record) -> int:
-    """Returns the bytes of a record with its checksum."""
-    return len(encode(record)) + SEAL_DIGITS + 1
-
-
 def checksum(body: bytes) -> int:
     """Returns the CRC-32 of a body."""
     return _crc32(body)

@@ -30,6 +30,10 @@ REFUSES_CONTENT: Final = frozenset({Code.TOO_BIG, Code.BAD_ARGUMENTS})
 """Refusals of one request, while ZooKeeper takes others."""
 RESERVE: Final = 20
 """Part of a write that is left for what is not weighed: a chroot, the usual ACLs of new znodes."""
+ENCODED_MAX: Final = 1_000
+"""Encoded records that are kept from their weighing to their write."""
+ENCODED_BYTES_MAX: Final = 8_192
+"""Bytes of such a record; larger ones are encoded again."""
 
 
 class ZooKeeperRecords:
@@ -55,6 +59,8 @@ class ZooKeeperRecords:
         self._op_bytes = len(root.encode()) + 1 + znodes.NAME_DIGITS + OP_OVERHEAD + acl_bytes(self._acl)
         self._connected = connected
         self._there: set[int] = set()
+        self._encoded: dict[int, tuple[Record, bytes]] = {}
+        """Records that were weighed and not written yet, by pid, as they are written."""
         self._has_root = False
         self._last_pid = 0
         self._pending: deque[Pending] = deque()
@@ -69,8 +75,20 @@ class ZooKeeperRecords:
     def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
         """Returns the bytes of a multi: each record as it is encoded, and at most the bytes of the rows."""
         each, listed = self._op_bytes, tuple(rows)
-        size = sum([each + codec.stored_bytes(record) for record in puts]) + sum([each for _ in deletes])
+        size = sum([each + len(self._sealed(record)) for record in puts]) + sum([each for _ in deletes])
         return size + self._rows.weigh(listed) if listed and self._rows is not None else size
+
+    def _sealed(self, record: Record) -> bytes:
+        """Encodes a record once, although it is weighed and then written."""
+        known = self._encoded.get(record.pid)
+        if known is not None and known[0] is record:
+            return known[1]
+        body = codec.sealed(record)
+        if len(self._encoded) >= ENCODED_MAX:
+            self._encoded.clear()
+        if len(body) <= ENCODED_BYTES_MAX:
+            self._encoded[record.pid] = record, body
+        return body
 
     async def load(self) -> Stored:
         """Reads everything, ordered by pid; a store without a root is new."""
@@ -131,7 +149,7 @@ class ZooKeeperRecords:
         """
         ops: list[Op] = []
         for record in puts:
-            path, body = self.path(record.pid), codec.sealed(record)
+            path, body = self.path(record.pid), self._sealed(record)
             there = record.pid in self._there
             ops.append(SetData(path, body, ANY_VERSION) if there else Create(path, body, acl=self._acl))
         ops += [Delete(self.path(pid), ANY_VERSION) for pid in deletes if pid in self._there]
@@ -139,7 +157,9 @@ class ZooKeeperRecords:
 
     def written(self, puts: Iterable[Record], deletes: Iterable[int] = ()) -> None:
         """Notes that :meth:`ops` were applied."""
-        self._there.update(record.pid for record in puts)
+        for record in puts:
+            self._there.add(record.pid)
+            self._encoded.pop(record.pid, None)
         self._there.difference_update(deletes)
 
     async def find_out(self, pids: Iterable[int]) -> None:

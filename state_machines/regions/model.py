@@ -325,8 +325,11 @@ class Regions:
     @staticmethod
     def restate(region: Region, state: RegionState) -> None:
         """Enters a state that is known already, as one that a record tells; all others are moves."""
-        region.table.note(region.state, -1)
-        region.table.note(state, 1)
+        before, counts = region.state, region.table.not_open
+        if before is not RegionState.OPEN:
+            counts[before] = counts.get(before, 0) - 1
+        if state is not RegionState.OPEN:
+            counts[state] = counts.get(state, 0) + 1
         region.state = state
 
     def _set_out(self, region: Region) -> None:

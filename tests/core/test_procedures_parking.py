@@ -356,7 +356,7 @@ class Narrow(MemoryRecords):
 
     def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
         """Weighs records as they are encoded."""
-        return sum(map(codec.stored_bytes, puts))
+        return sum(len(codec.sealed(one)) for one in puts)
 
     async def write(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
         """Ends the term where the bound was not kept."""

@@ -18,7 +18,7 @@ from controller.regions.sqlite_store import CLAIM_S
 from controller.regions.steady import Uptime
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import Catalog
-from metadata_store.records.codec import stored_bytes
+from metadata_store.records.codec import sealed
 from metadata_store.records.port import RecordStore, Stored, StoreFailed
 from regent_agent import codec, protocol
 from state_machines.procedures.record import Record
@@ -89,7 +89,7 @@ class SimStore(MemoryRegionStore):
 
     def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
         """Weighs records as they are stored; rows weigh nothing here."""
-        return sum(map(stored_bytes, puts)) if self.bytes_max else 0
+        return sum(len(sealed(one)) for one in puts) if self.bytes_max else 0
 
     async def load(self) -> Stored:
         """Reads all records."""

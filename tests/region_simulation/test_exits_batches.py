@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.regions.kinds import many
-from metadata_store.records.codec import stored_bytes
+from metadata_store.records.codec import sealed
 from regent_agent.protocol import Close, Operation
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import Mark, MarkKind
@@ -39,7 +39,7 @@ class Narrow(MemoryRegionStore):
     bytes_max = 1_300
 
     def weigh(self, puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> int:
-        return sum(map(stored_bytes, puts))
+        return sum(len(sealed(one)) for one in puts)
 
 
 @pytest.mark.parametrize("begins", ["crash", "creation"])
