@@ -67,6 +67,14 @@ def test_a_procedure_that_hangs_names_what_ends_it_once_that_takes_longer_than_a
     story()
 
 
+@in_situation("a move whose close hangs")
+async def test_a_disable_behind_a_close_that_hangs_names_what_ends_that(case: Case) -> None:
+    await case.runs("tables disable t")
+    await asyncio.sleep(10)
+    shown = await procedures(case).one(case.pid, 0)
+    assert "'regent servers expire a'" in shown.ends_by
+
+
 @in_situation("an enabled table")
 async def test_a_procedure_that_goes_its_way_names_no_way_to_end_it(case: Case) -> None:
     await case.runs(f"regions reopen {case.region.id}")

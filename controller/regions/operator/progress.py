@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Final
 
@@ -52,16 +52,34 @@ def progress_of(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
 
 
 def hangs(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> bool:
-    """Checks whether a region that a procedure, or a part of it, moves is in transition for longer than a lease."""
+    """Checks whether a region that a procedure is about, or that it waits for, is in transition beyond a lease."""
     if record.state.is_final:
         return False
-    for region in islice(env.model.transit.values(), LOOKED_MAX):
+    for region in islice(_regions_of(record, env), LOOKED_MAX):
         part = engine.records.get(region.pid)
-        if part is None or not _is_part(region.pid, record, engine):
+        if part is None or region.state not in IN_TRANSITION:
             continue
-        if region.state in IN_TRANSITION and age_ms(region, part, env) > env.options.lease_ms:
+        if age_ms(region, part, env) > env.options.lease_ms and (_names(record) or _is_part(part.pid, record, engine)):
             return True
     return False
+
+
+def _names(record: Record) -> bool:
+    """Checks whether the message of a procedure names the region or the table that it is about."""
+    return isinstance(message_of(record), TableTask | Transit | Move)
+
+
+def _regions_of(record: Record, env: RegionsEnv) -> Iterable[Region]:
+    """Returns regions among which those are that a procedure is about: also one that waits for their lock."""
+    match message_of(record):
+        case TableTask(name):
+            table = env.model.tables.get(name)
+            return () if table is None else table.transit.values()
+        case Transit(region) | Move(region):
+            found = env.model.regions.get(region)
+            return () if found is None else (found,)
+        case _:
+            return env.model.transit.values()
 
 
 def _of_server(server: Server, env: RegionsEnv) -> str:

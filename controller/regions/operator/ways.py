@@ -114,14 +114,13 @@ def _of_hung(
         yield _given_up(region, record, engine, f"once {server} has closed it, which it does as its open ends")
     else:
         yield (
-            f"'{ENDS} bypass {record.pid}' ends the procedure{_with_it(record, engine)}; {server} still has to close "
-            "the region before another server gets it"
+            f"'{ENDS} bypass {record.pid}' ends its close{_with_it(record, engine)}; {server} still has to close the "
+            "region before another server gets it"
         )
-    others = len(server.regions) - 1
-    them = f", and {counted(others, 'other region')} of it go elsewhere, too" if others else ""
+    moves = f"which moves {counted(len(server.regions), 'region')} elsewhere"
     yield (
         f"'regent servers expire {server.name}', where its {'open' if region.state is S.OPENING else 'close'} never "
-        f"ends: the process is fenced and has to end{them}"
+        f"ends: the process is fenced and has to end, {moves}"
     )
 
 
