@@ -241,7 +241,7 @@ class RegionsTerm:
 
     async def run(self, lost: Coroutine[Any, Any, None] | None = None) -> None:
         """Runs procedures and checks leases until the store fails or ``lost`` raises, or until cancelled."""
-        works = [self._turns(), self._leases(), self._looks(), *(() if lost is None else (lost,))]
+        works = [self._turns(), self._leases(), self._settles(), self._looks(), *(() if lost is None else (lost,))]
         self._tasks = [asyncio.ensure_future(one) for one in (*works, self._startup())]
         try:
             await asyncio.gather(*self._tasks[: len(works)], self.manager.broken)
@@ -298,11 +298,16 @@ class RegionsTerm:
             seen_s = self.env.clock()
             self._pick_up()
             self.manager.comparison.reopen_contradicted()
+            await asyncio.sleep(pause_s)
+
+    async def _settles(self) -> None:
+        """Stores what is settled by now, and the time. A store that is slow delays no check of leases."""
+        while True:
             await self._settle_regime()
             await self._settle_copy()
             if self._steady is not None and self._steady.is_due():
                 await self._store_time(self._steady)
-            await asyncio.sleep(pause_s)
+            await asyncio.sleep(self.options.lease_ms / 1000 / CHECKS_PER_LEASE)
 
     def _pick_up(self) -> None:
         """Begins the procedures of some regions that no procedure moves."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
+from unittest import mock
 
 import pytest
 
@@ -16,13 +17,16 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.environment import Options
 from controller.regions.operator.items import server_item
 from controller.regions.operator.marks import Marks
-from controller.regions.steady import STORED_EVERY_MS, SteadyClock, Uptime, uptime
+from controller.regions.steady import KIND, STORED_EVERY_MS, SteadyClock, Uptime, uptime
 from controller.regions.term import RegionsTerm
 from metadata_store.catalog.rows import MarkRow, PutMark, PutServer, ServerRow, Write
 from metadata_store.catalog.sqlite import SqliteCatalog
+from metadata_store.records.port import StoreFailed
 from metadata_store.records.sqlite import SqliteRecords
 from regent_agent.protocol import Register, Registered
+from state_machines.procedures.record import Record
 from state_machines.regions.marks import MarkKind
+from tests.polling import eventually
 
 DAY_MS = 86_400_000
 HOUR_MS = 3_600_000
@@ -155,6 +159,51 @@ def test_the_time_is_stored_from_time_to_time() -> None:
     assert not clock.is_due()
     machine.since_ms += STORED_EVERY_MS
     assert clock.is_due()
+
+
+async def test_a_store_that_takes_long_for_the_time_delays_no_crash(tmp_path: Path) -> None:
+    """Nor does it give servers a new lease, as a daemon does that could not respond for a while."""
+    machine = Machine()
+    catalog = SqliteCatalog()
+    store = await SqliteRecords.open(tmp_path / "regions.db", catalog)
+    options = Options(lease_ms=400, startup_wait_ms=0)
+    clock = machine.clock()
+    term = RegionsTerm(store, catalog.of(store), store.epoch, options, wall_ms=machine.wall_ms, steady=clock)
+    await term.load()
+    hangs, over, write = asyncio.Event(), asyncio.Event(), store.write
+
+    async def slow(puts: Iterable[Record], deletes: Iterable[int] = (), rows: Iterable[object] = ()) -> None:
+        rows = tuple(rows)
+        if any(isinstance(row, PutMark) and row.row.kind == KIND for row in rows):
+            hangs.set()
+            await over.wait()
+        await write(puts, deletes, rows)
+
+    with mock.patch.object(store, "write", slow):
+        running = asyncio.ensure_future(term.run())
+        assert isinstance(await term.service.handle(Register("s1", 1, "s1:1")), Registered)
+        machine.since_ms += STORED_EVERY_MS
+        await asyncio.wait_for(hangs.wait(), 10)
+        await eventually(lambda: ("s1", 1) not in term.env.model.servers)
+        assert not over.is_set()
+        over.set()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    term.close(StoreFailed("the test is over"))
+    await store.close()
+
+
+async def test_a_daemon_that_lost_the_store_stores_no_time(tmp_path: Path) -> None:
+    machine = Machine()
+    async with loaded(tmp_path, machine) as term:
+        catalog = SqliteCatalog()
+        later = await SqliteRecords.open(tmp_path / "regions.db", catalog)
+        before = (await catalog.of(later).read()).marks
+        machine.since_ms += STORED_EVERY_MS
+        with pytest.raises(StoreFailed):
+            await term._store_time(machine.clock())
+        assert (await catalog.of(later).read()).marks == before
+        await later.close()
 
 
 async def test_this_machine_names_its_boot_and_counts() -> None:
