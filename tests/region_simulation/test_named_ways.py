@@ -19,7 +19,7 @@ from controller.regions.operator.reading import Reading
 from state_machines.regions.states import RegionState
 from tests.region_simulation.cases import Case, commands_fenced_by
 from tests.region_simulation.kit import virtual
-from tests.region_simulation.operating import Refusal
+from tests.region_simulation.operating import Refusal, acts
 from tests.region_simulation.situations import SITUATIONS
 
 Story = Callable[[Case], Awaitable[None]]
@@ -184,6 +184,24 @@ async def test_a_server_that_was_drained_says_everywhere_what_lets_it_get_region
     await case.done("servers uncordon a")
     assert not look.status().warnings
     assert not look.describe_server("a").note
+
+
+@in_situation("a drain whose close hangs")
+async def test_a_move_to_a_server_that_is_drained_names_the_end_of_the_drain_and_later_that_of_the_mark(
+    case: Case,
+) -> None:
+    there = next(one for one in case.term.env.model.regions.values() if str(one.server) != str(case.region.server))
+    command = f"regions move {there.id} a"
+    refused = await case.operator.does(command)
+    assert isinstance(refused, Refusal)
+    assert [one for one in refused.commands if acts(one)] == [f"regions procedures abort {case.pid}"]
+    case.actors["a"].heal()
+    await case.term.engine.result(case.pid)
+    refused = await case.operator.does(command)
+    assert isinstance(refused, Refusal)
+    assert [one for one in refused.commands if acts(one)] == ["servers uncordon a"]
+    await case.done("servers uncordon a")
+    await case.done(command)
 
 
 @in_situation("an enabled table")

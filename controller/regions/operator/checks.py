@@ -45,7 +45,7 @@ def region_problem(env: RegionsEnv, region: Region, act: RegionAct, server: str,
             f"region {region} was moved a moment ago: it rests for {left_ms / 1000:.1f} s more "
             "(regions.move_cooldown_ms), move it then, or with --force"
         )
-    return _target_problem(env.model, region, server) if server else None
+    return _target_problem(env, region, server) if server else None
 
 
 def _left_problem(region: Region, act: RegionAct) -> str | None:
@@ -68,17 +68,18 @@ def _is_of_crash(region: Region) -> bool:
     return owner is ServerState.CRASHED or (owner is ServerState.FENCED and region.state not in FINAL)
 
 
-def _target_problem(model: Regions, region: Region, server: str) -> str | None:
+def _target_problem(env: RegionsEnv, region: Region, server: str) -> str | None:
+    model = env.model
     target = model.current(server)
     if target is None:
         return f"server {server!r} is not online"
     if model.marks.is_cordoned(server):
         return f"server {server} is cordoned, and gets no regions: 'regent servers uncordon {server}' ends that"
     if target.leaving:
-        return (
-            f"server {target} is leaving: its regions are moved away; 'regent servers uncordon {server}' ends that, "
-            "and a next process of it gets regions again"
-        )
+        drain = next((pid for pid, key in env.draining.items() if key == target.key), 0)
+        uncordon = f"'regent servers uncordon {server}' ends that, and a next process of it gets regions again"
+        abort = f"'regent regions procedures abort {drain}' ends that, unless the server itself asks to leave"
+        return f"server {target} is leaving: its regions are moved away; {abort if drain else uncordon}"
     if region.server is target:
         return f"region {region} is at {target} already"
     return None
