@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -25,6 +26,7 @@ from state_machines.regions.states import RegionState, ServerState, TableKind, T
 S = RegionState
 
 STATES: Final = {int(one): one for one in S}
+START, END = (itemgetter(RegionRow._fields.index(name)) for name in ("start", "end"))
 ROWS_TOGETHER: Final = 2_000
 """Rows that are entered in one go: the loop has other work, too."""
 
@@ -67,7 +69,8 @@ async def enter(model: Regions, content: Content, now_ms: int) -> None:
     while rows:
         some = rows[-ROWS_TOGETHER:]
         del rows[-ROWS_TOGETHER:]
-        entry.take(reversed(some))
+        some.reverse()
+        entry.take(some)
         await asyncio.sleep(0)
     entry.end()
 
@@ -84,14 +87,17 @@ class _Entry:
         self._before: RegionRow | None = None
         self._joint: bytes | None = None
 
-    def take(self, rows: Iterable[RegionRow]) -> None:
+    def take(self, rows: Sequence[RegionRow]) -> None:
         """Enters some regions."""
         model, now_ms, before, joint = self._model, self._now_ms, self._before, self._joint
-        current = self._table
+        current = table = self._table
         tables, servers_, regions = model.tables, model.servers, model.regions
+        joined = current is not None and not self._unknown and _are_joined(rows, current.name, joint)
         for row in rows:
             id_, name, start, end, number, server, incarnation, token, sequence = row
-            table, state = tables.get(name), STATES[number]
+            state = STATES[number]
+            if not joined:
+                table = tables.get(name)
             if table is None:
                 damaged.without_table(model.damages, row)
                 continue
@@ -101,10 +107,12 @@ class _Entry:
                     damaged.without_server(model.damages, row)
                     continue
                 state = S.ABNORMALLY_CLOSED
-            if table is current and start == joint:
-                joint = end or None
-            else:
-                joint, current = self._joints.next(table, row, before), table
+            if not joined:
+                if table is current and start == joint:
+                    joint = end or None
+                else:
+                    joint, current = self._joints.next(table, row, before), table
+                before = row
             region = Region(id_, table, start, end, state, owner, token, sequence, 0, now_ms, doubtful=True)
             if owner is not None:
                 owner.regions[id_] = region
@@ -112,7 +120,8 @@ class _Entry:
             table.regions.append(region)
             if state is not S.OPEN:
                 table.note(state, 1)
-            before = row
+        if joined:
+            before, joint = rows[-1], rows[-1].end or None
         self._before, self._joint, self._table = before, joint, current
 
     def end(self) -> None:
@@ -121,6 +130,17 @@ class _Entry:
         for table in self._model.tables.values():
             if not table.regions and table.state not in (*damaged.PARTIAL, TableState.DISABLED):
                 self._model.damages.add_gap(Gap(table.name, b"", b"", False, ()))
+
+
+def _are_joined(rows: Sequence[RegionRow], table: str, joint: bytes | None) -> bool:
+    """Checks whether regions, in the order of tables and keys, are of one table, and each begins where one ends.
+
+    Compares whole lists: most tables are far longer than what is entered in one go.
+    """
+    if rows[0].table != table or rows[-1].table != table or rows[0].start != joint:
+        return False
+    starts = list(map(START, rows))[1:]
+    return starts == list(map(END, rows))[:-1] and all(starts)
 
 
 def resume(env: RegionsEnv, records: Iterable[Record], park: Callable[[int, Exception], None]) -> None:

@@ -70,24 +70,34 @@ def _table(name: Any, kind: Any, state: Any, options: Any) -> TableRow:
 
 
 def _regions(db: sqlite3.Connection, damaged: list[Damage]) -> list[RegionRow]:
-    """Reads regions by table and start key."""
-    with _any_text(db):
-        bad = db.execute(f"SELECT * FROM region WHERE ({SOUND}) IS NOT TRUE ORDER BY id").fetchall()  # noqa: S608
-    for row in bad:
-        sound(_REGION(row), _place(row), damaged)
-    where = f"WHERE {SOUND} " if bad else ""
-    query = f"SELECT * FROM region {where}ORDER BY tbl, first"  # noqa: S608 - constants
+    """Reads regions by table and start key; looks for those that cannot be used only where some are missing."""
+    query = f"SELECT * FROM region WHERE {SOUND} ORDER BY tbl, first"  # noqa: S608 - constants
     try:
-        return [*map(_REGION, db.execute(query))]
+        found = [*map(_REGION, db.execute(query))]
     except sqlite3.OperationalError as error:
         if "UTF-8" not in str(error):
             raise
+        return _regions_of_any_text(db, query, damaged)
+    if len(found) < db.execute("SELECT count(*) FROM region").fetchone()[0]:
+        _name_unsound(db, damaged)
+    return found
+
+
+def _regions_of_any_text(db: sqlite3.Connection, query: str, damaged: list[Damage]) -> list[RegionRow]:
+    _name_unsound(db, damaged)
     with _any_text(db):
         found = [*map(_REGION, db.execute(query))]
     kept = [one for one in found if one.table.isascii() and one.server.isascii()]
     others = (one for one in found if not (one.table.isascii() and one.server.isascii()))
     kept += [one for one in others if sound(one, _place(one), damaged)]
     return sorted(kept, key=lambda one: (one.table, one.start))
+
+
+def _name_unsound(db: sqlite3.Connection, damaged: list[Damage]) -> None:
+    """Adds the regions that SQLite's condition leaves out."""
+    with _any_text(db):
+        for row in db.execute(f"SELECT * FROM region WHERE ({SOUND}) IS NOT TRUE ORDER BY id"):  # noqa: S608
+            sound(_REGION(row), _place(row), damaged)
 
 
 def _place(row: tuple[Any, ...]) -> str:
