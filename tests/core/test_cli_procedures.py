@@ -139,6 +139,12 @@ def test_a_missing_file_is_named(plan: Path) -> None:
         (("reassign", "show", 12, "-o", "json"), ("moves", 12)),
         (("reassign", "set", 12, "--bytes-max", 9), ("command", 12, {"bytes_max": 9})),
         (("reassign", "set", 12, "--broker-bytes-max", 9), ("command", 12, {"broker_bytes_max": 9})),
+        (("reassign", "set", 12, "--throttle", 0), ("command", 12, {"rate_bytes_per_s": 0})),
+        (
+            ("reassign", "set", 12, "--bytes-max", 0, "--broker-bytes-max", 0),
+            ("command", 12, {"bytes_max": 0, "broker_bytes_max": 0}),
+        ),
+        (("reassign", "resume", 12, "--throttle", 0), ("command", 12, {"paused": False, "rate_bytes_per_s": 0})),
     ],
 )
 def test_each_command_is_one_request(
@@ -335,6 +341,9 @@ def test_the_list_is_narrowed_by_kind_and_to_those_that_are_stuck(view: Procedur
     assert items("procedures", "list", "--stuck") == []
     view.item = Procedure(pid=12, kind="reassign", state="runnable", stuck=True)
     assert [item["pid"] for item in items("procedures", "list", "--stuck")] == [12]
+    for trouble in ({"parked": "its step ended 3 terms in a row"}, {"unusable": "its checksum differs"}):
+        view.item = Procedure(pid=13, kind="reassign", state="runnable", **trouble)
+        assert [item["flag"] for item in items("procedures", "list", "--stuck")] == list(trouble)
 
 
 def test_locks_that_are_waited_for_have_their_holders() -> None:

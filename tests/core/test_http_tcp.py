@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from http.client import HTTPResponse
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -370,6 +372,24 @@ async def test_a_client_that_begins_a_further_request_after_a_response_is_cut_of
                 assert await asyncio.to_thread(connection.recv, 12) == b"HTTP/1.1 200"
                 connection.sendall(HALF)
                 await eventually(lambda: closed(connection), 20)
+
+
+async def test_a_connection_in_use_outlives_the_deadlines_of_its_earlier_requests() -> None:
+    with mock.patch.object(tcp, "KEEP_ALIVE_S", 1):
+        async with surface() as at:
+            with connections(at, 1) as [connection]:
+                ends_s = time.monotonic() + 2.5
+                while time.monotonic() < ends_s:
+                    connection.sendall(WHOLE)
+                    assert await asyncio.to_thread(_status, connection) == 200
+
+
+def _status(connection: socket.socket) -> int:
+    """Reads a whole response; returns its status."""
+    response = HTTPResponse(connection)
+    response.begin()
+    response.read()
+    return response.status
 
 
 async def test_a_huge_header_or_garbage_is_refused_without_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from controller.procedures import results
+from controller.procedures.broadcast import UNDER_WAY_MAX, Resending, Responses
 from controller.procedures.group import CHANGE_BYTES_MAX
 from controller.procedures.kinds import Kind
 from controller.procedures.requests import Refused
@@ -172,3 +173,31 @@ async def test_children_of_the_step_before_the_point_of_no_return_are_undone_whi
     assert not await daemon.run(daemon.engine.abort(pid))
     assert (await ended(daemon, pid)).state is State.SUCCESS
     await asyncio.sleep(0)
+
+
+async def test_the_messages_of_a_procedure_that_are_under_way_are_bounded_however_often_it_looks() -> None:
+    """A thousand servers are silent, and each look is a second after the one before."""
+    answers = dict[int, asyncio.Future[str]]()
+    tasks = list[asyncio.Task[None]]()
+
+    async def send(server: int, _: bytes) -> str:
+        answers[server] = asyncio.get_running_loop().create_future()
+        return await answers[server]
+
+    responses = Responses(lambda work: tasks.append(asyncio.ensure_future(work)))
+    servers, phase, came = range(1_000), (0, False), set[int]()
+    for _ in range(5):
+        for server in responses.next(7, [one for one in servers if one not in came]):
+            responses.send(7, server, phase, b"m", send, Resending())
+        await asyncio.sleep(0)
+        assert len(answers) - len(came) == UNDER_WAY_MAX
+        for server in list(answers)[len(came) : len(came) + 28]:
+            answers[server].set_result("in force")
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        came |= {one.server for one in responses.take(7, phase)}
+        assert len(came) % 28 == 0
+        assert came
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

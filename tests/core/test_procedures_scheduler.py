@@ -299,3 +299,41 @@ def test_locks_are_restored_parents_first_and_two_owners_are_a_conflict() -> Non
         s.restore(s.entry(5, Demand(U, False, (0,))))
     s.add_back(s.entry(6, Demand(CLUSTER, True)))
     assert s.poll() is None
+
+
+WAITS = {
+    "the entity": (Demand(TABLES[0], exclusive=True), Demand(TABLES[0], exclusive=True)),
+    "a part": (Demand(TABLES[0], exclusive=False, parts=(1,)), Demand(TABLES[0], exclusive=False, parts=(1,))),
+    "what is above": (Demand(NAMESPACE, exclusive=True), Demand(TABLES[0], exclusive=False)),
+    "what is below": (Demand(TABLES[0], exclusive=False), Demand(NAMESPACE, exclusive=True)),
+    "a further entity": (
+        Demand(SERVERS[0], exclusive=True),
+        Demand(TABLES[0], exclusive=True, also=(Demand(SERVERS[0], exclusive=True),)),
+    ),
+}
+
+
+@pytest.mark.parametrize("waits_for", WAITS)
+def test_a_procedure_that_only_ends_leaves_whatever_it_waits_in_and_is_given_out_once(waits_for: str) -> None:
+    """An operator has ended it: the next one goes on as if it had never waited."""
+    held, wanted = WAITS[waits_for]
+    s = Scheduler()
+    holder = s.entry(1, held)
+    s.add_back(holder)
+    assert s.poll() is holder
+    ended, behind = s.entry(2, wanted), s.entry(3, wanted)
+    for one in (ended, behind):
+        s.add_back(one)
+    assert s.poll() is None
+    for _ in range(2):
+        s.give(ended)
+    assert s.poll() is ended
+    s.drop(ended)
+    assert s.poll() is None
+    s.release(holder)
+    s.drop(holder)
+    assert s.poll() is behind
+    s.release(behind)
+    s.drop(behind)
+    assert (s.poll(), list(s.holders)) == (None, [])
+    assert [one.resource for one in s.queues] == [CLUSTER]

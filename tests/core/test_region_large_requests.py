@@ -14,6 +14,9 @@ from brokers.listener.inbound import ListenerLimits
 from brokers.regions.connection import RegionConnection
 from brokers.regions.listener import RegionListener
 from brokers.regions.peer import Peer
+from brokers.regions.places import PLACES_MAX
+from controller.regions.seen import Seen, Serving
+from metadata_store.records.port import StoreFailed
 from regent_agent import codec, protocol
 from regent_agent.codec import LENGTH, Head
 from regent_agent.protocol import (
@@ -74,6 +77,13 @@ class Strict(Domain):
         return await super().handle(request, peer)
 
 
+class Registering(Domain):
+    """A domain that registers whatever comes."""
+
+    async def handle(self, request: Request, peer: Peer) -> Response:
+        return protocol.Registered(self.epoch, 10_000, 2_500)
+
+
 class Side:
     """One connection."""
 
@@ -81,9 +91,9 @@ class Side:
         self.reader, self.writer = reader, writer
 
     @classmethod
-    async def greeted(cls, listener: RegionListener, address: str = "127.0.0.1") -> Side:
+    async def greeted(cls, listener: RegionListener, address: str = "127.0.0.1", hello: Hello | None = None) -> Side:
         peer = cls(*await asyncio.open_connection("127.0.0.1", listener.port, local_addr=(address, 0)))
-        peer.writer.write(codec.encode(Hello(1)))
+        peer.writer.write(codec.encode(hello or Hello(1)))
         assert isinstance(await peer.response(), protocol.Welcome)
         return peer
 
@@ -253,7 +263,7 @@ async def test_one_list_of_an_address_is_under_way_at_a_time_and_other_addresses
     domain = Domain("member")
     domain.gate.clear()
     async with listening(domain) as listener:
-        mine = [await Side.greeted(listener) for _ in range(3)]
+        mine = [await Side.greeted(listener) for _ in range(PLACES_MAX + 2)]
         for peer in mine:
             peer.writer.write(codec.encode(Regions("member", 1, 1, LISTS)))
         await eventually(lambda: domain.at_work == 1)
@@ -263,11 +273,28 @@ async def test_one_list_of_an_address_is_under_way_at_a_time_and_other_addresses
         small = await Side.greeted(listener)
         small.writer.write(codec.encode(Poll("member", 1, 1, 0)))
         await eventually(lambda: domain.at_work == 3)
-        assert len(domain.took) == 3, "two lists of the first address wait"
+        assert len(domain.took) == 3, "the other lists of the first address wait, and take no place meanwhile"
         domain.gate.set()
         for peer in (*mine, other, small):
             assert await peer.response() == Accepted()
     assert not listener._places._addresses
+
+
+async def test_a_server_that_came_before_the_term_and_registered_in_it_may_connect_anew() -> None:
+    """It knows the epoch by its registration, and not by a term that another store had."""
+    proof, seen, ends = b"p" * 16, Seen(), list[StoreFailed]()
+    looked = asyncio.Event()
+    looked.set()
+    async with listening(None) as listener:
+        listener.seen, listener.told = seen.named, seen.told
+        early = await Side.greeted(listener, hello=Hello(1, proof=proof))
+        seen.begin(Serving(1, 50, lambda: 100, lambda: looked, lambda: True, ends.append))
+        listener.serve(Registering("member"))
+        assert isinstance(await early.request(Register("member", 1, "m:1")), protocol.Registered)
+        early.writer.close()
+        for token in (0, 60):
+            await Side.greeted(listener, hello=Hello(1, proof=proof, seen_epoch=1, seen_token=token))
+        assert not ends, "no term ends for it"
 
 
 async def test_few_lists_of_all_addresses_are_under_way_at_a_time() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from controller.http.ports import NotFound, Refused
 from controller.http.region_marks import MarkRemoval
 from controller.http.region_requests import Change, RegionChange, ServerChange
+from controller.procedures import requests
 from controller.regions.domain import RegionsDomain
 from controller.regions.kinds import close, crash, servers
 from controller.regions.kinds.messages import CRASH, TRANSIT, Crash, Transit
@@ -23,6 +25,7 @@ from regent_agent.protocol import Close, Left, Owned, Registered
 from state_machines.procedures.kernel import Act
 from state_machines.procedures.outcome import Failed
 from state_machines.procedures.record import Record
+from state_machines.regions.marks import Mark, MarkKind
 from state_machines.regions.states import RegionState, ServerState
 from testing.memory.region_store import RegionDisk
 from tests.region_simulation.kit import (
@@ -122,6 +125,25 @@ async def test_a_drained_server_gets_regions_again_once_it_is_uncordoned() -> No
 
 
 @virtual
+async def test_a_drain_of_the_only_server_that_may_get_regions_is_refused_until_there_is_another() -> None:
+    async with running(RegionDisk()) as term, serving(Server(term, "a")):
+        await ended(term, creates(term))
+        changes, request = Changes(domain(term)), ServerChange()
+        with pytest.raises(Refused, match="no server but a,1 may get regions") as refused:
+            await changes.change_server("drain", "a", request, "User:ops")
+        assert refused.value.remedy == "start another server"
+        async with serving(other := Server(term, "b")):
+            term.env.model.marks.put(Mark(MarkKind.CORDON, "b"))
+            with pytest.raises(Refused, match="no server but a,1 may get regions") as refused:
+                await changes.change_server("drain", "a", request, "User:ops")
+            assert "'regent servers uncordon b'" in refused.value.remedy
+            term.env.model.marks.drop(MarkKind.CORDON, "b")
+            drain = await changes.change_server("drain", "a", request, "User:ops")
+            await term.engine.result(drain.pid)
+            assert other.has == {one.id: one.token for one in regions_of(term)}
+
+
+@virtual
 async def test_the_cordon_of_a_server_that_is_being_drained_names_the_drain() -> None:
     async with running(RegionDisk()) as term, serving(Server(term, "a")):
         await ended(term, creates(term))
@@ -203,6 +225,25 @@ async def test_a_server_that_lost_a_region_is_ended_where_no_procedure_was_lost(
         await asyncio.sleep(1.1)
         await server.ask(protocol.Regions("a", 1, server.epoch, []))
         await until(lambda: term.env.model.servers["a", 1].state is ServerState.CRASHED)
+
+
+@pytest.mark.parametrize("then", ["it is silent", "an operator tries again"])
+def test_a_server_whose_expiry_was_refused_crashes_all_the_same(then: str) -> None:
+    @virtual
+    async def story() -> None:
+        async with running(RegionDisk()) as term, serving(other := Server(term, "b")):
+            async with serving(Server(term, "a")):
+                await ended(term, creates(term, regions=4))
+                changes, request = Changes(domain(term)), ServerChange()
+                full = requests.Refused("1000 requests wait: try again")
+                with mock.patch.object(term.engine, "submit", side_effect=full), pytest.raises(Refused, match="1000"):
+                    await changes.change_server("expire", "a", request, "User:ops")
+                if then == "an operator tries again":
+                    await changes.change_server("expire", "a", request, "User:ops")
+            await until(lambda: ("a", 1) not in term.env.model.servers)
+            assert other.has == {one.id: one.token for one in regions_of(term)}
+
+    story()
 
 
 @virtual
