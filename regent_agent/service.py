@@ -35,8 +35,9 @@ class LowToken(Exception):
 
     def __init__(self, stored: int, given: int) -> None:
         super().__init__(
-            f"the data has token {stored}, this open has {given}: the daemons' store is a new one, or older than the "
-            "data; 'A new store beside old data' in the runbook of regions says how to go on"
+            f"the data has token {stored}, this open has {given}: another server has opened it since, and then nothing "
+            "is amiss; or the daemons' store is a new one, or older than the data: 'A new store beside old data' in "
+            "the runbook of regions says how to go on"
         )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import json
 import re
+import shlex
 from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -58,9 +60,12 @@ def _another(servers: Path, clients: Path) -> str:
         return f"write another one for clients, for example by openssl rand -hex 32 > {clients}"
     names = (servers.with_name(f"{servers.name}-clients{number or ''}") for number in count())
     free = next(name for name in names if not name.exists())
+    found = servers.stat()
+    rights = f"-m {found.st_mode & 0o777:04o} -o {found.st_uid} -g {found.st_gid}"
     return (
-        f"both are one file, which stays as it is; make one for clients, by openssl rand -hex 32 > {free} , and set "
-        f"regions.clients_secret_file = {free}"
+        "both are one file, which stays as it is; make one for clients that the same users may read, by openssl rand "
+        f"-hex 32 | install {rights} /dev/stdin {shlex.quote(str(free))} , and set "
+        f"regions.clients_secret_file = {json.dumps(str(free), ensure_ascii=False)}"
     )
 
 

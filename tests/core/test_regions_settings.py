@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -145,20 +147,24 @@ def test_servers_and_clients_may_not_have_the_same_secret(tmp_path: Path) -> Non
 
 
 def test_advice_about_a_secret_that_both_have_never_overwrites_that_of_servers(tmp_path: Path) -> None:
-    """The same file may have two names, and the name that is advised may be taken."""
-    servers, linked, taken = tmp_path / "regions-secret", tmp_path / "linked", tmp_path / "regions-secret-clients"
+    """The same file may have two names, and the name that is advised may be taken. The advice is given as it is."""
+    folder = tmp_path / "etc of regent"
+    folder.mkdir()
+    servers, linked, taken = folder / "regions-secret", tmp_path / "linked", folder / "regions-secret-clients"
     servers.write_text("0123456789abcdef\n")
+    servers.chmod(0o640)
     linked.symlink_to(servers)
     taken.write_text("something else\n")
     for clients in (servers, linked):
         with pytest.raises(SecurityUnusable) as found:
             regions_secrets(servers, clients)
-        [written] = re.findall(r"> (\S+?),? ", f"{found.value} ")
-        assert not Path(written).exists()
-        assert f"regions.clients_secret_file = {written}" in str(found.value)
-        Path(written).write_text("of-clients-alone\n")
-        assert regions_secrets(servers, Path(written)).serves("of-clients-alone") is False
-        Path(written).unlink()
+        [(command, setting)] = re.findall(r", by (.*) , and set (.*)$", str(found.value))
+        written = Path(tomllib.loads(setting)["regions"]["clients_secret_file"])
+        assert not written.exists()
+        subprocess.run(["bash", "-c", f"umask 0; {command}"], check=True)
+        assert written.stat().st_mode & 0o777 == 0o640, "no user may read it that may not read that of servers"
+        assert regions_secrets(servers, written).serves(written.read_text().strip()) is False
+        written.unlink()
 
 
 def test_advice_about_a_file_without_a_secret_keeps_what_it_holds(tmp_path: Path) -> None:
