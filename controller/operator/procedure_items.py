@@ -26,17 +26,21 @@ from state_machines.planning.expected_time import expected
 from state_machines.procedures.record import Record
 
 WAITED_FOR: Final = "it is queried, and has not reported the rate yet"
+AGAIN: Final = "it is queried again, and has not reported the rate yet"
+NO_CAUSES: Final[Mapping[int, str]] = {}
 DOWN: Final = "it is down: it reads the setting from ZooKeeper when it starts"
 
 
-def procedure_item(record: Record, kinds: Mapping[str, Kind[KafkaEnv]], unusable: str = "") -> Procedure:
-    """Describes a record; its step by name where this daemon has the kind."""
+def procedure_item(
+    record: Record, kinds: Mapping[str, Kind[KafkaEnv]], unusable: str = "", causes: Mapping[int, str] = NO_CAUSES
+) -> Procedure:
+    """Describes a record; its step by name where this daemon has the kind. ``causes``: see :func:`broker_results`."""
     kind = kinds.get(record.kind)
     known = kind is not None and record.step < len(kind.steps)
     step = kind.steps[record.step].name if kind is not None and known else str(record.step)
     if unusable:  # its message may be what cannot be read
         return record_item(record, step, unusable=unusable)
-    return record_item(record, step, _detail(record), _results(record))
+    return record_item(record, step, _detail(record), _results(record, causes))
 
 
 def move_items(plan: ReassignPlan, each: Sequence[MovePace] | None = None) -> list[Move]:
@@ -137,10 +141,14 @@ def planned_item(plan: ReassignPlan) -> Procedure:
     )
 
 
-def broker_results(order: ThrottleOrder) -> list[ServerResult]:
-    """Describes the latest result of each broker; brokers without a response yet are named, too."""
+def broker_results(order: ThrottleOrder, causes: Mapping[int, str] = NO_CAUSES) -> list[ServerResult]:
+    """Describes the latest result of each broker; brokers without a response yet are named, too.
+
+    ``causes``: by broker, why the latest query of it had no result.
+    """
     known = {one.server: one for one in order.confirming.results}
     missing = dict.fromkeys(order.confirming.servers, WAITED_FOR) | dict.fromkeys(order.down, DOWN)
+    missing |= {broker: f"{AGAIN}: {causes[broker]}" for broker in order.confirming.servers if broker in causes}
     return [
         ServerResult(broker=broker, ok=known[broker].ok, text=known[broker].text)
         if broker in known
@@ -149,11 +157,11 @@ def broker_results(order: ThrottleOrder) -> list[ServerResult]:
     ]
 
 
-def _results(record: Record) -> list[ServerResult]:
+def _results(record: Record, causes: Mapping[int, str]) -> list[ServerResult]:
     if record.kind != throttle_order.NAME:
         return []
     try:
-        return broker_results(order_of(record.data))
+        return broker_results(order_of(record.data), causes)
     except msgspec.DecodeError:
         return []
 

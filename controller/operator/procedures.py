@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
@@ -17,6 +17,7 @@ from controller.kinds.environment import KafkaEnv
 from controller.operator.plan_meter import PlanMeter
 from controller.operator.plan_requests import encoded, refuse_other_cluster, refuse_unfit, requested_plan
 from controller.operator.procedure_items import (
+    NO_CAUSES,
     move_items,
     planned_item,
     procedure_item,
@@ -292,9 +293,14 @@ class ProcedureView:
         term = self._term()
         return self._daemon.why if term is None else term.procedures.unavailable
 
+    def causes(self, pid: int) -> Mapping[int, str]:
+        """Returns, by broker, why it has no result yet; nothing on a daemon that is not active."""
+        term = self._term()
+        return NO_CAUSES if term is None else term.procedures.causes(pid)
+
     def _item(self, record: Record, unusable: str = "") -> Procedure:
         """Describes a record, also where it is parked."""
-        found = procedure_item(record, BY_NAME, unusable)
+        found = procedure_item(record, BY_NAME, unusable, self.causes(record.pid))
         why = self._daemon.parking.parked.get(record.pid)
         return found if why is None or record.state.is_final else found.model_copy(update={"parked": why})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 
 from controller.http.ports import Refused
@@ -29,7 +29,10 @@ class ThrottleView:
 
     async def listed(self) -> list[ThrottleItem]:
         """Lists the throttles of operators and of plans, by pid."""
-        return [_item(record) for record in _throttling(await self._procedures.records())]
+        return [
+            _item(record, self._procedures.causes(record.pid))
+            for record in _throttling(await self._procedures.records())
+        ]
 
     async def set_rates(self, request: ThrottleRequest, principal: str) -> Procedure:
         """Starts a throttle. Refuses unknown brokers and topics, and brokers that are throttled already."""
@@ -73,7 +76,7 @@ def _throttling(records: Iterable[Record]) -> Iterator[Record]:
             yield record
 
 
-def _item(record: Record) -> ThrottleItem:
+def _item(record: Record, causes: Mapping[int, str]) -> ThrottleItem:
     settings = throttles_of(record)
     common = ThrottleItem(
         pid=record.pid,
@@ -92,6 +95,6 @@ def _item(record: Record) -> ThrottleItem:
         "rate_bytes_per_s": order.rate_bytes_per_s,
         "brokers": list(order.brokers),
         "topics": list(order.topics),
-        "results": broker_results(order),
+        "results": broker_results(order, causes),
     }
     return common.model_copy(update=own)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -26,7 +27,8 @@ log = logging.getLogger("regent.procedures")
 SERVERS_MAX: Final = 10_000
 UNDER_WAY_MAX: Final = 128
 """Messages of one procedure that are under way at the same time."""
-
+CAUSE_CHARS_MAX: Final = 300
+"""Longest cause that is kept of a server that did not respond."""
 
 NONE: Final = -1
 """Stands for no step."""
@@ -73,6 +75,26 @@ Phased = tuple[int, bool]
 """A step, and whether it is undone."""
 
 
+class _Silence(NamedTuple):
+    """How often a server was sent a message in vain, and the cause of the latest failure."""
+
+    tries: int = 0
+    cause: str = ""
+
+
+class _Messages:
+    """The messages of one procedure: servers of those under way, servers without a result, results that came."""
+
+    def __init__(self) -> None:
+        self.under_way: set[int] = set()
+        self.silent: dict[int, _Silence] = {}
+        self.came: list[tuple[Phased, Result]] = []
+
+    def tries(self, server: int) -> int:
+        """Returns how often a server was sent the message in vain."""
+        return self.silent.get(server, _Silence()).tries
+
+
 class Responses:
     """Holds the messages under way and the responses that came, of all procedures of a daemon.
 
@@ -84,47 +106,66 @@ class Responses:
         self.wake: Callable[[int], None] = lambda _: None
         self._spawn = spawn
         self._limited_log = RateLimitedLog()
-        self._under_way: set[tuple[int, int]] = set()
-        self._came: dict[int, list[tuple[Phased, Result]]] = {}
-        self._tries: dict[tuple[int, int], int] = {}
+        self._messages: dict[int, _Messages] = {}
 
     def take(self, pid: int, phase: Phased) -> list[Result]:
         """Removes and returns the results of a phase that came; results of an earlier phase are dropped."""
-        return [result for of, result in self._came.pop(pid, []) if of == phase]
+        if (messages := self._messages.get(pid)) is None:
+            return []
+        came, messages.came = messages.came, []
+        return [result for of, result in came if of == phase]
 
     def next(self, pid: int, missing: Sequence[int]) -> list[int]:
         """Returns the servers that are sent to now, those with the fewest tries first: none waits for silent ones."""
-        under_way = [server for server in missing if (pid, server) in self._under_way]
-        free = [server for server in missing if (pid, server) not in self._under_way]
-        free.sort(key=lambda server: self._tries.get((pid, server), 0))
-        return free[: max(0, UNDER_WAY_MAX - len(under_way))]
+        messages = self._messages.get(pid) or _Messages()
+        free = [server for server in missing if server not in messages.under_way]
+        under_way = len(missing) - len(free)
+        return sorted(free, key=messages.tries)[: max(0, UNDER_WAY_MAX - under_way)]
 
     def send(self, pid: int, server: int, phase: Phased, message: bytes, send: Send, how: Resending) -> None:
         """Sends to a server, unless a message to it is under way."""
-        key = pid, server
-        if key not in self._under_way:
-            self._under_way.add(key)
-            self._spawn(self._sent(key, phase, message, send, how))
+        messages = self._messages.setdefault(pid, _Messages())
+        if server not in messages.under_way:
+            messages.under_way.add(server)
+            self._spawn(self._sent(pid, messages, server, phase, partial(send, server, message), how))
 
-    async def _sent(self, key: tuple[int, int], phase: Phased, message: bytes, send: Send, how: Resending) -> None:
-        pid, server = key
+    def causes(self, pid: int) -> dict[int, str]:
+        """Returns, by server without a result, why the latest message to it had none."""
+        messages = self._messages.get(pid)
+        return {} if messages is None else {server: one.cause for server, one in messages.silent.items()}
+
+    def forget(self, pid: int) -> None:
+        """Forgets a procedure that has ended, with what is still under way."""
+        self._messages.pop(pid, None)
+
+    async def _sent(
+        self,
+        pid: int,
+        messages: _Messages,
+        server: int,
+        phase: Phased,
+        send: Callable[[], Awaitable[str]],
+        how: Resending,
+    ) -> None:
         try:
             async with asyncio.timeout(how.timeout_s):
-                result = Result(server, ok=True, text=await send(server, message))
+                result = Result(server, ok=True, text=await send())
         except Rejected as error:
             result = Result(server, ok=False, text=str(error))
         except Exception as error:
             if not isinstance(error, Unreachable | TimeoutError):
                 sentence = f"pid={pid}: the message to server {server} raised; it is sent again"
                 self._limited_log.error(log, "message", sentence, error)
-            tries = self._tries[key] = self._tries.get(key, 0) + 1
+            tries = messages.tries(server) + 1
+            cause = str(error)[:CAUSE_CHARS_MAX] or f"no response within {how.timeout_s:g} s"
+            messages.silent[server] = _Silence(tries, cause)
             if not how.tries_max or tries < how.tries_max:
                 return
             result = Result(server, ok=False, text=str(error) or f"no response after {tries} tries")
         finally:
-            self._under_way.discard(key)
-        self._tries.pop(key, None)
-        self._came.setdefault(pid, []).append((phase, result))
+            messages.under_way.discard(server)
+        messages.silent.pop(server, None)
+        messages.came.append((phase, result))
         self.wake(pid)
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -18,6 +19,7 @@ import msgspec
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.engine.gate import TermEnded, weakly
+from controller.journal.term_journal import TermJournal
 from controller.kinds import drain, elect, reassign, restart, throttle, throttle_order
 from controller.kinds.calls import CALLS
 from controller.kinds.environment import KafkaEnv
@@ -39,6 +41,7 @@ from metadata_store.records import port
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
+from state_machines.procedures.transition import Transition
 
 log = logging.getLogger("regent.procedures")
 
@@ -78,6 +81,14 @@ def _of_kind(engine: Engine[KafkaEnv], name: str) -> list[int]:
     return [pid for pid in found if pid not in engine.parked]
 
 
+def _entered(journal: TermJournal, responses: Responses, moved: Sequence[Transition]) -> None:
+    """Journals what is durable by now, and forgets the messages of procedures that ended."""
+    journal.procedures(moved, NAMES, DOMAIN)
+    for one in moved:
+        if one.after.state.is_final:
+            responses.forget(one.after.pid)
+
+
 class TermProcedures:
     """Runs the procedures of one term: every turn is an event of its queue. ``parking``: outlives the term."""
 
@@ -86,6 +97,7 @@ class TermProcedures:
         self.unavailable = "procedures are not loaded yet: try again"
         self._controller = controller
         self._engine: Engine[KafkaEnv] | None = None
+        self._responses: Responses | None = None
         self.loads_later = False
         self._said: frozenset[int] = frozenset()
 
@@ -129,7 +141,7 @@ class TermProcedures:
             age_ms=loop_ms,
             interruptions=(NotConnected, OutcomeUnknown),
             ends=(Fenced, TermEnded, SessionLost, port.StoreFailed),
-            entered=lambda moved: c.journal.procedures(moved, NAMES, DOMAIN),
+            entered=partial(_entered, c.journal, responses),
             parking=self.parking,
         )
         responses.wake = weakly(engine.wake, None)
@@ -142,11 +154,15 @@ class TermProcedures:
         except Exception as failed:
             self._fail(failed)
             return
-        self._engine = engine
+        self._engine, self._responses = engine, responses
         c.recorder.ledger = Ledger(engine, records, c.until_read, self._fail, wall_ms)
         self._say_unusable(engine.unusable)
         for pid, why in islice(engine.parked.items(), UNUSABLE_LOGGED_MAX):
             log.error("pid=%d is parked, and not run: %s; 'regent procedures bypass %d' ends it", pid, why, pid)
+
+    def causes(self, pid: int) -> Mapping[int, str]:
+        """Returns, by broker without a result, why the latest message of a procedure to it had none."""
+        return {} if self._responses is None else self._responses.causes(pid)
 
     def _say_unusable(self, unusable: Mapping[int, str]) -> None:
         """Logs the first records that cannot be used, again only once others are among them."""

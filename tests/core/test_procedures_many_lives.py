@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.procedures import results, waiting
-from controller.procedures.broadcast import Resending, Responses, Unreachable
+from controller.procedures.broadcast import CAUSE_CHARS_MAX, Resending, Responses, Unreachable
 from controller.procedures.group import Decided, Group
 from controller.procedures.kinds import Kind
 from controller.procedures.results import Results
@@ -166,6 +166,37 @@ async def test_the_tries_of_a_phase_count_in_that_phase_alone() -> None:
             responses.send(7, 1, phase, b"", send, Resending(tries_max=3))
             await tasks.pop()
         assert [(one.ok, one.text) for one in responses.take(7, phase)] == [(True, "in force")]
+
+
+async def test_the_cause_of_a_servers_silence_is_known_until_its_result_or_the_end_of_the_procedure() -> None:
+    tasks, answers = list[asyncio.Task[None]](), list[asyncio.Future[str]]()
+
+    async def send(server: int, message: bytes) -> str:
+        answers.append(asyncio.get_running_loop().create_future())
+        return await answers[-1]
+
+    responses = Responses(lambda work: tasks.append(asyncio.ensure_future(work)))
+
+    async def sent(pid: int, outcome: str | Exception, *, ended: bool = False) -> dict[int, str]:
+        responses.send(pid, 1, (0, False), b"", send, Resending())
+        await asyncio.sleep(0)
+        if ended:
+            responses.forget(pid)
+        if isinstance(outcome, str):
+            answers.pop().set_result(outcome)
+        else:
+            answers.pop().set_exception(outcome)
+        await tasks.pop()
+        return responses.causes(pid)
+
+    assert await sent(7, Unreachable("no route")) == {1: "no route"}
+    assert await sent(7, TimeoutError()) == {1: "no response within 10 s"}
+    assert await sent(7, OSError("x" * 10_000)) == {1: "x" * CAUSE_CHARS_MAX}
+    assert await sent(8, Unreachable("silent")) == {1: "silent"}
+    assert await sent(7, "in force") == {}
+    assert await sent(8, Unreachable("too late"), ended=True) == {}
+    assert await sent(9, "too late", ended=True) == {}
+    assert responses.take(9, (0, False)) == []
 
 
 @pytest.mark.parametrize("upper", [Resource(Scope.NAMESPACE, "a"), CLUSTER], ids=str)

@@ -94,15 +94,17 @@ async def test_brokers_that_do_not_confirm_are_queried_again_and_reported_and_th
     w.reports[3] = {RATES[0]: "7"}
     found = await set_rates(w, 1, 2, 3)
     assert (found.step, [one.ok for one in found.results]) == ("confirm on brokers", [True, False, False])
+    again = "it is queried again, and has not reported the rate yet"
+    causes = ["nobody listens", f"broker 3 has {RATES[0]} = '7' in force where 5000 is set"]
+    assert [one.text for one in found.results][1:] == [f"{again}: {cause}" for cause in causes]
+    [listed] = await view(w).listed()
+    assert listed.results == found.results
     await passes(w, kind.QUERIES.tries_max * 2)
     found = await view_of(w).one(found.pid, 0)
     assert (found.step, [one.ok for one in found.results]) == ("in force", [True, False, False])
     assert w.queried.count(2) >= kind.QUERIES.tries_max
     assert w.queried.count(1) == 1
-    assert [one.text for one in found.results][1:] == [
-        "nobody listens",
-        f"broker 3 has {RATES[0]} = '7' in force where 5000 is set",
-    ]
+    assert [one.text for one in found.results][1:] == causes
     assert config(w, "brokers", "2") == dict.fromkeys(RATES, "5000")
 
 
@@ -128,6 +130,8 @@ async def test_a_throttle_that_is_lifted_while_a_broker_is_silent_waits_for_no_f
     queried = len(w.queried)
     await passes(w, kind.QUERIES.tries_max * 2)
     assert len(w.queried) == queried, "no broker is queried any more"
+    assert w.term is not None
+    assert w.term.procedures.causes(found.pid) == {}, "nothing is kept of a procedure that has ended"
 
 
 @in_world(*ALL)
