@@ -85,7 +85,7 @@ class RegionReading(Protocol):
     def explain(self, region: int) -> RegionExplanation:
         """Explains the state and the owner of a region."""
 
-    def list_transitions(self, limit: int) -> list[RegionTransition]:
+    async def list_transitions(self, limit: int) -> list[RegionTransition]:
         """Lists regions in transition, the oldest first."""
 
     def list_tables(self, limit: int, after: str | None) -> TablePage:

@@ -76,7 +76,7 @@ def _reading_regions(app: FastAPI, reading: RegionReading) -> None:
 
     @app.get("/v1/regions/transitions", response_model=Document[RegionTransition])
     async def transitions(limit: Limit = PAGE_DEFAULT) -> Response:
-        return document("RegionTransition", reading.list_transitions(limit))
+        return document("RegionTransition", await reading.list_transitions(limit))
 
     @app.get("/v1/regions/{region:int}", response_model=Document[Region])
     async def described(region: int) -> Response:

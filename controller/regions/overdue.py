@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from controller.regions.ages import oldest
 from controller.regions.environment import RegionsEnv
 from state_machines.procedures.record import Record
 from state_machines.regions.model import Region
@@ -21,31 +22,11 @@ SHOWN_MAX: Final = 20
 S = RegionState
 
 
-class Aged(NamedTuple):
-    """A region in transition, and for how long it is. ``record``: of its procedure, if it has one."""
-
-    region: Region
-    age_ms: int
-    record: Record | None
-
-
 class Wait(NamedTuple):
     """What a region in transition waits for, and what an operator can do about it."""
 
     what: str
     remedy: str
-
-
-def age_ms(region: Region, record: Record | None, env: RegionsEnv) -> int:
-    """Returns how long a region waits: since its procedure began, over all its attempts; else since its last change."""
-    return max(0, env.now_ms() - region.changed_ms if record is None else env.wall_ms() - record.submitted_ms)
-
-
-def late(env: RegionsEnv, records: Mapping[int, Record], threshold_ms: int = -1) -> list[Aged]:
-    """Returns the regions that are in transition for longer than ``threshold_ms``, or all; the oldest first."""
-    some = [(one, records.get(one.pid)) for one in env.model.transit.values()]
-    found = [Aged(one, age_ms(one, record, env), record) for one, record in some]
-    return sorted((one for one in found if one.age_ms > threshold_ms), key=lambda one: (-one.age_ms, one.region.id))
 
 
 def wait_of(region: Region, env: RegionsEnv) -> Wait:
@@ -69,10 +50,10 @@ def wait_of(region: Region, env: RegionsEnv) -> Wait:
     return Wait("a procedure begins", f"have it assigned: 'regent regions assign {region.id}'")
 
 
-def tell(env: RegionsEnv, records: Mapping[int, Record], threshold_ms: int) -> int:
+async def tell(env: RegionsEnv, records: Mapping[int, Record], threshold_ms: int) -> int:
     """Logs the regions that are late, at most ``SHOWN_MAX`` of them by name; returns how many there are."""
-    found = late(env, records, threshold_ms)
-    for region, age, record in found[:SHOWN_MAX]:
+    found, count = await oldest(env, records, SHOWN_MAX, threshold_ms)
+    for region, age, record in found:
         ppid = f" ppid={record.parent}" if record is not None and record.parent else ""
         kind = f" {record.kind}" if record is not None else ""
         why = f" after {record.attempts} attempts in vain ({record.error})" if record and record.attempts else ""
@@ -84,10 +65,9 @@ def tell(env: RegionsEnv, records: Mapping[int, Record], threshold_ms: int) -> i
             *(region.pid, ppid, kind, region, region.state.name, age / 1000, region.server or "none"),
             *(wait.what, why, wait.remedy),
         )
-    if len(found) > SHOWN_MAX:
-        more = len(found) - SHOWN_MAX
+    if count > SHOWN_MAX:
         log.warning(
             "%d more regions are in transition for over %.0f s: see 'regent regions transitions'",
-            *(more, threshold_ms / 1000),
+            *(count - SHOWN_MAX, threshold_ms / 1000),
         )
-    return len(found)
+    return count

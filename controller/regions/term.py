@@ -19,6 +19,7 @@ from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
 from controller.process.wording import named
 from controller.regions import damaged, loading, overdue, proofs, regime, restored
+from controller.regions.ages import Ages
 from controller.regions.bypassed import picked_up, see_to
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
@@ -147,6 +148,7 @@ class RegionsTerm:
         )
         self.env.wake, self.env.number = self.engine.wake, self.engine.number
         self.env.waking.wanted = self._wanted.set
+        self.ages = Ages(self.env, self.engine, options.transit_warning_ms)
         self.manager = Manager(self.env, self.engine, store, epoch)
         self.service = RegionService(self.manager, counters or RegionCounters(), leads, look)
         self._catalog = catalog
@@ -241,7 +243,14 @@ class RegionsTerm:
 
     async def run(self, lost: Coroutine[Any, Any, None] | None = None) -> None:
         """Runs procedures and checks leases until the store fails or ``lost`` raises, or until cancelled."""
-        works = [self._turns(), self._leases(), self._settles(), self._looks(), *(() if lost is None else (lost,))]
+        works = [
+            self._turns(),
+            self._leases(),
+            self._settles(),
+            self._looks(),
+            self.ages.keep(),
+            *(() if lost is None else (lost,)),
+        ]
         self._tasks = [asyncio.ensure_future(one) for one in (*works, self._startup())]
         try:
             await asyncio.gather(*self._tasks[: len(works)], self.manager.broken)
@@ -335,7 +344,7 @@ class RegionsTerm:
         """Logs regions that are in transition for too long, from time to time."""
         while True:
             await asyncio.sleep(self.options.transit_check_ms / 1000)
-            overdue.tell(self.env, self.engine.records, self.options.transit_warning_ms)
+            await overdue.tell(self.env, self.engine.records, self.options.transit_warning_ms)
 
     async def _startup(self) -> None:
         """Places regions once enough servers have come, or the wait is over.

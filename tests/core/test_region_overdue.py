@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from controller.regions.ages import counted, oldest
 from controller.regions.environment import Options
-from controller.regions.overdue import SHOWN_MAX, late, tell
+from controller.regions.overdue import SHOWN_MAX, tell
 from state_machines.regions.states import RegionState
 from tests.core.regions_kit import Log, stage
 
@@ -41,9 +42,9 @@ async def test_of_many_regions_in_transition_some_are_named_and_the_others_count
         transit = s.term.env.model.transit
         await s.until(lambda: [one.state for one in transit.values()] == [RegionState.OPENING] * 50)
         records = s.term.engine.records
-        assert late(s.term.env, records, 60_000) == []
-        await s.until(lambda: len(late(s.term.env, records, 5)) == 50)
-        assert tell(s.term.env, records, 5) == 50
+        assert await oldest(s.term.env, records, 50, 60_000) == ([], 0)
+        await s.until(lambda: counted(s.term.env, records, transit.values(), 5).overdue == 50)
+        assert await tell(s.term.env, records, 5) == 50
     assert len(log.whole("it waits until")) == SHOWN_MAX
     [rest] = log.whole("more regions are in transition")
     assert rest.startswith("30 more regions are in transition for over 0 s")

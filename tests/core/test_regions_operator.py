@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.metrics.region_counters import RegionCounters
+from controller.regions.ages import counted, oldest
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.operator.counts import (
@@ -21,11 +22,9 @@ from controller.regions.operator.counts import (
     owned_by_state,
     servers_of,
     stranded,
-    transit_of,
     waiting,
 )
 from controller.regions.operator.items import table_item
-from controller.regions.overdue import late
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from state_machines.procedures.transition import Transition
@@ -159,13 +158,13 @@ def test_transitions_by_age() -> None:
     model, server = model_of(3)
     for number, at_ms in ((1, 1_000), (2, 5_000)):
         model.move(model.regions[number], S.OPENING, server, at_ms)
-    assert transit_of(at(model, 8_000), {}, 3_000) == (2, 1, 7_000)
+    assert counted(at(model, 8_000), {}, model.transit.values(), 3_000) == (2, 1, 7_000)
     assert owned_by_state(model, server.key) == {S.OPENING: 2}
     server.leaving = True
     assert servers_of(model) == {"leaving": 1}
 
 
-def test_a_region_is_in_transition_for_no_longer_than_its_procedure_goes_on() -> None:
+async def test_a_region_is_in_transition_for_no_longer_than_its_procedure_goes_on() -> None:
     model, server = model_of(2)
     for region in model.regions.values():
         model.move(region, S.OPENING, server, 1_000)
@@ -174,10 +173,10 @@ def test_a_region_is_in_transition_for_no_longer_than_its_procedure_goes_on() ->
     model.attach(moved, 7)
     records = {7: Record(7, "move", State.RUNNABLE, 0, WALL_MS + 7_500, WALL_MS + 7_500)}
     env = at(model, 8_000)
-    assert [(one.region, one.age_ms) for one in late(env, records)] == [(moved, 500)]
-    assert transit_of(env, records, 3_000) == (1, 0, 500)
-    assert transit_of(env, records, 400) == (1, 1, 500)
-    assert transit_of(env, {}, 3_000) == (1, 1, 7_000)
+    assert [(one.region, one.age_ms) for one in (await oldest(env, records, 10))[0]] == [(moved, 500)]
+    assert counted(env, records, model.transit.values(), 3_000) == (1, 0, 500)
+    assert counted(env, records, model.transit.values(), 400) == (1, 1, 500)
+    assert counted(env, {}, model.transit.values(), 3_000) == (1, 1, 7_000)
 
 
 def test_counters_follow_durable_changes() -> None:

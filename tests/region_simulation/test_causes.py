@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.regions import fencing, overdue
+from controller.regions.ages import oldest
 from controller.regions.causes import KEPT_MAX, Causes
 from controller.regions.fencing import NotFenced
 from controller.regions.kinds import close, many
@@ -100,22 +101,22 @@ def test_an_open_that_fails_again_and_again_tells_why_also_after_a_failover(fail
             await creates(term, regions=2)
             await until_holds(lambda: len([one for one in live(term, "assign") if "5 attempts" in detail_of(one)]) == 2)
             if not fails_over:
-                _told_everywhere(term)
+                await _told_everywhere(term)
         if fails_over:
             async with running(disk) as term:
                 await asyncio.sleep(0.5)
-                _told_everywhere(term)
+                await _told_everywhere(term)
 
     story()
 
 
-def _told_everywhere(term: RegionsTerm) -> None:
+async def _told_everywhere(term: RegionsTerm) -> None:
     region = regions_of(term)[0]
     assert f"; in the last attempt {BROKEN}" in because(term)[2]
     record = term.engine.records[region.pid]
     assert detail_of(record).endswith(f"5 attempts failed; {BROKEN}")
     assert progress_of(record, term.env, term.engine).endswith(f"; in the last attempt {BROKEN}")
-    aged = overdue.late(term.env, term.engine.records)
+    aged, _ = await oldest(term.env, term.engine.records, 100)
     assert {transition_item(one, term.env, overdue=True).cause for one in aged} == {BROKEN}
     for kind in ("create_table", many.ASSIGN_MANY):
         assert "attempts on 2 regions failed, the last one on t#" in told(term, kind)
@@ -251,7 +252,7 @@ async def test_the_line_of_a_region_that_is_late_has_the_cause() -> None:
         await creates(term)
         await until_holds(lambda: retried(term))
         with mock.patch.object(logging.getLogger("regent.regions"), "warning") as warned:
-            assert overdue.tell(term.env, term.engine.records, 0) == 1
+            assert await overdue.tell(term.env, term.engine.records, 0) == 1
         assert f"; in the last attempt {BROKEN}" in str(warned.call_args)
 
 

@@ -94,8 +94,7 @@ async def test_a_damaged_region_leaves_a_hole_that_is_shown_and_never_answered()
         assert any(f"left out, region {bad.id}: state is 99" in one for one in status.warnings)
         with pytest.raises(NotFound, match=f"region {bad.id} is left out: region {bad.id}: state is 99"):
             reading_of(term).describe_region(bad.id)
-        gauges = gauges_of(cast("RegionsDomain", SimpleNamespace(term=term, listener=SimpleNamespace(connections=0))),
-                           60_000)  # fmt: skip
+        gauges = gauges_of(cast("RegionsDomain", SimpleNamespace(term=term, listener=SimpleNamespace(connections=0))))
         assert (gauges.damaged_rows, gauges.gaps) == (1, 1)
     assert disk.regions[bad.id].state == 99, "it stays as it is"
 

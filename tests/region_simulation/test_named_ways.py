@@ -11,7 +11,7 @@ import pytest
 
 from configs.loading import load
 from controller.http.region_ports import RegionQuery
-from controller.regions import overdue
+from controller.regions.ages import oldest
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator.explain import explained
 from controller.regions.operator.gauges import gauges_of
@@ -81,7 +81,7 @@ async def test_regions_of_a_process_that_is_not_fenced_yet_do_not_count_as_open(
     [table] = look.list_tables(10, None).items
     assert (table.open_regions, table.waiting_regions) == (1, 1)
     domain = cast("RegionsDomain", SimpleNamespace(term=case.term, listener=SimpleNamespace(connections=0)))
-    regions = gauges_of(domain, 1_000).regions
+    regions = gauges_of(domain).regions
     assert (regions["open"], regions["waiting"]) == (1, 1)
     query = RegionQuery(10, None, "t", None, None, False, False)
     items = {one.id: one for one in look.list_regions(query).items}
@@ -154,7 +154,7 @@ def test_an_open_that_fails_again_and_again_does_not_contradict_itself_and_names
 async def test_the_age_of_a_transition_counts_from_its_first_attempt(case: Case) -> None:
     await asyncio.sleep(100)
     region, records = case.region, case.term.engine.records
-    [aged] = [one for one in overdue.late(case.term.env, records, 60_000) if one.region is region]
+    [aged] = [one for one in (await oldest(case.term.env, records, 100, 60_000))[0] if one.region is region]
     assert 95_000 < aged.age_ms < 110_000
     assert "in transition for 10" in text_of(case).splitlines()[0]
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import tables
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
-from controller.regions.overdue import age_ms
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import SETTLED, awaits_crash, is_stranded
 from state_machines.regions.model import Regions, Table
@@ -20,14 +18,6 @@ MAY_BE_STRANDED: Final = frozenset({RegionState.OFFLINE, RegionState.CLOSED})
 """States of regions without an owner that are stranded where their table is enabled, and that are not in transition."""
 CHANGES: Final = frozenset(one.name for one in (tables.CREATE, tables.ENABLE, tables.DISABLE, tables.DELETE))
 """Kinds of procedures that change a table's state."""
-
-
-class Transit(NamedTuple):
-    """Regions in transition. ``overdue``: those that are in it for too long; ``oldest_ms``: age of the oldest."""
-
-    regions: int
-    overdue: int
-    oldest_ms: int
 
 
 class OfTables(NamedTuple):
@@ -92,12 +82,6 @@ def halted(model: Regions, records: Iterable[Record]) -> list[str]:
             task: TableTask = TABLE_TASK.decode(record.data)
             found.discard(task.table)
     return sorted(found)
-
-
-def transit_of(env: RegionsEnv, records: Mapping[int, Record], overdue_ms: int) -> Transit:
-    """Counts the regions in transition by age."""
-    ages = [age_ms(one, records.get(one.pid), env) for one in env.model.transit.values()]
-    return Transit(len(ages), sum(age > overdue_ms for age in ages), max(ages, default=0))
 
 
 def servers_of(model: Regions) -> Counter[str]:

@@ -9,12 +9,12 @@ from controller.http.record_items import time_of
 from controller.http.region_models import RegionExplanation
 from controller.procedures.engine import Engine
 from controller.process.wording import named
+from controller.regions.ages import age_ms
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import Transit
 from controller.regions.operator import checks, ways
 from controller.regions.operator.crashes import crash_of, failures_of, held_until_ms
 from controller.regions.operator.items import cause_of, message_of, region_item, step_of, why_of
-from controller.regions.overdue import age_ms
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.model import Region, Server

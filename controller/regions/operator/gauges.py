@@ -5,16 +5,16 @@ from __future__ import annotations
 from controller.metrics.region_gauges import RegionGauges
 from controller.metrics.region_metrics import WAITING
 from controller.regions.domain import RegionsDomain
-from controller.regions.operator.counts import by_state, halted, servers_of, stranded, transit_of, waiting
+from controller.regions.operator.counts import by_state, halted, servers_of, stranded, waiting
 
 
-def gauges_of(domain: RegionsDomain, overdue_ms: int) -> RegionGauges:
-    """Returns the present values; ``overdue_ms``: time in transition from which a region is overdue."""
+def gauges_of(domain: RegionsDomain) -> RegionGauges:
+    """Returns the present values."""
     term, connections = domain.term, domain.listener.connections
     if term is None:
         return RegionGauges(connections=connections)
     env, model = term.env, term.env.model
-    transit = transit_of(env, term.engine.records, overdue_ms)
+    transit = term.ages.present()
     return RegionGauges(
         active=True,
         epoch=term.manager.epoch,

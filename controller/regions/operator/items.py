@@ -14,6 +14,7 @@ from controller.http.region_models import RegionServer
 from controller.http.region_models import RegionTransition as TransitionItem
 from controller.http.region_models import Table as TableItem
 from controller.procedures.kinds import Kind
+from controller.regions.ages import Aged
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.marks import MARK_TASK, MarkTask
 from controller.regions.kinds.messages import (
@@ -33,7 +34,7 @@ from controller.regions.kinds.messages import (
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator.counts import OfTables, owned_by_state
 from controller.regions.operator.unmet import is_superseded, unmet_of
-from controller.regions.overdue import Aged, wait_of
+from controller.regions.overdue import wait_of
 from controller.regions.term import KINDS
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash

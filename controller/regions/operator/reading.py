@@ -30,19 +30,19 @@ from controller.http.region_ports import RegionPage, RegionQuery, TablePage
 from controller.procedures.refusals import stopped
 from controller.process.naming import name_of
 from controller.process.wording import counted, named
+from controller.regions.ages import oldest
 from controller.regions.damaged import NAMED_MAX
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash
 from controller.regions.operator import ways
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
-from controller.regions.operator.counts import by_state, halted, of_tables, servers_of, stranded, transit_of, waiting
+from controller.regions.operator.counts import by_state, halted, of_tables, servers_of, stranded, waiting
 from controller.regions.operator.crashes import crashes
 from controller.regions.operator.explain import explained, without_servers
 from controller.regions.operator.items import region_item, server_item, table_item, transition_item
 from controller.regions.operator.pages import region_page, table_page
 from controller.regions.operator.procedures import COMMAND
-from controller.regions.overdue import late
 from controller.regions.term import RegionsTerm
 from state_machines.regions.model import Regions, Server
 from state_machines.regions.states import RegionState, ServerState
@@ -87,7 +87,7 @@ class Reading:
     def _numbers(self, term: RegionsTerm) -> dict[str, object]:
         env, model = term.env, term.env.model
         states, servers = by_state(model), servers_of(model)
-        transit = transit_of(env, term.engine.records, self._settings.regions.transit_warning_ms)
+        transit = term.ages.present()
         left = stranded(model).total()
         return {
             "epoch": term.manager.epoch,
@@ -131,12 +131,12 @@ class Reading:
         term = active_term(self._domain)
         return explained(region_of(term.env.model, region), term.env, term.engine)
 
-    def list_transitions(self, limit: int) -> list[TransitionItem]:
+    async def list_transitions(self, limit: int) -> list[TransitionItem]:
         """Lists regions in transition, the oldest first."""
         term = active_term(self._domain)
-        env, records = term.env, term.engine.records
         warning_ms = self._settings.regions.transit_warning_ms
-        return [transition_item(one, env, overdue=one.age_ms > warning_ms) for one in late(env, records)[:limit]]
+        found, _ = await oldest(term.env, term.engine.records, limit)
+        return [transition_item(one, term.env, overdue=one.age_ms > warning_ms) for one in found]
 
     def list_tables(self, limit: int, after: str | None) -> TablePage:
         """Lists tables by name."""

@@ -18,7 +18,6 @@ class View:
 
     def __init__(self, domain: RegionsDomain, settings: Settings) -> None:
         self._domain = domain
-        self._overdue_ms = settings.regions.transit_warning_ms
         self.reading = Reading(domain, settings)
         self.procedures = Procedures(domain)
         self.changes = Changes(domain)
@@ -34,4 +33,4 @@ class View:
 
     def region_gauges(self) -> RegionGauges:
         """Returns the present values."""
-        return gauges_of(self._domain, self._overdue_ms)
+        return gauges_of(self._domain)
