@@ -24,6 +24,11 @@ def drop() -> DropMark:
     return DropMark(KIND, SUBJECT)
 
 
+def number(marks: Iterable[MarkRow]) -> int:
+    """Returns the number that a restored store is to be above, whichever daemon opens it; 0 for another store."""
+    return max((int(one.value) for one in marks if one.kind == KIND and one.value.isdecimal()), default=0)
+
+
 def stored(marks: Iterable[MarkRow]) -> bool:
     """Checks whether a catalog is that of a restored store."""
     return any(one.kind == KIND for one in marks)

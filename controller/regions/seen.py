@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from metadata_store.records.port import NOTHING_SEEN, Above, StoreFailed
@@ -27,6 +28,8 @@ WELCOMED_MAX: Final = 10_000
 """Processes of servers that a term remembers."""
 NUMBERS_ROOM: Final = 1_000_000
 """Numbers that are left out besides: servers that have ended since may have had higher tokens."""
+NOTE_S: Final = 5.0
+"""Longest wait for the store to take what servers have seen: the term ends also without."""
 AGAIN_S: Final = 60.0
 """Shortest time between two terms that end for this."""
 FAR: Final = (
@@ -44,7 +47,8 @@ STALE: Final = "another daemon may be the active one by now"
 class Serving(NamedTuple):
     """The term that serves. ``number``: returns the highest number of the store; ``end`` ends it with an error.
 
-    ``began``: the highest number of the store as the term began.
+    ``began``: the highest number of the store as the term began. ``note``: stores which number the next term goes
+    above, of whichever daemon that is.
     """
 
     epoch: int
@@ -52,6 +56,7 @@ class Serving(NamedTuple):
     number: Callable[[], int]
     look: Callable[[], asyncio.Event]
     leads: Callable[[], bool]
+    note: Callable[[int], Awaitable[None]]
     end: Callable[[StoreFailed], None]
 
 
@@ -113,10 +118,17 @@ class Seen:
         await looked.wait()
         if not serving.leads() or self._serving is not serving:
             return STALE
+        if self._clock() - self._ended_s < AGAIN_S:
+            return SOON  # another connection came meanwhile
         self._ended_s = self._clock()
         self._raise(epoch, max(token, store.number))
         why = OLD.format(epoch, token, store.epoch, known)
-        serving.end(StoreFailed(why))
+        try:
+            with suppress(StoreFailed, TimeoutError):  # then this daemon alone knows it
+                async with asyncio.timeout(NOTE_S):
+                    await serving.note(self._above.number)
+        finally:
+            serving.end(StoreFailed(why))
         return why
 
     def told(self, proof: str) -> None:

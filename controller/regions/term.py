@@ -192,7 +192,7 @@ class RegionsTerm:
         await loading.enter(self.env.model, content, self.env.now_ms())
         damaged.tell(self.env.model.damages)
         self.env.routes.unanswered = self.env.model.damages.overlapping
-        await self.engine.load(self._above.number)
+        await self.engine.load(max(self._above.number, restored.number(content.marks)))
         self.env.former_number = self.engine.last_number
         loading.resume(self.env, self.engine.live(), self.engine.park)
         loading.distrust(self.env, (*self.engine.unusable_records.values(), *self.engine.ended()))
@@ -223,6 +223,10 @@ class RegionsTerm:
         if self._above != NOTHING_SEEN:
             await self._store.write((), (), (restored.row(self._above.number),))
         self.env.restored = self._noted_copy = self._above != NOTHING_SEEN or restored.stored(marks)
+
+    async def note_copy(self, number: int) -> None:
+        """Stores that this is a copy, and what the next term goes above: another daemon may begin it."""
+        await self._store.write((), (), (restored.row(number),))
 
     async def _settle_copy(self) -> None:
         """Forgets the copy once a lease is over, and no open and no procedure of the copy is left."""

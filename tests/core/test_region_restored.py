@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -48,7 +48,11 @@ class Store:
         looked = asyncio.Event()
         looked.set()
         began = number if began is None else began
-        self.seen.begin(Serving(epoch, began, lambda: number, lambda: looked, lambda: self.sound, self._end))
+        self.noted: list[int] = []
+        self.seen.begin(Serving(epoch, began, lambda: number, lambda: looked, lambda: self.sound, self.note, self._end))
+
+    async def note(self, number: int) -> None:
+        self.noted.append(number)
 
     def _end(self, why: StoreFailed) -> None:
         self.ended.append(str(why))
@@ -79,6 +83,7 @@ async def test_a_higher_epoch_or_token_ends_the_term_and_the_next_one_goes_above
         f"a server has seen epoch {epoch} and token {token}, the store has 5 and 100: it was restored"
     )
     assert store.ended == [why]
+    assert store.noted == [above.number]
     assert store.seen.above == above, "also where the next term does not begin"
     store.seen.forget()
     assert store.seen.above == NOTHING_SEEN, "the store has it by then"
@@ -154,7 +159,7 @@ async def test_a_server_that_lies_again_and_again_costs_a_term_a_minute() -> Non
     assert "restored" in await store.seen.named("p", 6, 0)
     looked = asyncio.Event()
     looked.set()
-    store.seen.begin(Serving(7, 100, lambda: 100, lambda: looked, lambda: True, store._end))
+    store.seen.begin(Serving(7, 100, lambda: 100, lambda: looked, lambda: True, store.note, store._end))
     assert "try again" in await store.seen.named("p", 8, 0)
     assert len(store.ended) == 1
     store.now_s += seen.AGAIN_S
@@ -169,7 +174,7 @@ async def test_a_process_that_is_not_served_now_is_not_known_the_next_time(epoch
     assert "restored" in await store.seen.named("first", 6, 0)
     looked = asyncio.Event()
     looked.set()
-    store.seen.begin(Serving(7, 100, lambda: 200, lambda: looked, lambda: True, store._end))
+    store.seen.begin(Serving(7, 100, lambda: 200, lambda: looked, lambda: True, store.note, store._end))
     for _ in range(2):
         assert "try again" in await store.seen.named("second", epoch, token)
     store.now_s += seen.AGAIN_S
@@ -353,3 +358,31 @@ async def test_a_restored_store_is_one_like_others_once_the_lease_is_over(tmp_pa
         await raised.until(lambda: not raised.term._noted_copy)
     async with stage(tmp_path, options=options) as after:
         assert not after.term.env.restored
+
+
+async def test_another_daemon_goes_above_what_the_term_before_noted(tmp_path: Path) -> None:
+    async with stage(tmp_path) as before:
+        await before.term.note_copy(70_000)
+    async with stage(tmp_path) as after:
+        assert after.term.env.restored
+        assert after.term.engine.last_number >= 70_000
+
+
+async def _hangs(_: int) -> None:
+    await asyncio.Event().wait()
+
+
+async def _breaks(_: int) -> None:
+    raise StoreFailed("the disk is full")
+
+
+@pytest.mark.parametrize("note", [_hangs, _breaks])
+async def test_a_term_whose_store_takes_no_note_of_the_copy_ends_all_the_same(
+    note: Callable[[int], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(seen, "NOTE_S", 0.01)
+    monkeypatch.setattr(Store, "note", lambda _, number: note(number))
+    store = Store(5, 100)
+    assert "restored" in await store.seen.named("p", 6, 0)
+    assert len(store.ended) == 1
+    assert store.seen.above.epoch == 6, "this daemon goes above it"
