@@ -22,7 +22,7 @@ from controller.procedures.running import Entered, LockItem, Running
 from controller.procedures.stepping import Stepping
 from controller.procedures.steps import Steps
 from controller.procedures.weighing import Scale
-from metadata_store.records.port import RecordStore, StoreFailed, Unstorable
+from metadata_store.records.port import Fenced, RecordStore, StoreFailed, Unstorable
 from state_machines.procedures.entity_queue import Entry
 from state_machines.procedures.faults import Unusable
 from state_machines.procedures.kernel import Change
@@ -79,7 +79,9 @@ class Engine(Generic[Env]):
         self._step_of = 0
         """The procedure whose step runs, or is written with its effect; 0: none."""
         self._writing: frozenset[int] | set[int] = NO_FAMILY
-        """Procedures whose steps are being written and entered; they stay where the store gave no response."""
+        """Procedures whose steps are being written and entered."""
+        self._sent: Group | Change | None = None
+        """Changes that the store was sent; they stay where it gave no response."""
         self._closed: Exception | None = None
 
     # -- for callers
@@ -108,7 +110,8 @@ class Engine(Generic[Env]):
     @property
     def unanswered(self) -> list[int]:
         """Returns the procedures whose write has no response: once the term has ended, it may be stored or not."""
-        return sorted(self._writing)
+        sent = self._sent
+        return sorted({one.pid for one in sent.puts}.union(sent.deletes)) if sent is not None else []
 
     @property
     def unusable(self) -> Mapping[int, str]:
@@ -233,6 +236,8 @@ class Engine(Generic[Env]):
             await self._turn(group)
         except BaseException as error:
             self._blame(error)
+            if isinstance(error, Fenced | Unstorable):  # nothing of the write was applied
+                self._sent = None
             stopped = Refused(f"the daemon stops, or its term ended ({error}): try again")
             group.refuse(error if isinstance(error, Refused | StoreFailed) else stopped)
             raise
@@ -336,14 +341,14 @@ class Engine(Generic[Env]):
         self._step_of = 0
         await self._write(group)
         self._step_of = entry.pid
-        self._writing = {entry.pid}
+        self._sent = found.decided.change
         why_not = await self._steps.write(found.write, found.decided.change, entry.pid)
         if why_not is None:
             self._running.enter((found.decided,))
             self._parking.went_on(entry.pid)
         else:
             self._stage(group, found.otherwise(why_not))
-        self._step_of, self._writing = 0, NO_FAMILY
+        self._step_of, self._sent = 0, None
 
     def _settle(self, pid: int, decided: Decided) -> None:
         """Acquits a suspect once a change of it is durable and entered."""
@@ -365,9 +370,10 @@ class Engine(Generic[Env]):
         self._writing = group.pids
         puts, deletes = group.puts, group.deletes
         if puts or deletes or group.rows:
+            self._sent = group
             await self._store.write(puts, deletes, group.rows)
         self._running.enter(group.take())
-        self._writing = NO_FAMILY
+        self._writing, self._sent = NO_FAMILY, None
 
 
 def _ignored(response: asyncio.Future[int]) -> None:

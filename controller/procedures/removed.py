@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection
 from typing import Final
 
@@ -13,12 +14,12 @@ class Removed:
     """Holds families of records that are gone, by pid. Numbers are never given again, so it outlives a term."""
 
     def __init__(self) -> None:
-        self._families: dict[int, list[int]] = {}
+        self._families: OrderedDict[int, list[int]] = OrderedDict()
 
     def note(self, named: Collection[int], family: list[int]) -> None:
         """Takes a family whose removal is durable. ``named``: the pids that stand for it."""
         while self._families and len(self._families) + len(named) > PIDS_MAX:
-            del self._families[next(iter(self._families))]
+            self._families.popitem(last=False)
         self._families.update(dict.fromkeys(named, family))
 
     def family(self, pid: int) -> list[int]:

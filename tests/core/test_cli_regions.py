@@ -155,7 +155,7 @@ def test_tables_are_disabled_enabled_and_deleted() -> None:
     items("tables", "disable", "cycle", "--wait", "--yes")
     assert items("tables", "describe", "cycle")[0]["state"] == "disabled"
     [region, *_] = items("regions", "list", "--table", "cycle")
-    assert "regent tables enable cycle opens it" in regent("regions", "explain", region["id"]).stdout
+    assert "'regent tables enable cycle' opens it" in regent("regions", "explain", region["id"]).stdout
     items("tables", "enable", "cycle", "--wait")
     assert items("tables", "describe", "cycle")[0]["openRegions"] == 4
     items("tables", "disable", "cycle", "--wait", "--yes")

@@ -222,10 +222,14 @@ class InProcess:
         return [("127.0.0.1", self._port)]
 
     async def start(self) -> None:
-        """Starts a daemon where none runs."""
+        """Starts a daemon where none runs; one whose start is broken off, as a round ends, has not begun."""
         if self._life is not None:
             return
-        self._life = AsyncExitStack()
+        async with AsyncExitStack() as life:
+            await self._begin(life)
+            self._life = life.pop_all()
+
+    async def _begin(self, life: AsyncExitStack) -> None:
         domain = domain_of(self._settings, None)
 
         async def opened(_: Opening) -> Opened:
@@ -242,8 +246,8 @@ class InProcess:
         domain._become = became  # type: ignore[method-assign]
         view = View(domain, self._settings)
         app = create_regions_app(view, view, registry(RegionsCollector(domain.counters, view)))
-        await self._life.enter_async_context(serving(app, self._settings.http))
-        self._domain = await self._life.enter_async_context(running(domain))
+        await life.enter_async_context(serving(app, self._settings.http))
+        self._domain = await life.enter_async_context(running(domain))
 
     async def fault(self, chance: random.Random) -> str:
         """Kills the daemon."""

@@ -149,7 +149,8 @@ class FuzzServer:
     def __init__(self, name: str, incarnation: int, link: Link, moods: Moods, owners: Owners, secret: str = "") -> None:
         self.key = name, incarnation
         self.link = link
-        self.alive = True
+        self.alive = False
+        """Whether it runs: one whose start is broken off, as a round ends, never did."""
         self._options = (link, moods, owners, secret)
         self.agent: Agent | None = None
         self._starting: asyncio.Task[None] | None = None
@@ -169,6 +170,7 @@ class FuzzServer:
         )
         self.agent = Agent(FuzzService(self.key, moods, owners), options)
         self._starting = asyncio.create_task(self._start(self.agent))
+        self.alive = True
 
     async def _start(self, agent: Agent) -> None:
         with contextlib.suppress(Exception):  # it may be fenced before it has registered: `died` says so

@@ -34,7 +34,7 @@ def test_some_cases_have_every_situation_event_and_command() -> None:
     ("text", "commands"),
     [
         ("it is closed | 'regent regions assign 17' opens it", ["regions assign 17"]),
-        ("regent tables enable t opens it", ["tables enable t"]),
+        ("'regent tables enable t' opens it", ["tables enable t"]),
         ("regent regions move 17 SERVER moves it; wait", ["regions move 17 SERVER"]),
         ("wait, or 'regent regions procedures bypass 12', see 'regent servers list'",
          ["regions procedures bypass 12", "servers list"]),

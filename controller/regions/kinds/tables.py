@@ -188,7 +188,7 @@ def _closes_again(env: RegionsEnv, record: Record, table: Table) -> Outcome | No
 
 
 def _has_owners(model: Regions, table: Table) -> bool:
-    if any(table.count(one) for one in IN_TRANSITION) or any(one.table is table for one in model.transit.values()):
+    if table.transit or any(table.count(one) for one in IN_TRANSITION):
         return True
     return any(map(SERVER_OF, table.regions))
 

@@ -179,12 +179,12 @@ def _changes(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Ite
     server = region.server
     if region.table.state not in WANTED:
         is_disabled = region.table.state is TableState.DISABLED
-        opens = f"regent tables enable {region.table.name} opens it"
+        opens = f"'regent tables enable {region.table.name}' opens it"
         yield opens if is_disabled else checks.table_remedy(env.model, region.table, "enable")
     elif region.state is S.FAILED_OPEN or (server is None and not region.pid):
-        yield f"regent regions assign {region.id} opens it"
+        yield f"'regent regions assign {region.id}' opens it"
     elif region.state in IN_TRANSITION and not region.pid and server is not None and server.state is ServerState.ONLINE:
-        yield f"regent regions assign {region.id} has {server} close it, and opens it then"
+        yield f"'regent regions assign {region.id}' has {server} close it, and opens it then"
     if region.state is S.OPEN and server is not None and not region.pid:
         yield from _when_open(region, server, env.cooldown.left_ms(region.id, env.now_ms()))
     yield from ways.of_region(region, env, engine)
@@ -203,4 +203,4 @@ def _when_open(region: Region, server: Server, rests_ms: int) -> Iterator[str]:
         yield f"{server} crashes, leaves, or is drained"
     if rests_ms:
         yield f"it rests for {rests_ms / 1000:.1f} s more after a move; until then only --force moves it again"
-    yield f"regent regions move {region.id} SERVER moves it"
+    yield f"'regent regions move {region.id} SERVER' moves it"

@@ -6,7 +6,8 @@ from typing import Final, NamedTuple
 
 from controller.http.ports import Invalid, Refused
 from controller.regions.kinds import crash, log_task
-from controller.regions.kinds.messages import CRASH, LOG_TASK, LOST_PARTS, Crash, LogTask
+from controller.regions.kinds.messages import LOG_TASK, LOST_PARTS, Crash, LogTask
+from controller.regions.operator.items import message_of
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Ending, Record
 from state_machines.regions.lost_parts import LeftOut, LostPart, LostParts, has_pid, short
@@ -30,8 +31,8 @@ def done_before(term: RegionsTerm, pid: int) -> Record | None:
         return None
     for record in (*term.engine.live(), *term.engine.ended()):
         if record.kind == crash.NAME:
-            task: Crash = CRASH.decode(record.data)
-            if has_pid(task.lost, pid):
+            task: Crash | None = message_of(record)
+            if task is not None and has_pid(task.lost, pid):
                 return record
     return None
 
