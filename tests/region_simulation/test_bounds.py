@@ -53,7 +53,7 @@ def test_a_version_that_is_no_text_is_refused(software: str) -> None:
     @virtual
     async def story() -> None:
         async with running(RegionDisk()) as term:
-            found = await Server(term, "a").ask(protocol.Register("a", 1, "a:1", software))
+            found = await term.service.handle(protocol.Register("a", 1, "a:1", software))
             assert isinstance(found, Refused)
             assert found.code == protocol.INVALID
             assert "software" in found.text

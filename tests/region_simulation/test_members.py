@@ -191,7 +191,8 @@ async def test_a_daemon_whose_store_was_taken_over_refuses_servers_and_ends_its_
 
 @virtual
 async def test_a_process_that_is_expired_while_it_leaves_does_not_come_back() -> None:
-    async with running(RegionDisk(), store=Slow) as term:
+    disk = RegionDisk()
+    async with running(disk, store=Slow) as term:
         server = Server(term, "s1")
         async with serving(server):
             leave = protocol.Leave("s1", 1, server.epoch)
@@ -208,6 +209,10 @@ async def test_a_process_that_is_expired_while_it_leaves_does_not_come_back() ->
         assert isinstance(refused, Refused)
         assert refused.code == protocol.DEAD
         assert not term.env.crashing
+    async with running(disk) as term:
+        refused = await Server(term, "s1").register()
+        assert isinstance(refused, Refused)
+        assert refused.code == protocol.DEAD, "the next daemon knows it, too"
 
 
 @virtual
