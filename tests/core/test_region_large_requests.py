@@ -285,10 +285,14 @@ async def test_a_server_that_came_before_the_term_and_registered_in_it_may_conne
     proof, seen, ends = b"p" * 16, Seen(), list[StoreFailed]()
     looked = asyncio.Event()
     looked.set()
+
+    async def note(_: int) -> None:
+        """Stores nothing: no number of this story is above the store's."""
+
     async with listening(None) as listener:
         listener.seen, listener.told = seen.named, seen.told
         early = await Side.greeted(listener, hello=Hello(1, proof=proof))
-        seen.begin(Serving(1, 50, lambda: 100, lambda: looked, lambda: True, ends.append))
+        seen.begin(Serving(1, 50, lambda: 100, lambda: looked, lambda: True, note, ends.append))
         listener.serve(Registering("member"))
         assert isinstance(await early.request(Register("member", 1, "m:1")), protocol.Registered)
         early.writer.close()
