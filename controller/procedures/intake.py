@@ -80,7 +80,10 @@ class Intake(Generic[Env]):
         now_ms = self._now_ms()
         if isinstance(request, Submit):
             change, pid = self._submitted(request, now_ms)
-            return Decided(change, pending=pending, pid=pid, weight=self._weighed(change, request.kind))
+            weight = self._weighed(change, request.kind)
+            for record in change.puts:  # a refused one leaves its nonce free
+                self._results.begun(record)
+            return Decided(change, pending=pending, pid=pid, weight=weight)
         pid = self.known(request.pid).pid
         found = self._requested(pid, request, now_ms)
         if found is None:
@@ -158,5 +161,4 @@ class Intake(Generic[Env]):
         why = demand if isinstance(demand, str) else misordered(record.pid, demand, self._running.scheduler, ())
         if why:
             raise Refused(why)
-        self._results.begun(record)
         return self._procedures.submitted(record), record.pid

@@ -451,6 +451,16 @@ async def test_a_request_that_cannot_be_written_is_refused() -> None:
     assert await daemon.run(daemon.engine.bypass(pid, Ending("bypass", "User:ops", "why")))
 
 
+async def test_a_submission_that_cannot_be_written_leaves_its_nonce_free() -> None:
+    daemon = await narrow(Kind("root", (step(last),), lambda _: topic(child("root", b"t"))))
+    for _ in range(2):
+        with pytest.raises(Refused, match=r"root: its write has \d+ bytes, the store takes 4000"):
+            await submitted(daemon, "root", b"x" * 4_000, OPS)
+    pid = await submitted(daemon, "root", b"small", OPS)
+    record = await daemon.run(daemon.engine.result(pid))
+    assert (record.state, record.data) == (State.SUCCESS, b"small")
+
+
 async def test_requests_that_do_not_fit_together_go_in_several_writes() -> None:
     daemon = await narrow(Kind("root", (step(arrives), step(last)), lambda _: topic(child("root", b"t"))))
     submits = [daemon.engine.submit("root", bytes(1_500), NOBODY) for _ in range(5)]
