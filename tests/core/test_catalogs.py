@@ -2,21 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from metadata_store.catalog.rows import Catalog
+from metadata_store.catalog.rows import (
+    Bury,
+    Catalog,
+    DropMark,
+    DropRegions,
+    DropServer,
+    Forget,
+    MarkRow,
+    NewRegions,
+    Owner,
+    PutMark,
+    PutNamespace,
+    PutServer,
+    PutTable,
+    ServerRow,
+    TableRow,
+    Write,
+)
 from metadata_store.catalog.sqlite import SqliteCatalog
+from metadata_store.fencing.fenced import WRITES_MAX
+from metadata_store.fencing.sizes import write_bytes
+from metadata_store.port import Check
 from metadata_store.records.port import RecordStore
 from metadata_store.records.sqlite import SqliteRecords
 from testing.memory.region_store import MemoryRegionStore, RegionDisk
 from tests.contracts.catalog import CatalogContract, Catalogs
-from tests.contracts.catalog_zookeeper import ZooKeeperCatalogContract
+from tests.contracts.catalog_zookeeper import ZooKeeperCatalogContract, both, regions
 from tests.contracts.memory import MemoryBackend
-from tests.contracts.records import RecordsContract, Stores
+from tests.contracts.records import RecordsContract, Stores, record
+from tests.contracts.support import NthWrite, session
 
 Both = tuple[RecordStore, Catalog]
 
@@ -79,3 +101,51 @@ class TestZooKeeperBehind(ZooKeeperCatalogContract):
     @pytest.fixture
     def backend(self) -> MemoryBackend:
         return MemoryBackend(lags=True)
+
+
+@pytest.mark.parametrize("lags", [False, True])
+async def test_rows_whose_request_is_lost_are_sent_again_before_they_are_acknowledged(lags: bool) -> None:
+    """Their sender cannot tell it from a lost reply: what was there before is no proof of the write."""
+    backend = MemoryBackend(lags=lags)
+    mark = MarkRow("cordon", "s1")
+    async with session(backend) as s:
+        store, catalog = await both(s)
+        for rows in (
+            [PutTable(TableRow("t", 2, 4)), NewRegions(regions(3))],
+            [Owner(1, 2, "s1", 5, 9, 3), NewRegions(regions(1, first=4))],
+            [PutServer(ServerRow("s1", 5, "h:1")), DropRegions((3,))],
+            [DropServer("s1", 5), PutServer(ServerRow("s1", 6, "h:1"))],
+            [PutMark(mark), Bury("s1", 5, 1)],
+            [DropMark("cordon", "s1"), PutTable(TableRow("t", 2, 0))],
+            [Forget("s1"), PutNamespace("n")],
+        ):
+            backend.server.lose_requests(s.zk.session_id)
+            await store.write((), (), rows)
+        await s.zk.sync()
+        found = await catalog.read()
+        owned = regions(1)[0]._replace(state=2, server="s1", incarnation=5, token=9, sequence=3)
+        assert list(found.regions) == [owned, regions(2)[1], regions(1, first=4)[0]]
+        assert ([*found.tables], [*found.namespaces]) == ([TableRow("t", 2, 0)], ["n"])
+        assert ([*found.servers], found.buried, [*found.marks]) == ([ServerRow("s1", 6, "h:1")], {}, [])
+
+
+async def test_records_and_rows_are_weighed_together() -> None:
+    async with session(MemoryBackend()) as s:
+        store, catalog = await both(s)
+        await store.load()
+        await catalog.read()
+        rows: list[Write] = [NewRegions(regions(200)), PutServer(ServerRow("s1", 5, "h:1"))]
+        sent = write_bytes([*store.ops([record(1)], [2]), *catalog.ops(rows)])
+        assert sent <= store.weigh([record(1)], [2], rows) <= 2 * sent
+
+
+async def test_a_multi_has_no_more_records_and_rows_together_than_its_bound() -> None:
+    made = regions(400)
+    async with session(MemoryBackend()) as s:
+        store, catalog = await both(s)
+        await store.write([record(1)], (), [NewRegions(made)])
+        s.zk.hooks = seen = NthWrite(at=-1)
+        writes = [store.write([record(one.id + 1)], (), [Owner(one.id, 2, "s1", 5, 9, 3)]) for one in made]
+        await asyncio.gather(*writes)
+        assert max(len([op for op in ops if not isinstance(op, Check)]) for ops in seen.writes) <= WRITES_MAX
+        assert {one.state for one in (await catalog.read()).regions} == {2}

@@ -21,6 +21,7 @@ from controller.role import own_znodes as own
 from controller.term import procedures
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
+from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX
 from state_machines.decisions import plan_progress
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
@@ -316,6 +317,9 @@ async def test_a_partition_whose_topic_is_deleted_ends_superseded(w: World) -> N
         (b'{"moves_max":0}', "moves_max is 0, it must be at least 1"),
         (b'{"bytes_max":-1}', "bytes_max is -1: give 0 for no cap"),
         (b'{"broker_moves_max":-1}', "broker_moves_max is -1, it must be at least 1"),
+        (b'{"broker_bytes_max":-1}', "broker_bytes_max is -1: give 0 for no cap"),
+        (b'{"rate_bytes_per_s":-1}', "rate_bytes_per_s is -1: give 0 for none, or at most"),
+        (b'{"rate_bytes_per_s":%d}' % (RATE_BYTES_PER_S_MAX + 1), "give 0 for none, or at most"),
     ],
 )
 @in_world(1, 2, 3, 4)
