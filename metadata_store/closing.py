@@ -28,12 +28,17 @@ PORTION: Final = 200
 Seen = tuple[str, Sequence[Acl], Stat | None]
 NAMED_MAX: Final = 5
 """Znodes that a line of the log names."""
+AGAIN_S: Final = 600.0
+"""Pause until the znodes of a complaint are looked at again."""
+AGAIN_MAX: Final = 1_000
+"""Znodes of each complaint that are looked at again."""
 
 
 class Closed(Struct):
     """The outcome of a walk. ``left``: znodes that stay open, because another client took the right to close them.
 
     ``shared``: how many other identities may write; ``first_shared``: the first of them, each with its remedy.
+    ``shared_paths``: those that are looked at again; ``unlisted``: how many are not.
     """
 
     looked_at: int = 0
@@ -41,6 +46,8 @@ class Closed(Struct):
     left: list[str] = field(default_factory=list)
     shared: int = 0
     first_shared: list[str] = field(default_factory=list)
+    shared_paths: list[str] = field(default_factory=list)
+    unlisted: int = 0
 
     def tell(self, root: str) -> None:
         """Logs a walk that found open znodes."""
@@ -59,18 +66,30 @@ class Closed(Struct):
         """Returns which other identities may write, each with the command that ends it; empty without any."""
         if not self.shared:
             return ""
-        more = f"; {self.shared - NAMED_MAX} more znodes are like that" if self.shared > NAMED_MAX else ""
+        named = self.first_shared
+        more = [f"{self.shared - len(named)} more znodes are like that"] if self.shared > len(named) else []
+        later = [f"the next term looks at {self.unlisted} of them again"] if self.unlisted else []
         return (
-            f"identities that no setting names may write: {'; '.join(self.first_shared)}{more}. Where none of that is "
+            f"identities that no setting names may write: {'; '.join((*named, *more, *later))}. Where none of that is "
             "meant, give these commands to zookeeper-shell.sh, with the daemon's identity"
         )
 
     def add_shared(self, path: str, found: Sequence[Acl], wanted: Sequence[Acl], mine: Identities) -> None:
         """Notes a znode that other identities may write."""
         self.shared += 1
+        if len(self.shared_paths) < AGAIN_MAX:
+            self.shared_paths.append(path)
+        else:
+            self.unlisted += 1
         if self.shared <= NAMED_MAX:
             names = ", ".join(f"{one.scheme}:{_shown(one)} ({perms_text(one.perms)})" for one in found)
             self.first_shared.append(f"{path} by {names}, until 'setAcl {path} {shell_text(wanted, mine)}'")
+
+    def add_unseen(self, before: Closed) -> None:
+        """Adds what an earlier walk found and this one did not look at."""
+        self.left += before.left[AGAIN_MAX:]
+        self.shared += before.unlisted
+        self.unlisted += before.unlisted
 
     @property
     def _open(self) -> str:
@@ -112,6 +131,23 @@ async def close_tree(
     return walk.found
 
 
+async def close_again(zk: ZooKeeper, before: Closed, *, may_write: Callable[[], Awaitable[None]] = unfenced) -> Closed:
+    """Looks again at the znodes of a complaint, without those below them, and closes what is open."""
+    walk = _Walk(zk, may_write, only_look=False, looked_at_max=None)
+    await walk.close((*before.left[:AGAIN_MAX], *before.shared_paths))
+    walk.found.add_unseen(before)
+    return walk.found
+
+
+async def follow(found: Closed, again: Callable[[Closed], Awaitable[Closed]], noted: Callable[[str], None]) -> None:
+    """Notes the complaint of a walk, and has it looked at again now and then until none is left."""
+    noted(found.complaint)
+    while found.complaint:
+        await asyncio.sleep(AGAIN_S)
+        found = await again(found)
+        noted(found.complaint)
+
+
 class _Walk:
     """One walk through znodes."""
 
@@ -137,6 +173,13 @@ class _Walk:
                 for child in await self._children(path):
                     yield child
         for path in many:
+            await self._close_with_children(path)
+
+    async def close(self, paths: Sequence[str]) -> None:
+        """Closes znodes; of their children those alone that have to be closed before them."""
+        for some in _portions([path for path in paths if not _has_many(path)]):
+            await self._close(some)
+        for path in filter(_has_many, paths):
             await self._close_with_children(path)
 
     async def _close_with_children(self, path: str) -> None:

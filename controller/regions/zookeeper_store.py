@@ -18,7 +18,7 @@ from controller.regions.zookeeper_claim import ROOT, Claim, Claims
 from controller.role.lease import LEASE_FRACTION, Lease
 from metadata_store.catalog.rows import Catalog
 from metadata_store.catalog.zookeeper import ZooKeeperCatalog
-from metadata_store.closing import close_tree
+from metadata_store.closing import Closed, close_again, close_tree, follow
 from metadata_store.errors import ZooKeeperError
 from metadata_store.fencing.fenced import confirm
 from metadata_store.fencing.outcome import Fence, Fenced
@@ -98,26 +98,34 @@ class ZooKeeperOpened:
         self.catalog: Catalog = rows.of(store)
         await self._connected()
         if closes_regions(self._zk):
-            await store.until_sent(partial(self._close, root, fence, PARENTS))
+            self._note((await store.until_sent(partial(self._close, root, fence, PARENTS))).complaint)
             self._closing = asyncio.ensure_future(self._close_all(store, root, fence))
 
-    async def _close(self, root: str, fence: Fence, depth: int | None = None) -> None:
+    async def _close(self, root: str, fence: Fence, depth: int | None = None) -> Closed:
         """Closes znodes that any client may write: they were made while the domain had no identity."""
         found = await close_tree(self._zk, root, depth=depth, may_write=partial(confirm, self._zk, fence))
         found.tell(root)
-        self._complaint = found.complaint
+        return found
 
     async def _close_all(self, store: ZooKeeperRecords, root: str, fence: Fence) -> None:
-        """Closes everything, beside the term: a million regions take minutes once."""
+        """Closes everything, beside the term: a million regions take minutes once. Then follows what stays open."""
+
+        async def again(before: Closed) -> Closed:
+            may_write = partial(confirm, self._zk, fence)
+            return await store.until_sent(lambda: close_again(self._zk, before, may_write=may_write))
+
         with suppress(StoreFailed, Fenced):  # the term's own writes find out, too
-            await store.until_sent(partial(self._close, root, fence))
+            await follow(await store.until_sent(partial(self._close, root, fence)), again, self._note)
+
+    def _note(self, complaint: str) -> None:
+        self._complaint = complaint
 
     def leads(self) -> bool:
         """Checks whether no other daemon can have the domain yet."""
         return not self._over and self._lease.valid() and self._looks.hold()
 
     def complaint(self) -> str:
-        """Returns which other clients may write below the domain's root, as the latest walk found it."""
+        """Returns which other clients may write below the domain's root, as the latest look found it."""
         return self._complaint
 
     def look(self) -> asyncio.Event:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from metadata_store.errors import Code, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import HEAD_BYTES, WRITES_MAX, submit
@@ -26,6 +26,7 @@ from metadata_store.records.pending import Pending, Rows, settle
 from metadata_store.records.port import Fenced, Stored, StoreFailed, Unstorable
 from state_machines.procedures.record import Record
 
+T = TypeVar("T")
 REFUSES_CONTENT: Final = frozenset({Code.TOO_BIG, Code.BAD_ARGUMENTS})
 """Refusals of one request, while ZooKeeper takes others."""
 RESERVE: Final = 20
@@ -295,8 +296,8 @@ class ZooKeeperRecords:
         if self._rows is not None and rows:
             await self._rows.find_out(rows)
 
-    async def until_sent(self, send: Callable[[], Awaitable[None]]) -> None:
-        """Repeats requests until the connection holds; raises ``StoreFailed``."""
+    async def until_sent(self, send: Callable[[], Awaitable[T]]) -> T:
+        """Returns what ``send`` returns; repeats it until the connection holds. Raises ``StoreFailed``."""
         while True:
             await self._connected()
             try:

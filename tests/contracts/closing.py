@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
+from metadata_store import closing
 from metadata_store.acl import ADMIN, ALL, CREATE, DELETE, READ, READABLE, WRITE, Acl, digest_acl
-from metadata_store.closing import NAMED_MAX, PORTION, close_tree
+from metadata_store.closing import NAMED_MAX, PORTION, close_again, close_tree
 from metadata_store.errors import Code
 from metadata_store.fencing.fenced import confirm
 from metadata_store.fencing.outcome import Fence, Fenced
@@ -198,6 +199,25 @@ class ClosingContract:
             found = await close_tree(s.zk, ROOT, only_look=True)
             assert len(found.first_shared) == NAMED_MAX
             assert "2 more znodes are like that" in found.others
+
+    async def test_of_many_complaints_as_many_are_looked_at_again_as_the_bound_says(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(closing, "AGAIN_MAX", 2)
+        shared = [one.path for one in OWN if "*" not in one.path][:4]
+        async with session(backend, **CLOSING) as s:
+            await opened_tree(s.zk)
+            for path in shared:
+                await s.zk.set_acls(path, [*LOCK, digest_acl("ops", "theirs")], ANY_VERSION)
+            found = await close_tree(s.zk, ROOT)
+            for path in shared[1:]:
+                await s.zk.set_acls(path, READABLE, ANY_VERSION)
+            again = await close_again(s.zk, found)
+            assert [one.split(" ")[0] for one in again.first_shared] == shared[:1]
+            assert "2 more znodes are like that; the next term looks at 2 of them again" in again.complaint
+            await s.zk.set_acls(shared[0], OPEN, ANY_VERSION)
+            await close_again(s.zk, again)
+            assert writable(await acls_below(s.zk)) == [], "what any client may write by now is closed"
 
     async def test_an_own_identity_writes_what_the_settings_permit_it(self, backend: Backend) -> None:
         """The session proves the digest ``regent``; the records are to be another one's alone."""

@@ -20,7 +20,8 @@ from controller.regions.opened import Opening
 from controller.regions.term import RegionsTerm
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role.lease import Lease
-from metadata_store.acl import CREATE, digest_acl
+from metadata_store import closing
+from metadata_store.acl import CREATE, READABLE, digest_acl
 from metadata_store.catalog.rows import NewRegions, PutNamespace, PutServer, PutTable
 from metadata_store.errors import Code
 from metadata_store.port import ANY_VERSION, ZooKeeper
@@ -155,7 +156,10 @@ class ZooKeeperRegionsContract:
             assert await is_closed(), "what comes later is created so"
         await closed.close()
 
-    async def test_what_another_identity_may_write_in_the_domain_is_shown(self, backend: Backend) -> None:
+    async def test_what_another_identity_may_write_in_the_domain_is_shown_until_its_command_is_given(
+        self, backend: Backend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(closing, "AGAIN_S", 0.05)
         async with session(backend, **CLOSING) as s:
             for path in ("/regent", ROOT):
                 await s.zk.create(path, b"")
@@ -166,6 +170,9 @@ class ZooKeeperRegionsContract:
             return f"{ROOT} by digest:ops (c), until 'setAcl {ROOT} auth::cdrwa,world:anyone:r'" in shared.complaint()
 
         await eventually(is_shown, WITHIN_S)
+        async with session(backend, **CLOSING) as s:
+            await s.zk.set_acls(ROOT, READABLE, ANY_VERSION)  # as the command does
+        await eventually(lambda: not shared.complaint(), WITHIN_S)
         await shared.close()
 
     async def test_a_session_that_ends_ends_the_term(self, backend: Backend) -> None:

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 from configs.settings import Settings
 from controller.process.znode_acls import own_acls
 from controller.role import own_znodes as own
+from metadata_store import closing
 from metadata_store.acl import ALL, CREATE, DELETE, OPEN, READ, READABLE, Acl, digest_acl
 from metadata_store.nodes import cordon_node, pause_node, stray_nodes
 from metadata_store.own.acls import given_acls, identities_of, is_open, shell_text, strangers
@@ -17,8 +18,9 @@ from metadata_store.own.registry import ENDPOINTS, OWN, REGIONS, Access, access_
 from metadata_store.port import ANY_VERSION
 from tests.contracts.closing import acls_below, writable
 from tests.core.claim_kit import unseated
-from tests.core.controller_world import World, in_world
+from tests.core.controller_world import Seat, World, in_world
 from tests.core.role_kit import settings_for
+from tests.polling import eventually
 
 READERS = Acl(READ, "world", "anyone")
 MINE = digest_acl("regent", "secret")
@@ -114,21 +116,49 @@ def test_a_list_is_told_as_the_shell_takes_it() -> None:
     assert shell_text((*LOCK, announcer), PROVEN) == "auth::cdrwa,world:anyone:r,sasl:announcer:cd"
 
 
-@in_world()
-async def test_a_term_closes_what_any_client_may_write_and_names_what_it_cannot(w: World) -> None:
-    """In mode ``hold``: before the term begins, the daemon before it may have no digest."""
+async def holding(w: World) -> Seat:
+    """Has a term begin in mode ``hold``, after one without a digest: a znode stays open, another one is shared."""
     before = await w.seat()
     for path in HELD_OPEN:
         if w.node(path) is None:
             await w.operator.create(path, b"{}")
     await w.operator.create(own.QUARANTINE, b"")
     await w.operator.set_acls(own.QUARANTINE, [Acl(ALL & ~16, "world", "anyone")], ANY_VERSION)
+    await w.operator.set_acls(own.HISTORY, [*LOCK, digest_acl("ops", "theirs", CREATE)], ANY_VERSION)
     await before.crash()
     seat = unseated(w, credentials="regent:secret", hold=True)
     seat.zk.own_acls = dict.fromkeys(Access, LOCK)
     await seat.sit()
-    assert set(HELD_OPEN) <= set(writable(await acls_below(w.operator))), "not before it has the role"
+    assert set(HELD_OPEN) - {own.HISTORY} <= set(writable(await acls_below(w.operator))), "not before it has the role"
     await seat.begin()
     await w.settle()
+    await eventually(lambda: w.counters.open_znodes)
+    return seat
+
+
+@in_world()
+async def test_a_term_closes_what_any_client_may_write_and_names_what_it_cannot(w: World) -> None:
+    """In mode ``hold``: before the term begins, the daemon before it may have no digest."""
+    await holding(w)
     assert writable(await acls_below(w.operator)) == [own.QUARANTINE]
     assert own.QUARANTINE in w.counters.open_znodes
+
+
+@in_world()
+async def test_the_status_names_an_open_znode_until_it_is_closed(w: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(closing, "AGAIN_S", 0.5)
+    seat = await holding(w)
+    assert f"{own.HISTORY} by digest:ops (c)" in w.counters.open_znodes
+    await seat.zk.set_acls(own.HISTORY, LOCK, ANY_VERSION)  # as the command does
+    await eventually(lambda: own.HISTORY not in w.counters.open_znodes)
+    assert own.QUARANTINE in w.counters.open_znodes
+    await seat.zk.delete(own.QUARANTINE, ANY_VERSION)
+    await eventually(lambda: not w.counters.open_znodes)
+
+
+@in_world()
+async def test_a_daemon_without_the_role_names_no_open_znode(w: World) -> None:
+    """The daemon that is active then does."""
+    seat = await holding(w)
+    await seat.crash()
+    assert w.counters.open_znodes == ""
