@@ -12,18 +12,13 @@ import ipaddress
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from metadata_store.subjects import subject_of
+
 HOST_BITS: Final = 64
 """Bits of an IPv6 address that one machine can choose freely."""
 KNOWN_MAX: Final = 10_000
 """Most subjects, and most addresses, that are remembered; the oldest are forgotten."""
 ANONYMOUS: Final = "User:ANONYMOUS"
-
-_SHORT: Final = {
-    "commonName": "CN", "localityName": "L", "stateOrProvinceName": "ST", "organizationName": "O",
-    "organizationalUnitName": "OU", "countryName": "C", "streetAddress": "STREET", "domainComponent": "DC",
-    "userId": "UID",
-}  # fmt: skip
-_ESCAPED: Final = frozenset(',+"\\<>;')
 
 
 class KnownBrokers:
@@ -101,18 +96,7 @@ class Callers:
 def subject(transport: asyncio.BaseTransport) -> str | None:
     """Returns the subject of the peer's certificate in Java's form (RFC 2253); None without a certificate."""
     certificate: dict[str, Any] | None = transport.get_extra_info("peercert")
-    if not certificate:
-        return None
-    return ",".join("+".join(_attribute(*pair) for pair in part) for part in reversed(certificate["subject"]))
-
-
-def _attribute(name: str, value: str) -> str:
-    written = "".join(f"\\{c}" if c in _ESCAPED else c for c in value)
-    if written.startswith(("#", " ")):
-        written = f"\\{written}"
-    if written.endswith(" "):
-        written = f"{written[:-1]}\\ "
-    return f"{_SHORT.get(name, name)}={written}"
+    return subject_of(certificate) if certificate else None
 
 
 def _remember(known: dict[str, None], name: str) -> None:

@@ -84,7 +84,7 @@ class Session:
         self._sasl = sasl
         self.set_acl = set_acl
         self.own_acls = own_acls
-        self.identities = identities_of(credentials, sasl, certificate=tls is not None and tls.certificate is not None)
+        self.identities = identities_of(credentials, sasl, tls.subject() if tls is not None else None)
         self._multi_read = multi_read
         self._multi_read_of: tuple[Transport, int, bool] | None = None
         self._transport: Transport | None = None

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from metadata_store.subjects import subject_in
+
 PROBE_S_MAX: Final = 2.0
 
 
@@ -36,6 +38,10 @@ class ZooKeeperTls(Struct, frozen=True):
             "keyfile": str(key) if key else None,
             "keyfile_password": "",  # without one OpenSSL would prompt at the terminal
         }
+
+    def subject(self) -> str | None:
+        """Returns the subject of the own certificate; None without one, or where it cannot be used."""
+        return subject_in(self.certificate, self.key) if self.certificate is not None else None
 
     def context(self, *, check_host: bool | None = None) -> ssl.SSLContext:
         """Returns the context of regent's own connections; raises OSError where a file cannot be used."""

@@ -15,7 +15,7 @@ Identities = frozenset[tuple[str, str]]
 NO_IDENTITY: Final[Identities] = frozenset()
 ANYONE: Final = ("world", "anyone")
 CERTIFICATE: Final = "x509"
-"""Scheme of an identity that a TLS certificate proves; its id is not compared."""
+"""Scheme of an identity that a TLS certificate proves: its subject."""
 
 
 def given_acls(path: str, own: OwnAcls, *, secured: bool) -> tuple[Acl, ...]:
@@ -31,15 +31,15 @@ def acls_below(root: str, own: OwnAcls, *, secured: bool) -> tuple[Acl, ...]:
     return given_acls(f"{root}/*", own, secured=secured)
 
 
-def identities_of(credentials: str | None, sasl: str | None = None, *, certificate: bool = False) -> Identities:
-    """Returns the identities that a session proves, by scheme and id; of a certificate the scheme alone."""
+def identities_of(credentials: str | None, sasl: str | None = None, subject: str | None = None) -> Identities:
+    """Returns the identities that a session proves, by scheme and id. ``subject``: of its certificate."""
     found = set[tuple[str, str]]()
     if credentials is not None:
         found.add(("digest", digest_id(*credentials.split(":", 1))))
     if sasl is not None:
         found.add(("sasl", sasl.partition(":")[0]))
-    if certificate:
-        found.add((CERTIFICATE, ""))
+    if subject is not None:
+        found.add((CERTIFICATE, subject))
     return frozenset(found)
 
 
@@ -59,7 +59,7 @@ def _is_any(acl: Acl) -> bool:
 
 
 def _is_mine(acl: Acl, mine: Identities) -> bool:
-    return (acl.scheme, "" if acl.scheme == CERTIFICATE else acl.id) in mine
+    return (acl.scheme, acl.id) in mine
 
 
 def _excess(acl: Acl, wanted: Sequence[Acl], mine: Identities) -> int:

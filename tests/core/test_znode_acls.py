@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -12,10 +13,13 @@ from controller.process.znode_acls import own_acls
 from controller.role import own_znodes as own
 from metadata_store import closing
 from metadata_store.acl import ALL, CREATE, DELETE, OPEN, READ, READABLE, Acl, digest_acl
+from metadata_store.kazoo_adapter.session import Session
+from metadata_store.kazoo_adapter.tls import ZooKeeperTls
 from metadata_store.nodes import cordon_node, pause_node, stray_nodes
-from metadata_store.own.acls import given_acls, identities_of, is_open, shell_text, strangers
+from metadata_store.own.acls import Identities, given_acls, identities_of, is_open, shell_text, strangers
 from metadata_store.own.registry import ENDPOINTS, OWN, REGIONS, Access, access_of, own_path
 from metadata_store.port import ANY_VERSION
+from tests.certificates import Authority
 from tests.contracts.closing import acls_below, writable
 from tests.core.claim_kit import unseated
 from tests.core.controller_world import Seat, World, in_world
@@ -84,7 +88,8 @@ def test_the_access_of_a_path_follows_from_the_registry(path: str, access: Acces
 
 SASL = Acl(ALL, "sasl", "kafka")
 X509 = Acl(ALL, "x509", "CN=daemon")
-PROVEN = identities_of("regent:secret", "kafka:secret", certificate=True)
+PROVEN = identities_of("regent:secret", "kafka:secret", "CN=daemon")
+OPS = Acl(ALL, "x509", "CN=ops")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +98,8 @@ PROVEN = identities_of("regent:secret", "kafka:secret", certificate=True)
         ((MINE, SASL, X509, READERS), READABLE, False, []),
         ((MINE, SASL, X509, READERS), LOCK, True, []),  # the settings name the digest alone by now
         ((MINE, Acl(ALL, "sasl", "eve")), READABLE, False, [Acl(ALL, "sasl", "eve")]),
+        ((MINE, OPS), READABLE, False, [OPS]),  # another certificate stays, and is shown
+        ((MINE, OPS), LOCK, False, [OPS]),
         ((Acl(READ, "sasl", "eve"),), READABLE, False, []),
         ((Acl(DELETE, "ip", "0.0.0.0/0"),), READABLE, True, []),
         ((Acl(DELETE, "ip", "::/0"),), READABLE, True, []),
@@ -109,6 +116,17 @@ def test_an_acl_is_judged_by_what_the_settings_permit(
 
 def test_a_certificate_that_the_session_does_not_show_is_a_strangers() -> None:
     assert strangers((X509,), READABLE, identities_of("regent:secret")) == [X509]
+
+
+def test_the_subject_of_the_daemons_certificate_is_an_identity_of_its_session(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+
+    def identities(file: Path) -> Identities:
+        session = Session("zk:2281", session_timeout_ms=1, tls=ZooKeeperTls(authority.file, file))
+        return session.identities
+
+    assert identities(authority.signed("a, b")) == {("x509", r"CN=a\, b")}
+    assert identities(tmp_path / "none") == set(), "the connection fails then, and says why"
 
 
 def test_a_list_is_told_as_the_shell_takes_it() -> None:
