@@ -266,8 +266,9 @@ class Engine(Generic[Env]):
         """Returns the highest number that was ever reserved."""
         return self._pids.last
 
-    async def number(self) -> int:
-        """Returns a number for a step that runs: higher than all pids before it, and never given again."""
+    async def number(self, above: int = 0) -> int:
+        """Returns a number for a step that runs: higher than ``above`` and all pids before, and never given again."""
+        await self._pids.go_above(above)
         return await self._pids.take()
 
     # -- calls that are recorded together with their effect, by the consumer

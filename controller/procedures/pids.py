@@ -30,10 +30,11 @@ class Pids:
         return self._end - 1
 
     async def go_above(self, number: int) -> None:
-        """Leaves out all pids up to a number, durably."""
+        """Leaves out all pids up to a number, durably; those that are reserved and above it stay."""
         if number > self.last:
             await self._store.reserve(number - self.last)
             self.begin_after(number)
+        self._next = max(self._next, number + 1)
 
     async def reserve(self, count: int) -> None:
         """Reserves pids where fewer than ``count`` are left."""

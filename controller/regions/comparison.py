@@ -153,22 +153,35 @@ class Comparison:
     def _check_lost(self, server: Server, missing: Sequence[Region], came_ms: int) -> None:
         """Has a process crash that does not list a region which the model says it has open.
 
-        Where the row alone says so, and a procedure is lost that may have closed the region, it is opened again.
+        It is opened again instead where the row alone says so, and a procedure is lost that may have closed it; or
+        where too many regions went elsewhere after the store was copied, so that it may be one that is not noted.
         """
+        contradictions, lost = self._env.contradictions, list[Region]()
         for region in missing:
             if region.server is not server or region.state is not RegionState.OPEN or region.pid:
                 continue
-            if self._env.contradictions.token(region.id) > region.token:
+            if contradictions.token(region.id) > region.token:
                 continue  # it went elsewhere after the store was copied: it is opened again
-            if _was_old(region, came_ms) and region.doubtful and self._env.torn:
-                why = f"{server} does not have it: a procedure closed it whose record cannot be used, or that was ended"
-                self._reopen(region, why, f"lost {region.id} by {server} in term {self._epoch}")
+            if _was_old(region, came_ms) and (contradictions.incomplete or (region.doubtful and self._env.torn)):
+                lost.append(region)
             elif _was_old(region, came_ms):
                 log.error("server %s does not have region %s: its process is ended as crashed", server, region)
                 self._expire(server, f"it lost region {region}")
                 return
             else:
                 self._env.dispatcher.list_regions(server)
+        self._reopen_lost(server, lost)
+
+    def _reopen_lost(self, server: Server, lost: Sequence[Region]) -> None:
+        """Has some regions opened again that a process does not have; others once it has listed its regions again."""
+        torn = self._env.torn
+        by = "a procedure without a record closed it" if torn else "it may be elsewhere since the store was copied"
+        for region in lost[:STRAYS_TOGETHER]:
+            nonce = f"lost {region.id} with token {region.token} by {server} in term {self._epoch}"
+            if not self._reopen(region, f"{server} does not have it: {by}", nonce):
+                break
+        if len(lost) > STRAYS_TOGETHER:
+            server.listed_s = self._env.clock() - LIST_EVERY_S + STRAYS_AGAIN_S
 
     def reopen_contradicted(self) -> None:
         """Has open regions opened again of which a server has listed a higher token than the store has."""

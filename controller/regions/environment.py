@@ -102,7 +102,7 @@ class Results:
 _NO_SERVERS: Final[Mapping[Server, int]] = {}
 
 
-async def _no_number() -> int:
+async def _no_number(_: int) -> int:
     raise RuntimeError("the engine is not there yet")
 
 
@@ -110,7 +110,7 @@ class RegionsEnv:
     """What steps work with: the model, the dispatcher, results, clocks and settings of one term of the domain.
 
     ``wall_ms``: the wall clock; ``loop_ms``: the loop's. ``reserve``: returns the first of new numbers, durably.
-    ``rows_max``: regions that one step may write. ``number``: returns a number above all pids and tokens before.
+    ``rows_max``: regions that one step may write. ``number``: returns a number above another one and all pids before.
     ``wake``: runs a procedure that waits. ``unplaced``: pids that wait for a server to come.
     """
 
@@ -140,7 +140,7 @@ class RegionsEnv:
         self.clock = clock
         self.reserve = reserve
         self.rows_max = rows_max
-        self.number: Callable[[], Awaitable[int]] = _no_number
+        self.number: Callable[[int], Awaitable[int]] = _no_number
         self.journal = journal
         self.results = Results()
         self.routes = RouteLog()

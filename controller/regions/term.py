@@ -194,6 +194,7 @@ class RegionsTerm:
         self.env.routes.unanswered = self.env.model.damages.overlapping
         await self.engine.load(max(self._above.number, restored.number(content.marks)))
         self.env.former_number = self.engine.last_number
+        self.env.contradictions.begin(self.env.former_number)
         loading.resume(self.env, self.engine.live(), self.engine.park)
         loading.distrust(self.env, (*self.engine.unusable_records.values(), *self.engine.ended()))
         self.env.torn = bool(self.engine.unusable) or any(one.bypassed for one in self.engine.records.values())

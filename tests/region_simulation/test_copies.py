@@ -5,11 +5,18 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from controller.regions.kinds.messages import MOVE, Move
+from controller.procedures.pids import BLOCK
+from controller.regions import contradictions
+from controller.regions.kinds import tables
+from controller.regions.kinds.messages import MOVE, TABLE_TASK, Move, TableTask
+from controller.regions.operator.reading import _warnings
+from controller.regions.seen import NUMBERS_AHEAD_MAX
 from controller.regions.term import RegionsTerm
 from regent_agent.protocol import Owned
 from state_machines.regions.model import Region
@@ -118,3 +125,113 @@ async def test_a_list_that_contradicts_the_store_is_said_once(caplog: pytest.Log
     said = [one.getMessage() for one in caplog.records if "was the store restored from a copy?" in one.getMessage()]
     assert said == [one for one in said if "s1,1 has region 1000000 with token 7" in one]
     assert len(said) == 1
+
+
+@virtual
+@mock.patch.object(contradictions, "NOTED_MAX", 1)
+async def test_beyond_the_regions_that_a_term_notes_no_process_ends_and_all_are_opened_again_above() -> None:
+    disk, servers = RegionDisk(), [Server(None, name) for name in ("s1", "s2")]  # type: ignore[arg-type]
+    async with running(disk) as term:
+        for one in servers:
+            one.term = term
+        async with serving(*servers):
+            await ended(term, creates(term, regions=4))
+            for region in regions_of(term):
+                await moves(term, region, "s1")
+            kept = copy.deepcopy(vars(disk))
+            for region in regions_of(term):
+                await moves(term, region, "s2")
+            seen = {one.id: one.token for one in regions_of(term)}
+    vars(disk).update(kept)
+    async with running(disk) as term:
+        await asyncio.sleep(1.5)
+        tasks = [await comes(one, term) for one in reversed(servers)]
+        [at_least] = [one for one in _warnings(term) if "contradict the store" in one]
+        assert "in at least 1 region (" in at_least
+
+        def opened() -> bool:
+            return all(one.state is RegionState.OPEN and one.token > seen[one.id] for one in regions_of(term))
+
+        await again_until(opened, term, servers)
+        await until(lambda: not list(term.engine.live()))
+        assert sorted(term.env.model.servers) == [("s1", 1), ("s2", 1)], "no process crashed"
+        held = servers[0].has | servers[1].has
+        assert held == {one.id: one.token for one in regions_of(term)}
+        assert sum(len(one.has) for one in servers) == 4
+        for task in tasks:
+            task.cancel()
+
+
+async def again_until(holds: Callable[[], bool], term: RegionsTerm, servers: list[Server]) -> None:
+    """Has servers list their regions each second until something holds."""
+    ends_s = asyncio.get_running_loop().time() + 60
+    while not holds():
+        assert asyncio.get_running_loop().time() < ends_s, "it never holds"
+        await asyncio.sleep(1)
+        for one in servers:
+            server = term.env.model.servers[one.name, one.incarnation]
+            await term.manager.comparison.take(server, [Owned(id_, token) for id_, token in one.has.items()])
+
+
+@pytest.mark.parametrize("ahead", [BLOCK + 500, 5 * BLOCK, NUMBERS_AHEAD_MAX - BLOCK])
+def test_a_region_is_opened_again_above_a_token_that_no_number_of_the_store_reaches(ahead: int) -> None:
+    """As an agent lists it that names no token as it connects."""
+
+    @virtual
+    async def story() -> None:
+        disk, server = RegionDisk(), Server(None, "s1")  # type: ignore[arg-type]
+        async with running(disk) as term:
+            server.term = term
+            async with serving(server):
+                await ended(term, creates(term))
+                [region] = regions_of(term)
+                listed = server.has[region.id] = region.token + ahead
+        async with running(disk) as term:
+            await asyncio.sleep(1.5)
+            task = await comes(server, term)
+            [region] = regions_of(term)
+            await until(lambda: region.state is RegionState.OPEN and region.token > listed)
+            await until(lambda: not list(term.engine.live()))
+            assert server.has == {region.id: region.token}
+            task.cancel()
+
+    story()
+
+
+@virtual
+async def test_a_table_that_is_enabled_is_opened_above_the_tokens_that_servers_have_listed() -> None:
+    disk, server = RegionDisk(), Server(None, "s1")  # type: ignore[arg-type]
+    async with running(disk) as term:
+        server.term = term
+        async with serving(server):
+            await ended(term, creates(term, regions=3))
+            await ended(term, procedure(term, tables.DISABLE.name, TABLE_TASK.encode(TableTask("t"))))
+            listed = {one.id: one.token + 5 * BLOCK for one in regions_of(term)}
+            server.has.update(listed)
+    async with running(disk) as term:
+        await asyncio.sleep(1.5)
+        task = await comes(server, term)
+        await until(lambda: not server.has)
+        await ended(term, procedure(term, tables.ENABLE.name, TABLE_TASK.encode(TableTask("t"))))
+        assert server.has == {one.id: one.token for one in regions_of(term)}
+        assert all(one.token > listed[one.id] for one in regions_of(term))
+        task.cancel()
+
+
+@virtual
+async def test_a_token_farther_ahead_than_a_copy_explains_uses_up_no_numbers() -> None:
+    disk, server = RegionDisk(), Server(None, "s1")  # type: ignore[arg-type]
+    async with running(disk) as term:
+        server.term = term
+        async with serving(server):
+            await ended(term, creates(term))
+            [region] = regions_of(term)
+            server.has[region.id] = 2**62
+    async with running(disk) as term:
+        await asyncio.sleep(1.5)
+        task, before = await comes(server, term), term.engine.last_number
+        [region] = regions_of(term)
+        await until(lambda: region.state is RegionState.OPEN and server.has == {region.id: region.token})
+        await until(lambda: not list(term.engine.live()))
+        assert term.engine.last_number <= before + BLOCK
+        task.cancel()

@@ -230,9 +230,9 @@ async def test_a_region_that_a_server_lists_while_its_next_token_is_reserved_is_
         first = await server.operation()
         [region], reserve = regions_of(term), term.env.number
 
-        async def number() -> int:
+        async def number(above: int) -> int:
             term.env.unheard.listed(("b", 1), [region.id])
-            return await reserve()
+            return await reserve(above)
 
         term.env.number = number
         await server.report(Result(first.pid, protocol.FAILED_OPEN, text="the disk is full"))

@@ -126,9 +126,9 @@ async def _new_token(env: RegionsEnv, record: Record, region: Region, task: Tran
     procedure of an earlier term: where the store was restored from a copy, its pid may have been a token since, and no
     server may have shown that yet.
     """
-    listed = env.contradictions.token(region.id)
+    listed = env.contradictions.above(region.id)
     known = max(region.token, region.opening, task.token, listed, env.former_number)
-    return record.pid if record.pid > known else await env.number()
+    return record.pid if record.pid > known else await env.number(listed)
 
 
 def token_of(record: Record, task: Transit) -> int:

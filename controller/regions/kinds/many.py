@@ -60,7 +60,7 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
         return Wait(env.wall_ms() + PAUSE_MS, record.data, durable=False)
     regions = _taken(env, task, record, lambda one: assign.unneeded(env, one) is None)
     servers = env.servers()
-    if not servers or any(env.unheard.is_held(one) or assign.closes_first(one) for one in regions):
+    if not servers or any(_is_apart(env, one) for one in regions):
         children = tuple(assign.assigned(one, task.why, None) for one in regions)
         born = Children(children, record.step + 1, record.data, rest=_rest(env, task, regions))
         return Along(born, (), lambda change: _given(env, change, regions))
@@ -81,6 +81,12 @@ async def assign_all(env: RegionsEnv, record: Record) -> Outcome | Along:
 
     rest = _rest(env, task, regions)
     return Along(Children(children, record.step + 1, record.data, asleep=True, rest=rest), (), entered)
+
+
+def _is_apart(env: RegionsEnv, region: Region) -> bool:
+    """Checks whether a region waits, is closed first, or needs a higher token than its pid may be."""
+    below = env.contradictions.is_below(region)
+    return below or env.unheard.is_held(region) or assign.closes_first(region)
 
 
 def _taken(env: RegionsEnv, task: Many, record: Record, needs: Callable[[Region], bool]) -> list[Region]:

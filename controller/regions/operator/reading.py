@@ -31,6 +31,7 @@ from controller.procedures.refusals import stopped
 from controller.process.naming import name_of
 from controller.process.wording import counted, named
 from controller.regions.ages import oldest
+from controller.regions.contradictions import Contradictions
 from controller.regions.damaged import NAMED_MAX
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.environment import RegionsEnv
@@ -239,12 +240,13 @@ def _ahead(term: RegionsTerm) -> list[str]:
     return found
 
 
-def _contradicted(noted: Mapping[int, str], *, torn: bool) -> Iterator[str]:
+def _contradicted(found: Contradictions, *, torn: bool) -> Iterator[str]:
     """Says that servers list what no row explains; where a procedure left none behind, that need not be a copy."""
-    if noted:
-        first, else_ = next(iter(noted.values())), ", or did a procedure end whose record is gone" if torn else ""
+    if found.noted:
+        count = ("at least " if found.incomplete else "") + counted(len(found.noted), "region")
+        first, else_ = next(iter(found.noted.values())), ", or did a procedure end whose record is gone" if torn else ""
         yield (
-            f"lists of servers contradict the store in {counted(len(noted), 'region')} ({first}): was it restored "
+            f"lists of servers contradict the store in {count} ({first}): was it restored "
             f"from a copy{else_}? See 'A store that was restored' in the runbook of regions"
         )
 
@@ -261,7 +263,7 @@ def _warnings(term: RegionsTerm) -> list[str]:
             f"{doubt.silent} of {counted(doubt.members, 'server')} do not poll: look whether this machine is reached "
             f"from theirs; the first one counts as crashed in {doubt.left_s:.1f} s"
         )
-    found += _contradicted(env.contradictions.noted, torn=env.torn)
+    found += _contradicted(env.contradictions, torn=env.torn)
     found += _ahead(term)
     if complaint := term.complaint():
         found.append(complaint)
