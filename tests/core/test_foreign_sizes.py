@@ -12,7 +12,7 @@ import pytest
 from controller.engine.controller import Controller
 from controller.kinds import foreign_sizes
 from controller.kinds.foreign_sizes import ForeignSizes
-from state_machines.decisions.plan_progress import ReassignPlan
+from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.model.types import TopicPartition
 
 PLAN = ReassignPlan((), bytes_max=1_000)
@@ -86,3 +86,43 @@ async def test_a_read_that_fails_holds_up_neither_the_plan_nor_the_next_read(mon
     assert not sizes.are_known(c, PLAN)
     await world.reports()
     assert (sizes.are_known(c, PLAN), sizes.known[name(2)]) == (True, 102)
+
+
+async def test_a_leader_of_several_partitions_is_queried_for_all_of_them_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, sizes = Cluster(monkeypatch), ForeignSizes()
+    c = cast("Controller", world)
+    world.reassigns(1, 2, 3, 4, 5)
+    assert not sizes.are_known(c, ReassignPlan((), broker_bytes_max=1)), "the cap of a broker needs them, too"
+    await world.reports()
+    assert sizes.are_known(c, ReassignPlan((), broker_bytes_max=1))
+    assert sizes.known == {name(row): 100 + row for row in range(1, 6)}
+
+
+async def test_only_moves_of_others_that_copy_data_are_read_and_a_plan_without_caps_in_bytes_needs_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, sizes = Cluster(monkeypatch), ForeignSizes()
+    c = cast("Controller", world)
+    world.cluster.reassigning = {1: ADDING, 2: SimpleNamespace(kept=SimpleNamespace(adding=())), 3: ADDING}
+    own = ReassignPlan((PlannedMove("others", 1, (1, 2), (3, 4)),), bytes_max=1_000)
+    assert sizes.are_known(c, ReassignPlan(own.moves))
+    assert not world.tasks
+    assert not sizes.are_known(c, own)
+    await world.reports()
+    assert sizes.are_known(c, own)
+    assert world.read == [[name(3)]], "row 1 is a move of the plan, row 2 drops replicas"
+
+
+async def test_more_partitions_than_one_request_may_name_are_read_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign_sizes, "PARTITIONS_PER_REQUEST_MAX", 3)
+    world, sizes = Cluster(monkeypatch), ForeignSizes()
+    c = cast("Controller", world)
+    world.reassigns(*range(1, 9))
+    for _ in range(3):
+        assert not sizes.are_known(c, PLAN)
+        await world.reports()
+    assert sizes.are_known(c, PLAN)
+    assert [len(names) for names in world.read] == [3, 3, 2]
+    assert sizes.known == {name(row): 100 + row for row in range(1, 9)}

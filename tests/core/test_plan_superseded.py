@@ -13,13 +13,17 @@ from brokers.wire.messages.partitions import (
     ReassignedPartition,
     ReassignedTopic,
 )
-from controller.kinds.reassign import encode_plan, plan_of
+from controller.kinds.reassign import encode_plan, members, plan_of
+from controller.kinds.reassign_callers import callers_of
 from controller.operator.procedure_items import move_items
+from controller.procedures.recorder import CallKind
 from state_machines.decisions import plan_superseded
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, Superseded, advance
 from state_machines.decisions.plan_superseded import BY_BYTES_MAX, NOTED_MAX, newly_superseded, noted
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
+from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.states import State
 from tests.core.carried_kit import carried
 from tests.core.controller_world import World, in_world
 from tests.core.model import P, make_cluster
@@ -122,3 +126,30 @@ def test_the_notes_take_a_small_part_of_a_record() -> None:
     callers = {TopicPartition("t", p): "x" * 1_000 for p in range(NOTED_MAX)}
     full = plan_superseded.noted(plan, range(NOTED_MAX), 2**41, callers)
     assert len(encode_plan(full)) - len(encode_plan(plan)) < 80_000
+
+
+def test_the_latest_call_after_the_plan_that_names_a_partition_is_its_caller() -> None:
+    def call(pid: int, result: str, kind: str = CallKind.ALTER_REASSIGNMENTS) -> Record:
+        caller = Caller(principal=f"User:{pid}", client="kafka")
+        return Record(pid, kind, State.SUCCESS, 0, 1, 2, result=result.encode(), caller=caller)
+
+    names = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 10), TopicPartition("b", 1)]
+    found = callers_of(
+        [
+            call(9, "a-0 to [1]"),
+            call(7, "a-0, a-1: cancelled"),
+            call(4, "b-10; b-1"),
+            call(8, "b-10", kind=CallKind.CREATE_TOPICS),
+            call(6, "a-0 b-10"),
+        ],
+        names,
+        since=5,
+    )
+    by = {str(name): text for name, text in found.items()}
+    assert by == {"a-0": "User:9 (kafka), pid 9", "a-1": "User:7 (kafka), pid 7", "b-10": "User:6 (kafka), pid 6"}
+
+
+def test_a_plan_is_named_once_by_each_topic_that_it_moves() -> None:
+    plan = ReassignPlan(tuple(PlannedMove(topic, n, (1, 2), (2, n + 3)) for topic in "ba" for n in range(3)))
+    found = members(Record(1, "reassign", State.RUNNABLE, 0, 1, 2, data=encode_plan(plan)))
+    assert (found.topics, found.brokers) == (("b", "a"), (1, 3, 4, 5))

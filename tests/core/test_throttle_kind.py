@@ -22,11 +22,13 @@ from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.procedures.record import Record
 from state_machines.procedures.states import State
 from tests.core.controller_world import World, in_world
+from tests.core.reassignment_kit import caught_up
 from tests.core.test_reassign_plan import (
     LISTS,
     OPS,
     RATES,
     applied,
+    commanded,
     config,
     finished,
     moves,
@@ -291,3 +293,76 @@ async def test_all_brokers_are_the_registered_ones_and_those_that_host_replicas(
     found = await view_of(w).one(found.pid, 0)
     assert [(one.broker, one.ok) for one in found.results] == [(1, True), (2, True), (3, True), (4, True), (9, False)]
     assert config(w, "brokers", "9") == dict.fromkeys(RATES, "5000")
+
+
+async def configured(w: World, broker: int, data: bytes, **more: Any) -> None:
+    """Gives a broker a configuration before any throttle."""
+    if w.node("/config/brokers") is None:
+        await w.operator.create("/config/brokers", None)
+    await w.operator.create(paths.config("brokers", str(broker)), data, **more)
+
+
+@pytest.mark.parametrize("of_a_plan", [False, True])
+@in_world(*ALL)
+async def test_a_configuration_that_cannot_be_read_is_named_and_the_throttle_waits_for_it(
+    w: World, of_a_plan: bool
+) -> None:
+    await begun(w)
+    await configured(w, 3, b"{")
+    order = encode_plan(ReassignPlan(moves(), rate_bytes_per_s=7_000)) if of_a_plan else None
+    data = order or encode_order(ThrottleOrder((1, 3), 7_000))
+    pid = await w.term.procedures.engine.submit(REASSIGN if of_a_plan else NAME, data, OPS)
+    await passes(w, 2)
+    assert "throttle of broker 3: /config/brokers/3 cannot be used" in record(w, pid).error
+    assert moving(w) == set(), "no move begins without its throttle"
+    assert w.node(paths.config("brokers", "1")) is None, "nothing is written before former values are known"
+    await w.operator.set(paths.config("brokers", "3"), b'{"version":1,"config":{"x":"1"},"of":"another"}', -1)
+    await passes(w, 60)
+    assert config(w, "brokers", "3") == {"x": "1"} | dict.fromkeys(RATES, "7000")
+    node = w.node(paths.config("brokers", "3"))
+    assert b'"of":"another"' in (node.data or b"" if node else b"")
+
+
+@in_world(*ALL)
+async def test_a_plan_begins_no_move_before_each_configuration_was_written(w: World) -> None:
+    await begun(w)
+    await configured(w, 3, b'{"version":1,"config":{}}', acl=[READ_ONLY])
+    pid = await applied(w, ReassignPlan(moves(), rate_bytes_per_s=7_000))
+    await passes(w, 1)
+    assert "throttle of broker 3: ZooKeeper refused it (NO_AUTH)" in record(w, pid).error
+    assert moving(w) == set()
+    await closed_to_writers(w, "3", closed=False)
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert throttled(w) == set()
+
+
+@in_world(*ALL)
+async def test_a_configuration_that_cannot_be_read_at_the_end_keeps_its_throttle_in_the_record_until_it_can(
+    w: World,
+) -> None:
+    await begun(w)
+    found = await set_rates(w, 1, 3)
+    node = w.node(paths.config("brokers", "3"))
+    assert node is not None
+    await w.operator.set(paths.config("brokers", "3"), b"{", -1)
+    await lifted(w)
+    assert config(w, "brokers", "1") == {}
+    assert not record(w, found.pid).state.is_final
+    await w.operator.set(paths.config("brokers", "3"), node.data, -1)
+    await passes(w, 60)
+    assert record(w, found.pid).state is State.SUCCESS
+    assert throttled(w) == set()
+
+
+@in_world(*ALL)
+async def test_a_rate_that_changes_while_a_plan_runs_names_the_brokers_of_moves_that_have_ended(w: World) -> None:
+    """Their settings are in the record, and are given their former values with the others."""
+    await begun(w)
+    pid = await applied(w, ReassignPlan(moves(target=(2, 4))[:1] + moves(target=(2, 3))[1:], moves_max=1,
+                                        rate_bytes_per_s=5_000))  # fmt: skip
+    await caught_up(w)
+    await passes(w, 6)
+    await commanded(w, pid, rate_bytes_per_s=9_000)
+    assert config(w, "brokers", "3") == dict.fromkeys(RATES, "9000")
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert throttled(w) == set()
