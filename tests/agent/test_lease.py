@@ -69,7 +69,7 @@ def test_a_late_acknowledgement_does_not_resume() -> None:
     assert told.lease.valid
 
 
-def test_a_server_whose_log_is_fenced_goes_on_without_a_lease() -> None:
+def test_a_server_whose_log_is_fenced_goes_on_without_a_lease(caplog: pytest.LogCaptureFixture) -> None:
     told = Told()
     told.acknowledged(suspends=False)
     told.clock.now_s += 1_000
@@ -77,6 +77,35 @@ def test_a_server_whose_log_is_fenced_goes_on_without_a_lease() -> None:
     told.lease.check()
     assert told.lease.valid
     assert told.calls == []
+    assert not caplog.records, "it is not suspended, and no line says so"
+
+
+def test_each_lease_that_ends_suspends_and_each_one_after_it_resumes() -> None:
+    told = Told()
+    for life in range(1, 4):
+        told.acknowledged()
+        told.passes(8.1)
+        assert told.calls == ["suspend", *["resume", "suspend"] * (life - 1)]
+        assert told.lease.wait_s() == pytest.approx(0.8), "a suspended server looks no more often"
+
+
+def test_a_server_serves_by_the_fence_that_its_last_registration_names() -> None:
+    told = Told()
+    for _ in range(2):
+        told.acknowledged(suspends=False)
+        told.passes(9.0)
+        assert told.lease.valid
+        told.acknowledged(suspends=True)
+        told.passes(9.0)
+        lapsed = not told.lease.valid
+        assert lapsed
+    assert told.calls == ["suspend", "resume", "suspend"]
+
+
+def test_a_server_that_stops_before_it_was_registered_is_suspended() -> None:
+    told = Told()
+    told.lease.end()
+    assert told.calls == ["suspend"]
 
 
 @pytest.mark.parametrize("suspends", [True, False])
