@@ -152,8 +152,8 @@ async def test_a_daemon_is_requested_to_let_a_server_leave_a_few_times_a_second(
             return Left(1)
 
         daemon.responses[Leave] = one_left
-        assert not await agent.leave(0.15)
-        assert len(daemon.seen(Leave)) == 1
+        assert not await agent.leave(0.3)
+        assert 1 <= len(daemon.seen(Leave)) <= 2
 
 
 async def test_a_failed_open_and_a_task_that_was_done_are_answered_again_and_not_done_again() -> None:
