@@ -68,7 +68,7 @@ async def test_a_bucket_stays_until_the_last_znode_of_others_and_the_last_damage
     await store.write((), (), [DropRegions((1,))])
     assert await s.names(f"{ROOT}/regions") == ["00000001", "7"]
     await store.write((), (), [NewRegions(regions(1, first=7 * BUCKET_IDS))])
-    assert await s.names(f"{ROOT}/regions") == ["0000007", "00000001", "7"], "7 is no bucket"
+    assert await s.names(f"{ROOT}/regions") == ["00000001", "0000007", "7"], "7 is no bucket"
 
 
 async def test_damage_is_named_by_the_name_that_operators_know(s: Session) -> None:
