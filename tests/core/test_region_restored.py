@@ -242,7 +242,7 @@ async def create(domain: RegionsDomain, table: str, regions: int) -> None:
     assert domain.term is not None
     data = TABLE_TASK.encode(TableTask(table, uniform=regions))
     pid = await domain.term.engine.submit("create_table", data, Caller("User:ops"))
-    await domain.term.engine.result(pid)
+    await asyncio.wait_for(domain.term.engine.result(pid), WITHIN_S)
 
 
 async def test_servers_go_on_after_a_copy_was_put_in_the_place_of_the_store(
@@ -254,19 +254,19 @@ async def test_servers_go_on_after_a_copy_was_put_in_the_place_of_the_store(
     async with running(tmp_path, 0) as domain:
         port = domain.listener.port
         agent = Agent(service, AgentOptions((("127.0.0.1", port),), "s1", "s1:1", incarnation=1))
-        await agent.start()
+        await asyncio.wait_for(agent.start(), WITHIN_S)
         await create(domain, "t", 2)
     shutil.copy(tmp_path / "regions.db", tmp_path / "copy")
     for name in ("u", "v"):
         async with running(tmp_path, port) as domain:
-            await agent.registered()
+            await asyncio.wait_for(agent.registered(), WITHIN_S)
             await create(domain, name, 2)
     seen_epoch, seen_token = agent._daemons.epoch, agent._daemons.token
     assert (seen_epoch, seen_token) == (3, max(one.token for one in service.opened))
     await asyncio.to_thread(restore, tmp_path)
     async with running(tmp_path, port) as domain:
         await eventually(lambda: domain.term is not None and domain.term.manager.epoch > seen_epoch, WITHIN_S)
-        await agent.registered()
+        await asyncio.wait_for(agent.registered(), WITHIN_S)
         before = len(service.opened)
         await create(domain, "w", 2)
         assert domain.counters.terms == 2
