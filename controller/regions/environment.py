@@ -248,10 +248,8 @@ class RegionsEnv:
     def wake_unplaced(self) -> None:
         """Runs the procedures that wait for a server."""
         waiting, self.unplaced = self.unplaced, set()
-        for pid in sorted(waiting):
-            self.wake(pid)
+        self.waking.add_pids(sorted(waiting))
 
     def wake_held(self) -> None:
         """Runs the procedures that wait until no server can have their region, if one may have become free."""
-        for pid in self.unheard.take_held():
-            self.wake(pid)
+        self.waking.add_pids(self.unheard.take_held())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from state_machines.regions.model import Region
@@ -27,6 +27,12 @@ class Waking:
         """Has the procedures of all these regions run; those of the same mapping run once where it comes again."""
         self._of[id(regions)] = regions
         self.wanted()
+
+    def add_pids(self, pids: Sequence[int]) -> None:
+        """Has these procedures run, in this order."""
+        self._pids.extend(pids)
+        if pids:
+            self.wanted()
 
     def take(self) -> list[int]:
         """Removes and returns some pids."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest import mock
 
 import pytest
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from controller.regions.kinds.messages import CRASH, TABLE_TASK, TRANSIT, Crash,
 from controller.regions.operator.explain import explained
 from controller.regions.term import RegionsTerm
 from controller.regions.unheard import Unheard
+from controller.regions.waking import TOGETHER
 from metadata_store.records import codec
 from regent_agent import protocol
 from regent_agent.protocol import Close, Left, Open, Owned, Result
@@ -275,3 +277,26 @@ async def test_a_drain_goes_on_after_a_failover_and_its_server_gets_no_regions_m
             await until(lambda: len(other.has) == 3)
             assert not server.has
         polls.cancel()
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_very_many_procedures_that_wait_for_a_server_or_a_free_region_run_in_portions(held: bool) -> None:
+    @virtual
+    async def story() -> None:
+        async with running(RegionDisk()) as term:
+            env, pids = term.env, range(1, 3 * TOGETHER + 8)
+            with mock.patch.object(term.engine, "wake_all") as woken:
+                if held:
+                    env.unheard.begin([("a", 1)])
+                    env.unheard.held.update(pids)
+                    env.unheard.gone(("a", 1))
+                    env.wake_held()
+                else:
+                    env.unplaced.update(pids)
+                    env.wake_unplaced()
+                await until(lambda: not env.waking)
+            some = [list(one.args[0]) for one in woken.call_args_list]
+            assert [len(one) for one in some if one] == [TOGETHER, TOGETHER, TOGETHER, 7]
+            assert [pid for one in some for pid in one] == list(pids)
+
+    story()
