@@ -29,6 +29,7 @@ from state_machines.procedures.demand import Demand, Resource, Scope
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
 from testing.memory.records import Disk, MemoryRecords
+from tests.core.virtual_time import in_exact_time
 from tests.kills.harness import Clock, Daemon, Death, Deaths, KillingStore
 from tests.kills.tally import RecordProperty, tally
 
@@ -92,7 +93,10 @@ ONE = Kind[Env]("one", (phase("set", "unset"),), demand)
 TWO = Kind[Env]("two", (phase("stage", "drop", last=False), phase("commit")), demand, no_return=1)
 BOUNDED = Kind[Env]("bounded", (phase("set", "unset", how=Resending(tries_max=3)),), demand)
 OTHER = Kind[Env]("other", (phase("set", "unset"),), lambda _: Demand(Resource(Scope.SERVER, "other"), exclusive=True))
-KINDS = (ONE, TWO, BOUNDED, OTHER)
+TWICE = Kind[Env](
+    "twice", (phase("open", "close", last=False), phase("fill", "empty", last=False), phase("seal", "break")), demand
+)
+KINDS = (ONE, TWO, BOUNDED, OTHER, TWICE)
 
 
 @asynccontextmanager
@@ -179,7 +183,44 @@ async def test_a_commit_that_is_rejected_is_tried_until_it_succeeds() -> None:
     servers.rejects["commit", 3] = 3
     assert (await played(servers, "two")).state is State.SUCCESS
     assert servers.sent["commit", 3] == 4
+    assert [servers.sent["commit", one] for one in (1, 2)] == [1, 1], "those that have committed are left alone"
     assert servers.has == dict.fromkeys(SERVERS, "commit x")
+
+
+async def test_each_step_is_undone_on_each_server_the_latest_first() -> None:
+    servers = Servers()
+    servers.rejects["seal", 2] = 1
+    record = await played(servers, "twice")
+    assert (record.state, record.error) == (State.ROLLEDBACK, "server 2: cannot seal")
+    for what in ("break", "empty", "close"):
+        assert [servers.sent[what, one] for one in SERVERS] == [1, 1, 1]
+    assert servers.has == dict.fromkeys(SERVERS, "close x")
+
+
+@in_exact_time
+async def test_a_server_that_never_responds_has_a_result_in_time_and_its_late_phase_counts_for_no_other() -> None:
+    tasks: list[asyncio.Future[None]] = []
+    woken: list[int] = []
+    responses = Responses(lambda work: tasks.append(asyncio.ensure_future(work)))
+    responses.wake = woken.append
+
+    async def hangs(_server: int, _message: bytes) -> str:
+        await asyncio.Event().wait()
+        return "never"
+
+    async def responds(server: int, _message: bytes) -> str:
+        return f"{server} has it"
+
+    responses.send(7, 1, (0, False), b"", hangs, Resending(timeout_s=10, tries_max=1))
+    assert responses.next(7, (1, 2)) == [2]
+    responses.send(7, 1, (0, True), b"", responds, Resending())
+    await asyncio.wait(tasks, timeout=60)
+    assert (woken, len(tasks)) == ([7], 1), "one message to it is under way at a time"
+    assert responses.take(7, (0, True)) == [], "what came is of the step, and not of its undo"
+    assert responses.next(7, (1, 2)) == [1, 2]
+    responses.send(7, 1, (0, True), b"", responds, Resending())
+    await asyncio.wait(tasks, timeout=60)
+    assert [(one.ok, one.text) for one in responses.take(7, (0, True))] == [(True, "1 has it")]
 
 
 @pytest.mark.seed("S2-37", "S2-38")
