@@ -138,6 +138,20 @@ def test_a_namespace_waits_for_a_table_that_is_the_second_lock_of_a_procedure() 
     assert s.poll() is above
 
 
+def test_woken_procedures_come_in_their_order_and_before_the_others_whether_they_hold_a_lock_or_not() -> None:
+    s = Scheduler()
+    kept = [s.entry(pid, Demand(U, False)) for pid in (1, 2, 3)]
+    for one in kept:
+        s.add_back(one)
+    assert [s.poll() for _ in kept] == kept
+    queued = [s.entry(pid, Demand(T, False)) for pid in (4, 5, 6)]
+    s.add_back(queued[0])
+    s.add_front(queued[1:])
+    s.add_back(kept[0])
+    s.add_front(kept[1:])
+    assert [s.poll() for _ in range(6)] == [*kept[1:], kept[0], *queued[1:], queued[0]]
+
+
 # -- times
 
 
