@@ -11,9 +11,9 @@ import pytest
 
 from cli.client import Client
 from cli.commands.reassign_plan import _goal
-from cli.exit_codes import Exit
+from cli.exit_codes import Exit, Failure
 from state_machines.planning import goals
-from tests.core.cli_kit import items, regent
+from tests.core.cli_kit import items, regent, unwrapped
 
 Json = dict[str, Any]
 ENDED: Json = {"kind": "throttle", "state": "success", "ended": True, "stuck": False, "unusable": ""}
@@ -26,12 +26,15 @@ class Daemon:
         self.posted: list[tuple[str, Json]] = []
         self.queries: list[Json] = []
         self.failed: set[int] = set()
+        self.failure: Failure | None = None
 
     def item(self, pid: int) -> Json:
         return {"pid": pid, **ENDED} | ({"state": "rolledback"} if pid in self.failed else {})
 
     def post(self, path: str, body: Json) -> Json:
         self.posted.append((path, body))
+        if self.failure is not None:
+            raise self.failure
         return {"items": [self.item(pid) for pid in body.get("pids") or [1]]}
 
     def get(self, path: str, params: Json | None = None) -> Json:
@@ -107,3 +110,17 @@ def test_a_goal_holds_for_the_topics_that_are_given() -> None:
     assert _goal(None, None, [7, 8], None, False, topics) == goals.Add((7, 8), topics)
     assert _goal(None, None, None, 2, False, topics) == goals.ReplicationFactor(topics, 2)
     assert _goal(None, None, None, None, True, topics) == goals.RestoreRacks(topics)
+
+
+@pytest.mark.parametrize(("code", "again"), [(Exit.UNREACHABLE, True), (Exit.REFUSED, False)])
+def test_a_plan_whose_response_was_lost_is_sent_again_by_its_nonce(
+    daemon: Daemon, tmp_path: Path, code: Exit, again: bool
+) -> None:
+    """The daemon may have begun it; one that it refused has not begun."""
+    file = tmp_path / "plan.json"
+    file.write_text('{"version": 1, "partitions": [{"topic": "a", "partition": 0, "replicas": [1]}]}')
+    daemon.failure = Failure(code, "it failed", "the remedy of the daemon")
+    said = unwrapped(regent("reassign", "apply", file, "--yes", code=code).stderr)
+    [(_, body)] = daemon.posted
+    assert (body["nonce"] in said) is again
+    assert ("the remedy of the daemon" in said) is not again
