@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -10,10 +11,14 @@ import pytest
 from regent_agent import attempts
 from regent_agent.attempts import OTHER_REMEDY, Attempts
 from regent_agent.connection import RequestRefused, Unreachable
-from regent_agent.protocol import DEAD, FULL, UNAUTHENTICATED, Refused
+from regent_agent.protocol import DEAD, FULL, RESTORED, UNAUTHENTICATED, Refused
 
 
-async def repeated(*outcomes: Exception | None) -> list[Exception]:
+def nothing(code: str, text: str) -> None:
+    """Takes a refusal."""
+
+
+async def repeated(*outcomes: Exception | None, refused: Callable[[str, str], None] = nothing) -> list[Exception]:
     """Repeats a step with these outcomes, and returns the errors that were fatal."""
     died, left = list[Exception](), list(outcomes)
 
@@ -21,7 +26,7 @@ async def repeated(*outcomes: Exception | None) -> list[Exception]:
         died.append(error)
         tried.ended.set()
 
-    tried = Attempts("s1", lambda: 0.0, die)
+    tried = Attempts("s1", lambda: 0.0, die, refused)
 
     async def step() -> None:
         outcome = left.pop(0)
@@ -75,3 +80,20 @@ async def test_after_a_success_the_first_pause_comes_again(monkeypatch: pytest.M
 async def test_a_dead_server_stops() -> None:
     dead = RequestRefused(Refused(DEAD, "fenced"), "a:1")
     assert await repeated(dead, None, None) == [dead]
+
+
+async def test_each_outage_has_its_line_and_one_more_where_the_store_turns_out_to_be_older(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    down, older = Unreachable("a: refused"), RequestRefused(Refused(RESTORED, "epoch 3"), "a:1")
+    await repeated(down, older, older, None, down, older, down, None, None)
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert ["epoch 3" in line for line in lines] == [False, True, False, True]
+
+
+async def test_a_program_is_given_each_refusal_that_is_not_fatal() -> None:
+    """It may end instead of trying again for ever."""
+    given: list[tuple[str, str]] = []
+    full, dead = (RequestRefused(Refused(code, "the cause"), "a:1") for code in (FULL, DEAD))
+    assert await repeated(Unreachable("a: refused"), full, full, dead, refused=lambda *one: given.append(one)) == [dead]
+    assert given == [(FULL, "a:1 refused: the cause (full)")] * 2

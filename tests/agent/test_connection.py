@@ -17,6 +17,7 @@ from regent_agent.connection import Backoff, Channel, Daemons, RequestRefused, U
 from regent_agent.protocol import (
     INVALID,
     NOT_ACTIVE,
+    RESTORED,
     UNAUTHENTICATED,
     Hello,
     Leave,
@@ -27,6 +28,7 @@ from regent_agent.protocol import (
     Response,
     Welcome,
 )
+from tests.agent.kit import closes, opens
 from tests.agent.stand_in import Respond, StandIn
 from tests.certificates import Authority
 
@@ -64,12 +66,13 @@ async def test_the_daemons_are_tried_in_turn_and_the_active_one_is_remembered(un
     assert len(standby.requests) == 1
 
 
-async def test_a_daemon_that_is_not_active_any_more_is_left() -> None:
+@pytest.mark.parametrize("code", [NOT_ACTIVE, UNAUTHENTICATED])
+async def test_a_daemon_that_is_not_active_any_more_or_has_another_secret_is_left(code: str) -> None:
     async with StandIn().running() as former, StandIn().running() as active:
-        former.responses[Leave] = responding(Refused(NOT_ACTIVE, "a standby"))
+        former.responses[Leave] = responding(Refused(code, "a standby"))
         active.responses[Leave] = responding(Left(0))
         channel = Channel(Daemons([former.address, active.address]))
-        with pytest.raises(RequestRefused, match=r"a standby \(not_active\)"):
+        with pytest.raises(RequestRefused, match=rf"a standby \({code}\)"):
             await channel.request(LEAVE, Left, 5)
         assert await channel.request(LEAVE, Left, 5) == Left(0)
         channel.close()
@@ -88,13 +91,14 @@ async def test_without_a_daemon_the_causes_are_named(unused_tcp_port: int) -> No
     assert third.endswith("speaks no version of the protocol up to 1")
 
 
-async def test_a_wrong_secret_is_named_before_other_causes(unused_tcp_port: int) -> None:
+@pytest.mark.parametrize("code", [UNAUTHENTICATED, RESTORED])
+async def test_a_wrong_secret_and_an_older_store_are_named_before_other_causes(unused_tcp_port: int, code: str) -> None:
     async with StandIn().running() as daemon:
-        daemon.responses[Hello] = responding(Refused(UNAUTHENTICATED, "another secret"))
-        channel = Channel(Daemons([daemon.address, ("127.0.0.1", unused_tcp_port)]))
+        daemon.responses[Hello] = responding(Refused(code, "the daemon says so"))
+        channel = Channel(Daemons([("127.0.0.1", unused_tcp_port), daemon.address, ("127.0.0.1", unused_tcp_port)]))
         with pytest.raises(RequestRefused) as caught:
             await channel.open()
-        assert caught.value.code == UNAUTHENTICATED
+        assert caught.value.code == code
 
 
 def test_a_daemon_that_both_connections_of_a_server_leave_is_left_once() -> None:
@@ -106,6 +110,13 @@ def test_a_daemon_that_both_connections_of_a_server_leave_is_left_once() -> None
     assert daemons.in_turn() == (second, first)
     daemons.leave(second)
     assert daemons.in_turn() == (first, second)
+
+
+def test_a_server_names_the_highest_token_that_it_was_ever_sent() -> None:
+    daemons = Daemons([("a", 1)], proof=b"p" * 16)
+    for batch in ([opens(1, 1, 9), opens(2, 2, 4)], [opens(3, 3, 5)], [closes(4, 1, 12)], []):
+        daemons.sent(batch)
+    assert daemons.hello.seen_token == 9
 
 
 def test_a_list_without_daemons_is_refused() -> None:

@@ -145,3 +145,23 @@ def test_a_file_has_the_present_secret_and_at_most_one_before_it(tmp_path: Path)
     file.write_text("\n".join(lines) + "\n")
     with pytest.raises(SecurityUnusable, match="while it is replaced, a second line with the other one"):
         secrets_in("regions.secret_file", file)
+
+
+async def test_what_a_client_has_seen_is_not_judged_and_a_server_that_is_refused_for_it_is_let_go() -> None:
+    """A term would end by the word of any client, which has no secret of servers."""
+    judged: list[tuple[int, int]] = []
+
+    async def seen(proof: str, epoch: int, token: int) -> str:
+        judged.append((epoch, token))
+        return "the store is older"
+
+    async with listening(Holding(), SECRET) as listener:
+        listener._secrets, listener.seen = Secrets((SECRET,), ("of clients",)), seen
+        client = await connected(listener, Hello(1, "of clients", b"p" * 16, 9, 99))
+        assert isinstance(await response(client), Welcome)
+        assert not judged
+        server = await connected(listener, Hello(1, SECRET, b"p" * 16, 9, 99), Hello(1, SECRET))
+        refused = await response(server)
+        assert isinstance(refused, Refused)
+        assert (refused.code, refused.text, judged) == (protocol.RESTORED, "the store is older", [(9, 99)])
+        assert await response(server) is None, "nothing behind it is read"
