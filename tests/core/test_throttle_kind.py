@@ -13,8 +13,9 @@ from controller.http.throttle_models import LiftRequest, ThrottleRequest
 from controller.kinds import throttle as kind
 from controller.kinds.reassign import encode_plan
 from controller.kinds.throttle_holders import REASSIGN, held_elsewhere
-from controller.kinds.throttle_order import NAME, ThrottleOrder, encode_order
+from controller.kinds.throttle_order import NAME, ThrottleOrder, encode_order, order_of
 from controller.operator.throttles import ThrottleView
+from controller.procedures.requests import Refused as EngineRefused
 from metadata_store import paths
 from metadata_store.acl import ADMIN, OPEN, READ, Acl
 from state_machines.admin_rules.throttles import Entity, Throttle
@@ -366,3 +367,19 @@ async def test_a_rate_that_changes_while_a_plan_runs_names_the_brokers_of_moves_
     assert config(w, "brokers", "3") == dict.fromkeys(RATES, "9000")
     assert (await finished(w, pid)).state is State.SUCCESS
     assert throttled(w) == set()
+
+
+@in_world(*ALL)
+async def test_a_broker_that_is_down_is_set_and_named_and_holds_up_no_confirmation(w: World) -> None:
+    await begun(w)
+    w.die(2)
+    await w.settle()
+    w.queried.clear()
+    found = await set_rates(w, 2, 1)
+    assert (found.step, [(one.broker, one.ok) for one in found.results]) == ("in force", [(1, True), (2, False)])
+    assert order_of(record(w, found.pid).data).down == (2,)
+    assert 2 not in w.queried
+    assert config(w, "brokers", "2") == dict.fromkeys(RATES, "5000"), "it reads them when it starts"
+    with pytest.raises(EngineRefused, match="a throttle has one command, lift"):
+        await w.term.procedures.engine.command(found.pid, b"stop")
+    assert config(w, "brokers", "1") == dict.fromkeys(RATES, "5000")
