@@ -339,7 +339,12 @@ class RegionsTerm:
         await self._store.write((), (), (clock.row(),))
 
     async def _settle_regime(self) -> None:
-        """Stores the present regime alone, once no server is left that may serve under a former one."""
+        """Stores the present regime alone, once no server is left that may serve under a former one.
+
+        A store that was restored does not know all processes that may serve: for one lease they may.
+        """
+        if self.env.restored and not self.env.restored_places:
+            return
         servers = self.env.model.servers.values()
         if self.env.former != self._regime and all(one.confirmed for one in servers):
             await self._store.write((), (), (self._regime.row,))

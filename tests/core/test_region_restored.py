@@ -101,6 +101,16 @@ async def test_the_epoch_of_this_term_is_news_from_a_process_that_comes_for_the_
     assert store.seen.above == Above(5, 100 + seen.NUMBERS_ROOM)
 
 
+async def test_a_process_that_the_term_before_knew_comes_to_the_next_one_for_the_first_time() -> None:
+    store = Store(5, 100)
+    store.seen.told("old")
+    store.seen.over()
+    looked = asyncio.Event()
+    looked.set()
+    store.seen.begin(Serving(6, 100, lambda: 100, lambda: looked, lambda: True, store.note, store._end))
+    assert "restored from a copy" in await store.seen.named("old", 6, 0)
+
+
 async def test_a_number_of_this_term_is_news_from_a_process_that_comes_for_the_first_time() -> None:
     """The term of the copy went on and reserved the same numbers as this one: the same tokens would be served."""
     store = Store(5, 1_100, began=100)

@@ -52,6 +52,13 @@ class Says(Server):
         return super().do(operation)
 
 
+async def leaves(server: Server) -> None:
+    """Has a server without regions leave."""
+    async with asyncio.timeout(UNTIL_S):
+        while await server.ask(protocol.Leave(server.name, 1, server.epoch)) != Left(0):  # noqa: ASYNC110  # a server asks again and again
+            await asyncio.sleep(0.01)
+
+
 @virtual
 async def test_a_server_that_was_busy_has_not_failed() -> None:
     async with running(RegionDisk(), replace(OPTIONS, open_attempts_max=2)) as term:
@@ -119,10 +126,7 @@ async def test_processes_that_have_left_do_not_count_against_the_bound(monkeypat
         for life in range(1, 6):
             server = Server(term, f"s{life}")
             assert isinstance(await server.register(), Registered)
-            leave = protocol.Leave(server.name, 1, server.epoch)
-            async with asyncio.timeout(UNTIL_S):
-                while await server.ask(leave) != Left(0):  # noqa: ASYNC110  # a server asks again and again
-                    await asyncio.sleep(0.01)
+            await leaves(server)
 
 
 @virtual
