@@ -117,6 +117,7 @@ class Life:
             if not self.term._wanted.is_set():
                 self._clock.ms += IDLE_MS
             self.term._wanted.clear()
+            self.term.engine.wake_all(self.term.env.waking.take())
             self.term.manager.check_leases()
             with mock.patch.object(engine, "TURN_S_MAX", 60):  # a turn has the same steps on a slow machine
                 await self.term.engine.turn()
