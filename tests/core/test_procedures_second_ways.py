@@ -91,9 +91,10 @@ async def test_of_two_families_that_hold_one_lock_the_second_is_named_as_a_whole
     assert await daemon.run(daemon.engine.remove(3)) == [3, 4]
 
 
-def test_a_part_stays_with_the_parent_that_locked_it_where_its_child_ends() -> None:
+@pytest.mark.parametrize("parts", [(8,), (7, 8)], ids=["one part", "two parts"])
+def test_a_part_stays_with_the_parent_that_locked_it_where_its_child_ends(parts: tuple[int, ...]) -> None:
     s = Scheduler()
-    parent, part = s.entry(1, Demand(T, False, (7, 8))), s.enter(2, Demand(T, False, (7, 8)), (1,))
+    parent, part = s.entry(1, Demand(T, False, parts)), s.enter(2, Demand(T, False, parts), (1,))
     s.add_back(parent)
     assert s.poll() is parent
     s.add_back(part)
