@@ -34,6 +34,7 @@ ALREADY: Final = (
     "is dealt with, and sees to it itself",
     "start another server",
     "' is not online",
+    "has not come to this daemon yet",
     "splits no part of a log",
 )
 """Parts of refusals that say that there is nothing to do, or what is to be done without a command of this program."""

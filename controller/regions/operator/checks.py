@@ -82,6 +82,8 @@ def _target_problem(env: RegionsEnv, region: Region, server: str) -> str | None:
         return f"server {target} is leaving: its regions are moved away; {abort if drain else uncordon}"
     if region.server is target:
         return f"region {region} is at {target} already"
+    if not target.here:
+        return f"server {target} has not come to this daemon yet, and gets no regions before: try again in some seconds"
     return None
 
 
