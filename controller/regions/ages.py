@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from itertools import chain, islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from controller.procedures.engine import Engine
 from controller.regions.environment import RegionsEnv
@@ -19,8 +19,14 @@ from state_machines.regions.model import Region
 
 SLICE: Final = 5_000
 """Regions that one turn of the loop looks at: some milliseconds."""
+LATE_MAX: Final = 3
+"""Regions in transition for too long that are named; the others are counted."""
 COUNT_EVERY_S: Final = 5.0
 """Pause between two counts; where more regions than ``SLICE`` are in transition, the latest one is shown."""
+
+
+Ranked: TypeAlias = tuple[int, int, Region]
+"""A region with its negative age and its id, so that the oldest one is the least."""
 
 
 class Aged(NamedTuple):
@@ -45,6 +51,7 @@ class Ages:
     def __init__(self, env: RegionsEnv, engine: Engine[RegionsEnv], overdue_ms: int) -> None:
         self._env, self._engine, self._overdue_ms = env, engine, overdue_ms
         self._kept = Transit(0, 0, 0)
+        self._kept_late: list[Ranked] = []
 
     async def keep(self) -> None:
         """Counts again and again, for those that cannot wait for a count in slices."""
@@ -55,11 +62,13 @@ class Ages:
     async def count(self) -> None:
         """Counts in slices, and keeps the result."""
         regions = overdue = oldest_ms = 0
+        late: list[Ranked] = []
         async for some in _slices(self._env):
+            late = heapq.nsmallest(LATE_MAX, chain(late, self._over(some)))
             found = counted(self._env, self._engine.records, some, self._overdue_ms)
             regions, overdue = regions + found.regions, overdue + found.overdue
             oldest_ms = max(oldest_ms, found.oldest_ms)
-        self._kept = Transit(regions, overdue, oldest_ms)
+        self._kept, self._kept_late = Transit(regions, overdue, oldest_ms), late
 
     def present(self) -> Transit:
         """Returns the present count; of very many regions the latest one, with their present number."""
@@ -67,6 +76,15 @@ class Ages:
         if len(transit) > SLICE:
             return self._kept._replace(regions=len(transit))
         return counted(self._env, self._engine.records, transit.values(), self._overdue_ms)
+
+    def late(self) -> list[Aged]:
+        """Returns the oldest of the regions that are overdue; of very many those of the latest count."""
+        transit = self._env.model.transit
+        found = self._kept_late if len(transit) > SLICE else self._over(list(transit.values()))
+        return _aged(self._env, self._engine.records, heapq.nsmallest(LATE_MAX, found))
+
+    def _over(self, some: Collection[Region]) -> list[Ranked]:
+        return _older(self._env, self._engine.records, some, self._overdue_ms)
 
 
 def age_ms(region: Region, record: Record | None, env: RegionsEnv) -> int:
@@ -84,17 +102,27 @@ async def oldest(
     env: RegionsEnv, records: Mapping[int, Record], count_max: int, over_ms: float = -math.inf
 ) -> tuple[list[Aged], int]:
     """Returns the oldest regions in transition, the first one first, and how many are older than ``over_ms``."""
-    found: list[tuple[int, int, Region]] = []
+    found: list[Ranked] = []
     count = 0
     async for some in _slices(env):
-        ages = zip(_ages(env, records, some), some, strict=True)
-        matches = [(-age, one.id, one) for age, one in ages if age > over_ms]
+        matches = _older(env, records, some, over_ms)
         count += len(matches)
         if matches:
             found = heapq.nsmallest(count_max, chain(found, matches))
+    return _aged(env, records, found), count
+
+
+def _older(env: RegionsEnv, records: Mapping[int, Record], some: Collection[Region], over_ms: float) -> list[Ranked]:
+    """Returns those of some regions that are older than ``over_ms``."""
+    ages = zip(_ages(env, records, some), some, strict=True)
+    return [(-age, one.id, one) for age, one in ages if age > over_ms]
+
+
+def _aged(env: RegionsEnv, records: Mapping[int, Record], found: Iterable[Ranked]) -> list[Aged]:
+    """Returns those that are in transition still, with their procedures."""
     transit = env.model.transit
     still = ((age, one) for age, id_, one in found if transit.get(id_) is one)
-    return [Aged(one, max(0, -age), records.get(one.pid)) for age, one in still], count
+    return [Aged(one, max(0, -age), records.get(one.pid)) for age, one in still]
 
 
 def _ages(env: RegionsEnv, records: Mapping[int, Record], some: Iterable[Region]) -> list[int]:

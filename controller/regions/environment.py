@@ -169,6 +169,8 @@ class RegionsEnv:
         self.places = False
         self.restored = self.restored_places = False
         """Whether the store was restored from a copy, and whether a lease has passed since the term began."""
+        self.restored_ends_s = 0.0
+        """End of that lease, by ``clock``."""
         self.former_number = 0
         """The highest number of the store as the term begins: up to it a number may have been a token.
 

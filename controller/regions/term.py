@@ -239,7 +239,7 @@ class RegionsTerm:
 
     def _begin_times(self) -> None:
         """Has leases begin now, and waits end: the load took its time, and the wall clock may have been set since."""
-        ends_s = self.env.clock() + self.env.former.lease_ms / 1000
+        ends_s = self.env.restored_ends_s = self.env.clock() + self.env.former.lease_ms / 1000
         for server in self.env.model.servers.values():
             server.deadline_s = ends_s
         for record in list(self.engine.live()):

@@ -102,9 +102,9 @@ async def test_a_daemon_that_waits_for_servers_says_so(tmp_path: Path) -> None:
 
         region = await eventually(waits)
         [status] = await items(client, "/v1/regions")
-        assert status["warnings"] == ["2 of 3 servers have come: no region is placed yet"]
+        assert status["warnings"] == ["2 of 3 servers have come (regions.servers_min): no region is placed yet"]
         [found] = await items(client, f"/v1/regions/{region}/explanation")
-        assert "3 are awaited (regions.servers_min)" in found["procedureBecause"]
+        assert "2 of 3 servers have come (regions.servers_min)" in found["procedureBecause"]
         [held] = [one for one in await items(client, "/v1/regions/locks") if one["pid"] == begun["pid"]]
         assert (held["resource"], held["exclusive"]) == ("table default t", True)
         await world.start("s3")

@@ -11,9 +11,11 @@ from controller.procedures.engine import Engine
 from controller.process.wording import named
 from controller.regions.ages import age_ms
 from controller.regions.environment import RegionsEnv
+from controller.regions.kinds.crash import FENCE
+from controller.regions.kinds.log_task import FENCE_LOG
 from controller.regions.kinds.messages import Transit
 from controller.regions.operator import checks, ways
-from controller.regions.operator.crashes import crash_of, failures_of, held_until_ms
+from controller.regions.operator.crashes import crash_of, failures_of, held_until_ms, works_of
 from controller.regions.operator.items import cause_of, message_of, region_item, step_of, why_of
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
@@ -86,16 +88,23 @@ def _server(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
         return env.unheard.why_held(region) or "no server has it, or may have it"
     match server.state:
         case ServerState.CRASHED:
-            return (
-                f"{server} crashed and is not fenced yet: until then it may write, so no other server gets the region"
-                f"{_not_dealt_with(server, engine)}"
-            )
+            return f"{server} crashed and {_before_fence(server, engine)}{_not_dealt_with(server, engine)}"
         case ServerState.FENCED:
             return f"{server} crashed and is fenced: {_after_fence(server, env, engine)}"
         case _:
             left_s = max(0.0, server.deadline_s - env.clock())
             leaving = f"; {why}" if (why := ways.of_leaving(server, env)) else ""
             return f"{server} polls, its lease holds for {left_s:.1f} s without another poll{leaving}"
+
+
+def _before_fence(server: Server, engine: Engine[RegionsEnv]) -> str:
+    """Says in which step the crash of a process is whose regions go to no other server yet."""
+    record = engine.records.get(crash_of(server, engine))
+    fences = any(one.kind == FENCE_LOG.name for one, _ in works_of(server.key, engine))
+    if record is None or record.step <= FENCE or fences:
+        return "is not fenced yet: until then it may write, so no other server gets the region"
+    step = f"procedure {record.pid} ({record.kind}) is in step {step_of(record)}"
+    return f"is fenced, so it writes no more; {step}, and no other server gets the region before its log is split"
 
 
 def _not_dealt_with(server: Server, engine: Engine[RegionsEnv]) -> str:
@@ -155,10 +164,18 @@ def _waiting(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str
 
 
 def _unplaced(env: RegionsEnv) -> str:
+    return without_servers(env) if env.places else without_places(env)
+
+
+def without_places(env: RegionsEnv) -> str:
+    """Says what regions wait for that are not placed yet."""
+    if env.restored and not env.restored_places:
+        return (
+            "the store was restored from a copy: servers that it does not know have one lease to come or to stop, "
+            f"{max(0.0, env.restored_ends_s - env.clock()):.1f} s more"
+        )
     online = len(list(env.model.online()))
-    if not env.places:
-        return f"{online} servers have come, and {env.options.servers_min} are awaited (regions.servers_min)"
-    return without_servers(env)
+    return f"{online} of {env.options.servers_min} servers have come (regions.servers_min)"
 
 
 def without_servers(env: RegionsEnv) -> str:

@@ -40,8 +40,9 @@ from controller.regions.operator import ways
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
 from controller.regions.operator.counts import by_state, halted, of_tables, servers_of, stranded, waiting
 from controller.regions.operator.crashes import crashes
-from controller.regions.operator.explain import explained, without_servers
+from controller.regions.operator.explain import explained, without_places, without_servers
 from controller.regions.operator.items import region_item, server_item, table_item, transition_item
+from controller.regions.operator.late import late
 from controller.regions.operator.pages import region_page, table_page
 from controller.regions.operator.procedures import COMMAND
 from controller.regions.term import RegionsTerm
@@ -112,6 +113,7 @@ class Reading:
                 *([self._domain.older] if self._domain.older else []),
                 *_warnings(term),
                 *_crashed(term),
+                *late(term, transit.overdue),
                 *_drained(term.env),
                 *_left(left, halted(model, term.engine.records.values())),
                 *_damaged(model),
@@ -255,7 +257,7 @@ def _warnings(term: RegionsTerm) -> list[str]:
     env, found = term.env, list[str]()
     online = len(list(env.model.online()))
     if not env.places:
-        found.append(f"{online} of {env.options.servers_min} servers have come: no region is placed yet")
+        found.append(f"{without_places(env)}: no region is placed yet")
     elif not online:
         found.append(without_servers(env))
     if (doubt := term.manager.silence.doubt) is not None:
