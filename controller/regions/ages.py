@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import math
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from itertools import chain, islice
 from typing import Final, NamedTuple, TypeAlias
 
@@ -64,10 +64,11 @@ class Ages:
         regions = overdue = oldest_ms = 0
         late: list[Ranked] = []
         async for some in _slices(self._env):
-            late = heapq.nsmallest(LATE_MAX, chain(late, self._over(some)))
-            found = counted(self._env, self._engine.records, some, self._overdue_ms)
-            regions, overdue = regions + found.regions, overdue + found.overdue
-            oldest_ms = max(oldest_ms, found.oldest_ms)
+            ages = _ages(self._env, self._engine.records, some)
+            over = _over(ages, some, self._overdue_ms)
+            regions, overdue = regions + len(ages), overdue + len(over)
+            oldest_ms = max([oldest_ms, *ages])
+            late = heapq.nsmallest(LATE_MAX, chain(late, over))
         self._kept, self._kept_late = Transit(regions, overdue, oldest_ms), late
 
     def present(self) -> Transit:
@@ -80,11 +81,11 @@ class Ages:
     def late(self) -> list[Aged]:
         """Returns the oldest of the regions that are overdue; of very many those of the latest count."""
         transit = self._env.model.transit
-        found = self._kept_late if len(transit) > SLICE else self._over(list(transit.values()))
+        found = self._kept_late
+        if len(transit) <= SLICE:
+            some = transit.values()
+            found = _over(_ages(self._env, self._engine.records, some), some, self._overdue_ms)
         return _aged(self._env, self._engine.records, heapq.nsmallest(LATE_MAX, found))
-
-    def _over(self, some: Collection[Region]) -> list[Ranked]:
-        return _older(self._env, self._engine.records, some, self._overdue_ms)
 
 
 def age_ms(region: Region, record: Record | None, env: RegionsEnv) -> int:
@@ -105,17 +106,16 @@ async def oldest(
     found: list[Ranked] = []
     count = 0
     async for some in _slices(env):
-        matches = _older(env, records, some, over_ms)
+        matches = _over(_ages(env, records, some), some, over_ms)
         count += len(matches)
         if matches:
             found = heapq.nsmallest(count_max, chain(found, matches))
     return _aged(env, records, found), count
 
 
-def _older(env: RegionsEnv, records: Mapping[int, Record], some: Collection[Region], over_ms: float) -> list[Ranked]:
+def _over(ages: Iterable[int], some: Iterable[Region], over_ms: float) -> list[Ranked]:
     """Returns those of some regions that are older than ``over_ms``."""
-    ages = zip(_ages(env, records, some), some, strict=True)
-    return [(-age, one.id, one) for age, one in ages if age > over_ms]
+    return [(-age, one.id, one) for age, one in zip(ages, some, strict=True) if age > over_ms]
 
 
 def _aged(env: RegionsEnv, records: Mapping[int, Record], found: Iterable[Ranked]) -> list[Aged]:

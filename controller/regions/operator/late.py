@@ -47,9 +47,10 @@ def _stuck(term: RegionsTerm) -> Iterator[Aged]:
 
 def _told(one: Aged, env: RegionsEnv) -> str:
     region, record = one.region, one.record
-    parts = [f"region {region} is in transition for {one.age_ms / 1000:.0f} s: it waits until {wait_of(region, env).what}"]
+    mover = "" if record is None else f"procedure {record.pid} ({record.kind}): "
+    waits = f"it waits until {wait_of(region, env).what}"
+    parts = [f"{mover}region {region} is in transition for {one.age_ms / 1000:.0f} s: {waits}"]
     if record is not None:
-        parts[0] = f"procedure {record.pid} ({record.kind}): {parts[0]}"
         task = message_of(record)
         if isinstance(task, Transit) and task.retries:
             parts.append(f"{counted(task.retries, 'attempt')} in vain")
