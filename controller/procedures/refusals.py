@@ -20,23 +20,26 @@ class Refusal(NamedTuple):
     remedy: str
 
 
-def not_ended(engine: Engine[Any], pid: int, act: str, command: str, better: str = "") -> Refusal:
+def not_ended(
+    engine: Engine[Any], pid: int, act: str, command: str, better: str = "", *, in_vain: bool = False
+) -> Refusal:
     """Says why a procedure cannot be ended in one way. ``command``: of this program, for the domain's procedures.
 
-    ``better``: what ends it in a better way than a bypass.
+    ``better``: what ends it in a better way than a bypass. ``in_vain``: a bypass gains nothing, and is not named then.
     """
     record = engine.records.get(pid)
     if act not in ("abort", "bypass", "remove"):
         return Refusal(f"pid {pid}: it has failed or ended", f"see '{command} show {pid}'")
     if record is None or record.state.is_final:
         return Refusal(f"pid {pid}: it has ended already", f"see '{command} show {pid}'")
-    leaf = _leaf(engine, record)
-    ends = f"{better}; " if better else ""
-    ends += f"'{command} bypass {leaf}' ends it as it is"
+    ends = better if in_vain and better else f"'{command} bypass {_leaf(engine, record)}' ends it as it is"
+    if better and not in_vain:
+        ends = f"{better}; {ends}"
     if act == "remove":
         return Refusal(f"pid {pid}: its record can be used ({record.state.name.lower()}), and is not removed", ends)
     if act == "bypass":
-        return Refusal(f"pid {pid}: it has parts that go on, and ends with them", f"{ends}: it is one of them")
+        remedy = ends if in_vain and better else f"{ends}: it is one of them"
+        return Refusal(f"pid {pid}: it has parts that go on, and ends with them", remedy)
     return Refusal(f"pid {pid}: it cannot be undone any more", ends)
 
 

@@ -93,6 +93,8 @@ def _let_go(env: RegionsEnv, record: Record) -> None:
         env.model.detach(region, record.pid)
         if env.endings.leaves(record, region.id):
             env.left.append(Left(region, record.pid, record.kind == assign.NAME))
+            if record.kind == assign.NAME and region.state is RegionState.OPENING and region.server is not None:
+                env.given_up.noted(region.id, region.server.name, env.now_ms())
             _tell(region, record)
     env.endings.ended(record)
     if record.kind == crash.NAME:

@@ -15,6 +15,7 @@ from controller.regions.contradictions import Contradictions
 from controller.regions.dispatcher import Dispatcher, Key
 from controller.regions.endings import Endings, Left
 from controller.regions.fencing import Fencing
+from controller.regions.given_up import GivenUp
 from controller.regions.journal import RegionsJournal
 from controller.regions.regime import Regime
 from controller.regions.routes import RouteLog
@@ -161,6 +162,9 @@ class RegionsEnv:
         """Parts of logs that operators have left out, by the process that crashed."""
         self.draining: dict[int, Key] = {}
         """Drains that go on, and the processes that they are about."""
+        self.drains_asked: set[Key] = set()
+        """Processes whose drain an operator has requested, and is not stored yet."""
+        self.given_up = GivenUp()
         self.torn = False
         """Whether a procedure may have done what no row says: its record is of no use, or an operator has ended it.
 

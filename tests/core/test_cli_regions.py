@@ -255,7 +255,8 @@ def test_a_procedure_is_bypassed(world: Blocking) -> None:
     [pid] = [one["pid"] for one in items("regions", "transitions") if one["id"] == region["id"]]
     [ended] = items("regions", "procedures", "bypass", pid, "--yes", "--reason", "known")
     assert (ended["bypassed"], ended["endReason"]) == (True, "known")
-    assert items("regions", "procedures", "wait", move["pid"], "--timeout", 30)[0]["ended"]
+    regent("regions", "procedures", "wait", move["pid"], "--timeout", 30, code=Exit.FAILED)
+    assert items("regions", "procedures", "show", move["pid"])[0]["state"] == "bypassed"
     for service in world.world.services.values():
         service.broken.clear()
     asyncio.run(eventually(lambda: items("regions", "describe", region["id"])[0]["state"] == "CLOSED", 20))

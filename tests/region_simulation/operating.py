@@ -36,6 +36,8 @@ ALREADY: Final = (
     "' is not online",
     "has not come to this daemon yet",
     "splits no part of a log",
+    "regions.fence_command",
+    "the lease of ",
 )
 """Parts of refusals that say that there is nothing to do, or what is to be done without a command of this program."""
 WHO: Final = "uid 7"
@@ -120,7 +122,9 @@ class Operator:
                 kind = "hold" if act == "release" else "cordon"
                 return await self._marks.unmark(MarkRemoval(kind=cast("Any", kind), subject=name), WHO)
             case ["servers", ("drain" | "expire") as act, name]:
-                return await self._changes.change_server(cast("Any", act), name, ServerChange(), WHO)
+                return await self._changes.change_server(
+                    cast("Any", act), name, ServerChange(force="--force" in words), WHO
+                )
         raise AssertionError(f"no operator knows the command {words}")
 
     async def way_out(self, refusal: Refusal, region: int) -> WayOut:

@@ -126,6 +126,7 @@ def test_what_ends_work_on_a_log_is_leave_out_and_not_an_end_that_begins_the_cra
         work = case.live("split_log")[0].pid
         assert refused.commands[0] == f"regions procedures leave-out {work}"
         assert "begins anew" in refused.text
+        assert "bypass" not in refused.text
         assert isinstance(await case.operator.does(refused.commands[0]), Procedure)
 
     story()

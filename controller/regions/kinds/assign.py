@@ -159,11 +159,16 @@ def chosen(env: RegionsEnv, region: Region, task: Transit) -> Server | None:
 
 
 def wish(env: RegionsEnv, region: Region, avoid: str = "", to: str = "") -> Wish:
-    """Returns what a region needs: its wanted server, else the one of its pin, else the one that it was held for."""
+    """Returns what a region needs: its wanted server, else the one of its pin, else the one that it was held for.
+
+    It avoids the server that failed last, else the one at which an operator has given its open up.
+    """
     last = region.server.name if region.server is not None else ""
     marks = env.model.marks
     held = last if last and marks.held_until_ms(last, env.wall_ms()) else ""
-    return Wish(region, last, avoid, to or marks.pinned(region.id) or held)
+    to = to or marks.pinned(region.id) or held
+    given_up = env.given_up.of(region.id, env.now_ms())
+    return Wish(region, last, avoid or (given_up if given_up != to else ""), to)
 
 
 async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
@@ -243,6 +248,7 @@ def _opened(env: RegionsEnv, record: Record, region: Region, task: Transit, sequ
         env.model.move(region, S.OPEN, server, env.now_ms())
         _over(env, record.pid, region)
         env.causes.opened(region.id)
+        env.given_up.opened(region.id)
         env.routes.changed(region)
 
     row = Owner(region.id, S.OPEN, server.name, server.incarnation, token, sequence)

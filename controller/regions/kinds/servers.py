@@ -22,6 +22,8 @@ STRAY: Final = "close_stray"
 MOVES_TOGETHER: Final = 50
 """Regions that a drain moves at a time: the others go on serving."""
 PAUSE_MS: Final = 500
+CRASHED: Final = b"the server crashed before it was drained"
+"""Begin of the result of a drain whose process crashed with regions: its crash sees to these."""
 
 
 async def drain(env: RegionsEnv, record: Record) -> Outcome:
@@ -31,6 +33,8 @@ async def drain(env: RegionsEnv, record: Record) -> Outcome:
     """
     task: Crash = CRASH.decode(record.data)
     server = env.model.servers.get((task.server, task.incarnation))
+    if server is not None and server.state is not ServerState.ONLINE and server.regions:
+        return Done(b"%s: its crash moves %d of its regions" % (CRASHED, len(server.regions)))
     if server is None or server.state is not ServerState.ONLINE:
         return Done(b"the server is gone")
     server.leaving = True

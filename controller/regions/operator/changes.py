@@ -127,13 +127,37 @@ class Changes:
             return await self._forget(term, server, request, caller)
         found = server_of(term.env.model, server)
         if act == "drain":
-            _refuse(checks.drain_problem(term.env.model, found), checks.drain_remedy(term.env.model, found))
-            data = CRASH.encode(Crash(*found.key, why=request.reason, force=request.force))
-            about = f"server {found} with {len(found.regions)} regions: drain"
-            begun = await start(term, servers.DRAIN, data, caller, request, about)
-            found.forced |= request.force and not request.dry_run
-            return begun
+            return await self._drain(term, found, request, caller)
         return await self._expire(term, found, request, caller)
+
+    async def _drain(self, term: RegionsTerm, server: Server, request: ServerChange, caller: Caller) -> Procedure:
+        """Begins a drain, once for each process: another one would begin all over when the first is ended.
+
+        A forced one is taken beside one that is not, which moves the resting regions then, too.
+        """
+        env = term.env
+        _refuse(checks.drain_problem(env.model, server), checks.drain_remedy(env.model, server))
+        again = request.force and not server.forced
+        if not again and (pid := _drain_of(term, server)):
+            raise Refused(
+                f"server {server} is drained already: procedure {pid} does that",
+                f"'regent regions procedures show {pid}' says how far it is, and what ends it where it hangs",
+            )
+        if not again and server.key in env.drains_asked:
+            raise Refused(
+                f"server {server} is drained already: that begins at this moment", "see 'regent servers list'"
+            )
+        data = CRASH.encode(Crash(*server.key, why=request.reason, force=request.force))
+        about = f"server {server} with {len(server.regions)} regions: drain"
+        if request.dry_run:
+            return await start(term, servers.DRAIN, data, caller, request, about)
+        env.drains_asked.add(server.key)
+        try:
+            begun = await start(term, servers.DRAIN, data, caller, request, about)
+        finally:
+            env.drains_asked.discard(server.key)
+        server.forced |= request.force
+        return begun
 
     async def _forget(self, term: RegionsTerm, name: str, request: Change, caller: Caller) -> Procedure:
         model = term.env.model
@@ -185,6 +209,13 @@ def _opens(term: RegionsTerm, table: str) -> int:
             if task.table == table:
                 return record.pid
     return 0
+
+
+def _drain_of(term: RegionsTerm, server: Server) -> int:
+    """Returns the drain of a process that goes on, 0 without one; one that is being undone does not count."""
+    records = term.engine.records
+    found = (pid for pid, key in term.env.draining.items() if key == server.key)
+    return next((pid for pid in found if pid in records and not records[pid].aborted), 0)
 
 
 def _of_crash(term: RegionsTerm, region: Region) -> str:

@@ -33,7 +33,7 @@ from controller.regions.kinds.messages import (
 )
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator.counts import OfTables, owned_by_state
-from controller.regions.operator.unmet import is_superseded, unmet_of
+from controller.regions.operator.unmet import shown_state, unmet_of
 from controller.regions.overdue import wait_of
 from controller.regions.term import KINDS
 from state_machines.procedures.record import Record
@@ -162,7 +162,7 @@ def procedure_item(record: Record, unusable: str = "") -> Procedure:
     """Describes a procedure."""
     unmet = unmet_of(record)
     found = record_item(record, step_of(record), detail_of(record), (), unusable, unmet)
-    return found.model_copy(update={"state": "superseded"}) if is_superseded(unmet) else found
+    return found.model_copy(update={"state": shown_state(record, unmet)})
 
 
 def step_of(record: Record) -> str:

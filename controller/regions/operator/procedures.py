@@ -95,18 +95,25 @@ class Procedures:
         before = engine.records.get(pid)
         work = engine.abort(pid, ending) if act == "abort" else engine.bypass(pid, ending)
         if not await requested(work) or before is None:
-            raise Refused(*not_ended(engine, pid, act, COMMAND, self._ends(engine, before, act)))
+            better, in_vain = self._ends(engine, before, act)
+            raise Refused(*not_ended(engine, pid, act, COMMAND, better, in_vain=in_vain))
         return procedure_item(as_ended(engine, before, ending))
 
-    def _ends(self, engine: Engine[RegionsEnv], record: Record | None, act: EndAct) -> str:
-        """Returns what ends a procedure better than a bypass of its parts; empty where nothing does."""
+    def _ends(self, engine: Engine[RegionsEnv], record: Record | None, act: EndAct) -> tuple[str, bool]:
+        """Returns what ends a procedure better than a bypass of its parts, if anything; and whether that gains nothing.
+
+        A bypass of a crash that has another way would only have it begin anew.
+        """
         if record is None or record.state.is_final:
-            return ""
+            return "", False
         root = engine.records.get(record.root, record)
         if root.kind != crash.NAME and act != "abort":
-            return ""
-        clean = ways.of_procedure(record, active_term(self._domain).env, engine)
-        return f"{clean}; a crash that is ended as it is begins anew" if root.kind == crash.NAME else clean
+            return "", False
+        better = ways.of_procedure(record, active_term(self._domain).env, engine)
+        if root.kind != crash.NAME:
+            return better, False
+        anew = "a crash that is ended as it is begins anew, and so does one of which a part is ended"
+        return (f"{better}; {anew}", True) if better else (anew, False)
 
     async def _early(self, act: EndAct, pid: int, ending: Ending) -> Procedure:
         domain = self._domain
