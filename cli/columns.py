@@ -239,6 +239,8 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("IN-TRANSITION", "inTransition"),
         Column("FAILED", "failedRegions"),
         Column("STRANDED", "strandedRegions"),
+        Column("GAPS", "gaps"),
+        Column("DAMAGE", "damage", wide=True),
         Column("NAMESPACE", "namespace", wide=True),
         Column("OPTIONS", "options", wide=True),
     ),

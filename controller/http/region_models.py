@@ -107,6 +107,8 @@ class Table(Item):
     in_transition: int
     failed_regions: int
     stranded_regions: int = Field(0, description="of an enabled table, not open, and moved by no procedure")
+    gaps: int = Field(0, description="ranges of keys that no region has, or several: no route is given there")
+    damage: str = Field("", description="a row of the table that is left out, and the first gaps")
     options: dict[str, str] = {}
 
 

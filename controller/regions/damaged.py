@@ -27,7 +27,9 @@ NAMED_MAX: Final = 20
 """Damaged rows and gaps that the log and the status name."""
 PARTIAL: Final = frozenset({TableState.CREATING, TableState.DELETING})
 """States in which a table has only some of its regions."""
-REMEDY: Final = "regent regions status names them; restore the rows from a copy of the store, then restart the daemon"
+REMEDY: Final = (
+    "regent regions status names them; stop the daemon, restore the rows from a copy of the store, then start it"
+)
 
 
 class Unknown(NamedTuple):
@@ -147,6 +149,12 @@ def tell(damages: Damages) -> None:
         log.error("left out, %s", one)
     for gap in damages.gaps[:NAMED_MAX]:
         log.error("%s: no answer is given for them", gap)
-    total = sum(damages.count.values())
-    if total:
-        log.error("%s of the catalog left out, the rest is served: %s", counted(total, "damaged row"), REMEDY)
+    if damages.count:
+        log.error("%s; the rest is served: %s", left_out(damages), REMEDY)
+
+
+def left_out(damages: Damages) -> str:
+    """Says how many rows are left out: those that are damaged, and sound ones of a table that is left out."""
+    damaged = sum(damages.count.values()) - damages.sound
+    sound = f", with {counted(damages.sound, 'sound region')} of tables that are" if damages.sound else ""
+    return f"{counted(damaged, 'damaged row')} left out{sound}"

@@ -14,6 +14,9 @@ VALUE_CHARS_MAX: Final = 80
 DAMAGES_MAX: Final = 10_000
 """Damaged rows that are described; the rest is counted, and left out in the same way."""
 
+NUMBERED: Final = "row "
+"""Begin of the place of a row in a file."""
+
 
 class RowKind(StrEnum):
     """Kinds of stored rows."""
@@ -43,7 +46,15 @@ class Damage(NamedTuple):
 
     def __str__(self) -> str:
         value = f" is {self.value}" if self.value else ""
-        return f"{self.place}: {self.field}{value}: {self.why}"
+        return f"{self.place}{self._subject()}: {self.field}{value}: {self.why}"
+
+    def _subject(self) -> str:
+        """Returns what a row is about whose place is a number alone, as far as that can be read."""
+        if not self.place.startswith(NUMBERED):
+            return ""
+        if self.kind is RowKind.REGION:
+            return f" (table {self.table})" if self.table else ""
+        return f" ({self.kind} {self.name})" if self.name else ""
 
 
 class Gap(NamedTuple):
@@ -79,6 +90,8 @@ class Damages:
     def __init__(self) -> None:
         self.rows: list[Damage] = []
         self.count: Counter[RowKind] = Counter()
+        self.sound = 0
+        """Regions among them that are sound, and whose table is left out."""
         self.regions: set[int] = set()
         self.tables: dict[str, str] = {}
         self.namespaces: set[str] = set()
@@ -100,6 +113,7 @@ class Damages:
     def leave_out(self, region: int, table: str) -> None:
         """Notes a sound region of a table that is left out."""
         self.regions.add(region)
+        self.sound += 1
         self.count[RowKind.REGION] += 1
         self.tables.setdefault(table, "")
 
@@ -113,6 +127,10 @@ class Damages:
     def gaps(self) -> Sequence[Gap]:
         """Returns all gaps, by table and key."""
         return [one for _, some in sorted(self._gaps.items()) for one in some]
+
+    def of_keys(self, table: str) -> Sequence[Gap]:
+        """Returns the gaps of one table, by key."""
+        return self._gaps.get(table, ())
 
     def gap_at(self, table: str, key: bytes) -> Gap | None:
         """Returns what keeps a key from having one region; None where nothing does."""

@@ -129,6 +129,8 @@ async def test_a_damaged_column_of_a_file_is_named_and_the_rest_is_read(
     async with in_a_file(file) as (_, catalog):
         damage = judged(await catalog.read(), kind)
     assert (damage.place, damage.field) == (f"row 1 of table {table}", field)
+    about = damage.table if kind is RegionRow else damage.name
+    assert about in str(damage).partition(": ")[0]
     assert db.execute(f"SELECT count(*) FROM {table}").fetchone() == (1 + (kind is RegionRow),), "it stays"
     db.close()
 

@@ -117,7 +117,7 @@ def test_counts_look_at_no_region_that_rests() -> None:
     regions, table.regions = table.regions, Unseen(table.regions)
     model.regions = cast("dict[int, Region]", Unseen(regions))
     assert by_state(model) == {S.OPEN: 2, S.FAILED_OPEN: 1, S.CLOSED: 1, S.OPENING: 1, S.OFFLINE: 4}
-    item = table_item(table, of_tables(model))
+    item = table_item(table, of_tables(model), model.damages)
     found = item.regions, item.open_regions, item.failed_regions, item.stranded_regions, item.in_transition
     assert found == (9, 2, 1, 6, 1)
     table.state = TableState.DISABLED

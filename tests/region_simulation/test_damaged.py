@@ -92,6 +92,12 @@ async def test_a_damaged_region_leaves_a_hole_that_is_shown_and_never_answered()
         status = reading_of(term).status()
         assert (status.damaged_rows, status.gaps, status.regions) == (1, 1, 2 * COUNT - 1)
         assert any(f"left out, region {bad.id}: state is 99" in one for one in status.warnings)
+        page = reading_of(term).list_tables(10, None)
+        for one in (page.items[0], reading_of(term).describe_table("t")):
+            assert (one.name, one.regions, one.gaps) == ("t", COUNT - 1, 1)
+            assert f"region {bad.id}: state is 99" in one.damage
+            assert "no region has the keys from" in one.damage
+        assert (page.items[1].gaps, page.items[1].damage) == (0, "")
         with pytest.raises(NotFound, match=f"region {bad.id} is left out: region {bad.id}: state is 99"):
             reading_of(term).describe_region(bad.id)
         gauges = gauges_of(cast("RegionsDomain", SimpleNamespace(term=term, listener=SimpleNamespace(connections=0))))
@@ -128,6 +134,9 @@ async def test_nothing_takes_the_place_of_a_damaged_table_and_no_part_of_it_is_d
     disk.regions[bad.id] = bad._replace(token=-5)
     async with running(disk) as term, serving(Server(term, "a", 2)):
         assert set(term.env.model.tables) == {"u", "v"}
+        told = next(one for one in reading_of(term).status().warnings or () if "left out, with" in one)
+        assert told.startswith(f"2 damaged rows left out, with {COUNT} sound regions of tables that are; ")
+        assert "stop the daemon, restore the rows from a copy of the store, then start it" in told
         changes = changes_of(term)
         with pytest.raises(Refused, match=r"table 't' is stored already, and left out \(table t: state is 99"):
             await changes.create_table(TableCreation(name="t"), "ops")

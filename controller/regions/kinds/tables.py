@@ -244,7 +244,7 @@ async def delete(env: RegionsEnv, record: Record) -> Outcome | Along:
     """Removes the table and its regions from catalog and memory; many of them in several steps."""
     name = TABLE_TASK.decode(record.data).table
     if why := env.model.damages.of_rows(name):
-        return Retry(f"table {name} cannot be deleted whole ({why}): restore its rows, then restart the daemon")
+        return Retry(f"table {name} cannot be deleted whole ({why}): stop the daemon, restore its rows, then start it")
     table = env.model.tables.get(name)
     if table is not None and len(table.regions) > env.rows_max:
         return _some_dropped(env, table, Next(record.step, record.data))
@@ -257,7 +257,7 @@ def _of_a_table(step: Step[RegionsEnv]) -> Step[RegionsEnv]:
     async def execute(env: RegionsEnv, record: Record) -> Outcome | Effect | Along:
         name = TABLE_TASK.decode(record.data).table
         if name not in env.model.tables and (why := env.model.damages.of_table(name)):
-            return Retry(f"table {name} is left out ({why}): restore its row, then restart the daemon")
+            return Retry(f"table {name} is left out ({why}): stop the daemon, restore its row, then start it")
         return await step.execute(env, record)
 
     return step._replace(execute=execute)

@@ -38,6 +38,7 @@ from controller.regions.overdue import wait_of
 from controller.regions.term import KINDS
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
+from state_machines.regions.damage import Damages
 from state_machines.regions.key_text import key_text
 from state_machines.regions.layout import count_of
 from state_machines.regions.model import Region, Server, Table
@@ -66,6 +67,8 @@ CODECS: Final[Mapping[str, Any]] = {
     "delete_namespace": NAMESPACE_TASK,
 }
 S = RegionState
+GAPS_SHOWN_MAX: Final = 3
+"""Gaps in the keys of a table that its item describes; the others are counted."""
 WAITING: Final = "WAITING"
 """State that operators see of a region that is stored as open, and waits for the crash of its server."""
 
@@ -117,9 +120,11 @@ def transition_item(aged: Aged, env: RegionsEnv, *, overdue: bool) -> Transition
     )
 
 
-def table_item(table: Table, counts: OfTables) -> TableItem:
+def table_item(table: Table, counts: OfTables, damages: Damages) -> TableItem:
     """Describes a table."""
     waiting = counts.waiting[table.name]
+    gaps = damages.of_keys(table.name)
+    rows = [why] if (why := damages.of_table(table.name)) else []
     return TableItem(
         name=table.name,
         namespace=table.namespace,
@@ -131,6 +136,8 @@ def table_item(table: Table, counts: OfTables) -> TableItem:
         in_transition=counts.moving[table.name],
         failed_regions=table.count(S.FAILED_OPEN),
         stranded_regions=counts.stranded[table.name],
+        gaps=len(gaps),
+        damage="; ".join([*rows, *map(str, gaps[:GAPS_SHOWN_MAX])]),
         options=table.options,
     )
 

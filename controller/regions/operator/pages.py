@@ -141,6 +141,6 @@ def table_page(model: Regions, limit: int, after: str | None) -> TablePage:
         if items and (len(items) >= limit or scanned >= SCANNED_ROWS_MAX):
             return TablePage(items, items[-1].name)
         table = model.tables[name]
-        items.append(table_item(table, counts))
+        items.append(table_item(table, counts, model.damages))
         scanned += len(table.regions)
     return TablePage(items, None)

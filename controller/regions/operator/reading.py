@@ -32,7 +32,7 @@ from controller.process.naming import name_of
 from controller.process.wording import counted, named
 from controller.regions.ages import oldest
 from controller.regions.contradictions import Contradictions
-from controller.regions.damaged import NAMED_MAX
+from controller.regions.damaged import NAMED_MAX, left_out
 from controller.regions.domain import RegionsDomain, RegionsMode
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash
@@ -149,7 +149,7 @@ class Reading:
         """Describes one table."""
         model = active_term(self._domain).env.model
         found = table_of(model, table)
-        return table_item(found, of_tables(model))
+        return table_item(found, of_tables(model), model.damages)
 
     def list_namespaces(self) -> list[NamespaceItem]:
         """Lists namespaces by name."""
@@ -205,8 +205,8 @@ def _damaged(model: Regions) -> Iterator[str]:
         yield f"{gap}: no route is given there"
     if total or gaps:
         yield (
-            f"{counted(total, 'damaged row')} left out, {counted(len(gaps), 'gap')} in the keys of tables: restore the "
-            "rows from a copy of the store, then restart the daemon"
+            f"{left_out(damages)}; {counted(len(gaps), 'gap')} in the keys of tables: stop the daemon, restore the "
+            "rows from a copy of the store, then start it"
         )
 
 
