@@ -119,6 +119,8 @@ def flag(item: Json, now: datetime) -> str:
         return ""
     if item.get("parked"):
         return "parked"
+    if item.get("aborted"):
+        return "undoing"
     if item.get("stuck"):
         return "stuck"
     submitted = item.get("submitted")

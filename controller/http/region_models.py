@@ -110,6 +110,7 @@ class Table(Item):
     gaps: int = Field(0, description="ranges of keys that no region has, or several: no route is given there")
     damage: str = Field("", description="a row of the table that is left out, and the first gaps")
     options: dict[str, str] = {}
+    note: str = Field("", description="of one table alone: the lock that a change of it waits for, and what ends that")
 
 
 class Namespace(Item):

@@ -53,12 +53,13 @@ def table_changed(env: RegionsEnv, record: Record) -> None:
 
 
 def drain_changed(env: RegionsEnv, record: Record) -> None:
-    """Notes which processes are drained."""
-    if record.state.is_final:
-        env.draining.pop(record.pid, None)
-    else:
-        task: Crash = CRASH.decode(record.data)
-        env.draining[record.pid] = task.server, task.incarnation
+    """Notes which processes are drained. One whose drain is being undone gets regions again, whatever moves go on."""
+    task: Crash = CRASH.decode(record.data)
+    key = task.server, task.incarnation
+    if not record.state.is_final and not record.aborted:
+        env.draining[record.pid] = key
+    elif env.draining.pop(record.pid, None) is not None and not record.state.is_final:
+        servers.stays(env, key, record.pid)
 
 
 def crash_changed(env: RegionsEnv, record: Record) -> None:

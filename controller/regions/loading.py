@@ -204,7 +204,7 @@ def _resume_process(env: RegionsEnv, record: Record) -> None:
         server.state = ServerState.FENCED if record.step >= crash.ASSIGN else ServerState.CRASHED
         env.crashing.add(server.key)
         env.left_out[server.key] = task.lost
-    else:
+    elif not record.aborted:
         server.leaving = True
         server.forced |= task.force
         bypassed.drain_changed(env, record)

@@ -13,7 +13,7 @@ from controller.regions.operator.procedures import Procedures
 from state_machines.procedures.states import State
 from tests.region_simulation.cases import Case
 from tests.region_simulation.operating import Refusal
-from tests.region_simulation.test_named_ways import in_situation
+from tests.region_simulation.test_named_ways import in_situation, reading
 
 
 def procedures(case: Case) -> Procedures:
@@ -60,9 +60,10 @@ def test_a_procedure_that_hangs_names_what_ends_it_once_that_takes_longer_than_a
     async def story(case: Case) -> None:
         await asyncio.sleep(10)
         shown = await procedures(case).one(case.pid, 0)
-        assert (
-            "'regent tables delete t'" in shown.ends_by if "creation" in name else "servers expire a" in shown.ends_by
-        )
+        assert "'regent servers expire a'" in shown.ends_by
+        if "creation" in name:
+            assert shown.ends_by.index("servers expire a") < shown.ends_by.index("tables delete t")
+            assert "once these have ended: 'regent tables delete t'" in shown.ends_by
 
     story()
 
@@ -73,6 +74,52 @@ async def test_a_disable_behind_a_close_that_hangs_names_what_ends_that(case: Ca
     await asyncio.sleep(10)
     shown = await procedures(case).one(case.pid, 0)
     assert "'regent servers expire a'" in shown.ends_by
+
+
+@pytest.mark.parametrize("act", ["disable", "delete"])
+@pytest.mark.parametrize("name", ["a creation whose opens hang", "a move whose close hangs"])
+def test_a_change_of_a_table_that_waits_for_its_lock_names_the_holder_and_what_ends_that(name: str, act: str) -> None:
+    @in_situation(name)
+    async def story(case: Case) -> None:
+        holder, kind = case.pid, "create_table" if "creation" in name else "move"
+        if act == "delete" and kind == "move":
+            return
+        await case.runs(f"tables {act} t")
+        waits = f"it waits for the lock of procedure {holder} ({kind})"
+        shown = await procedures(case).one(case.pid, 0)
+        assert waits in shown.progress
+        assert "'regent servers expire a'" in shown.ends_by
+        assert waits in listed(case, case.pid).detail
+        note = reading(case).describe_table("t").note
+        assert note.startswith(f"procedure {case.pid} ({act}_table): {waits}; ")
+        assert "'regent servers expire a'" in note
+
+    story()
+
+
+@in_situation("a drain whose close hangs")
+async def test_a_drain_that_is_being_undone_says_so_and_what_ends_it(case: Case) -> None:
+    assert case.server is not None
+    await case.operator.does(f"regions procedures abort {case.pid}")
+    shown = await procedures(case).one(case.pid, 0)
+    assert shown.progress.startswith("it is being undone: it begins nothing more, and ends after its parts ")
+    assert "it is being undone" in listed(case, case.pid).detail
+    assert "abort" not in shown.ends_by
+    assert "'regent servers expire a'" in shown.ends_by
+    assert not case.server.leaving
+    await case.operator.does("servers expire a")
+    record = await case.term.engine.result(case.pid)
+    assert record.state is State.ROLLEDBACK
+
+
+@in_situation("a drain whose close hangs")
+async def test_the_next_daemon_gives_regions_to_a_server_whose_drain_is_being_undone(case: Case) -> None:
+    await case.operator.does(f"regions procedures abort {case.pid}")
+    await case.fail_over()
+    await case.reaches(lambda: case.server is not None and case.server.here)
+    assert case.live("drain_server")
+    assert case.server is not None
+    assert not case.server.leaving
 
 
 @in_situation("an enabled table")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
 from controller.http.ports import NotActive, NotFound, Refused
@@ -13,15 +13,17 @@ from controller.http.region_ports import EndAct, ProcedurePage, ProcedureQuery
 from controller.procedures import requests
 from controller.procedures.engine import Engine
 from controller.procedures.refusals import as_ended, not_ended
+from controller.procedures.running import LockItem
 from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash
 from controller.regions.operator import ways
 from controller.regions.operator.access import active_term
+from controller.regions.operator.behind import holders, waits_behind
 from controller.regions.operator.failing import failing_of, shown
 from controller.regions.operator.items import procedure_item
 from controller.regions.operator.leaving_out import ACT, done_before, leaving_out
-from controller.regions.operator.progress import hangs, progress_of
+from controller.regions.operator.progress import aborting, hangs, progress_of
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.record import Ending, Record
 
@@ -42,10 +44,14 @@ class Procedures:
         wanted = {pid for pid, one in records.items() if _matches(one, query)} | unusable.keys()
         some = sorted(pid for pid in wanted if pid > query.after)
         failing = failing_of(active_term(self._domain).env, engine)
-        items = [
-            shown(_item(engine, records[pid]), failing) if pid in records else _unusable_item(engine, pid)
+        locks = engine.locks()
+        found = (
+            _listed(shown(_item(engine, records[pid]), failing), records[pid], locks, engine)
+            if pid in records
+            else _unusable_item(engine, pid)
             for pid in some[: query.limit]
-        ]
+        )
+        items = list(found)
         return ProcedurePage(items, str(some[query.limit - 1]) if len(some) > query.limit else None)
 
     async def one(self, pid: int, wait_s: float) -> Procedure:
@@ -62,8 +68,10 @@ class Procedures:
             env = active_term(self._domain).env
             failing = failing_of(env, engine)
             told = {"progress": progress_of(record, env, engine)}
-            if pid in failing or record.error or hangs(record, env, engine):
+            if pid in failing or record.error or record.aborted or hangs(record, env, engine):
                 told["ends_by"] = ways.of_procedure(record, env, engine)
+            if front := holders(record, engine.locks(), engine):
+                told["ends_by"] = ways.behind(front, env, engine) or told.get("ends_by", "")
             return shown(_item(engine, record), failing).model_copy(update=told)
         if pid in engine.unusable:
             return _unusable_item(engine, pid)
@@ -166,6 +174,13 @@ def _item(engine: Engine[RegionsEnv], record: Record) -> Procedure:
     found = procedure_item(record)
     why = engine.parked.get(record.pid)
     return found if why is None or record.state.is_final else found.model_copy(update={"parked": why})
+
+
+def _listed(found: Procedure, record: Record, locks: Sequence[LockItem], engine: Engine[RegionsEnv]) -> Procedure:
+    """Returns the item of a list: with what a procedure waits for that is being undone, or behind a lock."""
+    if record.state.is_final or not (told := aborting(record, engine) or waits_behind(record, locks, engine)):
+        return found
+    return found.model_copy(update={"detail": f"{found.detail}; {told}"})
 
 
 def _unusable_item(engine: Engine[RegionsEnv], pid: int) -> Procedure:

@@ -12,6 +12,7 @@ from controller.regions.ages import age_ms
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.messages import Crash, Many, Move, TableTask, Transit
 from controller.regions.kinds.servers import DRAIN
+from controller.regions.operator.behind import waits_behind
 from controller.regions.operator.counts import waiting_of_tables
 from controller.regions.operator.crashes import failures_of
 from controller.regions.operator.explain import without_servers
@@ -25,6 +26,7 @@ FAILURES_MAX: Final = 2_000
 """Failed attempts that one look counts."""
 LOOKED_MAX: Final = 20_000
 """Regions in transition at which one look whether a procedure hangs looks."""
+PARTS_SHOWN: Final = 3
 S = RegionState
 
 
@@ -32,6 +34,23 @@ def progress_of(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> 
     """Returns how far a procedure is; empty where nothing is known, or it has ended."""
     if record.state.is_final:
         return ""
+    waits = (aborting(record, engine), waits_behind(record, engine.locks(), engine), _of_message(record, env, engine))
+    return "; ".join(filter(None, waits))
+
+
+def aborting(record: Record, engine: Engine[RegionsEnv]) -> str:
+    """Says that a procedure is being undone, and what it waits for; empty where no operator requested that."""
+    if not record.aborted or record.state.is_final:
+        return ""
+    parts = [one for one in engine.live() if one.parent == record.pid]
+    if not parts:
+        return "it is being undone"
+    names = named(f"{one.pid} ({one.kind})" for one in parts[:PARTS_SHOWN])
+    more = f" and {len(parts) - PARTS_SHOWN} more" if len(parts) > PARTS_SHOWN else ""
+    return f"it is being undone: it begins nothing more, and ends after its parts {names}{more}, which go on"
+
+
+def _of_message(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
     match message_of(record):
         case TableTask(name):
             wanted = S.CLOSED if record.kind == "disable_table" else S.OPEN

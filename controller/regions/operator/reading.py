@@ -38,6 +38,7 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash
 from controller.regions.operator import ways
 from controller.regions.operator.access import active_term, region_of, server_of, table_of
+from controller.regions.operator.behind import changing, holders, waits_behind
 from controller.regions.operator.counts import by_state, halted, of_tables, servers_of, stranded, waiting
 from controller.regions.operator.crashes import crashes
 from controller.regions.operator.explain import explained, without_places, without_servers
@@ -147,9 +148,17 @@ class Reading:
 
     def describe_table(self, table: str) -> TableItem:
         """Describes one table."""
-        model = active_term(self._domain).env.model
-        found = table_of(model, table)
-        return table_item(found, of_tables(model), model.damages)
+        term = active_term(self._domain)
+        env, engine = term.env, term.engine
+        found = table_item(table_of(env.model, table), of_tables(env.model), env.model.damages)
+        locks = engine.locks()
+        notes = (
+            f"procedure {record.pid} ({record.kind}): {waits}; "
+            f"{ways.behind(holders(record, locks, engine), env, engine)}"
+            for record in changing(table, engine)
+            if (waits := waits_behind(record, locks, engine))
+        )
+        return found.model_copy(update={"note": "; ".join(notes)})
 
     def list_namespaces(self) -> list[NamespaceItem]:
         """Lists namespaces by name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from controller.procedures.engine import Engine
@@ -24,6 +24,9 @@ S = RegionState
 ENDS: Final = "regent regions procedures"
 OPENS: Final = frozenset({tables.CREATE.name, tables.ENABLE.name})
 """Kinds that open the regions of a table, and that a change of the table ends."""
+
+
+AFTER_OPENS: Final = "what waits for the opens that servers work on, and goes on once these have ended"
 
 
 # -- crashes
@@ -96,11 +99,15 @@ def of_region(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> It
         yield f"'regent servers expire {name}' has it fenced, where it is gone for good: it has to end"
     if record is None:
         return
-    if (root := engine.records.get(record.root)) is not None and root.kind in OPENS:
-        yield of_table(region.table)
+    opens = (root := engine.records.get(record.root)) is not None and root.kind in OPENS
     if region.state in (S.OPENING, S.CLOSING) and server is not None and server.state is ServerState.ONLINE:
         yield from _of_hung(region, server, record, env, engine)
-    elif record.kind == ASSIGN and cause_of(record, env):
+        if opens:
+            yield f"{AFTER_OPENS}: {of_table(region.table)}"
+        return
+    if opens:
+        yield of_table(region.table)
+    if record.kind == ASSIGN and cause_of(record, env):
         ends = f"'{ENDS} bypass {record.pid}' ends its open{_with_it(record, engine)}"
         yield ends if server is not None else _given_up(region, record, engine, "at once")
 
@@ -176,17 +183,57 @@ def of_procedure(record: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) ->
     if isinstance(task, TableTask):
         table = env.model.tables.get(task.table)
         if root.kind in OPENS and table is not None:
-            return of_table(table)
+            return "; ".join(_of_opens(table, env, engine))
         if table is not None:
             return "; ".join(_of_closes(table, env, engine))
     if root.kind == crash.NAME and isinstance(task, Crash):
         server = env.model.servers.get((task.server, task.incarnation))
         return "" if server is None else "; ".join(of_crash(server, env, engine))
     if root.kind == DRAIN:
-        return f"'{ENDS} abort {root.pid}' ends the drain: regions that have moved stay where they are"
+        return "; ".join(_of_drain(root, env, engine))
     message = message_of(record)
     region = env.model.regions.get(message.region) if isinstance(message, Transit | Move) else None
     return "" if region is None else "; ".join(of_region(region, env, engine))
+
+
+def _of_drain(root: Record, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
+    """Yields what ends a drain: its moves that have begun cannot be undone, so it ends after them."""
+    parts = (region for pid in _parts(root, engine) if (region := _moved(pid, env, engine)) is not None)
+    hung = [one for one in parts if one.pid and one.server is not None and one.state in (S.OPENING, S.CLOSING)]
+    for server in sorted({one.server for one in hung if one.server is not None}, key=str)[:FAILURES_SHOWN]:
+        first = next(one for one in hung if one.server is server)
+        yield from of_region(first, env, engine)
+    if not root.aborted:
+        after = "; it ends once the moves that have begun have ended" if hung else ""
+        yield f"'{ENDS} abort {root.pid}' begins no further move: regions that have moved stay where they are{after}"
+
+
+def _parts(root: Record, engine: Engine[RegionsEnv]) -> list[int]:
+    return [one.pid for one in engine.live() if one.parent == root.pid]
+
+
+def _moved(pid: int, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Region | None:
+    """Returns the region that a procedure moves."""
+    task = message_of(engine.records[pid]) if pid in engine.records else None
+    return env.model.regions.get(task.region) if isinstance(task, Move) else None
+
+
+def _of_opens(table: Table, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
+    """Yields what ends the opens of a table: those that servers work on, or that hang there, keep a change from it."""
+    found: dict[Server, Region] = {}
+    for region in table.transit.values():
+        if region.state is S.OPENING and region.server is not None and region.pid in engine.records:
+            found.setdefault(region.server, region)
+    for server in sorted(found, key=str)[:FAILURES_SHOWN]:
+        if server.state is ServerState.ONLINE:
+            yield from _of_hung(found[server], server, engine.records[found[server].pid], env, engine)
+    yield f"{AFTER_OPENS}: {of_table(table)}" if found else of_table(table)
+
+
+def behind(front: Sequence[int], env: RegionsEnv, engine: Engine[RegionsEnv]) -> str:
+    """Returns what ends the procedures that hold a lock for which another one waits."""
+    some = [engine.records[pid] for pid in front[:FAILURES_SHOWN] if pid in engine.records]
+    return "; ".join(dict.fromkeys(filter(None, (of_procedure(one, env, engine) for one in some))))
 
 
 def _of_closes(table: Table, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
@@ -197,6 +244,6 @@ def _of_closes(table: Table, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Ite
             yield from of_crash(server, env, engine)
             continue
         yield (
-            f"'regent servers expire {server.name}', where its closes never end: the process is fenced and has to end, "
-            "and all of its regions go elsewhere"
+            f"'regent servers expire {server.name}', where its opens or closes never end: the process is fenced and "
+            "has to end, and all of its regions go elsewhere"
         )
