@@ -23,7 +23,17 @@ from regent_agent.connection import (
     RequestRefused,
     Unreachable,
 )
-from regent_agent.protocol import TABLES_MAX, UNKNOWN_TABLE, Changes, Follow, ListRoutes, Locate, Route, Routes
+from regent_agent.protocol import (
+    TABLES_MAX,
+    UNAUTHENTICATED,
+    UNKNOWN_TABLE,
+    Changes,
+    Follow,
+    ListRoutes,
+    Locate,
+    Route,
+    Routes,
+)
 from regent_agent.routes import RouteCache
 
 log = logging.getLogger("regent_agent")
@@ -41,6 +51,10 @@ class UnknownTable(LookupError):
 
 class NoOwner(Exception):
     """Raised where a key's region had no owner until the deadline, or no daemon responded; the text says which."""
+
+
+class Unwelcome(NoOwner):
+    """Raised where the daemons refuse the secret of this router; the text is that of the refusal."""
 
 
 class Router:
@@ -72,7 +86,7 @@ class Router:
     async def locate(self, table: str, key: bytes, timeout_s: float = LOCATE_S) -> Route:
         """Returns the route of a key, and waits while its region has no owner.
 
-        Raises :class:`NoOwner` at the deadline, and :class:`UnknownTable`.
+        Raises :class:`NoOwner` at the deadline, and at once :class:`UnknownTable` and :class:`Unwelcome`.
         """
         route = self._cache.find(table, key)
         if route is not None and route.server:
@@ -91,7 +105,7 @@ class Router:
     async def routes(self, table: str) -> list[Route]:
         """Returns the routes of all regions of a table, in the order of keys, those without an owner included.
 
-        Raises :class:`UnknownTable`, and :class:`NoOwner` where no daemon responds.
+        Raises :class:`UnknownTable`, :class:`Unwelcome`, and :class:`NoOwner` where no daemon responds.
         """
         found = []
         try:
@@ -153,7 +167,10 @@ class Router:
         self._epoch, self._change = epoch, change
         self._cache.outdate()
 
-    def _error(self, error: Unreachable | RequestRefused, table: str) -> UnknownTable | None:
+    def _error(self, error: Unreachable | RequestRefused, table: str) -> UnknownTable | Unwelcome | None:
+        """Returns what a call raises at once; None where it is tried again."""
+        if isinstance(error, RequestRefused) and error.code == UNAUTHENTICATED:
+            return Unwelcome(str(error))
         if not isinstance(error, RequestRefused) or error.code != UNKNOWN_TABLE:
             return None
         self._cache.forget_table(table)
@@ -211,7 +228,7 @@ class Router:
                 async for page in self._pages(self._follows, table):
                     self._cache.refresh(page.routes, page.change)
             except RequestRefused as refused:
-                if self._error(refused, table) is None:
+                if not isinstance(self._error(refused, table), UnknownTable):
                     self._outdated = True
                     raise
             except Unreachable:

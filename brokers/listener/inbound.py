@@ -190,11 +190,15 @@ class InboundConnection(asyncio.Protocol):
     def _ends(self, authentication: Authentication) -> bool:
         """Ends the connection after failed authentication, with its response sent; returns whether it ends."""
         if authentication.over and self._transport is not None:
-            self._listener.limited_log.warn(self.peer, "sasl", f"a connection from {self.peer} failed to authenticate")
+            self._listener.limited_log.warn(self.peer, *self._refusal())
             self._transport.close()
         elif authentication.user is not None:
             self._authenticated()
         return authentication.over
+
+    def _refusal(self) -> tuple[str, str]:
+        """Returns the kind and the sentence of the log about a connection that failed to authenticate."""
+        return "sasl", f"a connection from {self.peer} failed to authenticate"
 
     def _authenticated(self) -> None:
         """Lets the connection send large requests, and keep its slot."""

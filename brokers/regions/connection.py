@@ -21,12 +21,14 @@ HEAD_BYTES: Final = 4_096
 class Greeting:
     """The state of a connection before and after its Hello.
 
-    ``proven``: it has given the secret, or was served as a server's. Others give way where their slots are needed.
+    ``refused``: why its Hello was. ``proven``: it has given the secret, or was served as a server's. Others give way
+    where their slots are needed.
     """
 
     def __init__(self) -> None:
         self.peer: Peer | None = None
         self.over = False
+        self.refused = ""
         self.proven = False
 
     @property
@@ -72,6 +74,13 @@ class RegionConnection(InboundConnection):
         super().connection_lost(exc)
         if self._waits and self._task is not None:
             self._task.cancel()
+
+    def _refusal(self) -> tuple[str, str]:
+        why = self.authentication.refused if isinstance(self.authentication, Greeting) else ""
+        return (
+            f"hello {why}",
+            f"the listener of regions refused the Hello of {self.peer}, and ends the connection: {why}",
+        )
 
     def _authenticated(self) -> None:
         if isinstance(self.authentication, Greeting) and not self.authentication.proven:

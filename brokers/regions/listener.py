@@ -231,9 +231,7 @@ class RegionListener(InboundListener):
             return response
         if not (why := await self.seen(digest_of(hello.proof), hello.seen_epoch, hello.seen_token)):
             return response
-        if isinstance(greeting, Greeting):
-            greeting.over = True
-        return Refused(protocol.RESTORED, why)
+        return _ended(greeting, Refused(protocol.RESTORED, why))
 
     def _greeted(self, hello: Hello, greeting: object) -> Response:
         """Accepts a connection, or refuses it, which ends it."""
@@ -243,7 +241,8 @@ class RegionListener(InboundListener):
         serves = self._secrets.serves(hello.secret)
         if serves is None:
             found = "it is not that of" if hello.secret else "none was given; give that of"
-            why = f"secret: {found} regions.secret_file, or of regions.clients_secret_file for a client"
+            clients = ", or of regions.clients_secret_file for a client" if self._secrets.clients else ""
+            why = f"secret: {found} regions.secret_file{clients or ', which clients give, too'}"
             return self._refused(greeting, SECRET, Refused(protocol.UNAUTHENTICATED, why))
         if 0 < len(hello.proof) < PROOF_BYTES_MIN:
             why = f"proof: {len(hello.proof)} bytes, at least {PROOF_BYTES_MIN} random ones are wanted"
@@ -256,9 +255,14 @@ class RegionListener(InboundListener):
 
     def _refused(self, greeting: object, cause: str, response: Refused) -> Refused:
         self.hellos_refused[cause] += 1
-        if isinstance(greeting, Greeting):
-            greeting.over = True
-        return response
+        return _ended(greeting, response)
+
+
+def _ended(greeting: object, response: Refused) -> Refused:
+    """Has a connection end after the response to its Hello."""
+    if isinstance(greeting, Greeting):
+        greeting.over, greeting.refused = True, response.text
+    return response
 
 
 async def _unjudged(_proof: str, _epoch: int, _token: int) -> str:

@@ -30,7 +30,7 @@ from examples.kv.protocol import (
 )
 from regent_agent.connection import Address
 from regent_agent.protocol import Route
-from regent_agent.router import NoOwner, Router, UnknownTable
+from regent_agent.router import NoOwner, Router, UnknownTable, Unwelcome
 
 TIMEOUT_S: Final = 10.0
 """Longest time of a call, all attempts included."""
@@ -43,7 +43,10 @@ R = TypeVar("R", bound=Response)
 
 
 class Failed(Exception):
-    """No server responded before the deadline. A put may take effect nevertheless. The text has the last cause."""
+    """No server responded before the deadline, or the daemons refuse the secret. The text has the last cause.
+
+    A put may take effect nevertheless.
+    """
 
 
 class Invalid(Exception):
@@ -140,6 +143,8 @@ class Client:
         while (left_s := ends_s - clock()) > 0:
             try:
                 route = await self._router.locate(table, key, left_s)
+            except Unwelcome as error:
+                raise Failed(str(error)) from error
             except NoOwner as error:
                 raise Failed(f"{error}; before: {cause or 'no attempt'}") from error
             try:

@@ -10,9 +10,11 @@ import pytest
 
 from regent_agent.protocol import (
     NOT_ACTIVE,
+    UNAUTHENTICATED,
     UNKNOWN_TABLE,
     Changes,
     Follow,
+    Hello,
     Left,
     ListRoutes,
     Locate,
@@ -22,7 +24,7 @@ from regent_agent.protocol import (
     Route,
     Routes,
 )
-from regent_agent.router import NoOwner, Router, UnknownTable
+from regent_agent.router import NoOwner, Router, UnknownTable, Unwelcome
 from tests.agent.stand_in import Respond, StandIn
 from tests.agent.test_connection import responding
 from tests.agent.test_routes import HIGH, LOW, route
@@ -272,3 +274,16 @@ async def test_a_table_that_is_gone_is_forgotten() -> None:
         await daemon.arrived(ListRoutes)
         with pytest.raises(UnknownTable):
             await router.locate("t", b"a")
+
+
+async def test_a_refused_secret_ends_a_call_at_once_with_the_text_of_the_refusal() -> None:
+    async with Catalog().running() as daemon:
+        daemon.responses[Hello] = responding(Refused(UNAUTHENTICATED, "secret: none was given"))
+        router = Router([daemon.address])
+        try:
+            async with asyncio.timeout(5):
+                for call in (router.locate("t", b"a", 60), router.routes("t")):
+                    with pytest.raises(Unwelcome, match=r"^127\.0\.0\.1:\d+ refused: secret: none was given"):
+                        await call
+        finally:
+            await router.stop()

@@ -105,7 +105,7 @@ async def test_a_peer_without_the_secret_is_told_which_one_to_give(given: str, w
         refused = await response(await connected(listener, Hello(1, given)))
         assert isinstance(refused, Refused)
         assert why in refused.text
-        assert "regions.secret_file, or of regions.clients_secret_file for a client" in refused.text
+        assert "regions.secret_file, which clients give, too" in refused.text
 
 
 async def test_a_hello_that_does_not_fit_ends_its_connection_and_nothing_behind_it_is_read() -> None:

@@ -97,3 +97,30 @@ async def test_a_fitting_hello_is_not_counted(tmp_path: Path, secret: str) -> No
     listener = domain_of(settings_of(tmp_path), None, Secrets((secret,)) if secret else NO_SECRETS).listener
     await listener.respond(encode(Hello(1, secret))[LENGTH.size :])
     assert not listener.hellos_refused
+
+
+@pytest.mark.parametrize(
+    ("secrets", "given", "expected"),
+    [
+        (SECRETS, "wrong", "it is not that of regions.secret_file, which clients give, too"),
+        (SECRETS, "", "none was given; give that of regions.secret_file, which clients give, too"),
+        (
+            Secrets((SECRET,), ("another",)),
+            "wrong",
+            "it is not that of regions.secret_file, or of regions.clients_secret_file for a client",
+        ),
+    ],
+)
+async def test_a_refused_secret_leaves_a_line_with_the_listener_and_the_secrets_that_are_expected(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, secrets: Secrets, given: str, expected: str
+) -> None:
+    listener = domain_of(settings_of(tmp_path), None, secrets).listener
+    await listener.start()
+    try:
+        for _ in range(4):
+            await last_response(listener.port, Hello(1, given))
+    finally:
+        await listener.stop()
+    [line] = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert line.startswith("the listener of regions refused the Hello of 127.0.0.1")
+    assert f"secret: {expected}" in line

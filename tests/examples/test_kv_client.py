@@ -26,6 +26,10 @@ from examples.kv.protocol import (
     Scan,
 )
 from examples.kv.service import KeyValueService
+from regent_agent import protocol
+from regent_agent.protocol import Hello
+from tests.agent.stand_in import StandIn
+from tests.agent.test_connection import responding
 from tests.examples.daemon_kit import Daemon
 from tests.examples.service_kit import region, service
 from tests.polling import eventually
@@ -211,3 +215,17 @@ async def test_bytes_that_are_no_request_end_their_connection_only(
         writer.close()
         await eventually(lambda: "use a client of this version" in caplog.text)
         await kv.client.put("t", b"a", b"v")
+
+
+async def test_a_client_whose_secret_is_refused_ends_at_once_with_the_refusal_alone() -> None:
+    async with StandIn().running() as daemon:
+        daemon.responses[Hello] = responding(protocol.Refused(protocol.UNAUTHENTICATED, "secret: none was given"))
+        client = Client([daemon.address], timeout_s=60)
+        try:
+            async with asyncio.timeout(5):
+                with pytest.raises(
+                    Failed, match=r"^127\.0\.0\.1:\d+ refused: secret: none was given \(unauthenticated\)$"
+                ):
+                    await client.get("t", b"alice")
+        finally:
+            await client.close()
