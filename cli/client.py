@@ -26,6 +26,10 @@ CODES: Final = {
 Json = dict[str, Any]
 
 
+OF_REGIONS: Final = "/v1/regions"
+"""Begin of paths of the regions' domain, whose daemon need not be one of Kafka and ZooKeeper."""
+
+
 def partition_path(topic: str, partition: int) -> str:
     """Returns the path of a partition."""
     return f"{topic_path(topic)}/partitions/{partition}"
@@ -101,9 +105,9 @@ class Client:
                 "give it longer with --request-timeout; if it stays silent, see its log (journalctl -u regent)",
             ) from None
         except httpx.TransportError as error:
-            raise self._unreachable(error) from None
+            raise self._unreachable(error, path) from None
 
-    def _unreachable(self, error: Exception) -> Failure:
+    def _unreachable(self, error: Exception, path: str) -> Failure:
         cause: BaseException | None = error
         while cause is not None and not isinstance(cause, OSError):
             cause = cause.__cause__ or cause.__context__
@@ -115,10 +119,11 @@ class Client:
             message = f"no daemon listens on {self._socket}: the daemon that made this socket is gone"
         else:
             message = f"the daemon at {self._socket} broke the connection: {cause or error}"
-        remedy = (
-            "see `systemctl status regent`; another socket is named by --server, REGENT_SERVER or http.socket; "
-            "`regent preflight` reads the holder of the role in ZooKeeper without a daemon"
-        )
+        remedy = "see `systemctl status regent`; another socket is named by --server, REGENT_SERVER or http.socket; "
+        if path.startswith(OF_REGIONS):
+            remedy += "`journalctl -u regent` has why the daemon ended"
+        else:
+            remedy += "`regent preflight` reads the holder of the role in ZooKeeper without a daemon"
         return Failure(Exit.UNREACHABLE, message, remedy)
 
     def _checked(self, answer: httpx.Response) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from urllib.parse import quote
 
 import typer
@@ -20,8 +20,16 @@ Split = Annotated[
     typer.Option("--split", metavar="KEY", help="A key at which a region begins; may be repeated, in ascending order."),
 ]
 SplitsFile = Annotated[Path | None, typer.Option("--splits-file", help="File with these keys, one on each line.")]
+UNIFORM_MAX: Final = 1_000_000
+"""Regions that the daemon makes evenly at most."""
 Uniform = Annotated[
-    int, typer.Option("--regions", min=0, help="That many regions, evenly over keys of eight hexadecimal digits.")
+    int,
+    typer.Option(
+        "--regions",
+        min=0,
+        max=UNIFORM_MAX,
+        help="That many regions, evenly over keys of eight hexadecimal digits.",
+    ),
 ]
 Kind = Annotated[
     Literal["meta", "system", "user"], typer.Option("--kind", help="meta and system come first in every crash.")

@@ -46,6 +46,14 @@ def test_the_offline_hand_back_is_offered_only_for_a_hand_back(line: str, offere
     assert "`regent preflight` reads the holder of the role in ZooKeeper" in result.stderr.replace("\n", " ")
 
 
+def test_a_daemon_of_regions_that_is_down_is_looked_for_with_the_tools_of_the_system(file: Path) -> None:
+    file.write_text(f'{SETTINGS}[http]\nsocket = "{file.parent}/none.sock"\n')
+    found = " ".join(regent("regions", "status", code=Exit.UNREACHABLE).stderr.split())
+    assert "see `systemctl status regent`" in found
+    assert "`journalctl -u regent` has why" in found
+    assert "preflight" not in found
+
+
 def test_a_demo_without_its_parts_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> NoReturn:
         raise JarsUnavailable("No module named 'jgo'. Run 'make demo'")

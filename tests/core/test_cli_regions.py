@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
+from cli.commands.tables import UNIFORM_MAX
 from cli.exit_codes import Exit
+from controller.http.region_requests import TableCreation
 from controller.metrics.region_gauges import RegionGauges
 from state_machines.regions.key_text import key_of
 from tests.core.cli_kit import items, regent, unwrapped
@@ -88,6 +91,8 @@ def test_a_dry_run_changes_nothing() -> None:
         (("tables", "create", "x y"), Exit.USAGE, "letters, digits"),
         (("tables", "create", "none:x"), Exit.REFUSED, "Remedy: 'regent namespaces create none'"),
         (("tables", "create", "x", "--split", "a", "--regions", 3), Exit.USAGE, "exclude each other"),
+        (("tables", "create", "x", "--regions", UNIFORM_MAX + 1), Exit.USAGE, "--regions"),
+        (("regions", "procedures", "list", "--kind", "nix"), Exit.USAGE, "assign_many, close"),
         (("tables", "create", "x", "--option", "ttl"), Exit.USAGE, "not NAME=VALUE"),
         (("tables", "create", "x", "--splits-file", "/none"), Exit.USAGE, "cannot be read"),
         (("tables", "describe", "nobody"), Exit.FAILED, "regent tables list"),
@@ -358,3 +363,9 @@ def test_a_move_to_an_unknown_server_names_the_list_of_servers_and_a_table_shows
     refused = regent("regions", "move", region["id"], "nobody", code=Exit.REFUSED).stderr
     assert "Remedy: see 'regent servers list'" in refused
     assert "ttl=60" in regent("tables", "describe", "lost").stdout
+
+
+def test_the_bound_of_uniform_regions_is_that_of_the_request() -> None:
+    assert TableCreation(name="t", uniform=UNIFORM_MAX).uniform == UNIFORM_MAX
+    with pytest.raises(ValidationError):
+        TableCreation(name="t", uniform=UNIFORM_MAX + 1)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from typing import Final, TypeVar
 
-from controller.http.ports import NotActive, NotFound, Refused
+from controller.http.ports import Invalid, NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Procedure
 from controller.http.record_items import ended_item, removed_item, unreadable_item
 from controller.http.region_ports import EndAct, ProcedurePage, ProcedureQuery
@@ -21,7 +21,7 @@ from controller.regions.operator import ways
 from controller.regions.operator.access import active_term
 from controller.regions.operator.behind import holders, waits_behind
 from controller.regions.operator.failing import failing_of, shown
-from controller.regions.operator.items import procedure_item
+from controller.regions.operator.items import BY_NAME, procedure_item
 from controller.regions.operator.leaving_out import ACT, done_before, leaving_out
 from controller.regions.operator.progress import aborting, hangs, progress_of
 from metadata_store.records.port import StoreFailed
@@ -42,6 +42,9 @@ class Procedures:
         engine = self._engine()
         records, unusable = engine.records, engine.unusable
         wanted = {pid for pid, one in records.items() if _matches(one, query)} | unusable.keys()
+        if not wanted and query.kind is not None and query.kind not in BY_NAME:
+            known = ", ".join(sorted(BY_NAME))
+            raise Invalid(f"kind: no procedure of regions is of kind {query.kind[:80]!r}", f"use one of {known}")
         some = sorted(pid for pid in wanted if pid > query.after)
         failing = failing_of(active_term(self._domain).env, engine)
         locks = engine.locks()
