@@ -99,6 +99,22 @@ def test_counts_are_those_of_a_look_at_each_region(moves: list[tuple[int, Region
     assert all(table.count(one) == sum(region.state is one for region in table.regions) for one in S)
 
 
+@pytest.mark.parametrize("server_state", ServerState)
+@pytest.mark.parametrize("owned", [False, True])
+@pytest.mark.parametrize("state", S)
+def test_regions_that_are_known_from_their_rows_alone_are_counted_as_stranded_or_left_to_a_crash(
+    state: S, owned: bool, server_state: ServerState
+) -> None:
+    """No procedure moves them, so none is in transition, whatever the row says."""
+    model, server = model_of(3)
+    region = model.regions[1]
+    model.restate(region, state)
+    server.state = server_state
+    if owned:
+        region.server, server.regions[1] = server, region
+    assert stranded(model).total() == len([one for one in model.regions.values() if is_stranded(one)])
+
+
 class Unseen(list[Region]):
     """Regions at which nothing may look one by one: there may be a million."""
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from controller.regions.kinds import tables
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import SETTLED, awaits_crash, is_stranded
-from state_machines.regions.model import Regions, Table
+from state_machines.regions.model import Region, Regions, Table
 from state_machines.regions.states import OWNED, RegionState, ServerState, TableState
 
 ENABLED: Final = TableState.ENABLED
-MAY_BE_STRANDED: Final = frozenset({RegionState.OFFLINE, RegionState.CLOSED})
-"""States of regions without an owner that are stranded where their table is enabled, and that are not in transition."""
+MAY_BE_STRANDED: Final = frozenset(RegionState) - {RegionState.OPEN, RegionState.FAILED_OPEN}
+"""States of regions that are stranded where their table is enabled, and nothing goes on for them."""
 CHANGES: Final = frozenset(one.name for one in (tables.CREATE, tables.ENABLE, tables.DISABLE, tables.DELETE))
 """Kinds of procedures that change a table's state."""
 
@@ -64,7 +64,18 @@ def stranded(model: Regions) -> Counter[str]:
     for region in model.transit.values():
         if region.table.state is ENABLED:
             found[region.table.name] += is_stranded(region) - (region.state in MAY_BE_STRANDED)
+    for region in _left_to_crashes(model):
+        found[region.table.name] -= region.table.state is ENABLED
     return found
+
+
+def _left_to_crashes(model: Regions) -> Iterator[Region]:
+    """Yields regions that are known from their rows alone, are not open, and that the crash of their server sees to."""
+    for server in model.servers.values():
+        if server.state is not ServerState.ONLINE:
+            for region in server.regions.values():
+                if region.state in MAY_BE_STRANDED and region.id not in model.transit:
+                    yield region
 
 
 def stranded_at_rest(table: Table) -> int:
