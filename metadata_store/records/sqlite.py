@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import sqlite3
 import threading
 from collections import deque
@@ -26,6 +27,8 @@ from state_machines.procedures.record import Record
 
 GROUP_MAX: Final = 2_000
 """Writes in one transaction."""
+FILE_MODE: Final = 0o600
+"""Permissions of a new file, whatever the umask is: it has options of tables, and reasons of operators."""
 BUSY_MS: Final = 5_000
 """How long another process may hold the file."""
 LOG_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -230,6 +233,8 @@ class SqliteRecords:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    with contextlib.suppress(OSError):  # SQLite names other faults; a file that is there keeps its mode
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
     db = sqlite3.connect(path, timeout=BUSY_MS / 1_000, isolation_level=None)
     db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     db.execute("PRAGMA journal_mode = WAL")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -155,3 +157,27 @@ async def test_a_mark_that_fell_behind_never_gives_a_pid_again(tmp_path: Path) -
         assert (await s.load()).last_pid == 7
         assert await s.reserve(2) == 8
         assert await s.reserve(1) == 10
+
+
+def modes_in(folder: Path) -> dict[str, int]:
+    return {one.name: stat.S_IMODE(one.stat().st_mode) for one in folder.iterdir()}
+
+
+async def test_a_new_file_and_its_log_are_closed_to_other_users(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        store = await SqliteRecords.open(tmp_path / "regions.db")
+        modes = modes_in(tmp_path)
+        await store.close()
+    finally:
+        os.umask(before)
+    assert modes["regions.db"] == modes["regions.db-wal"] == 0o600
+    assert set(modes.values()) == {0o600}
+
+
+async def test_a_file_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    path = tmp_path / "regions.db"
+    await (await SqliteRecords.open(path)).close()
+    path.chmod(0o640)
+    await (await SqliteRecords.open(path)).close()
+    assert modes_in(tmp_path)["regions.db"] == 0o640
