@@ -161,6 +161,16 @@ def test_every_installed_path_and_user_is_uninstalled() -> None:
     assert {f"/etc/credstore/{name}" for name in handed} <= set(paths)
 
 
+def test_a_daemon_for_regions_alone_is_uninstalled_without_what_a_cluster_needs() -> None:
+    installed, gone = documented("Run it"), documented("Uninstall a daemon for regions alone")
+    users = {line.split()[-1] for line in installed if line.startswith("useradd")}
+    assert users == {line.split()[-1] for line in gone if line.startswith("userdel")} == {"regent"}
+    paths = {word for line in gone if line.startswith("rm ") for word in line.split()[2:]}
+    assert {line.split()[-1] for line in installed if line.startswith("ln -s")} <= paths
+    assert {"/opt/regent", "/etc/regent", "/var/lib/regent", "/run/regent", f"/etc/systemd/system/{UNIT.name}"} <= paths
+    assert not [line for line in gone if "handback" in line or "endpoint" in line]
+
+
 def test_an_upgrade_repeats_steps_of_the_installation() -> None:
     installed, upgrade = documented("systemd"), documented("Upgrade")
     assert upgrade[0] == "scripts/image/build.sh"
