@@ -13,6 +13,7 @@ from brokers.regions.listener import RegionListener
 from controller.journal.journal import Journal
 from controller.metrics.region_counters import RegionCounters
 from controller.procedures.parking import Parking
+from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
 from controller.regions import loading
 from controller.regions.dispatcher import Limits
@@ -86,7 +87,7 @@ class RegionsDomain:
         self.failed = False
         """The latest term of this daemon ended by an error, and the next one of the store is its own."""
         self.term: RegionsTerm | None = None
-        self._seen = Seen()
+        self._seen = Seen(lambda: loop_ms() / 1000)
         listener.seen, listener.told = self._seen.named, self._seen.told
         self.journal_epoch = 0
         """The highest epoch that the journal of this daemon had as its process began."""

@@ -46,7 +46,7 @@ GOES_ON: Final = ("enable", "disable", "delete")
 
 
 def _operator(world: World, server: str = "s1", table: str = "t1") -> Operator:
-    return Operator(lambda: world.term, server, server, table)
+    return Operator(lambda: world.term, server, server, table, loses_edits=False)
 
 
 def _does(world: World, work: Callable[[Operator], Awaitable[None]], operator: Operator) -> None:

@@ -87,7 +87,9 @@ class Judge:
                 continue
             if world.storage.logged and world.storage.is_fenced(one.key):
                 continue
-            for region in agent.owned:
+            for region, owned in agent.owned.items():
+                if self.opens.knows_nothing_of(region, owned.token):
+                    continue
                 if (other := owners.setdefault(region, one.key)) != one.key:
                     world.violated("NoDoubleAssignment", f"region {region} is served by {other} and {one.key}")
 

@@ -45,6 +45,13 @@ class Opens:
         if term.env.restored:
             self._unknown.clear()
 
+    def knows_nothing_of(self, region: int, token: int) -> bool:
+        """Checks whether the store is a copy that was made before an open, and no term is above that yet.
+
+        Another process may have the region until the list of its owner is here, and that has closed it (record 114).
+        """
+        return (region, token) in self._unknown
+
     def _repeats(self, opened: tuple[int, int], first: Key) -> bool:
         """Checks whether a token that ``first`` had may not be given again.
 

@@ -63,6 +63,10 @@ def _command(words: list[str]) -> str:
     return " ".join(given)
 
 
+LOSES: Final = " leave-out "
+"""Part of the command that gives up edits."""
+
+
 class WayOut(NamedTuple):
     """What became of the commands that a refusal names. ``begun``: by the one that was accepted."""
 
@@ -72,12 +76,21 @@ class WayOut(NamedTuple):
 
 
 class Operator:
-    """Gives commands to the present term. ``server``, ``name``, ``table``: for what a sentence leaves to its reader."""
+    """Gives commands to the present term. ``server``, ``name``, ``table``: for what a sentence leaves to its reader.
+
+    ``loses_edits``: a part of a log is left out where a refusal names that.
+    """
 
     def __init__(
-        self, term: Callable[[], RegionsTerm | None], server: str = "b", name: str = "a", table: str = "t"
+        self,
+        term: Callable[[], RegionsTerm | None],
+        server: str = "b",
+        name: str = "a",
+        table: str = "t",
+        *,
+        loses_edits: bool = True,
     ) -> None:
-        self._term = term
+        self._term, self._loses_edits = term, loses_edits
         self._server, self._name, self._table = server, name, table
         domain = cast("RegionsDomain", self)
         self._changes, self._marks, self.procedures = Changes(domain), Marks(domain), Procedures(domain)
@@ -90,6 +103,8 @@ class Operator:
 
     async def does(self, command: str) -> Procedure | Refusal:
         """Gives a command; returns its procedure, or how it was refused."""
+        if LOSES in command and not self._loses_edits:
+            return Refusal("no edits are given up in this run")
         try:
             return await self._called(shlex.split(command))
         except ViewError as error:
@@ -134,6 +149,8 @@ class Operator:
             names += [one for one in self.explains(region) if acts(one)]
         refused: list[Refusal] = []
         for one in names:
+            if LOSES in one and not self._loses_edits:
+                return WayOut(None, is_one=True, refused=refused)
             found = await self.does(self.filled(one))
             if isinstance(found, Procedure):
                 return WayOut(found, is_one=True, refused=refused)
