@@ -63,6 +63,15 @@ def test_an_operation_that_was_not_done_may_be_done_during_its_report(outbox: Ou
     assert outbox.due() == [Result(7, CLOSED)]
 
 
+@pytest.mark.parametrize("outcome", [BUSY, FAILED])
+def test_the_failure_before_is_not_sent_again_while_the_operation_is_done_anew(outbox: Outbox, outcome: str) -> None:
+    outbox.add(Result(7, outcome))
+    sent = outbox.due()
+    assert not outbox.repeat(7)
+    outbox.not_sent(sent)
+    assert outbox.due() == []
+
+
 def test_an_unknown_operation_is_to_be_done(outbox: Outbox) -> None:
     assert not outbox.repeat(7)
     outbox.accepted([Result(8, CLOSED)], ())

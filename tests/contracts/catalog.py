@@ -71,6 +71,13 @@ class CatalogContract:
         assert list(found.regions) == [REGIONS[0]._replace(state=2, server="s2", incarnation=6, token=91, sequence=4),
                                        REGIONS[1]]  # fmt: skip
 
+    async def test_of_two_owners_in_one_transaction_the_later_one_stays(self, catalogs: Catalogs) -> None:
+        rows: list[Write] = [NewRegions(REGIONS), Owner(7, 2, "s1", 5, 90, 3), Owner(7, 2, "s2", 6, 91, 4)]
+        async with catalogs() as (store, catalog):
+            await store.write([record(1)], (), rows)
+            found = await catalog.read()
+        assert [(one.server, one.token) for one in found.regions] == [("s2", 91), ("", 0)]
+
     async def test_an_owner_of_a_region_that_is_gone_changes_nothing(self, catalogs: Catalogs) -> None:
         await written(catalogs, Owner(7, 2, "s1", 5, 90, 3))
         async with catalogs() as (_, catalog):

@@ -16,6 +16,7 @@ from typer.testing import Result
 
 from cli.demo.story import Story as DemoStory
 from cli.exit_codes import Exit
+from controller.journal import query
 from controller.journal.segments import SegmentName
 from state_machines.journal.events import Kind, Row
 from tests.core.cli_kit import items, regent
@@ -171,6 +172,30 @@ def test_following_prints_each_added_row_once(folder: Path, monkeypatch: pytest.
         raise KeyboardInterrupt
 
     pauses = iter([lambda: append(data[:30]), lambda: append(data[30:]), lambda: None, stop])
+    monkeypatch.setattr("cli.commands.events.time.sleep", lambda _: next(pauses)())
+    result = events("tail", "-f", "-n", 1, "--directory", folder, code=Exit.DETACHED)
+    assert [line.split()[2] for line in result.stdout.splitlines()] == ["ISR", "BROKER_UP"]
+
+
+def test_following_leaves_out_no_row_that_is_written_as_it_begins(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row comes between the look at the newest rows and the first look at what was added."""
+    path = folder / str(SegmentName(2, 1, 0))
+    data = lines([row(20, {"ctl_epoch": 2, "seq": 3, "kind": Kind.BROKER_UP, "broker": 1})])
+    newest = query.last
+
+    def last(*given: Any) -> Any:
+        found = newest(*given)
+        with path.open("ab") as file:
+            file.write(data)
+        return found
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    pauses = iter([lambda: None, stop])
+    monkeypatch.setattr(query, "last", last)
     monkeypatch.setattr("cli.commands.events.time.sleep", lambda _: next(pauses)())
     result = events("tail", "-f", "-n", 1, "--directory", folder, code=Exit.DETACHED)
     assert [line.split()[2] for line in result.stdout.splitlines()] == ["ISR", "BROKER_UP"]

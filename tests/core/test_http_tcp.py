@@ -66,6 +66,10 @@ def rewrite(file: Path, text: str, mode: int = 0o600) -> None:
     file.chmod(mode)
 
 
+def close_to_others(file: Path) -> None:
+    file.chmod(0o640)
+
+
 async def refuses(error: type[OSError], match: str, **settings: Any) -> None:
     """Asserts that the surface does not start."""
     with pytest.raises(error, match=match):
@@ -182,6 +186,15 @@ async def test_a_changed_token_is_read_again_and_an_unusable_one_changes_nothing
             assert (await http.get("/metrics")).status_code == 200
         async with client(at, token=TOKEN) as http:
             assert (await http.get("/metrics")).status_code == 401
+
+
+async def test_a_token_is_read_once_its_file_is_closed_to_others(token_file: Path) -> None:
+    """The remedy of the line in the log, chmod, changes no content."""
+    async with surface(token_file=token_file) as at, client(at, token="fedcba9876543210-and-more") as http:
+        rewrite(token_file, "fedcba9876543210-and-more\n", 0o666)
+        assert (await http.get("/metrics")).status_code == 401
+        close_to_others(token_file)
+        assert (await http.get("/metrics")).status_code == 200
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o602])

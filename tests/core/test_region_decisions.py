@@ -192,6 +192,13 @@ def test_a_server_that_failed_is_avoided_where_there_is_another(name: str, count
     assert count == 1 or all(one.name != "s0" for one in plan)
 
 
+def test_regions_that_each_server_failed_to_open_do_not_all_go_to_one_other() -> None:
+    servers = servers_with(0, 0, 0)
+    some = [wish for one in servers for wish in wishes(1, avoid=one.name)]
+    plan = PLACEMENTS["round_robin"].place(some, servers, lambda _: 0)
+    assert sorted(one.name for one in plan) == ["s0", "s1", "s2"]
+
+
 # -- crashes and tables
 
 

@@ -142,6 +142,8 @@ async def test_what_others_name_until_the_next_term_counts_too() -> None:
     assert await store.seen.named("p", 8, 300) == ""
     assert "not believed" in await store.seen.named("p", 1 << 62, 0)
     assert store.seen.above == Above(8, 300 + seen.NUMBERS_ROOM)
+    assert await store.seen.named("q", 7, 200) == "", "another server has seen less"
+    assert store.seen.above == Above(8, 300 + seen.NUMBERS_ROOM)
 
 
 @pytest.mark.parametrize(

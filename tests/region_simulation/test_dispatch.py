@@ -6,8 +6,11 @@ import asyncio
 
 import pytest
 
+from controller.regions.dispatcher import Dispatcher, Limits
 from regent_agent import protocol
 from regent_agent.protocol import BUSY, FAILED_OPEN, OPENED, Open, Operations, Result
+from state_machines.regions import model
+from state_machines.regions.states import ServerState
 from testing.memory.region_store import RegionDisk
 from tests.region_simulation.kit import Server, creates, ended, regions_of, running, serving, until, virtual
 
@@ -77,3 +80,15 @@ async def test_a_late_poll_of_a_dead_connection_loses_no_operation() -> None:
         assert again in late.operations
         await server.report(Result(again.pid, OPENED, 1))
         await made
+
+
+@virtual
+async def test_operations_that_come_one_after_the_other_do_not_put_off_the_first() -> None:
+    dispatcher = Dispatcher(1, Limits(delay_ms=100), asyncio.get_running_loop().time, lambda *_: None)
+    server = model.Server("s1", 1, "", "", ServerState.ONLINE, {})
+    held = asyncio.ensure_future(dispatcher.poll(server, 0, 10.0))
+    for pid in range(1, 6):
+        dispatcher.send(server, protocol.Close(pid, pid, 1))
+        await asyncio.sleep(0.06)
+    assert held.done(), "each operation made those before it wait"
+    assert [one.pid for one in held.result().operations] == [1, 2]
