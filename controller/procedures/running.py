@@ -69,14 +69,14 @@ class Running(Generic[Env]):
             for one in family:
                 del records[one]
         self.procedures.apply(Change(puts=tuple(records.values())))
-        age_ms = self._age_ms()
+        age_ms, now_ms = self._age_ms(), self._now_ms()
         for record in records.values():
             self.results.begun(record)
             if record.state.is_final:
                 self.results.ended(record, age_ms)
         for pid in found.later:
             if pid in records:
-                self._wait(pid, records[pid].deadline_ms)
+                self._wait(pid, _no_longer(records[pid], now_ms))
         for pid in found.ready:
             if pid in records:
                 self._enqueue_back(pid)
@@ -244,3 +244,9 @@ class Running(Generic[Env]):
             self.scheduler.drop(entry)
             self.waiting.forget(pid)
             self._parking.ended(pid)
+
+
+def _no_longer(record: Record, now_ms: int) -> int:
+    """Returns until when a procedure waits: no longer than as it was stored, where the wall clock was set back since."""
+    deadline_ms = record.deadline_ms
+    return deadline_ms and min(deadline_ms, now_ms + max(0, deadline_ms - record.updated_ms))

@@ -8,6 +8,7 @@ import pytest
 
 from controller.regions import contradictions
 from controller.regions.contradictions import Contradictions
+from controller.regions.given_up import GivenUp
 from controller.regions.kinds.assign import wish
 from controller.regions.kinds.forgetting import unforgettable
 from controller.regions.kinds.namespaces import undeletable
@@ -79,7 +80,7 @@ def test_a_region_with_a_pin_goes_there_and_not_to_the_server_that_it_is_held_fo
     model = Regions()
     [region] = table_of(model, "t", b"")
     region.server = Server("a", 1, "", "", ServerState.FENCED, {})
-    env = SimpleNamespace(model=model, wall_ms=lambda: 100)
+    env = SimpleNamespace(model=model, wall_ms=lambda: 100, now_ms=lambda: 100, given_up=GivenUp())
     model.marks.put(Mark(MarkKind.HOLD, "a", until_ms=200))
     assert wish(env, region).to == "a"  # type: ignore[arg-type]
     model.marks.put(Mark(MarkKind.PIN, str(region.id), "b"))
