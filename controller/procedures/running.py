@@ -247,6 +247,6 @@ class Running(Generic[Env]):
 
 
 def _no_longer(record: Record, now_ms: int) -> int:
-    """Returns until when a procedure waits: no longer than as it was stored, where the wall clock was set back since."""
+    """Returns until when a procedure waits: for what its record says, also where the wall clock was set back since."""
     deadline_ms = record.deadline_ms
     return deadline_ms and min(deadline_ms, now_ms + max(0, deadline_ms - record.updated_ms))
