@@ -38,6 +38,8 @@ ALREADY: Final = (
     "splits no part of a log",
     "regions.fence_command",
     "the lease of ",
+    "servers end their work on the log of ",
+    "start a server: ",
 )
 """Parts of refusals that say that there is nothing to do, or what is to be done without a command of this program."""
 WHO: Final = "uid 7"
