@@ -21,5 +21,5 @@ class Peer(NamedTuple):
 
 
 def digest_of(proof: bytes) -> str:
-    """Returns what is stored in place of a proof: a reader of the store cannot speak for the process with it."""
+    """Returns the hash that is stored in place of a proof: no request can be sent with it."""
     return hashlib.sha256(proof).hexdigest()[:DIGEST_CHARS] if proof else ""

@@ -92,7 +92,7 @@ def forget(
 
 
 def _process(session: Session, server: str, wait: bool, timeout_s: float) -> str:
-    """Returns the present process of a server, so that no repeated request ends the next one; else what is given."""
+    """Returns the present process of a server, which a repeated request names, too; without one the given name."""
     client = session.client()
     try:
         found = tried(session, lambda: client.get(_path(server)), wait, timeout_s, "the request is sent again")

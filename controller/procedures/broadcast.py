@@ -135,7 +135,7 @@ class Responses:
         return {} if messages is None else {server: one.cause for server, one in messages.silent.items()}
 
     def forget(self, pid: int) -> None:
-        """Forgets a procedure that has ended, with what is still under way."""
+        """Forgets the messages of a procedure that has ended, those under way too."""
         self._messages.pop(pid, None)
 
     async def _sent(

@@ -35,7 +35,7 @@ DATA_BYTES_MAX: Final = 256 * 1024
 """Bytes of the message of a submitted procedure."""
 
 
-NO_FAMILY: Final[frozenset[int]] = frozenset()
+NO_PIDS: Final[frozenset[int]] = frozenset()
 
 
 class Engine(Generic[Env]):
@@ -78,7 +78,7 @@ class Engine(Generic[Env]):
         self._stepping = Stepping(self._kinds, self._steps, self._running, self._pids, now_ms, scale, self._parking)
         self._step_of = 0
         """The procedure whose step runs, or is written with its effect; 0: none."""
-        self._writing: frozenset[int] | set[int] = NO_FAMILY
+        self._writing: frozenset[int] | set[int] = NO_PIDS
         """Procedures whose steps are being written and entered."""
         self._sent: Group | Change | None = None
         """Changes that the store was sent; they stay where it gave no response."""
@@ -374,7 +374,7 @@ class Engine(Generic[Env]):
             self._sent = group
             await self._store.write(puts, deletes, group.rows)
         self._running.enter(group.take())
-        self._writing, self._sent = NO_FAMILY, None
+        self._writing, self._sent = NO_PIDS, None
 
 
 def _ignored(response: asyncio.Future[int]) -> None:

@@ -32,7 +32,10 @@ def not_ended(
         return Refusal(f"pid {pid}: it has failed or ended", f"see '{command} show {pid}'")
     if record is None or record.state.is_final:
         return Refusal(f"pid {pid}: it has ended already", f"see '{command} show {pid}'")
-    ends = better if in_vain and better else f"'{command} bypass {_leaf(engine, record)}' ends it as it is"
+    leaf = _leaf(engine, record)
+    if act == "bypass" and leaf == pid:
+        return Refusal(f"pid {pid}: its parts ended only now", f"'{command} bypass {pid}' ends it as it is: try again")
+    ends = better if in_vain and better else f"'{command} bypass {leaf}' ends it as it is"
     if better and not in_vain:
         ends = f"{better}; {ends}"
     if act == "remove":

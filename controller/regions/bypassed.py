@@ -53,7 +53,7 @@ def table_changed(env: RegionsEnv, record: Record) -> None:
 
 
 def drain_changed(env: RegionsEnv, record: Record) -> None:
-    """Notes which processes are drained. One whose drain is being undone gets regions again, whatever moves go on."""
+    """Notes which processes are drained. An abort of a drain gives its process regions again, before its moves end."""
     task: Crash = CRASH.decode(record.data)
     key = task.server, task.incarnation
     if not record.state.is_final and not record.aborted:

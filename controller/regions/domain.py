@@ -168,7 +168,7 @@ class RegionsDomain:
             )
             model, term.env.shown_ms, term.complaint = term.env.model, clock.shown_ms, opened.complaint
             await term.load()
-            self._seen.forget()
+            self._seen.forget(above)
             self.term = term
             self.counters.terms += 1
             self._become(RegionsMode.ACTIVE, f"epoch {opened.epoch}")

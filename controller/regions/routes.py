@@ -1,6 +1,6 @@
 """Routes: which server has which region, with a stream of their changes for clients.
 
-Thousands of clients follow the same changes. Changes are gathered for a while, and then all clients are told together.
+Thousands of clients follow the same changes. Changes are gathered for a while; then all clients get responses together.
 A response is encoded once for all that wait for it, and few clients are woken in one turn of the loop. A client that is
 slow has one response on its way at most. It is cut off, or comes back, and gets what it has missed, or lists anew.
 """
@@ -23,7 +23,7 @@ CHANGES_MAX: Final = 100_000
 ROUTES_BYTES_MAX: Final = 1024 * 1024
 """About the bytes of the routes of one response."""
 GATHER_S: Final = 0.05
-"""Time without another change after which clients are told."""
+"""Time without another change after which clients get responses."""
 GATHER_EACH_S: Final = 0.000_5
 """Time for each client that waits, for which changes that go on are gathered at most, beside that time."""
 REST_S: Final = 0.001
@@ -171,7 +171,7 @@ class RouteLog:
         self._telling = asyncio.get_running_loop().call_at(until_s, self._tell_after, self.change)
 
     def _tell_after(self, change: int) -> None:
-        """Tells clients, unless there were changes after one, and time is left to gather those that follow."""
+        """Sends responses, or waits on: there were changes after ``change``, and more may be gathered in time."""
         until_s = min(asyncio.get_running_loop().time() + GATHER_S, self._gathers_until_s)
         if self.change > change and until_s > asyncio.get_running_loop().time():
             self._gather(until_s)

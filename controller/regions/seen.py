@@ -88,9 +88,10 @@ class Seen:
         """Returns what the next term goes above."""
         return self._above
 
-    def forget(self) -> None:
-        """Enters that a term is above what servers have named, durably."""
-        self._above = NOTHING_SEEN
+    def forget(self, above: Above) -> None:
+        """Enters that a term is above what was seen as it opened, durably; what was named since stays."""
+        if self._above == above:
+            self._above = NOTHING_SEEN
 
     async def named(self, proof: str, epoch: int, token: int) -> str:
         """Takes what a server has seen; returns why that is not served now, empty where it is.

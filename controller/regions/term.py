@@ -117,7 +117,7 @@ class RegionsTerm:
         machine_ms, wall_ms = wall_ms, wall_ms if steady is None else steady.now_ms
         self.options = options
         self.complaint: Callable[[], str] = lambda: ""
-        """Returns what is wrong with the permissions of the store."""
+        """Returns the faults of the store's permissions, with the remedy; empty without any."""
         self._leads = leads
         self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), NAMES, retains=placement == "retain")
         self.env = RegionsEnv(

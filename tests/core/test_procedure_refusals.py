@@ -48,6 +48,16 @@ async def test_the_command_of_a_refusal_is_accepted(act: str, why: str) -> None:
     assert (await ended(daemon, pid)).bypassed
 
 
+async def test_a_bypass_that_was_refused_for_parts_that_have_ended_since_is_to_be_sent_again() -> None:
+    """The refusal is worded a moment after it: a command that names itself as the way out would confuse."""
+    daemon = await Host(*KINDS).daemon()
+    pid = await submitted(daemon, "part")
+    found = not_ended(daemon.engine, pid, "bypass", "regent procedures")
+    assert found.why == f"pid {pid}: its parts ended only now"
+    assert found.remedy == f"'regent procedures bypass {pid}' ends it as it is: try again"
+    assert await daemon.run(daemon.engine.bypass(pid))
+
+
 async def test_what_has_ended_is_said_to_have() -> None:
     daemon, _ = await family()
     found = not_ended(daemon.engine, 999, "bypass", "regent procedures")

@@ -85,8 +85,17 @@ async def test_a_higher_epoch_or_token_ends_the_term_and_the_next_one_goes_above
     assert store.ended == [why]
     assert store.noted == [above.number]
     assert store.seen.above == above, "also where the next term does not begin"
-    store.seen.forget()
+    store.seen.forget(above)
     assert store.seen.above == NOTHING_SEEN, "the store has it by then"
+
+
+async def test_what_a_server_names_while_a_term_goes_above_another_one_is_kept_for_the_next_term() -> None:
+    store = Store(5, 100)
+    assert "restored" in await store.seen.named("p", 6, 0)
+    opened_above = store.seen.above
+    assert await store.seen.named("q", 9, 70_000) == "", "no term serves"
+    store.seen.forget(opened_above)
+    assert store.seen.above == Above(9, 70_000 + seen.NUMBERS_ROOM)
 
 
 async def test_the_epoch_of_this_term_is_news_from_a_process_that_comes_for_the_first_time() -> None:

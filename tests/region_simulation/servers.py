@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 RESTART_S: Final = 0.5
 """Time from the end of a process to the begin of the next one, where a supervisor starts it."""
 QUEUE_MAX: Final = 1_000
+CLOCK_DIGITS: Final = 9
+"""Digits of a server's clock behind the second, as on a machine: the loop's clock can tell its times apart."""
 
 
 class ServerProcess:
@@ -53,7 +55,7 @@ class ServerProcess:
         agent = self.agent = Agent(
             self.service,
             options,
-            clock=lambda: world.loop.time() - self.held_s,
+            clock=lambda: round(world.loop.time() - self.held_s, CLOCK_DIGITS),
             wall=lambda: world.wall_ms() / 1000,
             jitter=chance.random,
         )

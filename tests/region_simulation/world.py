@@ -191,6 +191,7 @@ class World(logging.Handler):
         """Plays the script, heals everything, and waits until all is in order."""
         with self._surroundings():
             self.loop.set_exception_handler(self._unhandled)
+            self.loop.spun = self._spun
             task = self.loop.create_task(self._story(), context=self.loop.root)
             self.loop.kept.append(task)
             self.loop.run_forever()
@@ -202,6 +203,9 @@ class World(logging.Handler):
         return Outcome(
             self.plan.seed, self.violation, digest, self.loop.now_s, self.loop.handled, self.counts, self.trace
         )
+
+    def _spun(self, times: int) -> None:
+        self.violated("Spinning", f"{times} turns of the loop without any time passing")
 
     async def _story(self) -> None:
         for daemon in self.daemons.values():
