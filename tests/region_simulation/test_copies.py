@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 from unittest import mock
 
@@ -29,6 +30,16 @@ def moves(term: RegionsTerm, region: Region, to: str = "", *, reopens: bool = Fa
     return ended(term, procedure(term, "move", MOVE.encode(Move(region.id, "t", to, "operator", reopens))))
 
 
+@asynccontextmanager
+async def served(disk: RegionDisk, server: Server, regions: int = 1) -> AsyncIterator[RegionsTerm]:
+    """Runs the term in which a server serves a new table, until the end of the block."""
+    async with running(disk) as term:
+        server.term = term
+        async with serving(server):
+            await ended(term, creates(term, regions=regions))
+            yield term
+
+
 async def comes(server: Server, term: RegionsTerm) -> asyncio.Task[None]:
     """Registers a server that outlived the restore with what it has, and has it serve."""
     server.term = term
@@ -40,14 +51,11 @@ async def comes(server: Server, term: RegionsTerm) -> asyncio.Task[None]:
 async def test_a_region_that_its_server_has_with_another_token_is_opened_again() -> None:
     disk = RegionDisk()
     server = Server(None, "s1")  # type: ignore[arg-type]
-    async with running(disk) as term:
-        server.term = term
-        async with serving(server):
-            await ended(term, creates(term, regions=2))
-            region, other = regions_of(term)
-            kept = copy.deepcopy(vars(disk))
-            await moves(term, region, reopens=True)
-            seen = region.token
+    async with served(disk, server, 2) as term:
+        region, other = regions_of(term)
+        kept = copy.deepcopy(vars(disk))
+        await moves(term, region, reopens=True)
+        seen = region.token
     vars(disk).update(kept)
     async with running(disk) as term:
         await asyncio.sleep(1.5)  # what the store has is old
@@ -180,12 +188,9 @@ def test_a_region_is_opened_again_above_a_token_that_no_number_of_the_store_reac
     @virtual
     async def story() -> None:
         disk, server = RegionDisk(), Server(None, "s1")  # type: ignore[arg-type]
-        async with running(disk) as term:
-            server.term = term
-            async with serving(server):
-                await ended(term, creates(term))
-                [region] = regions_of(term)
-                listed = server.has[region.id] = region.token + ahead
+        async with served(disk, server) as term:
+            [region] = regions_of(term)
+            listed = server.has[region.id] = region.token + ahead
         async with running(disk) as term:
             await asyncio.sleep(1.5)
             task = await comes(server, term)
@@ -201,13 +206,10 @@ def test_a_region_is_opened_again_above_a_token_that_no_number_of_the_store_reac
 @virtual
 async def test_a_table_that_is_enabled_is_opened_above_the_tokens_that_servers_have_listed() -> None:
     disk, server = RegionDisk(), Server(None, "s1")  # type: ignore[arg-type]
-    async with running(disk) as term:
-        server.term = term
-        async with serving(server):
-            await ended(term, creates(term, regions=3))
-            await ended(term, procedure(term, tables.DISABLE.name, TABLE_TASK.encode(TableTask("t"))))
-            listed = {one.id: one.token + 5 * BLOCK for one in regions_of(term)}
-            server.has.update(listed)
+    async with served(disk, server, 3) as term:
+        await ended(term, procedure(term, tables.DISABLE.name, TABLE_TASK.encode(TableTask("t"))))
+        listed = {one.id: one.token + 5 * BLOCK for one in regions_of(term)}
+        server.has.update(listed)
     async with running(disk) as term:
         await asyncio.sleep(1.5)
         task = await comes(server, term)
@@ -221,12 +223,9 @@ async def test_a_table_that_is_enabled_is_opened_above_the_tokens_that_servers_h
 @virtual
 async def test_a_token_farther_ahead_than_a_copy_explains_uses_up_no_numbers() -> None:
     disk, server = RegionDisk(), Server(None, "s1")  # type: ignore[arg-type]
-    async with running(disk) as term:
-        server.term = term
-        async with serving(server):
-            await ended(term, creates(term))
-            [region] = regions_of(term)
-            server.has[region.id] = 2**62
+    async with served(disk, server) as term:
+        [region] = regions_of(term)
+        server.has[region.id] = 2**62
     async with running(disk) as term:
         await asyncio.sleep(1.5)
         task, before = await comes(server, term), term.engine.last_number
