@@ -4,7 +4,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/python -m pytest
 PACKAGES := cli testing controller admin pipeline brokers metadata_store state_machines configs regent_agent
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-PARALLEL := -n $(shell expr $(CORES) + 1) --dist=worksteal
+PARALLEL := -n $(shell expr $(CORES) + 2) --dist=worksteal
 LATER := tests/simulation tests/region_simulation tests/pipeline tests/zookeeper tests/cluster tests/verify
 
 # Tests start some hundred processes of Python: each would compile the sources anew.

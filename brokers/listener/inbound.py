@@ -211,16 +211,19 @@ class InboundConnection(asyncio.Protocol):
         self._frames.limit = frame_bytes_max
 
     def _unless_served(self, *, late: bool = False) -> None:
-        """Ends a connection that was never served: it must not hold a slot that brokers need."""
+        """Ends a connection that was never served: it must not hold a slot that brokers need.
+
+        A first call may take its time. A handshake may not: a peer that repeats it has one in progress at any moment.
+        """
         if self.slot.proven:
             return
         if self._task is None and self._frames.partial:
             self.refuse("slow", "a request does not arrive whole in time")
             return
-        if late or self._task is None:
+        if late or self._task is None or not self.trusted:
             self.abort()
             return
-        limit_s = self._listener.limits.call_timeout_ms / 1000  # its first call may be in progress
+        limit_s = self._listener.limits.call_timeout_ms / 1000
         self._due = asyncio.get_running_loop().call_later(limit_s, partial(self._unless_served, late=True))
 
     def release(self) -> None:
