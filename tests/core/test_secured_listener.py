@@ -147,15 +147,20 @@ async def test_a_failed_step_ends_the_connection_and_a_successful_one_opens_it()
             assert response.error_code == 41
 
 
-async def test_a_connection_that_does_not_authenticate_in_time_ends() -> None:
-    async with (
-        listening(authenticator=plain(), frame_timeout_ms=200) as port,
-        stranger(port) as one,
-    ):
-        assert await one.send(encode_handshake(1, "PLAIN"))
-        async with asyncio.timeout(10):  # a call may take 25 s, but a handshake in progress is none
+async def test_connections_that_only_repeat_their_handshake_end_in_time() -> None:
+    async def repeats(port: int) -> None:
+        async with stranger(port) as one:
+            assert await one.send(encode_handshake(1, "PLAIN"))
             while await one.send(encode_handshake(1, "PLAIN")):
                 pass
+
+    async with (
+        listening(authenticator=plain(), frame_timeout_ms=200) as port,
+        asyncio.timeout(10),  # a call may take 25 s, but a handshake in progress is none
+        asyncio.TaskGroup() as peers,
+    ):
+        for _ in range(8):
+            peers.create_task(repeats(port))
 
 
 @pytest.mark.parametrize("require_clients", [False, True])
