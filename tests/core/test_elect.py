@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 
+from brokers.outbound.channel import PropagationLag
 from controller.http.election_models import ElectionPartition, ElectionRequest
 from controller.http.pause_models import PauseRequest
 from controller.http.ports import Refused
@@ -16,9 +17,11 @@ from controller.kinds import elect as kind
 from controller.operator.elections import ElectionView
 from controller.operator.pauses import PauseView
 from state_machines.decisions import mass_election
-from state_machines.decisions.leader_election import UNKNOWN
-from state_machines.decisions.mass_election import DRAINED
+from state_machines.decisions.leader_election import UNKNOWN, ElectionType
+from state_machines.decisions.mass_election import DRAINED, MassElection
 from state_machines.machines.selectors import NOTHING_LIVE, PREFERRED_BEHIND, PREFERRED_DOWN
+from state_machines.procedures.record import Caller, Record
+from state_machines.procedures.states import State
 from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import propagated
 from tests.core.test_drain import drained, ended
@@ -187,3 +190,48 @@ async def test_the_result_names_some_partitions_of_a_reason_and_counts_all(w: Wo
     assert found.result == (
         f"0 elected; 0 led by the preferred replica already; 5 refused (a-0, a-1 and 3 more): {PREFERRED_DOWN}"
     )
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_an_election_that_was_stopped_while_its_wave_was_stored_elects_and_counts_that_wave(w: World) -> None:
+    await begun(w)
+    await in_sync(w, "a0", "a1", "b0")
+    election = MassElection(ElectionType.PREFERRED, batch_max=2, wave=(("a", 0), ("a", 1)), after=("a", 1), already=4)
+    stopped = kind.command(
+        Record(7, kind.NAME, State.RUNNABLE, 0, 0, 0, data=kind.encode_election(election)), kind.STOP
+    )
+    pid = await w.term.procedures.engine.submit(kind.NAME, stopped, Caller(nonce="one"))
+    await w.settle()
+    assert (await ended(w, pid)).result == "2 elected; 4 led by the preferred replica already"
+    assert [leaders(w)[name] for name in ("a0", "a1", "b0")] == [1, 1, 2], "b-0 was not judged yet"
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_a_wave_waits_for_brokers_that_are_further_behind_than_a_wave_is_long(w: World) -> None:
+    await begun(w)
+    await in_sync(w, "a0", "b0")
+    lag = {2: PropagationLag(2, 7, connected=True, oldest_s=1.0, partitions=2, last_error=None)}
+    with mock.patch.object(w.term.controller.channels, "lag", return_value=lag):
+        waits = (await view(w).elect(request(batch_max=1), "uid 0")).pid
+        await asyncio.sleep(1)
+        await w.settle()
+        assert leaders(w)["a0"] != 1
+        await view_of(w).abort(waits)
+        await ended(w, waits)
+        assert (await elected(w, batch_max=2)).result.startswith("2 elected")
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_a_second_election_judges_nothing_before_the_first_has_ended(w: World) -> None:
+    await begun(w)
+    await in_sync(w, "a0", "b0")
+    engine = w.term.procedures.engine
+    data = kind.encode_election(MassElection(ElectionType.PREFERRED))
+    with mock.patch.object(kind, "brokers_are_behind", return_value=True) as looks:
+        first = await engine.submit(kind.NAME, data, Caller(nonce="one"))
+        second = await engine.submit(kind.NAME, data, Caller(nonce="two"))
+        await w.settle()
+        assert looks.call_count == 1
+    await asyncio.sleep(1)
+    assert (await ended(w, first)).result.startswith("2 elected; 2 led")
+    assert (await ended(w, second)).result.startswith("0 elected; 4 led")

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pytest
+from msgspec.structs import replace
 
 from controller.http.pause_models import PauseRequest
 from controller.http.ports import Refused, RestartQuery
 from controller.http.procedure_models import Procedure
 from controller.http.restart_models import RestartNext, RestartRequest
-from controller.kinds.restart import PAUSED, encode_restart, restart_of
+from controller.kinds import restart as kind
+from controller.kinds.restart import LOOK_AGAIN_MS, PAUSED, encode_restart, name_batches, restart_of
 from controller.operator.pauses import PauseView
 from controller.operator.rolling_restarts import RestartView, latest, of_kept, query_of
-from state_machines.decisions.hindrances import StopCause
-from state_machines.decisions.restarts import RollingRestart
+from metadata_store import paths
+from state_machines.decisions import restarts as module
+from state_machines.decisions.hindrances import StopCause, Turns
+from state_machines.decisions.restarts import RestartPlan, RollingRestart
 from state_machines.model.min_isr import MinIsr
+from state_machines.procedures.outcome import Wait
 from state_machines.procedures.record import Caller, Record
 from state_machines.procedures.states import State
+from tests.core.controller_kafka import registration
 from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import propagated
 from tests.core.test_view_procedures import view_of
@@ -27,6 +36,10 @@ ALL = RestartQuery({}, 1_000, frozenset())
 
 def view(w: World) -> RestartView:
     return RestartView(lambda: w.term, view_of(w))
+
+
+def record(restart: RollingRestart) -> Record:
+    return Record(7, "restart", State.RUNNABLE, 0, 0, 0, data=encode_restart(restart))
 
 
 async def begun(w: World) -> None:
@@ -152,13 +165,67 @@ async def test_an_aborted_restart_is_none_and_a_second_one_beside_another_is_ref
 
 @pytest.mark.parametrize(
     ("paused", "batch", "state"),
-    [(False, [2], "restart"), (True, [2], "wait"), (True, [1], "restart"), (True, [], "wait")],
+    [(False, [2], "restart"), (True, [2], "wait"), (True, [1], "restart"), (True, [1, 2], "wait"), (True, [], "wait")],
 )
 def test_no_further_batch_is_named_while_moves_are_paused(paused: bool, batch: list[int], state: str) -> None:
     restart = encode_restart(RollingRestart(((1, 10), (2, 20)), batch=(1,)))
     kept = Record(7, "restart", State.WAITING_TIMEOUT, 0, 0, 0, data=restart)
     found = of_kept(RestartNext(state="restart" if batch else "wait", why="", batch=batch), kept, paused=paused)
     assert (found.pid, found.state, found.batch) == (7, state, batch if state == "restart" else [])
+
+
+@pytest.mark.parametrize(
+    ("paused", "stored", "judged", "batch", "why"),
+    [
+        (False, (1,), (1, 2), (1, 2), "restart brokers 1, 2 now; 0 of 3 were restarted"),
+        (False, (1, 2), (3,), (3,), "restart broker 3 now; 0 of 3 were restarted"),
+        (False, (1,), (), (), "no broker may stop now, broker 2 is nearest to it; 0 of 3 were restarted"),
+        (True, (1,), (1, 2), (), PAUSED),
+        (True, (1,), (2,), (), PAUSED),
+        (True, (), (3,), (), PAUSED),
+        (True, (1, 2), (2,), (2,), "restart broker 2 now; 0 of 3 were restarted"),
+        (True, (1,), (), (), "no broker may stop now, broker 2 is nearest to it; 0 of 3 were restarted"),
+    ],
+)
+async def test_each_judgement_is_taken_once_and_stored_where_it_changes_what_is_named(
+    paused: bool, stored: tuple[int, ...], judged: tuple[int, ...], batch: tuple[int, ...], why: str
+) -> None:
+    plan = RestartPlan(judged, None, (1, 2, 3), (), (), nearest=2)
+    kept = RollingRestart(((1, 10), (2, 20), (3, 30)), 5, batch=stored, why="before")
+    env: Any = SimpleNamespace(
+        controller=SimpleNamespace(pause=object() if paused else None), judged={7: plan, 8: plan}, now_ms=lambda: 9_000
+    )
+    after = replace(kept, batch=batch, why=why)
+    for before, is_durable in ((kept, True), (after, False)):
+        env.judged[7] = plan
+        found = await name_batches(env, record(before))
+        assert found == Wait(9_000 + LOOK_AGAIN_MS, encode_restart(after), durable=is_durable)
+        assert env.judged == {8: plan}
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_a_judgement_that_fails_is_begun_again_and_holds_the_restart_up_no_longer(w: World) -> None:
+    await begun(w)
+    with mock.patch.object(kind, "restarting", side_effect=ValueError("a test")) as judgements:
+        pid = (await view(w).begin(RestartRequest(), "uid 0")).pid
+        await passes(w, kind.JUDGED_WITHIN_MS / 1_000 * 2)
+        assert judgements.call_count in (2, 3), "not at once, and not never"
+    await passes(w, kind.JUDGED_WITHIN_MS / 1_000 + 1)
+    assert (await shown(w, pid)).detail == "restart broker 1 now; 0 of 3 were restarted"
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_a_second_restart_names_nothing_before_the_first_has_ended(w: World) -> None:
+    await begun(w)
+    engine = w.term.procedures.engine
+    first = (await view(w).begin(RestartRequest(brokers=[1]), "uid 0")).pid
+    data = encode_restart(RollingRestart(((2, w.broker_epoch(2)),)))
+    second = await engine.submit("restart", data, Caller(principal="User:ops", nonce="two"))
+    await passes(w)
+    assert [restart_of(engine.records[pid]).batch for pid in (first, second)] == [(1,), ()]
+    await restarted(w, 1)
+    await passes(w)
+    assert (engine.records[first].state, restart_of(engine.records[second]).batch) == (State.SUCCESS, (2,))
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
@@ -177,3 +244,43 @@ async def test_a_new_term_knows_min_insync_replicas_before_a_restart_names_a_bro
         kept = restart_of(w.term.procedures.engine.records[pid])
         assert kept.batch == ()
         assert kept.why.startswith("no broker may stop now")
+
+
+@pytest.mark.parametrize(
+    ("batch_max", "accept", "batch"),
+    [(1, [StopCause.SINGLE_REPLICA], (1,)), (2, [StopCause.SINGLE_REPLICA], (1, 2)), (2, [], ())],
+)
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_a_batch_is_as_large_as_the_request_allows_and_takes_what_it_accepts(
+    w: World, batch_max: int, accept: list[StopCause], batch: tuple[int, ...]
+) -> None:
+    for broker in (1, 2):
+        await w.brokers[broker].set(paths.broker(broker), registration(broker, rack="a"), -1)
+    await w.topic("t", (1,), (2,), (3,), leaders=True)
+    await serving(w)
+    pid = (await view(w).begin(RestartRequest(batch_max=batch_max, accept=accept), "uid 0")).pid
+    await passes(w)
+    assert restart_of(w.term.procedures.engine.records[pid]).batch == batch
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_a_judgement_during_which_a_broker_goes_is_begun_anew(w: World) -> None:
+    await begun(w)
+    judged: list[list[int]] = []
+
+    def restarting(*given: Any) -> Turns[RestartPlan]:
+        judged.append(sorted(w.term.cluster.live))
+        found = yield from module.restarting(*given)
+        if len(judged) == 1:
+            assert found.batch == (1,)
+            w.die(3)
+        for _ in range(50):
+            yield
+        return found
+
+    with mock.patch.object(kind, "restarting", restarting):
+        pid = (await view(w).begin(RestartRequest(), "uid 0")).pid
+        await passes(w, LOOK_AGAIN_MS / 2_000)
+    kept = restart_of(w.term.procedures.engine.records[pid])
+    assert judged == [[1, 2, 3], [1, 2]]
+    assert (kept.batch, kept.why) == ((), "broker 3 must come back first; 0 of 3 were restarted")
