@@ -113,6 +113,7 @@ class Router:
                 for route in page.routes:
                     self._cache.put(route, page.change)
                 found += page.routes
+                self._keep_following()
         except (Unreachable, RequestRefused) as error:
             raise self._error(error, table) or NoOwner(f"routes of table {table}: {error}") from error
         return found
@@ -154,6 +155,10 @@ class Router:
         self._enter(found.epoch, found.change)
         for route in found.routes:
             self._cache.put(route, found.change)
+        self._keep_following()
+
+    def _keep_following(self) -> None:
+        """Begins to follow changes, or follows those of the new epoch."""
         if self._outdated:
             self._follows.close()  # it waits for changes of an earlier epoch
         if self._follower is None:

@@ -1,0 +1,99 @@
+"""Views that note the calls of their routes, for tests that compare each request with the call that it becomes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, Final, cast, get_origin, get_type_hints
+from unittest import mock
+
+import httpx
+from fastapi import FastAPI
+
+from controller.http.app import create_app, create_regions_app
+from controller.http.drains import Draining
+from controller.http.elections import Electing
+from controller.http.pauses import Pausing
+from controller.http.ports import DaemonView
+from controller.http.procedure_models import Procedure
+from controller.http.procedures import Cordoning, Procedures
+from controller.http.region_marks import RegionMarks
+from controller.http.region_ports import RegionChanges, RegionProcedures, RegionReading, RegionsView
+from controller.http.restarts import Restarting
+from controller.http.role_history import RoleHistory
+from controller.http.strays import Strays
+from controller.http.throttles import Throttling
+
+ONE: Final = Procedure(pid=7, kind="of the test", state="runnable")
+MORE: Final = "more"
+"""The begin of the next page of each list."""
+OWNER: Final = 4_242
+CALLER: Final = f"uid {OWNER}"
+Call = tuple[Any, ...]
+"""The name of a method, and its arguments."""
+
+
+class Noting:
+    """Implements an interface: notes each call with its arguments, and returns one item, a list or a page of it."""
+
+    def __init__(self, of: type, noted: list[Call]) -> None:
+        self._of, self._noted = of, noted
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        declared = getattr(self._of, name)
+        returned = get_type_hints(declared)["return"]
+
+        def called(*given: object, **named: object) -> object:
+            bound = inspect.signature(declared).bind(self, *given, **named)
+            bound.apply_defaults()
+            self._noted.append((name, *list(bound.arguments.values())[1:]))
+            if get_origin(returned) is list:
+                return [ONE]
+            is_page = isinstance(returned, type) and issubclass(returned, tuple)
+            return cast("Any", returned)([ONE], MORE) if is_page else ONE
+
+        async def awaited(*given: object, **named: object) -> object:
+            return called(*given, **named)
+
+        return awaited if inspect.iscoroutinefunction(declared) else called
+
+
+def regions_view(noted: list[Call]) -> RegionsView:
+    """Returns a view of regions that notes its calls."""
+    parts = {"reading": RegionReading, "procedures": RegionProcedures, "changes": RegionChanges, "marks": RegionMarks}
+    return cast("RegionsView", SimpleNamespace(**{name: Noting(part, noted) for name, part in parts.items()}))
+
+
+def daemon_view(noted: list[Call]) -> DaemonView:
+    """Returns a view of a daemon with a cluster that notes its calls; its model is old."""
+    view = Noting(DaemonView, noted)
+    parts = {
+        "procedures": Procedures, "cordons": Cordoning, "drains": Draining, "throttles": Throttling,
+        "elections": Electing, "restarts": Restarting, "pauses": Pausing, "role_history": RoleHistory, "strays": Strays,
+    }  # fmt: skip
+    vars(view).update({name: Noting(part, noted) for name, part in parts.items()})
+    vars(view)["stale"] = lambda: "old"
+    return cast("DaemonView", view)
+
+
+@cache
+def _app(*, beside: bool) -> tuple[FastAPI, list[Call]]:
+    """Makes the surface of a daemon with regions, beside a cluster or alone, once: it takes a third of a second."""
+    noted: list[Call] = []
+    regions = regions_view(noted)
+    if beside:
+        return create_app(daemon_view(noted), mock.Mock(), owner=OWNER, regions=regions), noted
+    return create_regions_app(regions, mock.Mock(), mock.Mock(), owner=OWNER), noted
+
+
+@asynccontextmanager
+async def noting_client(*, beside: bool = False) -> AsyncIterator[tuple[httpx.AsyncClient, list[Call]]]:
+    """Yields a client that the kernel names as the user ``OWNER``, and the calls of its requests."""
+    app, noted = _app(beside=beside)
+    noted.clear()
+    transport = httpx.ASGITransport(app, client=(f"uid:{OWNER}", 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://regent") as client:
+        yield client, noted
