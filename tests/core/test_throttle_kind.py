@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from controller.http.procedure_models import Procedure
 from controller.http.throttle_models import LiftRequest, ThrottleRequest
 from controller.kinds import throttle as kind
 from controller.kinds.reassign import encode_plan
-from controller.kinds.throttle_holders import REASSIGN, held_elsewhere
+from controller.kinds.throttle_holders import REASSIGN, held_elsewhere, throttles_of
 from controller.kinds.throttle_order import NAME, ThrottleOrder, encode_order, order_of
 from controller.operator.throttles import ThrottleView
 from controller.procedures.requests import Refused as EngineRefused
+from controller.role import own_znodes as own
 from metadata_store import paths
 from metadata_store.acl import ADMIN, OPEN, READ, Acl
+from metadata_store.records.codec import unsealed
 from state_machines.admin_rules.throttles import Entity, Throttle
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.procedures.record import Record
@@ -383,3 +386,70 @@ async def test_a_broker_that_is_down_is_set_and_named_and_holds_up_no_confirmati
     with pytest.raises(EngineRefused, match="a throttle has one command, lift"):
         await w.term.procedures.engine.command(found.pid, b"stop")
     assert config(w, "brokers", "1") == dict.fromkeys(RATES, "5000")
+
+
+@in_world(*ALL)
+async def test_a_throttle_that_is_lifted_before_it_could_be_set_ends_and_sets_nothing(w: World) -> None:
+    await begun(w)
+    await configured(w, 3, b"{")
+    found = await set_rates(w, 1, 3)
+    assert found.step == "set rates"
+    await w.operator.set(paths.config("brokers", "3"), b'{"version":1,"config":{"x":"1"}}', -1)
+    await lifted(w, found.pid)
+    await passes(w, 60)
+    assert record(w, found.pid).state is State.SUCCESS
+    assert (w.node(paths.config("brokers", "1")), config(w, "brokers", "3")) == (None, {"x": "1"})
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@in_world(*ALL)
+async def test_a_configuration_that_another_client_writes_meanwhile_is_set_and_restored_all_the_same(
+    w: World, times: int
+) -> None:
+    await begun(w)
+    path = paths.config("brokers", "2")
+    await configured(w, 2, b'{"version":1,"config":{"x":"0"}}')
+    at = iter(range(9))
+
+    async def foreign() -> None:
+        kept = {**config(w, "brokers", "2"), "x": str(next(at))}
+        await w.operator.set(path, json.dumps({"version": 1, "config": kept}).encode(), -1)
+
+    w.active.script.at(path, foreign, exact=True, times=times)
+    found = await set_rates(w, 1, 2, 3)
+    await passes(w, 120)
+    assert record(w, found.pid).step == kind.IN_FORCE
+    assert config(w, "brokers", "2") == {"x": str(times - 1)} | dict.fromkeys(RATES, "5000")
+    w.active.script.at(path, foreign, exact=True, times=times)
+    await lifted(w, found.pid)
+    await passes(w, 120)
+    assert record(w, found.pid).state is State.SUCCESS
+    assert config(w, "brokers", "2") == {"x": str(2 * times - 1)}
+    assert throttled(w) <= {"brokers 2"}
+
+
+@pytest.mark.parametrize("of_a_plan", [False, True])
+@in_world(*ALL)
+async def test_former_values_are_in_the_record_before_a_configuration_is_written(w: World, of_a_plan: bool) -> None:
+    await begun(w)
+    data = b'{"version":1,"config":{"leader.replication.throttled.rate":"99"}}'
+    for broker in ALL:
+        await configured(w, broker, data)
+    order = encode_plan(ReassignPlan(moves(), rate_bytes_per_s=7_000)) if of_a_plan else None
+    stored: list[int] = []
+
+    async def look() -> None:
+        [found] = w.term.procedures.engine.records.values()
+        node = w.node(f"{own.PROCEDURES}/{found.pid:010}")
+        assert node is not None
+        kept = throttles_of(unsealed(found.pid, node.data or b""))
+        stored.append(len([one for one in kept if one.before == "99"]))
+
+    for broker in ALL:
+        w.active.script.at(paths.config("brokers", str(broker)), look, exact=True)
+    kind_ = REASSIGN if of_a_plan else NAME
+    await w.term.procedures.engine.submit(kind_, order or encode_order(ThrottleOrder(ALL, 7_000)), OPS)
+    await passes(w, 2)
+    assert throttled(w) >= {f"brokers {broker}" for broker in ALL[:3]}
+    assert stored
+    assert min(stored) >= 3, "the value that stood there, of each broker"
