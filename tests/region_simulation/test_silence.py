@@ -128,3 +128,27 @@ async def test_another_one_that_falls_silent_later_gives_the_first_ones_no_third
         await found.silent("c")
         await until(lambda: online(term) == {"c"})
         assert asyncio.get_running_loop().time() - began_s < 2.2 * LEASE_S
+
+
+@virtual
+async def test_one_server_alone_has_no_more_than_its_lease_and_two_that_are_silent_have() -> None:
+    for names in (("a",), ("a", "b")):
+        async with running(RegionDisk()) as term, members(term, *names) as found:
+            began_s = await found.silent(*names)
+            await until(lambda: not online(term))
+            leases = (asyncio.get_running_loop().time() - began_s) / LEASE_S
+            assert round(leases) == len(names)
+
+
+@virtual
+async def test_a_server_that_is_spared_with_the_first_one_stays_so_while_that_polls_again() -> None:
+    async with running(RegionDisk()) as term, members(term, "a", "b", "c") as found:
+        await found.silent("a")
+        await asyncio.sleep(0.3 * LEASE_S)
+        began_s = await found.silent("b")
+        await until(lambda: term.manager.silence.doubt)
+        found.poll("a")
+        await asyncio.sleep(1.5 * LEASE_S - (asyncio.get_running_loop().time() - began_s))
+        assert online(term) == {"a", "b", "c"}
+        await until(lambda: online(term) == {"a", "c"})
+        assert asyncio.get_running_loop().time() - began_s < 2.2 * LEASE_S
