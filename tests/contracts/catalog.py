@@ -129,9 +129,9 @@ class CatalogContract:
 
     async def test_of_burials_in_one_term_the_highest_incarnation_stays(self, catalogs: Catalogs) -> None:
         async with catalogs() as (store, catalog):
-            for incarnation, number in ((9, 1), (4, 2)):
+            for number, incarnation in enumerate((3, 9, 4), 1):
                 await store.write((), (), [Bury("s1", incarnation, number)])
-            await store.write((), (), [Bury("s2", 9, 3), Bury("s2", 4, 4)])
+            await store.write((), (), [Bury("s2", 3, 4), Bury("s2", 9, 5), Bury("s2", 4, 6)])
             assert (await catalog.read()).buried == {"s1": 9, "s2": 9}
 
     @pytest.mark.parametrize("together", [False, True])

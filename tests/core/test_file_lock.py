@@ -219,3 +219,21 @@ async def test_a_watch_that_is_closed_leaves_no_file_and_no_thread(tmp_path: Pat
     assert len(set(left)) == 1, "SQLite itself keeps one more for its other connection"
     await eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("regent-claim")])
     await records.close()
+
+
+def test_a_lock_whose_file_is_removed_again_and_again_leaves_one_file_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, flock, times = tmp_path / "x.db", fcntl.flock, iter(range(5))
+
+    def is_late(lock: int, found: int) -> None:
+        if next(times, None) is not None:
+            file_lock.path_of(store).unlink()
+        flock(lock, found)
+
+    before = open_files()
+    monkeypatch.setattr(fcntl, "flock", is_late)
+    lock = file_lock.alone(store)
+    assert file_lock.stands(store, lock)
+    assert open_files() == before + 1
+    file_lock.release(lock)

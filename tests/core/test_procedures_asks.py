@@ -14,7 +14,7 @@ from controller.procedures import results, unusable
 from controller.procedures.engine import Engine
 from controller.procedures.kinds import Kind
 from controller.procedures.parking import Parking
-from controller.procedures.requests import Abort
+from controller.procedures.requests import Abort, Bypass, Submit
 from controller.procedures.results import FETCHED_KEPT_MS, KEPT_MS, loop_ms
 from metadata_store.records.port import StoreFailed
 from state_machines.procedures.outcome import Outcome, Wait
@@ -110,6 +110,29 @@ async def test_what_the_daemon_starts_by_itself_and_what_was_asked_before_the_te
         second.engine.close(StoreFailed("the term ended: a test"))
         with pytest.raises(StoreFailed, match="the term ended"):
             second.engine.submit_soon("root", b"own", OPS)
+
+
+@in_exact_time
+async def test_what_was_asked_before_the_term_comes_first_and_in_its_order() -> None:
+    host, parking = Host(Kind("root", (step(arrives), step(last)), topic)), Parking()
+    async with consuming(host) as first, asyncio.timeout(DAY_S):
+        waits = await first.engine.submit("root", b"t", NOBODY)
+    early = [
+        parking.ask(Submit("root", b"a", replace(OPS, nonce="a"), 0)),
+        parking.ask(Submit("root", b"b", replace(OPS, nonce="b"), 0)),
+        parking.ask(Abort(waits, Ending("abort", "User:first"))),
+        parking.ask(Bypass(waits, Ending("bypass", "User:second"))),
+    ]
+    second = Consumer(host, parking)
+    await second.engine.load()
+    second.engine.submit_soon("root", b"own", OPS)
+    await second.engine.turn()
+    a, b, *ends = [one.result() for one in early]
+    own = second.engine.pid_of(OPS)
+    assert own is not None
+    assert (waits < a < b < own, ends) == (True, [waits, waits])
+    found = second.engine.records[waits]
+    assert (found.aborted, found.bypassed, found.ending.principal) == (True, True, "User:second")
 
 
 @in_exact_time

@@ -167,16 +167,17 @@ async def test_a_fault_between_a_step_and_its_write_is_that_of_the_step_alone(wh
 async def test_a_bypass_is_carried_out_before_the_step_that_ends_terms() -> None:
     """After the first such term: the procedure is not parked yet, and would end the next term, too."""
     terms = Terms("store")
-    bad, _ = await terms.prepared()
+    bad, (behind, *_) = await terms.prepared()
     with pytest.raises(Unstorable):
         await (await terms.begin()).until(lambda: False)
     early = terms.parking.ask(Bypass(bad, Ending("bypass", "User:ops")))
-    gone = terms.parking.ask(Bypass(bad, NO_ENDING))
+    gone = terms.parking.ask(Bypass(behind, NO_ENDING))
     gone.cancel()
     daemon = await terms.begin()
     await daemon.until(lambda: daemon.engine.records[bad].state is State.SUCCESS)
     assert (await early, daemon.engine.records[bad].ending.principal) == (bad, "User:ops")
     assert not terms.parking.suspects
+    assert not daemon.engine.records[behind].bypassed, "its caller has gone, and has sent no other request"
 
 
 async def test_a_request_before_a_term_that_never_runs_waits_for_the_one_after() -> None:
