@@ -66,6 +66,7 @@ class BrokerResponses:
         if answer.error:
             self._counters.answers[f"{answer.api.name}: {error_name(answer.error)}"] += 1
         if answer.api is Api.STOP_REPLICA:
+            self._deleted(answer)
             self._stopped(answer)
         for error, count in Counter(error for _, error in answer.failed).items():
             self._partitions_refused(answer, error, count)
@@ -79,6 +80,14 @@ class BrokerResponses:
                 self._claim_monitor.doubt()
         elif not answer.error:
             self.outranked.accepts(answer.broker_id)
+
+    def _deleted(self, answer: BrokerResponse) -> None:
+        """Tells the model which logs are gone; only those of topics whose ids are in doubt matter to it."""
+        if answer.error or not self._cluster.ids_refused or not isinstance(answer.rows, Mapping):
+            return
+        failed = {row for row, _ in answer.failed}
+        deleted = [row for row, is_deleted in answer.rows.items() if is_deleted and row not in failed]
+        self._cluster.observe_logs_deleted(answer.broker_id, deleted)
 
     def _logs_refused(self, answer: LogsStopped) -> None:
         """Counts logs that a broker refused to delete in an accepted request; logs each broker and error once."""
@@ -107,7 +116,7 @@ class BrokerResponses:
         what = f"{answer.api.name} partition: {error_name(error)}"
         self._counters.answers[what] += count
         if error == Error.INCONSISTENT_TOPIC_ID:
-            self._cluster.observe_id_refused(row for row, code in answer.failed if code == error)
+            self._cluster.observe_id_refused(answer.broker_id, [row for row, code in answer.failed if code == error])
         if (answer.broker_id, what) not in self._refused:
             self._refused.add((answer.broker_id, what))
             log.warning(

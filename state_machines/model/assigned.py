@@ -19,8 +19,8 @@ class Assigned(Directory):
         self.reassigning: dict[int, Assignment] = {}
         """Assignments of topic znodes that add or remove replicas, or differ from the row's assignment, by row."""
         self._hosting = Hosting()
-        self.ids_refused: set[int] = set()
-        """Topics whose ids brokers refused (INCONSISTENT_TOPIC_ID)."""
+        self.ids_refused: dict[int, set[tuple[int, int]]] = {}
+        """Topics whose ids brokers refused (INCONSISTENT_TOPIC_ID), with these brokers and rows."""
         self.ids_learned = 0
         """How many topics got an id after they were loaded."""
 
@@ -65,16 +65,26 @@ class Assigned(Directory):
             self.topic_ids.pop(topic.topic_id or b"", None)
             self.topics[topic.index] = replace(topic, topic_id=topic_id)
             self.topic_ids[topic_id] = topic.index
-            self.ids_refused.discard(topic.index)
+            self.ids_refused.pop(topic.index, None)
             self.ids_learned += 1
 
     def doubts_id(self, topic: Topic) -> bool:
         """Checks whether no evidence confirms the id: a broker refused it, or no broker was sent any partition."""
         return topic.index in self.ids_refused or not any(self.rows[i].has_leadership for i in topic.rows)
 
-    def observe_id_refused(self, rows: Iterable[int]) -> None:
+    def observe_id_refused(self, broker: int, rows: Iterable[int]) -> None:
         """Notes that a broker has logs of these rows with another topic id."""
-        self.ids_refused.update(self.rows[i].topic for i in rows)
+        for i in rows:
+            self.ids_refused.setdefault(self.rows[i].topic, set()).add((broker, i))
+
+    def observe_logs_deleted(self, broker: int, rows: Iterable[int]) -> None:
+        """Ends the doubts of ids that the deleted logs of these rows alone have raised."""
+        for i in rows:
+            topic = self.rows[i].topic
+            refusals = self.ids_refused.get(topic, set())
+            refusals.discard((broker, i))
+            if not refusals:
+                self.ids_refused.pop(topic, None)
 
     def observe_strays(self, rows: Iterable[int] | None = None) -> list[int]:
         """Enters rows (None: all), just loaded, whose ISR names brokers that the topic znode does not; returns them.

@@ -208,12 +208,25 @@ def test_a_known_topic_id_is_replaced_only_while_no_evidence_confirms_it() -> No
     cluster.load_leadership([row], [P((1, 2), 1).leadership()])
     cluster.observe_topic_id("u", third)
     assert (known(), cluster.ids_learned) == ([None, "u", None], 2), "it runs with its id"
-    cluster.observe_id_refused([row])
+    cluster.observe_id_refused(1, [row])
     assert [cluster.doubts_id(topic) for topic in cluster.topics] == [False, True]
     cluster.observe_topic_id("u", third)
-    assert (known(), cluster.ids_learned, cluster.ids_refused) == ([None, None, "u"], 3, set())
+    assert (known(), cluster.ids_learned, cluster.ids_refused) == ([None, None, "u"], 3, {})
     cluster.observe_topic_gone("u")
     assert known() == [None] * 3
+
+
+def test_an_id_is_in_doubt_until_each_log_that_refused_it_is_deleted() -> None:
+    cluster = make_cluster(P((1, 2), 1), P((1, 2), 1))
+    topic = cluster.topics[0]
+    cluster.observe_id_refused(1, [0, 1])
+    cluster.observe_id_refused(2, [1])
+    for broker, rows in ((2, [0]), (1, [0]), (3, [1]), (2, [1])):
+        cluster.observe_logs_deleted(broker, rows)
+        assert cluster.doubts_id(topic), "broker 1 has the log of row 1 still"
+    cluster.observe_logs_deleted(1, [1])
+    assert not cluster.doubts_id(topic)
+    assert cluster.ids_refused == {}
 
 
 def test_rows_are_found_by_their_brokers_even_when_they_are_gone() -> None:

@@ -83,7 +83,7 @@ def built(case: Case) -> Cluster:
     if case.written != "same":
         cluster.observe_assignments("t", 1, {0: NAMES[case.written]})
     if case.topic_id == "refused":
-        cluster.observe_id_refused(rows)
+        cluster.observe_id_refused(2, rows)
     if case.marked:
         cluster.observe_deletions(["t"])
     return cluster

@@ -85,7 +85,7 @@ def test_no_log_of_a_topic_is_a_stray_while_its_id_is_unknown_or_in_doubt(partit
     without.observe_topic_id("t", ID)
     assert reasons(without, directory).keys() >= {3, 4}
     refused = loaded(PLAIN)
-    refused.observe_id_refused([0])
+    refused.observe_id_refused(2, [0])
     assert reasons(refused, directory) == {}
     assert reasons(loaded(PLAIN, led=False), directory) == {}, "no broker was sent any partition of it"
 

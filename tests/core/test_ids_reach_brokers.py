@@ -222,9 +222,9 @@ async def test_an_id_that_is_known_already_is_no_news(w: World) -> None:
     await w.topic("t", (1, 2), leaders=True)
     await w.serve()
     c, known = w.term.controller, w.assignment("t").topic_id
-    c.cluster.observe_id_refused([0])
+    c.cluster.observe_id_refused(2, [0])
     c.learn_id("t", known)
     assert not c.late
-    assert c.cluster.ids_refused == {0}
+    assert c.cluster.ids_refused == {0: {(2, 0)}}
     c.learn_id("t", OTHER_ID)
     assert c.late == {0}

@@ -103,6 +103,27 @@ async def test_another_id_is_believed_where_brokers_refused_the_known_one(
     assert w.assignment("t").topic_id == OTHER_ID, "nobody refused that"
 
 
+@in_world(before=running)
+async def test_an_id_is_in_doubt_until_brokers_have_deleted_the_logs_that_refused_it(w: World) -> None:
+    row = w.term.cluster.find("t", 1)
+    assert row is not None
+    [topic] = [topic for topic in w.term.cluster.topics if topic.name == "t"]
+    epoch, other = w.term.cluster.brokers[2].epoch, int(Error.KAFKA_STORAGE_ERROR)
+    failed = ((row, int(Error.INCONSISTENT_TOPIC_ID)),)
+    w.witness.receive(BrokerResponse(2, epoch, Api.LEADER_AND_ISR, 0, failed, {row: False}))
+    for kept in (
+        BrokerResponse(2, epoch, Api.STOP_REPLICA, 0, (), {row: False}),
+        BrokerResponse(2, epoch, Api.STOP_REPLICA, 11, (), {row: True}),
+        BrokerResponse(2, epoch, Api.STOP_REPLICA, 0, ((row, other),), {row: True}),
+        BrokerResponse(3, epoch, Api.STOP_REPLICA, 0, (), {row: True}),
+        BrokerResponse(2, epoch, Api.LEADER_AND_ISR, 0, (), {row: True}),
+    ):
+        w.witness.receive(kept)
+        assert w.term.cluster.doubts_id(topic), kept
+    w.witness.receive(BrokerResponse(2, epoch, Api.STOP_REPLICA, 0, (), {row: True}))
+    assert not w.term.cluster.doubts_id(topic)
+
+
 @in_world()
 async def test_a_topic_that_was_never_propagated_takes_the_id_of_its_znode(w: World) -> None:
     """Kafka's controller writes a znode without partitions, and another id, where it cannot read a topic."""

@@ -7,7 +7,8 @@ from contextlib import ExitStack
 
 from controller.engine.controller import Controller
 from controller.handlers import reassignment, strays
-from tests.simulation.planting import mutation, put
+from state_machines.model.cluster import Cluster
+from tests.simulation.planting import mutation, mutation_in_a_story, put
 
 
 @mutation
@@ -24,3 +25,9 @@ def forget_missed_removals(stack: ExitStack) -> None:
 def leave_remembered_replicas(stack: ExitStack) -> None:
     """Remembers removals that brokers missed, and sends no StopReplica when they return."""
     put(stack, strays, "_send", lambda _c: None)
+
+
+@mutation_in_a_story
+def doubt_an_id_after_its_refusal_is_gone(stack: ExitStack) -> None:
+    """Doubts a topic's id also when the log that had another one is deleted."""
+    put(stack, Cluster, "observe_logs_deleted", lambda _cluster, _broker, _rows: None)
