@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
@@ -11,6 +12,7 @@ import pytest
 
 from cli import client
 from cli.client import Client
+from cli.commands import procedures, region_procedures
 from cli.exit_codes import Exit, Failure
 from tests.core.cli_kit import items, regent, unwrapped
 
@@ -193,3 +195,40 @@ def test_an_option_that_is_no_pair_and_keys_beside_a_number_of_regions_send_noth
     )
     regent("tables", "create", "t", "--split", "a", "--regions", 2, code=Exit.USAGE)
     assert not daemon.posted
+
+
+@pytest.mark.parametrize("group", [(), ("regions",)], ids=["kafka", "regions"])
+def test_locks_are_listed_all_of_them_or_those_that_are_waited_for(daemon: Daemon, group: tuple[str, ...]) -> None:
+    locks = [{"pid": pid, "resource": "table t", "waiting": pid == 13} for pid in (12, 13, 14)]
+    with mock.patch.object(Client, "get", return_value={"items": locks}) as get:
+        assert [one["pid"] for one in items(*group, "locks")] == [12, 13, 14]
+        assert [one["pid"] for one in items(*group, "locks", "--waiting")] == [13]
+    assert {call.args[0] for call in get.call_args_list} == {f"/v1/{'/'.join((*group, 'locks'))}"}
+
+
+@pytest.mark.parametrize(
+    ("words", "again"),
+    [
+        (("procedures", "wait", 12), "regent procedures wait 12"),
+        (("regions", "procedures", "wait", 12), "regent regions procedures wait 12"),
+        (("tables", "enable", "t", "--wait"), "regent regions procedures wait 12"),
+        (("regions", "pin", 17, "kv-1"), "regent regions procedures wait 12"),
+    ],
+    ids=lambda words: " ".join(map(str, words)) if isinstance(words, tuple) else "",
+)
+def test_a_wait_whose_time_is_over_names_the_command_that_goes_on_with_it(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, words: tuple[object, ...], again: str
+) -> None:
+    now_s = [1_000.0]
+
+    def sleep(pause_s: float) -> None:
+        now_s[0] += pause_s
+
+    for module in (procedures, region_procedures):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0], sleep=sleep))
+    daemon.procedure = {"state": "runnable", "ended": False}
+    timeout = () if "pin" in words else ("--timeout", 7)
+    said = unwrapped(regent(*words, *timeout, code=Exit.UNFINISHED).stderr)
+    assert f"procedure 12 has not ended after {7 if timeout else 60} s" in said
+    assert said.rstrip().endswith(f"it goes on: {again}")
+    assert now_s[0] == 1_000 + (7 if timeout else 60)

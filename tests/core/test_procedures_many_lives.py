@@ -107,6 +107,20 @@ def test_of_too_many_results_the_oldest_go_and_the_newest_stay(monkeypatch: pyte
     assert not held(kept), "what was evicted leaves nothing"
 
 
+def test_a_result_that_goes_takes_its_own_nonce_alone() -> None:
+    """A store that was repaired by hand may hold two records with one nonce: the later one stands for it."""
+    kept, caller = Results(), Caller("User:ops", nonce="n")
+    first, second = (replace(record(pid), state=State.SUCCESS, caller=caller) for pid in (5, 6))
+    kept.begun(first)
+    kept.begun(second)
+    kept.begun(replace(record(7), caller=caller, parent=6, ancestors=(6,)))
+    kept.forget(first)
+    assert (kept.pid_of(caller), kept.pid_of(Caller("User:other", nonce="n"))) == (6, None)
+    kept.forget(second)
+    assert kept.pid_of(caller) is None
+    assert not held(kept)
+
+
 @pytest.mark.parametrize("seed", range(20))
 async def test_a_group_leaves_what_its_changes_leave_one_after_the_other(seed: int) -> None:
     """A child that begins and ends in one turn leaves nothing: the next daemon would find it without a parent."""
