@@ -6,7 +6,7 @@ import pytest
 
 from state_machines.regions import damage as damages
 from state_machines.regions import lost_parts
-from state_machines.regions.damage import Damage, Damages, Gap, RowKind
+from state_machines.regions.damage import Damage, Damages, Gap, Keys, RowKind
 from state_machines.regions.key_text import NotAKey, key_of, key_text
 from state_machines.regions.layout import KEY_BYTES_MAX, NAME_CHARS_MAX, UNIFORM_MAX, layout_problem, name_problem
 from state_machines.regions.lost_parts import HEAD_CHARS, PART_CHARS_MAX, LeftOut, LostPart, LostParts
@@ -93,6 +93,13 @@ def test_a_table_that_is_gone_leaves_no_gap_and_those_of_others_stay() -> None:
     found.drop_table("t")
     assert (found.overlapping, [one.table for one in found.gaps]) == ({1, 2}, ["u"])
     assert (list(found.of_keys("t")), found.gap_at("t", b"b")) == ([], None)
+
+
+def test_a_gap_names_the_regions_beside_it_and_no_other() -> None:
+    keys = Keys("t")
+    assert keys.next(4, b"c", b"f") == Gap("t", b"", b"c", False, (4,))
+    assert keys.next(5, b"h", b"k") == Gap("t", b"f", b"h", False, (4, 5))
+    assert keys.over() == Gap("t", b"k", b"", False, (5,))
 
 
 # -- keys, layouts and names
