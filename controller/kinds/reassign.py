@@ -147,7 +147,10 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
     )
     found = _noted(env, plan, found, record.pid)
     expected = found.plan if found.is_over else plan
-    throttled = await (lift_throttles(env, expected) if found.is_over else set_throttles(env, expected, record.pid))
+    set_or_lifted = (
+        lift_throttles(env, expected) if found.is_over else set_throttles(env, expected, record.pid, found.begins)
+    )
+    throttled = await set_or_lifted
     if isinstance(throttled, Retry):
         return throttled
     if throttled != expected:

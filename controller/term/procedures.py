@@ -54,7 +54,11 @@ BROKERS_FIRST_S_MAX: Final = 0.25
 """Time for which more records wait until all brokers have these states."""
 LOAD_AGAIN_S: Final = 30.0
 """Pause after which the records are loaded again where their store failed."""
-WAKES: Final = {EventKind.FINISH_REASSIGNMENTS: reassign.NAME, EventKind.BROKER_CHANGE: reassign.NAME}
+WAKES: Final = {
+    EventKind.ADVANCE_REASSIGNMENTS: reassign.NAME,
+    EventKind.FINISH_REASSIGNMENTS: reassign.NAME,
+    EventKind.BROKER_CHANGE: reassign.NAME,
+}
 """Kinds of procedures that run again after an event."""
 
 

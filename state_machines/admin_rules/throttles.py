@@ -5,7 +5,8 @@ lists of the topic. A leader slows fetches of replicas outside of the ISR, a fol
 replicas from which moves copy are listed for leaders, and the added ones for followers, as Kafka's tool lists them.
 
 The tool replaces lists and deletes all throttles at the end. Here lists are extended, and each setting returns to its
-former value, unless it was changed meanwhile.
+former value, unless it was changed meanwhile. A replica is listed while it copies: one that is in sync and listed would
+share the rate with those that copy, and whatever it lags behind then, producers with acks=all wait for.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from state_machines.model.types import Assignment, TopicPartition
 
@@ -25,6 +27,7 @@ FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 RATES: Final = (FOLLOWER_RATE, LEADER_RATE)
 LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
+LISTS: Final = (FOLLOWER_REPLICAS, LEADER_REPLICAS)
 
 ALL_REPLICAS: Final = "*"
 RATE_BYTES_PER_S_MAX: Final = 2**63 - 1
@@ -56,25 +59,30 @@ Configs = Mapping[Entity, Mapping[str, str]]
 class Throttle(Struct, frozen=True):
     """A setting that throttles moves; ``before`` None: it was not set.
 
-    ``ours`` are the values by which a later look recognizes it: ``value``, and one that may stand in its place because
-    ``value`` was not written yet.
+    ``ours``: another value of the operation that may stand in its place, because ``value`` was not written yet.
     """
 
     entity: Entity
     setting: str
     before: str | None
     value: str
-    ours: tuple[str, ...]
+    ours: tuple[str, ...] = ()
+
+    def wrote(self, current: str | None) -> bool:
+        """Checks whether the operation has written the value that stands there."""
+        return current is not None and (current == self.value or current in self.ours)
 
 
 class Throttling(Struct, frozen=True):
     """The throttles to record before anything is written, then the entities to write with their whole content.
 
-    ``notes`` are sentences for the operator, on settings that stay as they are.
+    ``settled``: the throttles to record once all is written. ``notes`` are sentences for the operator, on settings that
+    stay as they are.
     """
 
     throttles: tuple[Throttle, ...]
     writes: Mapping[Entity, dict[str, str]]
+    settled: tuple[Throttle, ...] = ()
     notes: tuple[str, ...] = ()
 
 
@@ -85,25 +93,30 @@ class Restoration(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def throttled_entities(moves: Mapping[TopicPartition, Assignment]) -> tuple[Entity, ...]:
+def throttled_entities(moves: Mapping[TopicPartition, Assignment], brokers: Iterable[int] = ()) -> tuple[Entity, ...]:
     """Returns the entities whose configurations :func:`throttle` needs, sorted."""
-    return tuple(sorted({entity for entity, _ in _wanted(moves)}))
+    return tuple(sorted({entity for entity, _ in _wanted(moves, brokers)}))
 
 
 def throttle(
-    moves: Mapping[TopicPartition, Assignment], rate_bytes_per_s: int, found: Configs, earlier: Sequence[Throttle] = ()
+    moves: Mapping[TopicPartition, Assignment],
+    rate_bytes_per_s: int,
+    found: Configs,
+    earlier: Sequence[Throttle] = (),
+    *,
+    brokers: Iterable[int] = (),
 ) -> Throttling:
     """Returns the throttles of ``moves``, at a rate for each broker and direction; moves that add nothing have none.
 
-    ``earlier``: throttles of the same operation, which may have been written or not; their former values hold on. So a
-    repetition returns the same throttles and writes what is missing. The rate and the moves may differ from earlier
-    ones: then settings that only earlier moves need stand until :func:`restore`. A list that is ``*`` or malformed
-    stays, and so does a setting that was changed since ``earlier``. Raises ValueError for a rate outside of 1 to
-    :data:`RATE_BYTES_PER_S_MAX`.
+    ``brokers`` have a rate, too, for later moves. ``earlier``: throttles of the same operation, which may have been
+    written or not; their former values hold on. So a repetition returns the same throttles and writes what is missing.
+    The rate and the moves may differ from earlier ones: then lists name the present moves alone, and rates that only
+    earlier moves need stand until :func:`restore`. A list that is ``*`` or malformed stays, and so does a setting that
+    was changed since ``earlier``. Raises ValueError for a rate outside of 1 to :data:`RATE_BYTES_PER_S_MAX`.
     """
     if not 1 <= rate_bytes_per_s <= RATE_BYTES_PER_S_MAX:
         raise ValueError(f"rate_bytes_per_s is {rate_bytes_per_s}: give a rate from 1 to {RATE_BYTES_PER_S_MAX}")
-    return _drawn(_wanted(moves), rate_bytes_per_s, found, earlier)
+    return _drawn(_wanted(moves, brokers), rate_bytes_per_s, found, earlier)
 
 
 def throttle_brokers(
@@ -125,13 +138,12 @@ def throttle_brokers(
 def broker_places(brokers: Iterable[int], topics: Iterable[str]) -> tuple[Place, ...]:
     """Returns the settings that :func:`throttle_brokers` sets."""
     rates = [(Entity(BROKERS, str(b)), name) for b in sorted(set(brokers)) for name in RATES]
-    names = (FOLLOWER_REPLICAS, LEADER_REPLICAS)
-    return (*rates, *((Entity(TOPICS, topic), name) for topic in sorted(set(topics)) for name in names))
+    return (*rates, *((Entity(TOPICS, topic), name) for topic in sorted(set(topics)) for name in LISTS))
 
 
-def move_places(moves: Mapping[TopicPartition, Assignment]) -> tuple[Place, ...]:
+def move_places(moves: Mapping[TopicPartition, Assignment], brokers: Iterable[int] = ()) -> tuple[Place, ...]:
     """Returns the settings that :func:`throttle` sets."""
-    return tuple(_wanted(moves))
+    return tuple(_wanted(moves, brokers))
 
 
 def _drawn(
@@ -142,7 +154,7 @@ def _drawn(
     notes: list[str] = []
     for place, replicas in wanted.items():
         current, past = _current(found, place), known.get(place)
-        if past is not None and current not in (past.before, *past.ours):
+        if past is not None and current != past.before and not past.wrote(current):
             notes.append(_changed(place, current))
             continue
         before = current if past is None else past.before
@@ -150,11 +162,15 @@ def _drawn(
         if value is None or (past is None and value == current):
             continue
         if past is None or value != past.value:
-            standing = (current,) if past is not None and current is not None and current in past.ours else ()
-            known[place] = Throttle(*place, before, value, tuple(dict.fromkeys((value, *standing))))
+            standing = () if past is None or current is None or not past.wrote(current) else (current,)
+            known[place] = Throttle(*place, before, value, tuple(one for one in standing if one != value))
         if value != current:
             changes[place] = value
-    return Throttling(tuple(known[place] for place in sorted(known)), _contents(changes, found), tuple(notes))
+    left = [one for place, one in known.items() if place not in wanted and one.setting in LISTS]
+    _take_back(left, found, changes, notes)
+    throttles = tuple(known[place] for place in sorted(known))
+    settled = tuple(replace(one, ours=()) for one in throttles if one not in left)
+    return Throttling(throttles, _contents(changes, found), settled, tuple(notes))
 
 
 def _value(replicas: _Wanted, rate_bytes_per_s: int, before: str | None, place: Place, notes: list[str]) -> str | None:
@@ -170,16 +186,22 @@ def restore(throttles: Iterable[Throttle], found: Configs) -> Restoration:
     """
     changes: dict[Place, str | None] = {}
     notes: list[str] = []
+    _take_back(throttles, found, changes, notes)
+    return Restoration(_contents(changes, found), tuple(notes))
+
+
+def _take_back(
+    throttles: Iterable[Throttle], found: Configs, changes: dict[Place, str | None], notes: list[str]
+) -> None:
     for one in throttles:
         place = one.entity, one.setting
         current = _current(found, place)
         if current == one.before:
             continue
-        if current in one.ours:
+        if one.wrote(current):
             changes[place] = one.before
         else:
             notes.append(_changed(place, current))
-    return Restoration(_contents(changes, found), tuple(notes))
 
 
 def unconfirmed(broker: int, rate_bytes_per_s: int, reported: Mapping[str, str | None]) -> list[str]:
@@ -197,10 +219,10 @@ _Wanted = list[_Replica] | str | None
 """A list that names these replicas; the value itself; None: the rate."""
 
 
-def _wanted(moves: Mapping[TopicPartition, Assignment]) -> dict[Place, _Wanted]:
+def _wanted(moves: Mapping[TopicPartition, Assignment], brokers: Iterable[int]) -> dict[Place, _Wanted]:
     """Returns the settings that throttle moves: lists with the replicas that they must name; None: a rate."""
     lists: dict[Place, list[_Replica]] = {}
-    hosts: set[int] = set()
+    hosts = set(brokers)
     for (topic, partition), move in sorted(moves.items()):
         sources, added = move.kept.origin, move.kept.adding
         if not added:

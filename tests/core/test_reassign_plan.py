@@ -373,10 +373,77 @@ async def test_throttles_are_in_force_before_the_first_move_and_gone_at_the_end(
     w.active.script.at(paths.topic("a"), lambda: seen.append(config(w, "brokers", "3")), exact=True)
     pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
     assert seen == [dict.fromkeys(RATES, "5000")]
-    assert throttled(w) == {"brokers 1", "brokers 2", "brokers 3", "brokers 4", "topics a", "topics b"}
-    assert config(w, "topics", "a")[LISTS[1]] == "0:3,0:4,1:3,1:4,2:3,2:4"
+    assert throttled(w) == {"brokers 1", "brokers 2", "brokers 3", "brokers 4", "topics a"}
+    assert config(w, "topics", "a") == {LISTS[0]: "0:1,0:2,1:1,1:2", LISTS[1]: "0:3,0:4,1:3,1:4"}
     assert (await finished(w, pid)).state is State.SUCCESS
     assert throttled(w) == set()
+
+
+async def in_isr(w: World, topic: str, partition: int, *brokers: int) -> None:
+    """Has the leader take replicas into the ISR."""
+    state = w.states[topic, partition]
+    await w.alter_partition(state.leader, w.proposal(topic, partition, (*state.isr, *brokers)))
+    await w.settle()
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_replica_is_throttled_from_the_begin_of_its_move_until_it_is_in_sync(w: World) -> None:
+    await running(w)
+    await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
+    await in_isr(w, "a", 0, 3)
+    assert config(w, "topics", "a") == {LISTS[0]: "0:1,0:2,0:3,1:1,1:2", LISTS[1]: "0:4,1:3,1:4"}, "3 may lead by now"
+    await in_isr(w, "a", 0, 4)
+    assert moving(w) == {("a", 0), ("a", 1)}, "its former replicas are not stopped yet"
+    assert config(w, "topics", "a") == {LISTS[0]: "1:1,1:2", LISTS[1]: "1:3,1:4"}
+    await propagated(w)
+    assert moving(w) == {("a", 1), ("a", 2)}
+    assert config(w, "topics", "a") == {LISTS[0]: "1:1,1:2,2:1,2:2", LISTS[1]: "1:3,1:4,2:3,2:4"}
+    await join(w)
+    await propagated(w)
+    assert moving(w) == {("b", 0), ("b", 1)}
+    assert (config(w, "topics", "a"), config(w, "brokers", "1")) == ({}, dict.fromkeys(RATES, "5000"))
+    assert config(w, "topics", "b") == {LISTS[0]: "0:1,0:2,1:1,1:2", LISTS[1]: "0:3,0:4,1:3,1:4"}
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_replica_that_falls_out_of_sync_before_its_move_ends_is_throttled_again(w: World) -> None:
+    await running(w)
+    await applied(w, ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=5_000))
+    await in_isr(w, "a", 0, 3)
+    assert config(w, "topics", "a")[LISTS[1]] == "0:4"
+    state = w.states["a", 0]
+    await w.alter_partition(state.leader, w.proposal("a", 0, (1, 2)))
+    await w.settle()
+    assert config(w, "topics", "a")[LISTS[1]] == "0:3,0:4"
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_list_of_another_client_keeps_its_replicas_when_those_of_the_plan_go(w: World) -> None:
+    await running(w)
+    path = paths.config("topics", "a")
+    if w.node("/config/topics") is None:
+        await w.operator.create("/config/topics", None)
+    data = msgspec.json.encode({"version": 1, "config": {LISTS[1]: "9:9", "retention.ms": "5"}})
+    await (w.operator.create(path, data) if w.node(path) is None else w.operator.set(path, data, -1))
+    pid = await applied(w, ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=5_000))
+    assert config(w, "topics", "a")[LISTS[1]] == "9:9,0:3,0:4"
+    await in_isr(w, "a", 0, 4)
+    assert config(w, "topics", "a")[LISTS[1]] == "9:9,0:3"
+    await in_isr(w, "a", 0, 3)
+    assert config(w, "topics", "a") == {LISTS[1]: "9:9", "retention.ms": "5"}
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert config(w, "topics", "a") == {LISTS[1]: "9:9", "retention.ms": "5"}
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_plan_whose_lists_stand_writes_nothing_more_for_them(w: World) -> None:
+    await running(w)
+    await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
+    w.forget()
+    for _ in range(3):
+        await asyncio.sleep(6)
+        await w.settle()
+    assert w.active.script.writes == []
 
 
 @in_world(1, 2, 3, 4)

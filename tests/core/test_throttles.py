@@ -192,7 +192,7 @@ def test_another_rate_replaces_the_earlier_one_and_the_former_value_returns() ->
         found = throttle(ONE, rate, content, throttles)
         throttles = found.throttles
         assert found.notes == ()
-        assert max(len(one.ours) for one in throttles) <= 2
+        assert max(len(one.ours) for one in throttles) <= 1
         assert throttle(ONE, rate, content, throttles).throttles == throttles
         if reaches:
             content = written(content, found.writes)
@@ -211,6 +211,40 @@ def test_other_moves_of_the_operation_replace_its_earlier_ones_in_the_lists() ->
     assert listed(content[T]) == ("9:9,1:2", "1:10")
     assert content[B1] == RATES, "it stands until everything is restored"
     assert written(content, restore(second.throttles, content).writes) == prior
+
+
+def test_lists_go_back_with_the_moves_that_need_them_no_more_and_rates_stay() -> None:
+    prior: Content = {T: {LEADER_REPLICAS: "9:9", "retention.ms": "5"}}
+    first = throttle(moves(("t", 0, (1,), (2,)), ("u", 0, (1,), (2,)), ("u", 1, (1,), (3,))), RATE, prior)
+    assert first.settled == first.throttles
+    content = written(prior, first.writes)
+    second = throttle(moves(("u", 1, (1,), (3,))), RATE, content, first.settled)
+    assert {one.entity for one in second.throttles} == {T, U, B1, B2, B3}, "what is recorded before it is written"
+    assert {one.entity for one in second.settled} == {U, B1, B2, B3}
+    for reached in range(len(second.writes) + 1):
+        partly = written(content, dict(list(second.writes.items())[:reached]))
+        again = throttle(moves(("u", 1, (1,), (3,))), RATE, partly, second.throttles)
+        assert (again.throttles, again.settled, again.notes) == (second.throttles, second.settled, ())
+        partly = written(partly, again.writes)
+        assert (partly[T], listed(partly[U])) == (prior[T], ("1:1", "1:3"))
+        assert {partly[broker][LEADER_RATE] for broker in (B1, B2, B3)} == {str(RATE)}
+        assert written(partly, restore(again.throttles, partly).writes) == prior
+        assert written(partly, restore(again.settled, partly).writes) == prior
+
+
+def test_a_list_that_was_changed_stays_once_no_move_needs_it() -> None:
+    first = throttle(ONE, RATE, {})
+    content = written({}, {**first.writes, T: {FOLLOWER_REPLICAS: "8:8", LEADER_REPLICAS: "0:1,0:2"}})
+    found = throttle({}, RATE, content, first.settled)
+    assert found.writes == {T: {FOLLOWER_REPLICAS: "8:8"}}
+    assert found.notes == (f"{FOLLOWER_REPLICAS} of topic t was changed to '8:8' meanwhile, and stays so",)
+    assert T not in {one.entity for one in found.settled}
+
+
+def test_brokers_of_later_moves_have_their_rates_from_the_begin() -> None:
+    assert throttled_entities(ONE, {10}) == (B1, B10, B2, B3, T)
+    found = throttle(ONE, RATE, {}, brokers={10})
+    assert (found.writes[B10], found.writes[B1]) == (RATES, RATES)
 
 
 # -- what others change
