@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from enum import StrEnum
 from typing import Any, Final
 
@@ -18,6 +18,8 @@ from cli.progress import ProgressLine
 API_VERSION: Final = "regent/v1"
 FILLED: Final = frozenset({"Procedure"})
 """Kinds of items of which a line for each field shows those alone that have a value: they have fields of all kinds."""
+BAD: Final = "bold red"
+DIM: Final = "dim"
 UNBOUNDED_WIDTH: Final = 10_000
 """Width in a pipe, where no line is cut."""
 
@@ -76,8 +78,8 @@ class Output:
             table.add_row(*(escape(cell(item.get(column.key))) for column in columns))
         self._print(table)
 
-    def detail(self, kind: str, item: dict[str, Any]) -> None:
-        """Writes one item, a line for each field."""
+    def detail(self, kind: str, item: dict[str, Any], bad: Collection[str] = (), quiet: Collection[str] = ()) -> None:
+        """Writes one item, a line for each field: those of ``bad`` red, those of ``quiet`` dim where they are 0."""
         if self.for_programs:
             self.document(kind, [item])
             return
@@ -85,7 +87,8 @@ class Output:
         for key, value in item.items():
             if value == [] or isinstance(value, dict) or (kind in FILLED and value in (None, "")):
                 continue
-            table.add_row(label(key), escape(_lines(value)))
+            style = BAD if key in bad else DIM if key in quiet and not value else ""
+            table.add_row(label(key), escape(_lines(value)), style=style)
         self._print(table)
 
     def _print(self, table: Table) -> None:

@@ -10,6 +10,7 @@ import typer
 from cli.columns import cell
 from cli.exit_codes import Exit
 from cli.help import Panel
+from cli.output import Format
 from cli.session import Session, command
 
 VERIFY_TIMEOUT_S: Final = 120.0
@@ -18,6 +19,15 @@ ALWAYS: Final = (
     "underReplicatedPartitions", "underMinIsrPartitions", "reassignments",
 )  # fmt: skip
 """Rows of every status; a dash where the daemon has no value, as a standby without a model of the cluster."""
+FIRST: Final = ("health", "warnings", "procedures", "throttles", "paused", "mode", "why", "holder", "holderKind")
+COUNTS_OF_TROUBLE: Final = ("offlinePartitions", "underReplicatedPartitions", "underMinIsrPartitions")
+ZEROS: Final = frozenset({*COUNTS_OF_TROUBLE, "reassignments", "unacknowledgedPartitions", "eventQueueSize"})
+"""Rows that are dimmed where their count is 0."""
+IDENTITY: Final = (
+    "version", "controllerId", "clusterId", "ibp", "roleFlag", "onAbsence", "sessionTimeoutMs", "zookeeperConnected",
+)  # fmt: skip
+"""Rows that rarely change: with ``-o wide`` alone."""
+WELL: Final = "nothing is wrong with the cluster"
 
 Topic = Annotated[str, typer.Argument(help="Name of the topic.")]
 Partition = Annotated[int, typer.Argument(help="Number of the partition.", min=0)]
@@ -44,10 +54,28 @@ def status(
         item = client.get("/v1/status")["items"][0]
         if watch is not None and not output.for_programs:
             output.clear()
-        output.detail("Status", item if output.for_programs else item | {name: item.get(name) for name in ALWAYS})
+        if output.for_programs:
+            output.document("Status", [item])
+        else:
+            output.detail("Status", arranged(item, wide=output.form is Format.WIDE), bad=bad_rows(item), quiet=ZEROS)
         if watch is None:
             return
         time.sleep(watch)
+
+
+def arranged(item: dict[str, Any], *, wide: bool) -> dict[str, Any]:
+    """Returns the rows in their order: what is wrong and under way, the role, the counts; identity with ``wide``."""
+    if item.get("health") is not None:
+        item = item | {"health": item["health"] or WELL}
+    last = {name: item[name] for name in IDENTITY if name in item}
+    named = {name: item.get(name) for name in (*FIRST, *ALWAYS) if name in item or name in ALWAYS}
+    return {name: value for name, value in (named | item).items() if name not in last} | (last if wide else {})
+
+
+def bad_rows(item: dict[str, Any]) -> frozenset[str]:
+    """Returns the rows that tell of something wrong."""
+    troubled = {name for name in ("health", "warnings") if item.get(name)}
+    return frozenset(troubled | {name for name in COUNTS_OF_TROUBLE if item.get(name)})
 
 
 def history(session: Session) -> None:

@@ -82,6 +82,11 @@ class Status(Item):
     admin_endpoint_trouble: str | None = Field(
         None, description="why the endpoint beside this daemon serves no clients, or would not after a restart"
     )
+    health: list[str] | None = Field(None, description="what is wrong with the cluster, worst first; empty: nothing is")
+    procedures: list[str] | None = Field(
+        None, description="procedures that have not ended: age, progress, and what they wait for"
+    )
+    throttles: list[str] | None = Field(None, description="throttles of procedures that are in force")
     brokers: int | None = None
     topics: int | None = None
     partitions: int | None = None

@@ -40,7 +40,7 @@ def procedure_item(
     step = kind.steps[record.step].name if kind is not None and known else str(record.step)
     if unusable:  # its message may be what cannot be read
         return record_item(record, step, unusable=unusable)
-    return record_item(record, step, _detail(record), _results(record, causes))
+    return record_item(record, step, detail_of(record), _results(record, causes))
 
 
 def move_items(plan: ReassignPlan, each: Sequence[MovePace] | None = None) -> list[Move]:
@@ -166,7 +166,8 @@ def _results(record: Record, causes: Mapping[int, str]) -> list[ServerResult]:
         return []
 
 
-def _detail(record: Record) -> str:
+def detail_of(record: Record) -> str:
+    """Describes what a procedure has done and has left; empty where its message cannot be read."""
     try:
         if record.kind == restart.NAME:
             return restart.restart_of(record).why

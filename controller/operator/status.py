@@ -10,12 +10,14 @@ from configs.version import product_version
 from controller.daemon.daemon import Daemon
 from controller.http.models import Status
 from controller.metrics.gauges import ShownMode
+from controller.operator.cluster_health import live_procedures, throttles_in_force, troubles
 from controller.operator.counts import Counts, partitions_of
 from controller.operator.endpoint_status import trouble_of
 from controller.operator.pauses import pause_sentence
 from controller.operator.role_status import StatusReader
 from controller.operator.sampling import connected, lease_s, suspension
 from controller.procedures.refusals import stopped
+from controller.process.wall_clock import wall_ms
 from controller.process.wording import abbreviate
 from controller.term.term import Term
 from state_machines.model.cluster import Cluster
@@ -87,13 +89,17 @@ def _of_shadow(daemon: Daemon) -> dict[str, object]:
 def _numbers(daemon: Daemon, term: Term | None, cluster: Cluster, reader: StatusReader) -> dict[str, object]:
     counts = reader.counted.of(cluster)
     lags = lags_of(term)
+    under_min_isr = _under_min_isr(counts, reader)
     return {
+        "health": list(troubles(cluster, counts, under_min_isr, term)),
+        "procedures": live_procedures(term, wall_ms()),
+        "throttles": throttles_in_force(term),
         "brokers": len(cluster.brokers),
         "topics": len(cluster.topic_index),
         "partitions": partitions_of(cluster),
         "offline_partitions": len(cluster.leaderless),
         "under_replicated_partitions": counts.under_replicated if counts is not None else None,
-        "under_min_isr_partitions": _under_min_isr(counts, reader),
+        "under_min_isr_partitions": under_min_isr,
         "reassignments": len(cluster.reassigning),
         "cordoned_brokers": (sorted(term.controller.cordoned) if term is not None else None) or None,
         "drained_brokers": sorted(cluster.drained) or None,

@@ -324,7 +324,7 @@ class DaemonDouble:
     def status(self) -> Status:
         if self.broken:
             raise RuntimeError("no model yet")
-        known = {"brokers": 3, "topics": 2, "partitions": 10, "offline_partitions": 2}
+        known = {"brokers": 3, "topics": 2, "partitions": 10, "offline_partitions": 2, "health": ["2 are offline"]}
         return Status(
             mode=self.mode, why="no other controller held the role", version="0.1.0", controller_id=1_000_001,
             controller_epoch=7, role_flag="regent", holder=1_000_001, holder_kind="daemon", ibp="3.9-IV0",

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from cli.columns import COLUMNS
+from cli.commands.observe import arranged, bad_rows
 from cli.exit_codes import Exit
 from controller import http
 from controller.http.models import Difference, Operation
@@ -350,3 +351,22 @@ def test_completion_completes_a_command() -> None:
 def test_the_version_is_a_command_and_an_option() -> None:
     [item] = items("version")
     assert regent("--version").stdout.startswith(f"regent {item['regent']}")
+
+
+def test_a_status_begins_with_what_is_wrong_and_leaves_identity_to_wide(view: DaemonDouble) -> None:
+    rows = [line.split()[0] for line in regent("status").stdout.splitlines() if not line.startswith(" ")]
+    assert rows[:2] == ["health", "mode"]
+    assert not {"version", "ibp", "cluster"} & set(rows)
+    wide = [line.split()[0] for line in regent("status", "-o", "wide").stdout.splitlines() if not line.startswith(" ")]
+    assert wide[: len(rows)] == rows
+    assert {"version", "ibp"} < set(wide[len(rows) :])
+
+
+def test_rows_of_trouble_are_red_and_zeros_are_not() -> None:
+    well = {"health": [], "warnings": [], "offlinePartitions": 0, "underMinIsrPartitions": None}
+    assert bad_rows(well) == frozenset()
+    assert arranged({"mode": "active", **well}, wide=False)["health"] == "nothing is wrong with the cluster"
+    ill = {"health": ["broker 4 is dead"], "warnings": ["x"], "offlinePartitions": 2, "underMinIsrPartitions": 1}
+    assert bad_rows(ill) == ill.keys()
+    assert next(iter(arranged({"mode": "active", **ill}, wide=False))) == "health"
+    assert "health" not in arranged({"mode": "standby"}, wide=True), "a standby has no model of the cluster"

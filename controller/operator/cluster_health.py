@@ -1,0 +1,97 @@
+"""Says what is wrong with a cluster, worst first, and what its procedures do and wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from controller.kinds import reassign
+from controller.kinds.throttle_holders import throttles_of
+from controller.operator.counts import Counts
+from controller.operator.procedure_items import detail_of
+from controller.process.wording import counted, in_time, named
+from controller.term.term import Term
+from state_machines.admin_rules.throttles import BROKERS, LEADER_RATE, Throttle
+from state_machines.decisions.plan_progress import ENDED
+from state_machines.model.cluster import Cluster
+from state_machines.procedures.record import Record
+
+SHOWN_MAX: Final = 10
+"""Procedures that a status describes; the others are counted."""
+PLANS_MAX: Final = 4
+"""Plans whose moves are looked through for dead brokers."""
+
+
+def troubles(cluster: Cluster, counts: Counts | None, under_min_isr: int | None, term: Term | None) -> Iterator[str]:
+    """Yields a sentence for each trouble, worst first; ``counts`` None: partitions are still being counted."""
+    if offline := len(cluster.leaderless):
+        yield f"{counted(offline, 'partition')} without a leader: regent list partitions --offline"
+    if under_min_isr:
+        below = f"{counted(under_min_isr, 'partition')} below min.insync.replicas, producers with acks=all wait"
+        yield f"{below}: regent list partitions --under-min-isr"
+    yield from _dead(cluster, counts, _awaited(cluster, term))
+    if counts is not None and counts.under_replicated:
+        lacking = counted(counts.under_replicated, "partition")
+        yield f"{lacking} without a replica in the ISR: regent list partitions --under-replicated"
+
+
+def _dead(cluster: Cluster, counts: Counts | None, awaited: Mapping[int, list[int]]) -> Iterator[str]:
+    """Names dead brokers that host replicas, or that plans wait for."""
+    hosts = counts.hosts if counts is not None else {}
+    found = sorted(broker for broker in {*hosts, *awaited} if broker not in cluster.brokers)
+    for broker in found[:SHOWN_MAX]:
+        roles = [f"it hosts {counted(hosts[broker], 'replica')}"] if hosts.get(broker) else []
+        roles += [f"plan {named(awaited[broker])} waits for it"] if broker in awaited else []
+        yield f"broker {broker} is dead: {', and '.join(roles)}"
+    if len(found) > SHOWN_MAX:
+        yield f"{len(found) - SHOWN_MAX} more brokers are dead: regent list brokers"
+
+
+def _awaited(cluster: Cluster, term: Term | None) -> dict[int, list[int]]:
+    """Maps dead brokers to the plans that add replicas on them."""
+    found: dict[int, list[int]] = {}
+    for record in islice((one for one in _live(term) if one.kind == reassign.NAME), PLANS_MAX):
+        try:
+            moves = reassign.plan_of(record).moves
+        except msgspec.DecodeError:
+            continue
+        for broker in {broker for move in moves if move.status not in ENDED for broker in move.added}:
+            if broker not in cluster.brokers:
+                found.setdefault(broker, []).append(record.pid)
+    return found
+
+
+def live_procedures(term: Term | None, now_ms: int) -> list[str]:
+    """Returns a sentence for each procedure that has not ended: its age, its progress, and what it waits for."""
+    live = [record for record in _live(term) if not record.parent]
+    told = [_told(record, now_ms) for record in live[:SHOWN_MAX]]
+    return told + ([f"and {len(live) - SHOWN_MAX} more: regent procedures list"] if len(live) > SHOWN_MAX else [])
+
+
+def _told(record: Record, now_ms: int) -> str:
+    age = in_time(max(0, now_ms - record.submitted_ms) // 1000)
+    cause = f"; {record.error}" if record.error else ""
+    return f"{record.kind} {record.pid}, since {age}: {detail_of(record) or record.state.name.lower()}{cause}"
+
+
+def throttles_in_force(term: Term | None) -> list[str]:
+    """Returns a sentence for each procedure that throttles brokers: its rate and its brokers."""
+    found: list[str] = []
+    for record in _live(term):
+        rates = {int(one.entity.name): one.value for one in throttles_of(record) if _is_rate(one)}
+        if rates:
+            brokers, values = named(sorted(rates)), named(sorted(set(rates.values())))
+            found.append(f"brokers {brokers} at {values} bytes/s, by {record.kind} {record.pid}")
+    return found[:SHOWN_MAX]
+
+
+def _is_rate(throttle: Throttle) -> bool:
+    return throttle.entity.kind == BROKERS and throttle.setting == LEADER_RATE
+
+
+def _live(term: Term | None) -> Iterable[Record]:
+    engine = term.procedures.engine_or_none if term is not None else None
+    return () if engine is None else engine.live()

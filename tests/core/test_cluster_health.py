@@ -1,0 +1,53 @@
+"""What a status says first: dead brokers, plans that wait for them, throttles in force; nothing where all is well."""
+
+from __future__ import annotations
+
+from controller.operator.cluster_health import live_procedures, throttles_in_force, troubles
+from controller.operator.counts import Counts
+from state_machines.decisions.plan_progress import ReassignPlan
+from tests.core.controller_world import World, in_world
+from tests.core.test_reassign_plan import applied, moves, record, running
+
+
+def said(w: World, under_min_isr: int | None = 0) -> list[str]:
+    counts = Counts()
+    counts.count(list(w.term.cluster.rows))
+    return list(troubles(w.term.cluster, counts, under_min_isr, w.term))
+
+
+@in_world(1, 2, 3, 4)
+async def test_nothing_is_said_of_a_cluster_that_is_well(w: World) -> None:
+    await running(w)
+    assert (said(w), live_procedures(w.term, 0), throttles_in_force(w.term)) == ([], [], [])
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_dead_broker_is_named_with_its_replicas_and_the_plans_that_wait_for_it(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=1, rate_bytes_per_s=5_000))
+    w.die(4)
+    await w.settle()
+    w.die(2)
+    await w.settle()
+    first, *others = said(w, under_min_isr=3)
+    assert first == (
+        "3 partitions below min.insync.replicas, producers with acks=all wait: regent list partitions --under-min-isr"
+    )
+    assert others == [
+        "broker 2 is dead: it hosts 6 replicas",
+        f"broker 4 is dead: it hosts 1 replica, and plan {pid} waits for it",
+        "6 partitions without a replica in the ISR: regent list partitions --under-replicated",
+    ]
+    [told] = live_procedures(w.term, record(w, pid).submitted_ms + 65_000)
+    assert told.startswith(f"reassign {pid}, since 65 s: ")
+    assert throttles_in_force(w.term) == [f"brokers 1, 2, 3, 4 at 5000 bytes/s, by reassign {pid}"]
+
+
+@in_world(1, 2, 3, 4)
+async def test_partitions_without_a_leader_come_first(w: World) -> None:
+    await running(w)
+    w.die(1)
+    await w.settle()
+    w.die(2)
+    await w.settle()
+    assert said(w)[0] == "6 partitions without a leader: regent list partitions --offline"
