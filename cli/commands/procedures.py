@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -138,12 +138,14 @@ def show(session: Session, pid: Pid) -> None:
 
 
 def wait(session: Session, pids: Pids = None, file: PidFile = None, timeout: WaitS = 3600) -> None:
-    """Wait for the end of procedures, also over failovers: exit code 0 when all succeeded, 1 when one was undone."""
+    """Wait for the end of procedures, also over failovers.
+
+    Exit code 0 when all succeeded, 1 when one was undone, 3 when one ended with something undone.
+    """
     ends_s = time.monotonic() + timeout
     found = [awaited(session, pid, max(1.0, ends_s - time.monotonic())) for pid in chosen(pids, file)]
     show_all(session, found)
-    if any(one["state"] != "success" for one in found):
-        raise typer.Exit(Exit.FAILED)
+    exit_by(found)
 
 
 def cancel(session: Session, pids: Pids = None, file: PidFile = None, reason: Why = "", yes: Yes = False) -> None:
@@ -298,10 +300,19 @@ def queried(query: Callable[[], Json]) -> tuple[Json | None, str]:
 def report(session: Session, found: Json) -> None:
     """Shows a procedure that has ended; exits by its end."""
     session.output.detail("Procedure", found)
-    if has_failed(found):
-        raise typer.Exit(Exit.FAILED)
+    exit_by([found])
 
 
-def has_failed(found: Json) -> bool:
-    """Checks whether a procedure that has ended was undone, or did not bring about what it was for."""
-    return found["state"] != "success" or bool(found.get("unmet"))
+def exit_by(found: Iterable[Json]) -> None:
+    """Exits by the ends of procedures: 1 where one was undone or ended as it is, 3 where one left something undone."""
+    codes = {end_code(one) for one in found}
+    for code in (Exit.FAILED, Exit.REFUSED):
+        if code in codes:
+            raise typer.Exit(code)
+
+
+def end_code(found: Json) -> Exit:
+    """Returns the exit code of a procedure that has ended."""
+    if found["state"] != "success":
+        return Exit.FAILED
+    return Exit.REFUSED if found.get("unmet") else Exit.DONE

@@ -17,12 +17,11 @@ from cli.commands.procedures import (
     Yes,
     awaited,
     each,
+    exit_by,
     flag,
-    has_failed,
     show_all,
     words_of,
 )
-from cli.exit_codes import Exit
 from cli.help import Panel
 from cli.session import Session, command, confirmed, group
 
@@ -77,12 +76,11 @@ def show(session: Session, pid: Pid) -> None:
 
 
 def wait(session: Session, pids: Pids, timeout: WaitS = 3600) -> None:
-    """Wait for the end of procedures: exit code 1 when one was undone, or left a region not open that was to be."""
+    """Wait for the end of procedures: exit code 1 when one was undone, 3 when one left a region not open."""
     ends_s = time.monotonic() + timeout
     found = [awaited(session, pid, max(1.0, ends_s - time.monotonic()), domain=REGIONS) for pid in pids]
     show_all(session, found)
-    if any(map(has_failed, found)):
-        raise typer.Exit(Exit.FAILED)
+    exit_by(found)
 
 
 def abort(session: Session, pids: Pids, reason: Why = "", yes: Yes = False) -> None:

@@ -54,7 +54,7 @@ class Procedure(Item):
     end_at: datetime | None = None
     error: str = ""
     result: str = ""
-    unmet: str = Field("", description="what a procedure of regions that has succeeded did not bring about")
+    unmet: str = Field("", description="what a procedure that has ended well did not bring about")
     ends_by: str = Field(
         "", description="the command that ends a procedure of regions which fails or hangs, and its cost"
     )

@@ -16,11 +16,13 @@ from controller.kinds import reassign
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.plan_throttles import with_throttles
 from controller.procedures.engine import DATA_BYTES_MAX, Engine
+from controller.process.wording import named
 from controller.term.term import Term
 from state_machines.decisions.plan_faults import faults
-from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status, reverted
+from state_machines.decisions.plan_progress import ENDED, PlannedMove, ReassignPlan, Status, reverted
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
+from state_machines.procedures.record import Caller
 
 Sizes = dict[tuple[str, int], int]
 """Bytes of one replica by topic and partition."""
@@ -82,24 +84,32 @@ def refuse_other_cluster(request: ReassignRequest, present: str | None) -> None:
         raise Refused(f"the plan is for cluster {request.cluster_id}, and this is {present}", "plan again here")
 
 
-def _mover(engine: Engine[KafkaEnv] | None, plan: ReassignPlan) -> int | None:
-    """Returns the pid of a plan that moves some of the same partitions now."""
-    wanted = {(move.topic, move.partition) for move in plan.moves}
-    for record in engine.live() if engine is not None else ():
-        moves = reassign.plan_of(record).moves if record.kind == reassign.NAME else ()
-        if any(one.status is Status.BEGUN and (one.topic, one.partition) in wanted for one in moves):
-            return record.pid
-    return None
-
-
-def refuse_unfit(term: Term, plan: ReassignPlan) -> None:
-    """Raises :class:`Refused` with the differences for a plan that the cluster does not match."""
+def refuse_unfit(term: Term, plan: ReassignPlan, caller: Caller) -> None:
+    """Raises :class:`Refused` with the differences for a plan that the cluster, or another plan, does not match."""
     c = term.controller
+    refuse_overlap(term.procedures.engine_or_none, plan, caller)
     found = list(islice(faults(plan, term.cluster, c.daemons, c.cordoned, c.min_isr), FAULTS_SHOWN))
     if found:
-        mover = _mover(term.procedures.engine_or_none, plan)
-        progress = f"plan {mover} moves some of these partitions: regent reassign show {mover}; else " if mover else ""
-        raise Refused(f"the plan does not match the cluster: {'; '.join(found)}", f"{progress}make a new plan")
+        raise Refused(f"the plan does not match the cluster: {'; '.join(found)}", "make a new plan")
+
+
+def refuse_overlap(engine: Engine[KafkaEnv] | None, plan: ReassignPlan, caller: Caller) -> None:
+    """Raises :class:`Refused` where a plan of another request moves some of the partitions, now or later."""
+    if engine is None:
+        return
+    wanted, same = {(move.topic, move.partition) for move in plan.moves}, engine.pid_of(caller)
+    for record in engine.live():
+        if record.kind != reassign.NAME or record.pid == same or record.pid in engine.unusable:
+            continue
+        left = [move for move in reassign.plan_of(record).moves if move.status not in ENDED]
+        both = [TopicPartition(one.topic, one.partition) for one in left if (one.topic, one.partition) in wanted]
+        if both:
+            count = f"{len(both)} of these {len(plan.moves)} partitions"
+            raise Refused(
+                f"plan {record.pid} moves {count}: {named(both)}",
+                f"wait for its end, 'regent procedures wait {record.pid}', or end it with "
+                f"'regent procedures cancel {record.pid}'; then make a new plan",
+            )
 
 
 def encoded(plan: ReassignPlan, cluster: Cluster) -> bytes:

@@ -24,6 +24,7 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.planning.expected_time import expected
 from state_machines.procedures.record import Record
+from state_machines.procedures.states import State
 
 WAITED_FOR: Final = "it is queried, and has not reported the rate yet"
 AGAIN: Final = "it is queried again, and has not reported the rate yet"
@@ -40,7 +41,23 @@ def procedure_item(
     step = kind.steps[record.step].name if kind is not None and known else str(record.step)
     if unusable:  # its message may be what cannot be read
         return record_item(record, step, unusable=unusable)
-    return record_item(record, step, detail_of(record), _results(record, causes))
+    return record_item(record, step, detail_of(record), _results(record, causes), unmet=unmet_of(record))
+
+
+def unmet_of(record: Record) -> str:
+    """Returns a sentence on what a plan that has ended did not move, with the first cause; empty where all is done."""
+    if record.state is not State.SUCCESS or record.kind != reassign.NAME:
+        return ""
+    try:
+        moves = reassign.plan_of(record).moves
+    except msgspec.DecodeError:
+        return ""
+    left = [move for move in moves if move.status is not Status.DONE]
+    if not left:
+        return ""
+    first = next((move for move in left if move.why), left[0])
+    why = first.why or (STOPPED if first.status is Status.STOPPED else "it had not ended")
+    return f"{len(left)} of {len(moves)} moves were not done; {TopicPartition(first.topic, first.partition)}: {why}"
 
 
 def move_items(plan: ReassignPlan, each: Sequence[MovePace] | None = None) -> list[Move]:

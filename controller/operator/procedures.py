@@ -204,7 +204,7 @@ class ProcedureView:
         if known is not None and pid is not None and (record := known.records.get(pid)) is not None:
             return procedure_item(record, BY_NAME)  # one that is not durable yet has its pid once it is stored
         plan = await requested_plan(self._active(), request)
-        refuse_unfit(self._active(), plan)
+        refuse_unfit(self._active(), plan, caller)
         data = encoded(plan, self._active().cluster)
         if request.dry_run:
             return planned_item(plan)

@@ -90,7 +90,9 @@ def test_a_wait_ends_by_each_of_several_procedures(daemon: Daemon, group: tuple[
 
 def test_a_wait_for_regions_that_could_not_be_opened_is_no_success(daemon: Daemon) -> None:
     daemon.procedures = {12: procedure(12, unmet="3 regions not open"), 13: procedure(13)}
-    regent(*OF_REGIONS, "wait", 12, 13, code=Exit.FAILED)
+    daemon.procedures[14] = procedure(14, state="rolledback")
+    regent(*OF_REGIONS, "wait", 12, 13, code=Exit.REFUSED)
+    regent(*OF_REGIONS, "wait", 12, 14, code=Exit.FAILED)
     regent(*OF_REGIONS, "wait", 13)
 
 

@@ -234,7 +234,7 @@ async def test_a_repeated_call_finds_its_plan_although_the_cluster_has_changed_s
     begun = await view.apply(request(nonce="n"), "uid 0")
     await w.settle()
     assert (await view.apply(request(nonce="n"), "uid 0")).pid == begun.pid
-    with pytest.raises(Refused, match=r"t-0 is being reassigned to \[3\]: wait for its end, cancel it, or adopt it"):
+    with pytest.raises(Refused, match=rf"plan {begun.pid} moves 2 of these 2 partitions: t-0, t-1"):
         await view.apply(request(nonce="other"), "uid 0")
 
 
@@ -536,11 +536,13 @@ async def test_a_plan_that_is_taken_back_already_is_named_so(w: World) -> None:
     view = await running(w)
     begun = await view.apply(request(), "uid 0")
     await w.settle()
-    with pytest.raises(Refused, match="t-0 is being reassigned") as refused:
-        await view.apply(request(nonce="another"), "uid 0")
     pid = begun.pid
-    progress = f"plan {pid} moves some of these partitions: regent reassign show {pid}; else make a new plan"
-    assert refused.value.remedy == progress
+    with pytest.raises(Refused, match=f"plan {pid} moves . of these") as refused:
+        await view.apply(request(nonce="another"), "uid 0")
+    assert refused.value.remedy == (
+        f"wait for its end, 'regent procedures wait {pid}', or end it with 'regent procedures cancel {pid}'; "
+        "then make a new plan"
+    )
     await view.abort(pid)
     with pytest.raises(Refused, match=f"pid {pid} is being taken back already") as refused:
         await view.abort(pid)
@@ -570,12 +572,50 @@ async def test_a_plan_that_waits_for_a_lock_is_listed_with_the_pid_that_holds_it
     w: World,
 ) -> None:
     view = await running(w)
-    first = await view.apply(request(paused=True, nonce="1"), "uid 0")
+    requests = [
+        ReassignRequest(moves=[Move(topic="t", partition=number, target=(3,))], paused=True) for number in range(2)
+    ]
+    first = await view.apply(requests[0], "uid 0")
     await w.settle()
-    second = await view.apply(request(paused=True, nonce="2"), "uid 0")
+    second = await view.apply(requests[1], "uid 0")
     await w.settle()
     found = {(lock.pid, lock.waiting): lock.held_by for lock in view.locks()}
     assert found == {(first.pid, False): [], (second.pid, True): [first.pid]}
     await view.cancel(first.pid)
     await w.settle()
     assert {(lock.pid, lock.waiting): lock.held_by for lock in view.locks()} == {(second.pid, False): []}
+
+
+@in_world(1, 2, 3)
+async def test_a_plan_over_partitions_that_another_one_has_still_to_move_is_refused_with_its_number(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(moves_max=1), "uid 0")
+    await w.settle()
+    later = ReassignRequest(moves=[Move(topic="t", partition=1, target=(1, 3))])
+    with pytest.raises(Refused, match=rf"plan {begun.pid} moves 1 of these 1 partitions: t-1"):
+        await view.apply(later, "uid 0")
+    with pytest.raises(Refused, match=f"plan {begun.pid} moves"):
+        await view.apply(later.model_copy(update={"dry_run": True}), "uid 0")
+    await view.command(begun.pid, ReassignCommand(stop=True), "uid 0")
+    await w.settle()
+    assert (await view.apply(later, "uid 0")).pid > begun.pid, "what is left of the first one is elsewhere"
+
+
+@in_world(1, 2, 3)
+async def test_what_a_plan_did_not_move_is_unmet_with_its_cause(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(moves_max=1), "uid 0")
+    await w.settle()
+    await view.command(begun.pid, ReassignCommand(stop=True), "uid 0")
+    await caught_up(w)
+    await w.settle()
+    ended = await view.one(begun.pid, 0)
+    assert (ended.state, ended.unmet) == (
+        "success",
+        "1 of 2 moves were not done; t-1: the plan was cancelled before the move began",
+    )
+    done = await view.apply(ReassignRequest(moves=[Move(topic="t", partition=1, target=(3,))]), "uid 0")
+    await caught_up(w)
+    await asyncio.sleep(6)
+    await caught_up(w)
+    assert ((await view.one(done.pid, 0)).state, (await view.one(done.pid, 0)).unmet) == ("success", "")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from cli.commands.procedures import has_failed
+from cli.commands.procedures import end_code
+from cli.exit_codes import Exit
 from controller.http.procedure_models import Procedure
 from controller.regions.kinds import servers, tables
 from controller.regions.kinds.messages import CRASH, Crash
@@ -26,8 +27,8 @@ async def ended(case: Case, pid: int) -> Procedure:
     return procedure_item(await case.term.engine.result(pid))
 
 
-def exits_1(found: Procedure) -> bool:
-    return has_failed(found.model_dump(by_alias=True))
+def code_of(found: Procedure) -> Exit:
+    return end_code(found.model_dump(by_alias=True))
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ def test_a_procedure_that_was_ended_as_it_is_is_no_success(name: str, left: str)
         assert found.state == "bypassed"
         assert found.unmet.startswith("it was ended as it is by uid 7, before it was done; ")
         assert left in found.unmet
-        assert exits_1(found)
+        assert code_of(found) is Exit.FAILED
 
     story()
 
@@ -67,7 +68,7 @@ async def test_a_disable_that_waited_for_a_lock_as_it_was_ended_is_no_success(ca
     await case.runs("tables disable t")
     await bypassed(case)
     found = await ended(case, case.pid)
-    assert (found.state, exits_1(found)) == ("bypassed", True)
+    assert (found.state, code_of(found)) == ("bypassed", Exit.FAILED)
     assert case.term.env.model.tables["t"].state.name == "ENABLED"
 
 
@@ -78,7 +79,7 @@ async def test_a_drain_whose_server_crashes_with_regions_is_not_met(case: Case) 
     assert isinstance(outcome, Done)
     found = procedure_item(replace(record, state=State.SUCCESS, result=outcome.result))
     assert found.unmet == "the server crashed before it was drained: its crash moves 1 of its regions"
-    assert exits_1(found)
+    assert code_of(found) is Exit.REFUSED
 
 
 @in_situation("an enabled table")
@@ -92,7 +93,7 @@ async def test_what_was_done_has_nothing_unmet(case: Case) -> None:
         found = await case.operator.does(command)
         assert isinstance(found, Procedure), command
         done = await ended(case, found.pid)
-        assert (done.state, done.unmet, exits_1(done)) == ("success", "", False), command
+        assert (done.state, done.unmet, code_of(done)) == ("success", "", Exit.DONE), command
 
 
 @pytest.mark.parametrize("kind", sorted(BY_NAME.keys() - PARTS))
