@@ -11,10 +11,12 @@ from controller.http.procedure_models import Procedure
 from controller.kinds.elect import NAME, encode_election
 from controller.operator.procedures import ProcedureView
 from controller.procedures.engine import DATA_BYTES_MAX
+from controller.process.wording import counted, named
 from controller.term.term import Term
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.decisions.mass_election import MassElection, looked_on, sentence
 from state_machines.model.cluster import Cluster
+from state_machines.model.types import TopicPartition
 from state_machines.procedures.record import Caller
 
 
@@ -28,6 +30,7 @@ class ElectionView:
     async def elect(self, request: ElectionRequest, principal: str) -> Procedure:
         """Starts an election, or judges it in a dry run. Refuses an unclean one of all partitions."""
         term, election = self._active(), _election(request)
+        _refuse_unknown(term.cluster, election)
         data = encode_election(election)
         if len(data) > DATA_BYTES_MAX:
             raise Refused(f"the request has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored", "split it")
@@ -44,8 +47,19 @@ def _election(request: ElectionRequest) -> MassElection:
     kind = ElectionType[request.kind.upper()]
     if kind is ElectionType.UNCLEAN and request.all_partitions:
         raise Refused("an unclean election of all partitions is not held", "name the partitions that have no leader")
-    named = tuple((one.topic, one.partition) for one in request.partitions)
-    return MassElection(kind, None if request.all_partitions else named, request.batch_max)
+    wanted = tuple((one.topic, one.partition) for one in request.partitions)
+    return MassElection(kind, None if request.all_partitions else wanted, request.batch_max)
+
+
+def _refuse_unknown(cluster: Cluster, election: MassElection) -> None:
+    """Raises :class:`Refused` for named partitions that do not exist, of which an election could say nothing."""
+    unknown = [TopicPartition(*one) for one in election.partitions or () if cluster.find(*one) is None]
+    if unknown:
+        do = "does" if len(unknown) == 1 else "do"
+        raise Refused(
+            f"{counted(len(unknown), 'partition')} {do} not exist: {named(unknown)}; nothing is elected",
+            "correct the names, see regent list topics",
+        )
 
 
 async def _judged(cluster: Cluster, election: MassElection) -> MassElection:

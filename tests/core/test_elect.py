@@ -96,10 +96,23 @@ async def test_waves_are_by_name_each_in_the_record_before_it_is_carried_out(w: 
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_named_partitions_alone_are_elected_and_unknown_ones_are_counted(w: World) -> None:
+async def test_an_election_of_partitions_that_do_not_exist_is_refused_as_a_whole_with_their_names(w: World) -> None:
+    await begun(w)
+    await in_sync(w, "b0")
+    why = "2 partitions do not exist: a-7, z-0; nothing is elected"
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match=why):
+            await view(w).elect(request("b0", "a7", "z0", dry_run=dry_run), "uid 0")
+    assert leaders(w)["b0"] != 1
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_named_partitions_alone_are_elected_and_those_that_vanished_are_counted(w: World) -> None:
     await begun(w)
     await in_sync(w, "a0", "b0")
-    found = await elected(w, "b0", "a7", "z0")
+    names = (("b", 0), ("a", 7), ("z", 0))
+    order = kind.encode_election(mass_election.MassElection(ElectionType.PREFERRED, names, 1_000))
+    found = await ended(w, await w.term.procedures.engine.submit(kind.NAME, order, Caller(principal="uid 0")))
     assert found.result == (f"1 elected; 0 led by the preferred replica already; 2 refused (a-7, z-0): {UNKNOWN}")
     assert leaders(w)["a0"] == 2
 
