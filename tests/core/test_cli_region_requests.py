@@ -94,7 +94,7 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
 ENDS: Final[list[tuple[Json, Exit]]] = [
     ({}, Exit.DONE),
     ({"state": "rolledback"}, Exit.FAILED),
-    ({"unmet": "1 region not open"}, Exit.FAILED),
+    ({"unmet": "1 region not open"}, Exit.REFUSED),
 ]
 NAMES: Final = [" ".join(map(str, words[:-4])) for words, _, _ in CHANGES]
 

@@ -239,13 +239,13 @@ def test_a_script_sees_by_the_exit_code_that_regions_could_not_be_opened(
     with world_in_thread(settings_of(tmp_path, open_attempts_max=1), servers=1) as world:
         monkeypatch.setenv("REGENT_SERVER", str(world.socket))
         world.world.services["s1"].broken.update(range(10_000))
-        found = regent("tables", "create", "t", "--regions", 2, "--wait", "--timeout", 30, code=Exit.FAILED).stdout
+        found = regent("tables", "create", "t", "--regions", 2, "--wait", "--timeout", 30, code=Exit.REFUSED).stdout
         assert "2 regions not open: see 'regent regions transitions'" in unwrapped(found)
         region = items("regions", "list", "--table", "t")[0]["id"]
-        found = regent("regions", "assign", region, "--wait", "--timeout", 30, code=Exit.FAILED).stdout
+        found = regent("regions", "assign", region, "--wait", "--timeout", 30, code=Exit.REFUSED).stdout
         assert "the region is not where it was wanted: failed_open: OSError: its file is broken" in unwrapped(found)
         [pid] = [one["pid"] for one in items("regions", "procedures", "list", "--kind", "create_table")]
-        regent("regions", "procedures", "wait", pid, code=Exit.FAILED)
+        regent("regions", "procedures", "wait", pid, code=Exit.REFUSED)
         world.world.services["s1"].broken.clear()
         assert not items("regions", "assign", region, "--wait", "--timeout", 30)[0]["unmet"]
 
