@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final
@@ -16,12 +17,13 @@ from controller.kinds import reassign
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.plan_throttles import with_throttles
 from controller.procedures.engine import DATA_BYTES_MAX, Engine
-from controller.process.wording import named
+from controller.process.wording import in_bytes, named
 from controller.term.term import Term
 from state_machines.decisions.plan_faults import faults
 from state_machines.decisions.plan_progress import ENDED, PlannedMove, ReassignPlan, Status, reverted
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
+from state_machines.planning.expected_time import received
 from state_machines.procedures.record import Caller
 
 Sizes = dict[tuple[str, int], int]
@@ -30,6 +32,8 @@ FAULTS_SHOWN: Final = 20
 """Differences that a refused plan names."""
 SIZES_S_MAX: Final = 10.0
 """Longest wait for the sizes of a plan; what is not known by then is left out."""
+TRAFFIC_S: Final = 1.0
+"""Time between the two looks by which a plan's traffic is measured."""
 
 
 async def requested_plan(term: Term, request: ReassignRequest) -> ReassignPlan:
@@ -76,6 +80,31 @@ async def leader_sizes(term: Term, partitions: Iterable[TopicPartition]) -> Size
     found = await sizes_on(dial, cluster.brokers, by_leader, SIZES_S_MAX) if dial is not None else {}
     known = [sizes for sizes in found.values() if not isinstance(sizes, BrokerCallFailed)]
     return {name: size.size_bytes for sizes in known for name, size in sizes.items()}
+
+
+async def refuse_slow(term: Term, plan: ReassignPlan) -> None:
+    """Raises :class:`Refused` for a throttle below what producers write to the partitions: their copies never end.
+
+    Looks at the leaders' logs twice; what no leader reports counts as no traffic.
+    """
+    if not plan.rate_bytes_per_s:
+        return
+    names = [TopicPartition(move.topic, move.partition) for move in plan.moves if move.added]
+    before, began_s = await leader_sizes(term, names), _now_s()
+    await asyncio.sleep(TRAFFIC_S)
+    after, took_s = await leader_sizes(term, names), _now_s() - began_s
+    traffic = {name: max(0, after[name] - before[name]) / took_s for name in before.keys() & after.keys()}
+    found = received(plan.moves, traffic, plan.broker_moves_max)
+    if found is not None and found.bytes_per_s >= plan.rate_bytes_per_s:
+        raise Refused(
+            f"the throttle of {in_bytes(plan.rate_bytes_per_s)}/s is below the {in_bytes(found.bytes_per_s)}/s that "
+            f"producers write to partitions which broker {found.broker} would copy: it would never catch up",
+            f"give --throttle {2 * found.bytes_per_s} or more, a lower --broker-moves-max, or no throttle",
+        )
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def refuse_other_cluster(request: ReassignRequest, present: str | None) -> None:

@@ -15,7 +15,7 @@ from controller.http.record_items import ended_item, removed_item, unreadable_it
 from controller.kinds import elect, reassign, throttle, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.operator.plan_meter import PlanMeter
-from controller.operator.plan_requests import encoded, refuse_other_cluster, refuse_unfit, requested_plan
+from controller.operator.plan_requests import encoded, refuse_other_cluster, refuse_slow, refuse_unfit, requested_plan
 from controller.operator.procedure_items import (
     NO_CAUSES,
     move_items,
@@ -204,6 +204,8 @@ class ProcedureView:
         if known is not None and pid is not None and (record := known.records.get(pid)) is not None:
             return procedure_item(record, BY_NAME)  # one that is not durable yet has its pid once it is stored
         plan = await requested_plan(self._active(), request)
+        refuse_unfit(self._active(), plan, caller)
+        await refuse_slow(self._active(), plan)
         refuse_unfit(self._active(), plan, caller)
         data = encoded(plan, self._active().cluster)
         if request.dry_run:

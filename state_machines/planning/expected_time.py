@@ -1,9 +1,9 @@
-"""Estimates how long the moves of a plan take at a rate of each broker and direction, as throttles have it."""
+"""Estimates how long the moves of a plan take at a rate of each broker and direction, and whether they end at it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 
@@ -21,6 +21,22 @@ class CopyingMove(Protocol):
     @property
     def bytes(self) -> int | None:
         """Bytes of all added replicas."""
+
+
+class CopyingPartition(Protocol):
+    """A move of a partition."""
+
+    @property
+    def topic(self) -> str:
+        """Name of the topic."""
+
+    @property
+    def partition(self) -> int:
+        """Number of the partition."""
+
+    @property
+    def added(self) -> tuple[int, ...]:
+        """Brokers that get a replica."""
 
 
 class Expected(NamedTuple):
@@ -47,3 +63,24 @@ def expected(moves: Iterable[CopyingMove], rate_bytes_per_s: int) -> Expected | 
         return None
     (broker, direction), most = min(busy.items(), key=lambda item: (-item[1], item[0]))
     return Expected(-(-most // rate_bytes_per_s), broker, direction, most)
+
+
+class Received(NamedTuple):
+    """What producers write at the same time to the partitions that a broker copies."""
+
+    broker: int
+    bytes_per_s: int
+
+
+def received(moves: Iterable[CopyingPartition], traffic: Mapping[tuple[str, int], float], most: int) -> Received | None:
+    """Returns the broker that has to copy most traffic, with ``most`` moves at a time; None where there is none.
+
+    A throttled copy at a lower rate than this never catches up. ``traffic``: bytes per second by topic and partition.
+    """
+    by_broker: dict[int, list[float]] = {}
+    for move in moves:
+        for broker in move.added:
+            by_broker.setdefault(broker, []).append(traffic.get((move.topic, move.partition), 0.0))
+    sums = {broker: round(sum(sorted(found, reverse=True)[:most])) for broker, found in by_broker.items()}
+    busiest = min(sums.items(), key=lambda item: (-item[1], item[0]), default=(0, 0))
+    return Received(*busiest) if busiest[1] else None

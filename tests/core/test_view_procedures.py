@@ -306,8 +306,11 @@ async def test_records_that_cannot_be_used_are_listed_with_the_reason_and_remove
 # -- progress
 
 
-def measured_by(w: World, logs: dict[int, dict[TopicPartition, int]]) -> list[int]:
-    """Lets brokers report logs of so many bytes, 50 records behind; returns the brokers that are queried."""
+def measured_by(w: World, logs: dict[int, dict[TopicPartition, int]], growth_bytes: int = 0) -> list[int]:
+    """Lets brokers report logs of so many bytes, 50 records behind; returns the brokers that are queried.
+
+    ``growth_bytes``: what each log has more at the next query.
+    """
     queried: list[int] = []
 
     @asynccontextmanager
@@ -318,6 +321,7 @@ def measured_by(w: World, logs: dict[int, dict[TopicPartition, int]]) -> list[in
 
         async def replica_logs(partitions: Any, replicas_max: int) -> tuple[LogDirectory, ...]:
             found = [ReplicaLog(*name, size, 50, False) for name, size in logs[broker.id].items()]
+            logs[broker.id] = {name: size + growth_bytes for name, size in logs[broker.id].items()}
             return (
                 LogDirectory("/data", 0, tuple(log for log in found if log.partition in partitions.get(log.topic, ()))),
             )
@@ -331,6 +335,28 @@ def measured_by(w: World, logs: dict[int, dict[TopicPartition, int]]) -> list[in
 
 SIZED = [Move(topic="t", partition=number, target=(3,), size_bytes=4_000_000) for number in range(2)]
 T0 = TopicPartition("t", 0)
+
+
+@in_world(1, 2, 3)
+async def test_a_throttle_below_the_traffic_that_a_broker_would_copy_is_refused(w: World) -> None:
+    view = await running(w)
+    logs = {1: {T0: 0, TopicPartition("t", 1): 0}}
+    measured_by(w, logs, growth_bytes=60_000)
+    began_s = asyncio.get_running_loop().time()
+    slow = ReassignRequest(moves=SIZED, rate_bytes_per_s=100_000)
+    for dry_run in (True, False):
+        with pytest.raises(Refused, match=r"is below the 120\.0 kB/s that producers write to .* which broker 3"):
+            await view.apply(slow.model_copy(update={"dry_run": dry_run}), "uid 0")
+    assert asyncio.get_running_loop().time() - began_s == pytest.approx(2.0)
+    one_at_a_time = slow.model_copy(update={"broker_moves_max": 1})
+    assert (await view.apply(one_at_a_time, "uid 0")).state == "runnable"
+
+
+@in_world(1, 2, 3)
+async def test_a_throttle_is_taken_where_no_leader_reports_its_logs(w: World) -> None:
+    view = await running(w)
+    measured_by(w, {})
+    assert (await view.apply(ReassignRequest(moves=SIZED, rate_bytes_per_s=1), "uid 0")).pid
 
 
 @in_world(1, 2, 3)
@@ -431,7 +457,7 @@ async def test_sizes_that_a_plan_leaves_out_come_from_leaders_and_a_dry_run_has_
     view = await running(w)
     queried = measured_by(w, {1: {T0: 5_000_000, TopicPartition("t", 1): 1_000_000}})
     found = await view.apply(request(dry_run=True, rate_bytes_per_s=100_000), "uid 0")
-    assert (queried, found.size_bytes, found.remaining_s) == ([1], 6_000_000, 60)
+    assert (queried, found.size_bytes, found.remaining_s) == ([1] * 3, 6_000_000, 60), "twice for its traffic"
     assert (found.detail, found.progress) == ("2 queued", "6.0 MB to copy, about 60 s at the throttle")
     begun = await view.apply(request(), "uid 0")
     await w.settle()
