@@ -313,6 +313,6 @@ def exit_by(found: Iterable[Json]) -> None:
 
 def end_code(found: Json) -> Exit:
     """Returns the exit code of a procedure that has ended."""
-    if found["state"] != "success":
+    if found["state"] != "success" or found.get("bypassed"):
         return Exit.FAILED
     return Exit.REFUSED if found.get("unmet") else Exit.DONE

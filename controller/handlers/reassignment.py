@@ -185,7 +185,7 @@ def _later(c: Controller, event: EventKind, prepare: Callable[[Controller], None
 
 
 def isrs_changed(c: Controller, rows: Iterable[int]) -> None:
-    """Has rows with changed ISRs decided on in an event of its own (S4-54); it also wakes plans that throttle them."""
+    """Has rows with changed ISRs decided on in an event of its own (S4-54); it wakes plans, too."""
     moving = [row for row in rows if row in c.cluster.reassigning]
     if moving:
         c.reassignment_queue.due.update(due(c.cluster, moving))

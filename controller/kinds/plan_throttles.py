@@ -11,14 +11,23 @@ the plan waits.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from itertools import zip_longest
 from typing import TypeAlias
 
 from msgspec.structs import replace
 
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.throttle_holders import held_elsewhere
-from controller.kinds.throttle_settings import entries, read, restored, retry, say, write
-from state_machines.admin_rules.throttles import Entity, Throttling, move_places, throttle, throttled_entities
+from controller.kinds.throttle_settings import REFUSED, Failed, entries, read, restored, retry, say, write
+from state_machines.admin_rules.throttles import (
+    TOPICS,
+    Entity,
+    Throttling,
+    covers,
+    move_places,
+    throttle,
+    throttled_entities,
+)
 from state_machines.decisions.plan_progress import ENDED, PlannedMove, ReassignPlan, Status
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
@@ -34,34 +43,53 @@ async def set_throttles(
 
     Lists name the replicas of ``begins``, rows that begin next, and those of moves under way that are not in sync. The
     same plan is returned where nothing is to be done; :class:`Retry` where a configuration cannot be written, or where
-    another procedure throttles the same setting.
+    another procedure throttles the same setting. What keeps moves from their begin keeps no list from being shortened.
     """
     if plan.held or not plan.rate_bytes_per_s:
         return await lift_throttles(env, plan)
+    if begins and _is_in_force(plan) and covers(plan.throttles, _narrowed(env.controller.cluster, begins)):
+        return plan
+    found = await _set(env, plan, pid, begins)
+    if isinstance(found, Retry) and begins:
+        without = await _set(env, plan, pid, {})
+        return found if isinstance(without, Retry) or without == plan else without
+    return found
+
+
+async def _set(env: KafkaEnv, plan: ReassignPlan, pid: int, begins: Mapping[int, Assignment]) -> ReassignPlan | Retry:
     c = env.controller
-    copying, brokers = _copying(plan, c.cluster, begins), _hosts(plan, c.cluster)
-    if _stands(plan, copying, brokers):
+    copying = _narrowed(c.cluster, _under_way(plan, c.cluster) | dict(begins))
+    brokers = _hosts(plan, c.cluster)
+    if _is_in_force(plan) and _as_recorded(plan, copying, brokers).settled == plan.throttles:
         return plan
     if (holder := held_elsewhere(env.live(), pid, move_places(copying, brokers))) is not None:
         return Retry(f"{holder}: lift that throttle, or give the plan none")
     entities = {*throttled_entities(copying, brokers), *(one.entity for one in plan.throttles)}
     found, failed = await read(c, entities)
     if failed:
+        _refuse(env, failed, begins)
         return retry(failed)
     wanted = throttle(copying, plan.rate_bytes_per_s, entries(found), plan.throttles, brokers=brokers)
     if wanted.throttles != plan.throttles:
         return replace(plan, throttles=wanted.throttles, rate_in_force=0)
     if failed := await write(c, wanted.writes, found):
+        _refuse(env, {one: why for one, why in failed.items() if why.startswith(REFUSED)}, begins)
         return retry(failed)
-    say(wanted.notes)
+    if wanted.settled != plan.throttles or not _is_in_force(plan):
+        say(wanted.notes)
     return replace(plan, throttles=wanted.settled, rate_in_force=plan.rate_bytes_per_s)
 
 
-def _stands(plan: ReassignPlan, copying: Moves, brokers: Collection[int]) -> bool:
-    """Checks whether all throttles were written, as far as the plan's record tells."""
-    if plan.rate_in_force != plan.rate_bytes_per_s:
-        return False
-    return _as_recorded(plan, copying, brokers).settled == plan.throttles
+def _is_in_force(plan: ReassignPlan) -> bool:
+    """Checks whether all throttles of the plan's record were written."""
+    return plan.rate_in_force == plan.rate_bytes_per_s
+
+
+def _refuse(env: KafkaEnv, failed: Failed, begins: Mapping[int, Assignment]) -> None:
+    """Has moves refused that were to begin where the lists of their topics cannot be set in this term."""
+    for topic in {env.controller.cluster.name(row).topic for row in begins}:
+        if (why := failed.get(Entity(TOPICS, topic))) is not None:
+            env.unwritable[topic] = f"its throttle cannot be set: {why}"
 
 
 def _as_recorded(plan: ReassignPlan, moves: Moves, brokers: Collection[int]) -> Throttling:
@@ -87,29 +115,39 @@ async def lift_throttles(env: KafkaEnv, plan: ReassignPlan) -> ReassignPlan | Re
 
 
 def with_throttles(plan: ReassignPlan, cluster: Cluster) -> ReassignPlan:
-    """Returns the plan as it is stored while its lists change, at most: with lists of all moves, each of them twice."""
+    """Returns the plan as it is stored while its lists change, at most: with lists of the moves that are under way.
+
+    Those are taken from as many topics as possible, for each list has its names beside its replicas.
+    """
     if not plan.rate_bytes_per_s:
         return plan
+    by_topic: dict[str, list[PlannedMove]] = {}
+    for move in _left(plan, cluster):
+        by_topic.setdefault(move.topic, []).append(move)
+    topics = sorted(by_topic, key=lambda topic: (-len(topic), topic))
+    spread = [move for wave in zip_longest(*(by_topic[topic] for topic in topics)) for move in wave if move is not None]
     moves = {
         TopicPartition(move.topic, move.partition): Assignment(move.origin).reassigned_to(move.target)
-        for move in _left(plan, cluster)
+        for move in spread[: plan.moves_max]
     }
     found = _as_recorded(plan, moves, _hosts(plan, cluster))
-    twice = tuple(replace(one, ours=(one.value,)) for one in found.settled)
-    return replace(plan, throttles=twice, rate_in_force=plan.rate_bytes_per_s)
+    longest = tuple(replace(one, ours=(one.value, one.value)) for one in found.throttles)
+    return replace(plan, throttles=longest, rate_in_force=plan.rate_bytes_per_s)
 
 
-def _copying(plan: ReassignPlan, cluster: Cluster, begins: Mapping[int, Assignment]) -> Moves:
-    """Returns the moves that copy, each with the replicas that are not in sync as those that it adds."""
-    rows = {move: cluster.find(move.topic, move.partition) for move in plan.moves if move.status is Status.BEGUN}
-    under_way = {
-        row: cluster.reassigning[row] for row in rows.values() if row is not None and row in cluster.reassigning
-    }
+def _under_way(plan: ReassignPlan, cluster: Cluster) -> dict[int, Assignment]:
+    """Returns the rows of moves that are under way; a plan that is taken back has some that it has still to cancel."""
+    statuses = (Status.BEGUN, Status.QUEUED) if plan.reverting else (Status.BEGUN,)
+    named = (cluster.find(move.topic, move.partition) for move in plan.moves if move.status in statuses)
+    return {row: cluster.reassigning[row] for row in named if row is not None and row in cluster.reassigning}
+
+
+def _narrowed(cluster: Cluster, moves: Mapping[int, Assignment]) -> Moves:
+    """Returns moves by name, with the replicas that are not in sync as those that they add."""
     found: dict[TopicPartition, Assignment] = {}
-    for row, assignment in (under_way | dict(begins)).items():
-        isr = cluster.rows[row].isr
-        adding = tuple(broker for broker in assignment.kept.adding if broker not in isr)
-        found[cluster.name(row)] = replace(assignment.kept, adding=adding)
+    for row, assignment in moves.items():
+        isr, kept = cluster.rows[row].isr, assignment.kept
+        found[cluster.name(row)] = replace(kept, adding=tuple(broker for broker in kept.adding if broker not in isr))
     return found
 
 

@@ -44,6 +44,8 @@ DECODED_MAX: Final = 4
 """Messages of plans that are kept decoded: each is looked at several times before it changes."""
 MESSAGE_BYTES_MAX: Final = CHANGE_BYTES_MAX - 32 * 1024
 """Bytes of a plan's message; the rest of what a step may write is for its result."""
+TOGETHER_MS: Final = 250
+"""Time for which ISR changes are gathered, before lists of throttled replicas are written anew."""
 SIZES_MS: Final = 500
 """Pause while the sizes of other clients' reassignments, or min.insync.replicas, are read."""
 
@@ -147,10 +149,12 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
     )
     found = _noted(env, plan, found, record.pid)
     expected = found.plan if found.is_over else plan
-    set_or_lifted = (
-        lift_throttles(env, expected) if found.is_over else set_throttles(env, expected, record.pid, found.begins)
-    )
-    throttled = await set_or_lifted
+    if plan == found.plan and _is_recent(env, record) and plan.rate_in_force == plan.rate_bytes_per_s != 0:
+        return Wait(record.updated_ms + TOGETHER_MS, record.data, durable=False)
+    if found.is_over:
+        throttled = await lift_throttles(env, expected)
+    else:
+        throttled = await set_throttles(env, expected, record.pid, found.begins)
     if isinstance(throttled, Retry):
         return throttled
     if throttled != expected:
@@ -164,6 +168,11 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
     if found.is_over:
         return Done(sentence(plan).encode())
     return Wait(env.now_ms() + (LOOK_AGAIN_MS if known else SIZES_MS), record.data, durable=False)
+
+
+def _is_recent(env: KafkaEnv, record: Record) -> bool:
+    """Checks whether the record was written just now; the wall clock may have been set back since."""
+    return 0 <= env.now_ms() - record.updated_ms < TOGETHER_MS
 
 
 def _too_long(record: Record, message: bytes) -> Retry:

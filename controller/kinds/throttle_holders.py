@@ -13,12 +13,18 @@ import msgspec
 
 from controller.kinds import throttle_order
 from state_machines.admin_rules.throttles import Place, Throttle
-from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.procedures.record import Record
 
 REASSIGN: Final = "reassign"
 
-_plans = msgspec.json.Decoder(ReassignPlan)
+
+class _Throttled(msgspec.Struct, frozen=True):
+    """The throttles in the message of a plan, which are decoded without its moves."""
+
+    throttles: tuple[Throttle, ...] = ()
+
+
+_plans = msgspec.json.Decoder(_Throttled)
 
 
 def throttles_of(record: Record) -> tuple[Throttle, ...]:

@@ -23,6 +23,7 @@ Found = dict[Entity, EntityConfig]
 Failed = dict[Entity, str]
 """Entities that could not be read or written, and why."""
 
+REFUSED: Final = "ZooKeeper refused it"
 ROUNDS_MAX: Final = 5
 """How often the rest of a transaction is written of which ZooKeeper refused some entities."""
 
@@ -87,7 +88,7 @@ async def write(c: Controller, writes: Mapping[Entity, dict[str, str]], found: F
             outcome = await commit_entities(c.zk, kind, changes, c.fence)
             c.gate.check()
             refused = dict(outcome.refused)
-            failed |= {Entity(kind, name): f"ZooKeeper refused it ({code.name})" for name, code in refused.items()}
+            failed |= {Entity(kind, name): f"{REFUSED} ({code.name})" for name, code in refused.items()}
             written = {change.name for change in outcome.applied}
             changes = [change for change in changes if change.name not in written and change.name not in refused]
             if not changes or not refused:

@@ -35,7 +35,9 @@ def troubles(cluster: Cluster, counts: Counts | None, under_min_isr: int | None,
     yield from _dead(cluster, counts, _awaited(cluster, term))
     if counts is not None and counts.under_replicated:
         lacking = counted(counts.under_replicated, "partition")
-        yield f"{lacking} without a replica in the ISR: regent list partitions --under-replicated"
+        yield f"{lacking} under-replicated, a replica is not in the ISR: regent list partitions --under-replicated"
+    if counts is None:
+        yield "more is not known yet: partitions are still being counted"
 
 
 def _dead(cluster: Cluster, counts: Counts | None, awaited: Mapping[int, list[int]]) -> Iterator[str]:
@@ -51,9 +53,10 @@ def _dead(cluster: Cluster, counts: Counts | None, awaited: Mapping[int, list[in
 
 
 def _awaited(cluster: Cluster, term: Term | None) -> dict[int, list[int]]:
-    """Maps dead brokers to the plans that add replicas on them."""
+    """Maps dead brokers to the running plans that add replicas on them."""
     found: dict[int, list[int]] = {}
-    for record in islice((one for one in _live(term) if one.kind == reassign.NAME), PLANS_MAX):
+    running = (one for one in _live(term) if one.kind == reassign.NAME and one.locked)
+    for record in islice(running, PLANS_MAX):
         try:
             moves = reassign.plan_of(record).moves
         except msgspec.DecodeError:
@@ -85,7 +88,7 @@ def throttles_in_force(term: Term | None) -> list[str]:
         if rates:
             brokers, values = named(sorted(rates)), named(sorted(set(rates.values())))
             found.append(f"brokers {brokers} at {values} bytes/s, by {record.kind} {record.pid}")
-    return found[:SHOWN_MAX]
+    return found[:SHOWN_MAX] + (["and more: regent throttle show"] if len(found) > SHOWN_MAX else [])
 
 
 def _is_rate(throttle: Throttle) -> bool:

@@ -30,14 +30,16 @@ class ElectionView:
     async def elect(self, request: ElectionRequest, principal: str) -> Procedure:
         """Starts an election, or judges it in a dry run. Refuses an unclean one of all partitions."""
         term, election = self._active(), _election(request)
-        _refuse_unknown(term.cluster, election)
+        caller = Caller(principal=principal, client="regent", reason=request.reason, nonce=request.nonce)
+        known = term.procedures.engine_or_none
+        if request.dry_run or known is None or known.pid_of(caller) is None:
+            _refuse_unknown(term.cluster, election)
         data = encode_election(election)
         if len(data) > DATA_BYTES_MAX:
             raise Refused(f"the request has {len(data)} bytes, at most {DATA_BYTES_MAX} are stored", "split it")
         if request.dry_run:
             found = await _judged(term.cluster, election)
             return Procedure(pid=0, kind=NAME, state="planned", detail=sentence(found))
-        caller = Caller(principal=principal, client="regent", reason=request.reason, nonce=request.nonce)
         return await self._procedures.submit(NAME, data, caller)
 
 

@@ -25,6 +25,7 @@ from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
 from state_machines.planning.expected_time import received
 from state_machines.procedures.record import Caller
+from state_machines.procedures.states import State
 
 Sizes = dict[tuple[str, int], int]
 """Bytes of one replica by topic and partition."""
@@ -134,10 +135,10 @@ def refuse_overlap(engine: Engine[KafkaEnv] | None, plan: ReassignPlan, caller: 
         both = [TopicPartition(one.topic, one.partition) for one in left if (one.topic, one.partition) in wanted]
         if both:
             count = f"{len(both)} of these {len(plan.moves)} partitions"
+            ends = "" if record.state is State.FAILED else f", or end it with 'regent procedures cancel {record.pid}'"
             raise Refused(
                 f"plan {record.pid} moves {count}: {named(both)}",
-                f"wait for its end, 'regent procedures wait {record.pid}', or end it with "
-                f"'regent procedures cancel {record.pid}'; then make a new plan",
+                f"wait for its end, 'regent procedures wait {record.pid}'{ends}; then make a new plan",
             )
 
 

@@ -5,19 +5,19 @@ lists of the topic. A leader slows fetches of replicas outside of the ISR, a fol
 replicas from which moves copy are listed for leaders, and the added ones for followers, as Kafka's tool lists them.
 
 The tool replaces lists and deletes all throttles at the end. Here lists are extended, and each setting returns to its
-former value, unless it was changed meanwhile. A replica is listed while it copies: one that is in sync and listed would
-share the rate with those that copy, and whatever it lags behind then, producers with acks=all wait for.
+former value, unless it was changed meanwhile. A replica is listed while it copies. One that is in sync and listed would
+share the rate with those that copy, and producers with acks=all would wait for it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from state_machines.admin_rules.throttle_lists import ALL_REPLICAS, Replica, extended, replica_of, shown
 from state_machines.model.types import Assignment, TopicPartition
 
 BROKERS: Final = "brokers"
@@ -29,15 +29,7 @@ LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 LISTS: Final = (FOLLOWER_REPLICAS, LEADER_REPLICAS)
 
-ALL_REPLICAS: Final = "*"
 RATE_BYTES_PER_S_MAX: Final = 2**63 - 1
-LIST_BYTES_MAX: Final = 32_767
-"""Longest list in bytes: no broker can describe a topic with a longer one, as strings in responses end there."""
-SHOWN_CHARS_MAX: Final = 60
-"""Characters of a value that a sentence shows."""
-
-_REPLICA: Final = re.compile(r"([0-9]{1,10}):([0-9]{1,10})")
-_INT32_MAX: Final = 2**31 - 1
 
 
 class Entity(NamedTuple):
@@ -59,18 +51,19 @@ Configs = Mapping[Entity, Mapping[str, str]]
 class Throttle(Struct, frozen=True):
     """A setting that throttles moves; ``before`` None: it was not set.
 
-    ``ours``: another value of the operation that may stand in its place, because ``value`` was not written yet.
+    ``ours`` are the values by which a later look recognizes it: ``value``, and one that may stand in its place because
+    ``value`` was not written yet.
     """
 
     entity: Entity
     setting: str
     before: str | None
     value: str
-    ours: tuple[str, ...] = ()
+    ours: tuple[str, ...]
 
     def wrote(self, current: str | None) -> bool:
         """Checks whether the operation has written the value that stands there."""
-        return current is not None and (current == self.value or current in self.ours)
+        return current in self.ours
 
 
 class Throttling(Struct, frozen=True):
@@ -119,6 +112,18 @@ def throttle(
     return _drawn(_wanted(moves, brokers), rate_bytes_per_s, found, earlier)
 
 
+def covers(throttles: Iterable[Throttle], moves: Mapping[TopicPartition, Assignment]) -> bool:
+    """Checks whether lists that were written name all replicas that copy in these moves, and perhaps more."""
+    lists = {(one.entity, one.setting): one.value for one in throttles}
+    for place, replicas in _wanted(moves, ()).items():
+        value = lists.get(place)
+        if not isinstance(replicas, list) or value == ALL_REPLICAS:
+            continue
+        if value is None or not set(replicas) <= set(map(replica_of, value.split(","))):
+            return False
+    return True
+
+
 def throttle_brokers(
     brokers: Iterable[int],
     topics: Iterable[str],
@@ -152,6 +157,7 @@ def _drawn(
     known = {(one.entity, one.setting): one for one in earlier}
     changes: dict[Place, str | None] = {}
     notes: list[str] = []
+    drawn: set[Place] = set()
     for place, replicas in wanted.items():
         current, past = _current(found, place), known.get(place)
         if past is not None and current != past.before and not past.wrote(current):
@@ -162,21 +168,23 @@ def _drawn(
         if value is None or (past is None and value == current):
             continue
         if past is None or value != past.value:
-            standing = () if past is None or current is None or not past.wrote(current) else (current,)
-            known[place] = Throttle(*place, before, value, tuple(one for one in standing if one != value))
+            standing = (current,) if past is not None and current is not None and past.wrote(current) else ()
+            known[place] = Throttle(*place, before, value, tuple(dict.fromkeys((value, *standing))))
+        drawn.add(place)
         if value != current:
             changes[place] = value
     left = [one for place, one in known.items() if place not in wanted and one.setting in LISTS]
     _take_back(left, found, changes, notes)
     throttles = tuple(known[place] for place in sorted(known))
-    settled = tuple(replace(one, ours=()) for one in throttles if one not in left)
+    kept = (one for one in throttles if one not in left)
+    settled = tuple(replace(one, ours=(one.value,)) if (one.entity, one.setting) in drawn else one for one in kept)
     return Throttling(throttles, _contents(changes, found), settled, tuple(notes))
 
 
 def _value(replicas: _Wanted, rate_bytes_per_s: int, before: str | None, place: Place, notes: list[str]) -> str | None:
     if replicas is None:
         return str(rate_bytes_per_s)
-    return replicas if isinstance(replicas, str) else _extended(before, replicas, place, notes)
+    return replicas if isinstance(replicas, str) else extended(before, replicas, place, notes)
 
 
 def restore(throttles: Iterable[Throttle], found: Configs) -> Restoration:
@@ -207,21 +215,19 @@ def _take_back(
 def unconfirmed(broker: int, rate_bytes_per_s: int, reported: Mapping[str, str | None]) -> list[str]:
     """Returns a sentence for each direction in which a broker reports another rate, for instance by DescribeConfigs."""
     return [
-        f"broker {broker} has {setting} = {_shown(reported.get(setting))} in force where {rate_bytes_per_s} is set"
+        f"broker {broker} has {setting} = {shown(reported.get(setting))} in force where {rate_bytes_per_s} is set"
         for setting in RATES
         if reported.get(setting) != str(rate_bytes_per_s)
     ]
 
 
-_Replica = tuple[int, int]
-"""A partition and a broker."""
-_Wanted = list[_Replica] | str | None
+_Wanted = list[Replica] | str | None
 """A list that names these replicas; the value itself; None: the rate."""
 
 
 def _wanted(moves: Mapping[TopicPartition, Assignment], brokers: Iterable[int]) -> dict[Place, _Wanted]:
     """Returns the settings that throttle moves: lists with the replicas that they must name; None: a rate."""
-    lists: dict[Place, list[_Replica]] = {}
+    lists: dict[Place, list[Replica]] = {}
     hosts = set(brokers)
     for (topic, partition), move in sorted(moves.items()):
         sources, added = move.kept.origin, move.kept.adding
@@ -232,42 +238,6 @@ def _wanted(moves: Mapping[TopicPartition, Assignment], brokers: Iterable[int]) 
             listed = lists.setdefault((Entity(TOPICS, topic), setting), [])
             listed += [(partition, broker) for broker in sorted(brokers)]
     return {**dict.fromkeys(broker_places(hosts, ())), **lists}
-
-
-def _extended(before: str | None, replicas: Iterable[_Replica], place: Place, notes: list[str]) -> str | None:
-    """Returns a list with ``replicas`` added; None where it stays: ``notes`` says why."""
-    entity, setting = place
-    if before is not None and before.strip() == ALL_REPLICAS:
-        notes.append(f"{setting} of {entity} is {ALL_REPLICAS}: it throttles all replicas already, and stays")
-        return None
-    items = [item for each in (before or "").split(",") if (item := each.strip())]
-    named = [_replica(item) for item in items]
-    if None in named:
-        notes.append(
-            f"{setting} of {entity} is {_shown(before)} and stays, so its moves are not throttled: "
-            f"give it the form partition:broker,partition:broker or {ALL_REPLICAS}"
-        )
-        return None
-    missing = [replica for replica in replicas if replica not in set(named)]
-    if not missing:
-        return before
-    text = ",".join((*items, *(f"{partition}:{broker}" for partition, broker in missing)))
-    if len(text) <= LIST_BYTES_MAX:
-        return text
-    notes.append(
-        f"{setting} of {entity} is set to {ALL_REPLICAS}, all replicas: a list of {len(text)} bytes is longer than the "
-        f"{LIST_BYTES_MAX} bytes that brokers can describe"
-    )
-    return ALL_REPLICAS
-
-
-def _replica(item: str) -> _Replica | None:
-    """Returns a listed replica; None where the item is malformed."""
-    found = _REPLICA.fullmatch(item)
-    if found is None:
-        return None
-    partition, broker = int(found[1]), int(found[2])
-    return (partition, broker) if max(partition, broker) <= _INT32_MAX else None
 
 
 def _current(found: Configs, place: Place) -> str | None:
@@ -289,11 +259,5 @@ def _contents(changes: Mapping[Place, str | None], found: Configs) -> dict[Entit
 
 def _changed(place: Place, current: str | None) -> str:
     entity, setting = place
-    now = "was removed" if current is None else f"was changed to {_shown(current)}"
+    now = "was removed" if current is None else f"was changed to {shown(current)}"
     return f"{setting} of {entity} {now} meanwhile, and stays so"
-
-
-def _shown(value: str | None) -> str:
-    if value is None:
-        return "no value"
-    return repr(value if len(value) <= SHOWN_CHARS_MAX else f"{value[:SHOWN_CHARS_MAX]}...")

@@ -36,7 +36,7 @@ async def test_a_dead_broker_is_named_with_its_replicas_and_the_plans_that_wait_
     assert others == [
         "broker 2 is dead: it hosts 6 replicas",
         f"broker 4 is dead: it hosts 1 replica, and plan {pid} waits for it",
-        "6 partitions without a replica in the ISR: regent list partitions --under-replicated",
+        "6 partitions under-replicated, a replica is not in the ISR: regent list partitions --under-replicated",
     ]
     [told] = live_procedures(w.term, record(w, pid).submitted_ms + 65_000)
     assert told.startswith(f"reassign {pid}, since 65 s: ")

@@ -14,7 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from brokers.queries import Dial
-from controller.kinds.reassign import NAME, PlanCommand, encode_plan, plan_of
+from controller.http.pause_models import PauseRequest
+from controller.kinds.reassign import NAME, TOGETHER_MS, PlanCommand, encode_plan, plan_of
+from controller.operator.pauses import PauseView
 from controller.procedures.engine import Engine
 from controller.procedures.requests import Refused
 from controller.role import own_znodes as own
@@ -383,6 +385,13 @@ async def in_isr(w: World, topic: str, partition: int, *brokers: int) -> None:
     """Has the leader take replicas into the ISR."""
     state = w.states[topic, partition]
     await w.alter_partition(state.leader, w.proposal(topic, partition, (*state.isr, *brokers)))
+    await gathered(w)
+
+
+async def gathered(w: World) -> None:
+    """Waits until a plan has looked at its lists again."""
+    await w.settle()
+    await asyncio.sleep(TOGETHER_MS / 1000)
     await w.settle()
 
 
@@ -393,9 +402,6 @@ async def test_a_replica_is_throttled_from_the_begin_of_its_move_until_it_is_in_
     await in_isr(w, "a", 0, 3)
     assert config(w, "topics", "a") == {LISTS[0]: "0:1,0:2,0:3,1:1,1:2", LISTS[1]: "0:4,1:3,1:4"}, "3 may lead by now"
     await in_isr(w, "a", 0, 4)
-    assert moving(w) == {("a", 0), ("a", 1)}, "its former replicas are not stopped yet"
-    assert config(w, "topics", "a") == {LISTS[0]: "1:1,1:2", LISTS[1]: "1:3,1:4"}
-    await propagated(w)
     assert moving(w) == {("a", 1), ("a", 2)}
     assert config(w, "topics", "a") == {LISTS[0]: "1:1,1:2,2:1,2:2", LISTS[1]: "1:3,1:4,2:3,2:4"}
     await join(w)
@@ -413,7 +419,7 @@ async def test_a_replica_that_falls_out_of_sync_before_its_move_ends_is_throttle
     assert config(w, "topics", "a")[LISTS[1]] == "0:4"
     state = w.states["a", 0]
     await w.alter_partition(state.leader, w.proposal("a", 0, (1, 2)))
-    await w.settle()
+    await gathered(w)
     assert config(w, "topics", "a")[LISTS[1]] == "0:3,0:4"
 
 
@@ -430,9 +436,40 @@ async def test_a_list_of_another_client_keeps_its_replicas_when_those_of_the_pla
     await in_isr(w, "a", 0, 4)
     assert config(w, "topics", "a")[LISTS[1]] == "9:9,0:3"
     await in_isr(w, "a", 0, 3)
-    assert config(w, "topics", "a") == {LISTS[1]: "9:9", "retention.ms": "5"}
+    assert config(w, "topics", "a")[LISTS[1]] == "9:9,1:3,1:4"
     assert (await finished(w, pid)).state is State.SUCCESS
     assert config(w, "topics", "a") == {LISTS[1]: "9:9", "retention.ms": "5"}
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_topic_whose_lists_cannot_be_set_costs_its_own_moves_alone(w: World) -> None:
+    await running(w)
+    path = paths.config("topics", "b")
+    await (w.operator.create(path, b"{") if w.node(path) is None else w.operator.set(path, b"{", -1))
+    pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
+    await join(w)
+    await propagated(w)
+    await gathered(w)
+    assert moving(w) == {("a", 2)}
+    await in_isr(w, "a", 2, 3)
+    assert config(w, "topics", "a")[LISTS[1]] == "2:4"
+    assert (await finished(w, pid)).state is State.SUCCESS
+    assert statuses(w, pid) == [Status.DONE] * 3 + [Status.REFUSED] * 3
+    why = plan_of(record(w, pid)).moves[-1].why
+    assert why.startswith(f"its throttle cannot be set: {path} cannot be used: ")
+    assert config(w, "topics", "a") == config(w, "brokers", "3") == {}
+
+
+@in_world(1, 2, 3, 4)
+async def test_moves_that_are_still_to_be_cancelled_stay_throttled_while_moves_are_paused(w: World) -> None:
+    await running(w)
+    pid = await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
+    await PauseView(lambda: w.term).pause(PauseRequest(), "uid 0")
+    await w.settle()
+    await aborted(w, pid)
+    await gathered(w)
+    assert moving(w) == {("a", 0), ("a", 1)}
+    assert config(w, "topics", "a")[LISTS[1]] == "0:3,0:4,1:3,1:4"
 
 
 @in_world(1, 2, 3, 4)

@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from state_machines.admin_rules.throttle_lists import LIST_BYTES_MAX
 from state_machines.admin_rules.throttles import (
     BROKERS,
     FOLLOWER_RATE,
     FOLLOWER_REPLICAS,
     LEADER_RATE,
     LEADER_REPLICAS,
-    LIST_BYTES_MAX,
     TOPICS,
     Entity,
     Restoration,
     Throttle,
+    covers,
     restore,
     throttle,
     throttle_brokers,
@@ -192,7 +193,7 @@ def test_another_rate_replaces_the_earlier_one_and_the_former_value_returns() ->
         found = throttle(ONE, rate, content, throttles)
         throttles = found.throttles
         assert found.notes == ()
-        assert max(len(one.ours) for one in throttles) <= 1
+        assert max(len(one.ours) for one in throttles) <= 2
         assert throttle(ONE, rate, content, throttles).throttles == throttles
         if reaches:
             content = written(content, found.writes)
@@ -239,6 +240,35 @@ def test_a_list_that_was_changed_stays_once_no_move_needs_it() -> None:
     assert found.writes == {T: {FOLLOWER_REPLICAS: "8:8"}}
     assert found.notes == (f"{FOLLOWER_REPLICAS} of topic t was changed to '8:8' meanwhile, and stays so",)
     assert T not in {one.entity for one in found.settled}
+
+
+def test_a_rate_that_was_not_written_yet_is_known_although_its_broker_has_no_moves_left() -> None:
+    first = throttle(ONE, RATE, {})
+    content = written({}, first.writes)
+    second = throttle(ONE, 7, content, first.settled)
+    fewer = throttle({}, 7, content, second.throttles, brokers={2})
+    content = written(content, fewer.writes)
+    assert (content[B1][LEADER_RATE], content[B2][LEADER_RATE]) == (str(RATE), "7")
+    restored = restore(fewer.settled, content)
+    assert (restored.notes, written(content, restored.writes)) == ((), {})
+
+
+@pytest.mark.parametrize(
+    ("listed_", "move", "covered"),
+    [
+        ({FOLLOWER_REPLICAS: "0:3,1:4", LEADER_REPLICAS: "0:1,0:2"}, ONE, True),
+        ({FOLLOWER_REPLICAS: "*", LEADER_REPLICAS: "0:1,0:2"}, ONE, True),
+        ({FOLLOWER_REPLICAS: "0:3", LEADER_REPLICAS: "0:1"}, ONE, False),
+        ({FOLLOWER_REPLICAS: "0:4", LEADER_REPLICAS: "0:1,0:2"}, ONE, False),
+        ({LEADER_REPLICAS: "0:1,0:2"}, ONE, False),
+        ({}, moves(("t", 0, (1, 2), (2, 1))), True),
+        ({}, {}, True),
+    ],
+)
+def test_moves_are_covered_by_lists_that_name_all_their_replicas(
+    listed_: dict[str, str], move: dict[TopicPartition, Assignment], covered: bool
+) -> None:
+    assert covers([Throttle(T, name, None, value, (value,)) for name, value in listed_.items()], move) is covered
 
 
 def test_brokers_of_later_moves_have_their_rates_from_the_begin() -> None:
