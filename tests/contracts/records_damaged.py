@@ -81,6 +81,16 @@ class DamagedContract:
         assert [one.record for one in found.content.entries] == list(ALL)
         assert (found.unusable, found.aside, list(found.content.faults)) == ({}, [], [])
 
+    async def test_a_damaged_record_that_is_removed_is_gone_at_the_next_load(self, filled: Shelf) -> None:
+        pid = ALL[-1].pid
+        await filled.overwrite(pid, (await filled.body(pid))[:-5])
+        async with filled.open() as store:
+            assert [one.pid for one in (await store.load()).damaged] == [pid]
+            await store.write((), [pid])
+        async with filled.open() as store:
+            again = await store.load()
+        assert ([one.pid for one in again.records], [*again.damaged]) == ([one.pid for one in ALL[:-1]], [])
+
     @pytest.mark.seed("S3-44", "S3-45")
     @pytest.mark.parametrize("damage", [flipped, truncated])
     @pytest.mark.parametrize("pid", [one.pid for one in ALL])

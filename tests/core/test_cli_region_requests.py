@@ -12,7 +12,7 @@ import pytest
 
 from cli import client
 from cli.client import Client
-from cli.commands import procedures, region_procedures
+from cli.commands import procedures, region_changes, region_procedures
 from cli.exit_codes import Exit, Failure
 from tests.core.cli_kit import items, regent, unwrapped
 
@@ -124,6 +124,27 @@ def test_a_change_is_one_request_with_all_that_was_given_and_its_wait_ends_as_th
     assert found == {"pid": 12, **PROCEDURE} | end
     assert [one for one, _ in daemon.got if "procedures" in one] == ["/v1/regions/procedures/12"]
     assert daemon.posted == [(f"/v1/regions/{path}", body)]
+
+
+@pytest.mark.parametrize("given", [(), ("--nonce", "n1")], ids=["drawn", "given"])
+def test_a_change_without_a_response_is_repeated_with_its_nonce(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(region_changes, "AGAIN_S", 0.0)
+    posted: list[Json] = []
+
+    def post(_path: str, body: Json) -> Json:
+        posted.append(body)
+        if len(posted) < 3:
+            raise Failure(Exit.UNREACHABLE, "no daemon responds", "start one")
+        return {"items": [{"pid": 12, **PROCEDURE}]}
+
+    monkeypatch.setattr(Client, "post", lambda _client, path, body: post(path, body))
+    said = unwrapped(regent("tables", "disable", "t", "--yes", *given).stderr)
+    [nonce] = {body["nonce"] for body in posted}
+    assert (len(posted), bool(nonce)) == (3, True)
+    assert nonce == "n1" or not given
+    assert f"no daemon responds; the request is sent again, with nonce {nonce}" in said
 
 
 @pytest.mark.parametrize("code", [Exit.REFUSED, Exit.FAILED])

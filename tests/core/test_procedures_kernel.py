@@ -120,6 +120,15 @@ def test_nothing_is_undone_behind_the_point_of_no_return() -> None:
     assert p.executed(2, Failed("no"), 60).puts[0].state is State.WAITING_TIMEOUT, "nor is a child's step"
 
 
+def test_a_step_back_before_the_point_of_no_return_is_behind_it_still() -> None:
+    """An assign whose region has first to be closed begins anew, with the close as its child."""
+    p = at(Procedures(lambda kind: 0 if kind == COMMITTING else None), Change(puts=(record(1, COMMITTING),)))
+    p.apply(p.executed(1, Children((record(2),), 0, b""), 10))
+    assert p.aborted(1, 20) is None
+    p.apply(p.executed(2, Done(), 30))
+    assert p.executed(1, Failed("no"), 40).puts[0].state is State.WAITING_TIMEOUT
+
+
 def test_pauses_between_attempts_double_up_to_a_bound_and_a_stuck_procedure_is_shown() -> None:
     p = started(record(1))
     pauses = []

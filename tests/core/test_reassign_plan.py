@@ -14,7 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from brokers.queries import Dial
+from controller.handlers.reassignment import go_on
 from controller.http.pause_models import PauseRequest
+from controller.kinds import reassign
 from controller.kinds.reassign import NAME, TOGETHER_MS, PlanCommand, encode_plan, plan_of
 from controller.operator.pauses import PauseView
 from controller.procedures.engine import Engine
@@ -23,6 +25,7 @@ from controller.role import own_znodes as own
 from controller.term import procedures
 from metadata_store import paths
 from metadata_store.acl import READ, Acl
+from metadata_store.errors import NotConnected, OutcomeUnknown
 from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX
 from state_machines.decisions import plan_progress
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan, Status
@@ -470,6 +473,30 @@ async def test_moves_that_are_still_to_be_cancelled_stay_throttled_while_moves_a
     await gathered(w)
     assert moving(w) == {("a", 0), ("a", 1)}
     assert config(w, "topics", "a")[LISTS[1]] == "0:3,0:4,1:3,1:4"
+
+
+@pytest.mark.parametrize("error", [NotConnected, OutcomeUnknown])
+@in_world(1, 2, 3, 4)
+async def test_a_wave_goes_on_in_the_same_term_although_the_connection_is_lost_behind_its_write(
+    w: World, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    await running(w)
+    lost = [True]
+
+    async def losing(*given: Any, **more: Any) -> None:
+        if lost:
+            lost.clear()
+            raise error("lost")
+        await go_on(*given, **more)
+
+    monkeypatch.setattr(reassign, "go_on", losing)
+    term = w.term
+    pid = await applied(w, ReassignPlan(moves(), moves_max=2))
+    assert not lost
+    await join(w)
+    await propagated(w)
+    assert [status is Status.DONE for status in statuses(w, pid)[:2]] == [True, True]
+    assert w.term is term
 
 
 @in_world(1, 2, 3, 4)

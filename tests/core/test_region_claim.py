@@ -177,6 +177,30 @@ async def test_a_response_waits_for_a_look_that_began_after_its_request() -> Non
     assert looking.ask().is_set(), "nobody waits for a look that does not come"
 
 
+async def test_a_look_proves_the_claim_from_its_begin_on_however_long_it_took() -> None:
+    looks: list[asyncio.Future[None]] = []
+    now_s = [0.0]
+
+    async def look() -> None:
+        looks.append(asyncio.get_running_loop().create_future())
+        await looks[-1]
+
+    looking = ClaimLooks(look, LEASE_MS, lambda: now_s[0])
+    keeping = asyncio.ensure_future(looking.keep())
+    await eventually(lambda: len(looks) == 1)
+    asked = [looking.ask()]
+    now_s[0] = LOOKS_MISSED_MAX * LEASE_MS / 1000
+    looks[0].set_result(None)
+    await eventually(lambda: len(looks) == 2)
+    assert not looking.hold()
+    looks[1].set_result(None)
+    await asked[0].wait()
+    assert looking.hold()
+    keeping.cancel()
+    with suppress(asyncio.CancelledError):
+        await keeping
+
+
 async def test_one_look_serves_all_that_asked_before_it() -> None:
     begun = 0
 

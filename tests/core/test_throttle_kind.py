@@ -226,6 +226,22 @@ async def test_of_two_throttles_at_the_same_time_one_is_undone_and_takes_nothing
     assert throttled(w) == set()
 
 
+@in_world(*ALL)
+async def test_of_two_throttles_of_one_topic_at_the_same_time_one_is_undone(w: World) -> None:
+    await begun(w)
+    engine = w.term.procedures.engine
+    orders = [encode_order(ThrottleOrder((broker,), 5_000, ("a",))) for broker in (1, 2)]
+    pids = await asyncio.gather(
+        *(engine.submit(NAME, order, caller) for order, caller in zip(orders, CALLERS, strict=True))
+    )
+    await passes(w, 2)
+    undone = [record(w, pid).state is State.ROLLEDBACK for pid in pids]
+    assert undone.count(True) == 1
+    assert throttled(w) == {f"brokers {1 + undone.index(False)}", "topics a"}
+    await lifted(w)
+    assert throttled(w) == set()
+
+
 CALLERS = (OPS, type(OPS)(principal="User:ops", nonce="two"))
 
 
