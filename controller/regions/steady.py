@@ -8,7 +8,7 @@ no command sets. After a reboot, or on another machine, the wall clock counts ag
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -29,10 +29,6 @@ class Uptime(NamedTuple):
     since_ms: int
 
 
-_UPTIME: Final[Callable[[tuple[str, int]], Uptime]] = partial(tuple.__new__, Uptime)
-"""Makes one in half the time of a call with its fields: each step of a procedure asks for the time."""
-
-
 @cache
 def _boot() -> str:
     try:
@@ -43,7 +39,7 @@ def _boot() -> str:
 
 def uptime() -> Uptime:
     """Returns the time of this machine; without a name of its boot none is the same as another."""
-    return _UPTIME((_boot(), boottime_ms()))
+    return Uptime(_boot(), boottime_ms())
 
 
 class SteadyClock:
@@ -51,20 +47,27 @@ class SteadyClock:
 
     def __init__(self, wall_ms: Callable[[], int], up: Callable[[], Uptime] = uptime) -> None:
         self._wall_ms, self._up = wall_ms, up
-        self._base_ms, self._at = wall_ms(), up()
+        self._since_ms = boottime_ms if up is uptime else lambda: up().since_ms
+        self._at, self._offset_ms = up(), 0
+        self._begin_at(wall_ms(), self._at)
         self._stored_ms = 0
 
     def now_ms(self) -> int:
-        """Returns the time."""
-        return self._base_ms + self._up().since_ms - self._at.since_ms
+        """Returns the time. Each step of a procedure asks for it, so it looks at the boot's name no more."""
+        return self._offset_ms + self._since_ms()
+
+    def _begin_at(self, base_ms: int, at: Uptime) -> None:
+        self._at, self._offset_ms = at, base_ms - at.since_ms
 
     def begin(self, marks: Iterable[MarkRow]) -> None:
         """Goes on from the stored time, where a catalog has one."""
-        self._base_ms, self._at = self._wall_ms(), self._up()
+        self._at = self._up()
+        base_ms = self._wall_ms()
         for one in marks:
             if one.kind == KIND:
                 ran_ms = self._ran_ms(one.value)
-                self._base_ms = max(one.until_ms, self._base_ms) if ran_ms < 0 else one.until_ms + ran_ms
+                base_ms = max(one.until_ms, base_ms) if ran_ms < 0 else one.until_ms + ran_ms
+        self._begin_at(base_ms, self._at)
 
     def _ran_ms(self, stored: str) -> int:
         """Returns how long the machine has run since a time was stored; -1 where that is not known."""

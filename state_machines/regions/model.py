@@ -315,10 +315,10 @@ class Regions:
         region.changed_ms = now_ms
         if state in OWNED and server is not None and server.here:
             region.doubtful = False
-        if state in IN_TRANSITION or region.pid:
-            self._set_out(region)
-        else:
+        if state not in IN_TRANSITION and not region.pid:
             self._settle(region)
+        elif region.id not in region.table.transit:
+            self._set_out(region)
         if self.observer is not None:
             self.observer.moved(region, before, had)
 
@@ -326,11 +326,11 @@ class Regions:
     def restate(region: Region, state: RegionState) -> None:
         """Enters a state that is known already, as one that a record tells; all others are moves."""
         before, counts = region.state, region.table.not_open
+        region.state = state
         if before is not RegionState.OPEN:
-            counts[before] = counts.get(before, 0) - 1
+            counts[before] -= 1
         if state is not RegionState.OPEN:
             counts[state] = counts.get(state, 0) + 1
-        region.state = state
 
     def _set_out(self, region: Region) -> None:
         self.transit[region.id] = region.table.transit[region.id] = region
