@@ -64,10 +64,9 @@ def status(
 
 
 def arranged(item: dict[str, Any], *, wide: bool) -> dict[str, Any]:
-    """Returns the rows in their order: what is wrong and under way, the role, the counts; identity with ``wide``."""
-    if item.get("health") is not None:
-        well = "" if item.get("warnings") else WELL
-        item = item | {"health": item["health"] or well or []}
+    """Returns the rows in the order of a table: troubles, procedures, role, counts; with ``wide`` the identity, too."""
+    if item.get("health") == [] and not item.get("warnings"):
+        item = item | {"health": WELL}
     last = {name: item[name] for name in IDENTITY if name in item}
     named = {name: item.get(name) for name in (*FIRST, *ALWAYS) if name in item or name in ALWAYS}
     return {name: value for name, value in (named | item).items() if name not in last} | (last if wide else {})

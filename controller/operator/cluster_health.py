@@ -1,4 +1,4 @@
-"""Says what is wrong with a cluster, worst first, and what its procedures do and wait for."""
+"""Words the troubles of a cluster, the worst first, and the progress of its procedures."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def live_procedures(term: Term | None, now_ms: int) -> list[str]:
 def _told(record: Record, now_ms: int) -> str:
     age = in_time(max(0, now_ms - record.submitted_ms) // 1000)
     cause = f"; {record.error}" if record.error else ""
-    return f"{record.kind} {record.pid}, since {age}: {detail_of(record) or record.state.name.lower()}{cause}"
+    return f"{record.kind} {record.pid}, for {age}: {detail_of(record) or record.state.name.lower()}{cause}"
 
 
 def throttles_in_force(term: Term | None) -> list[str]:

@@ -89,7 +89,7 @@ class Seen:
         return self._above
 
     def forget(self, above: Above) -> None:
-        """Enters that a term is above what was seen as it opened, durably; what was named since stays."""
+        """Forgets ``above``: the epoch and tokens of a term are higher by now. What servers have named since stays."""
         if self._above == above:
             self._above = NOTHING_SEEN
 

@@ -82,7 +82,7 @@ class BrokerResponses:
             self.outranked.accepts(answer.broker_id)
 
     def _deleted(self, answer: BrokerResponse) -> None:
-        """Tells the model which logs are gone; only those of topics whose ids are in doubt matter to it."""
+        """Enters the logs that a broker has deleted, which may end the doubt of a topic's id."""
         if answer.error or not self._cluster.ids_refused or not isinstance(answer.rows, Mapping):
             return
         failed = {row for row, _ in answer.failed}

@@ -93,6 +93,8 @@ def test_a_wait_for_regions_that_could_not_be_opened_is_no_success(daemon: Daemo
     daemon.procedures[14] = procedure(14, state="rolledback")
     regent(*OF_REGIONS, "wait", 12, 13, code=Exit.REFUSED)
     regent(*OF_REGIONS, "wait", 12, 14, code=Exit.FAILED)
+    daemon.procedures[15] = procedure(15, bypassed=True)
+    regent(*OF_KAFKA, "wait", 13, 15, code=Exit.FAILED)
     regent(*OF_REGIONS, "wait", 13)
 
 

@@ -39,7 +39,7 @@ async def test_a_dead_broker_is_named_with_its_replicas_and_the_plans_that_wait_
         "6 partitions under-replicated, a replica is not in the ISR: regent list partitions --under-replicated",
     ]
     [told] = live_procedures(w.term, record(w, pid).submitted_ms + 65_000)
-    assert told.startswith(f"reassign {pid}, since 65 s: ")
+    assert told.startswith(f"reassign {pid}, for 65 s: ")
     assert throttles_in_force(w.term) == [f"brokers 1, 2, 3, 4 at 5000 bytes/s, by reassign {pid}"]
 
 

@@ -107,6 +107,19 @@ async def test_an_election_of_partitions_that_do_not_exist_is_refused_as_a_whole
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
+async def test_a_repeated_election_is_found_although_its_topic_is_gone_since(w: World) -> None:
+    await begun(w)
+    first = await view(w).elect(request("b0", nonce="n"), "uid 0")
+    await w.settle()
+    await w.delete_topic("b")
+    await w.settle()
+    assert w.term.cluster.find("b", 0) is None
+    assert (await view(w).elect(request("b0", nonce="n"), "uid 0")).pid == first.pid
+    with pytest.raises(Refused, match="1 partition does not exist: b-0"):
+        await view(w).elect(request("b0", nonce="other"), "uid 0")
+
+
+@in_world(1, 2, 3, auto_leader_rebalance_enable=False)
 async def test_named_partitions_alone_are_elected_and_those_that_vanished_are_counted(w: World) -> None:
     await begun(w)
     await in_sync(w, "a0", "b0")

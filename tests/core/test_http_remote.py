@@ -1,4 +1,4 @@
-"""The surface over TCP by itself: which credentials count, what is refused unread, and what reaches a client."""
+"""The HTTP surface over TCP: valid credentials, refusals before a body is read, and responses to clients."""
 
 from __future__ import annotations
 

@@ -145,8 +145,8 @@ async def test_the_claim_is_looked_at_where_no_server_asks(tmp_path: Path) -> No
         assert running.done()
 
 
-async def test_a_response_waits_for_a_look_that_began_after_its_request() -> None:
-    """One that began before proves nothing: the claim may have been lost since."""
+async def begun_looks() -> tuple[list[asyncio.Future[None]], list[float], ClaimLooks, asyncio.Future[None]]:
+    """Begins looks that the test ends, on its own clock; returns them and the clock, with the first look under way."""
     looks: list[asyncio.Future[None]] = []
     now_s = [0.0]
 
@@ -157,6 +157,12 @@ async def test_a_response_waits_for_a_look_that_began_after_its_request() -> Non
     looking = ClaimLooks(look, LEASE_MS, lambda: now_s[0])
     keeping = asyncio.ensure_future(looking.keep())
     await eventually(lambda: len(looks) == 1)
+    return looks, now_s, looking, keeping
+
+
+async def test_a_response_waits_for_a_look_that_began_after_its_request() -> None:
+    """One that began before proves nothing: the claim may have been lost since."""
+    looks, now_s, looking, keeping = await begun_looks()
     asked = looking.ask()
     looks[0].set_result(None)
     await eventually(lambda: len(looks) == 2)
@@ -178,23 +184,14 @@ async def test_a_response_waits_for_a_look_that_began_after_its_request() -> Non
 
 
 async def test_a_look_proves_the_claim_from_its_begin_on_however_long_it_took() -> None:
-    looks: list[asyncio.Future[None]] = []
-    now_s = [0.0]
-
-    async def look() -> None:
-        looks.append(asyncio.get_running_loop().create_future())
-        await looks[-1]
-
-    looking = ClaimLooks(look, LEASE_MS, lambda: now_s[0])
-    keeping = asyncio.ensure_future(looking.keep())
-    await eventually(lambda: len(looks) == 1)
-    asked = [looking.ask()]
+    looks, now_s, looking, keeping = await begun_looks()
+    asked = looking.ask()
     now_s[0] = LOOKS_MISSED_MAX * LEASE_MS / 1000
     looks[0].set_result(None)
     await eventually(lambda: len(looks) == 2)
     assert not looking.hold()
     looks[1].set_result(None)
-    await asked[0].wait()
+    await asked.wait()
     assert looking.hold()
     keeping.cancel()
     with suppress(asyncio.CancelledError):

@@ -76,7 +76,7 @@ def test_a_table_is_whole_once_its_last_region_has_no_end(ends: list[bytes], who
 
 
 class Told:
-    """Takes what an observer is told."""
+    """Records each call of an observer."""
 
     def __init__(self) -> None:
         self.rows: list[object] = []

@@ -1,4 +1,4 @@
-"""Followers of routes over many waits: none hangs, what is kept is bounded, and doubtful owners are named to nobody."""
+"""Followers of routes over many waits: none hangs, kept frames are bounded, and no response has a doubtful owner."""
 
 from __future__ import annotations
 
