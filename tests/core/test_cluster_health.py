@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from controller.operator.cluster_health import live_procedures, throttles_in_force, troubles
 from controller.operator.counts import Counts
 from state_machines.decisions.plan_progress import ReassignPlan
 from tests.core.controller_world import World, in_world
-from tests.core.test_reassign_plan import applied, moves, record, running
+from tests.core.test_reassign_plan import OPS, applied, moves, record, running
 
 
 def said(w: World, under_min_isr: int | None = 0) -> list[str]:
@@ -41,6 +43,17 @@ async def test_a_dead_broker_is_named_with_its_replicas_and_the_plans_that_wait_
     [told] = live_procedures(w.term, record(w, pid).submitted_ms + 65_000)
     assert told.startswith(f"reassign {pid}, for 65 s: ")
     assert throttles_in_force(w.term) == [f"brokers 1, 2, 3, 4 at 5000 bytes/s, by reassign {pid}"]
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_plan_that_waits_behind_another_one_waits_for_no_broker(w: World) -> None:
+    await running(w)
+    await applied(w, ReassignPlan(moves()[:1], paused=True))
+    second = replace(OPS, nonce="two")
+    await applied(w, ReassignPlan(moves((1, 3))[1:2], moves_max=1), second)
+    w.die(3)
+    await w.settle()
+    assert [told for told in said(w) if "dead" in told] == ["broker 3 is dead: plan 1 waits for it"]
 
 
 @in_world(1, 2, 3, 4)

@@ -500,6 +500,20 @@ async def test_a_wave_goes_on_in_the_same_term_although_the_connection_is_lost_b
 
 
 @in_world(1, 2, 3, 4)
+async def test_isr_changes_are_gathered_before_lists_are_written(w: World) -> None:
+    await running(w)
+    await applied(w, ReassignPlan(moves(), moves_max=6, rate_bytes_per_s=5_000))
+    await gathered(w)
+    for broker, number in ((3, 0), (3, 1)):
+        state = w.states["a", number]
+        await w.alter_partition(state.leader, w.proposal("a", number, (*state.isr, broker)))
+        await w.settle()
+        assert config(w, "topics", "a")[LISTS[1]] == "0:4,1:3,1:4,2:3,2:4", "the second change waits"
+    await gathered(w)
+    assert config(w, "topics", "a")[LISTS[1]] == "0:4,1:4,2:3,2:4"
+
+
+@in_world(1, 2, 3, 4)
 async def test_a_plan_whose_lists_stand_writes_nothing_more_for_them(w: World) -> None:
     await running(w)
     await applied(w, ReassignPlan(moves(), moves_max=2, rate_bytes_per_s=5_000))
