@@ -68,6 +68,8 @@ class Group:
         self._puts: dict[int, Record] = {}
         self._deletes: dict[int, None] = {}
         self.rows: list[object] = []
+        self.is_full = False
+        """Whether the next change goes into another transaction."""
         self._bytes = self._stored_bytes = 0
 
     @property
@@ -84,13 +86,6 @@ class Group:
     def pids(self) -> set[int]:
         """Returns the procedures whose steps led to the changes."""
         return {one.entry.pid for one in self._decided if one.entry is not None}
-
-    @property
-    def is_full(self) -> bool:
-        """Checks whether the next change goes into another transaction."""
-        records = len(self._puts) + len(self._deletes) + (len(self.rows) if self._bytes_max else 0)
-        is_heavy = self._bytes >= BYTES_MAX or self._stored_bytes >= WEIGHT_MAX
-        return is_heavy or max(len(self._decided), records) >= RECORDS_MAX
 
     def has_room(self, decided: Decided) -> bool:
         """Checks whether a change goes into the same transaction as those before it."""
@@ -113,6 +108,9 @@ class Group:
             self._deletes.update(dict.fromkeys(decided.removes))
         if self._bytes_max:
             self._stored_bytes += self._weight(decided)
+        records = len(self._puts) + len(self._deletes) + (len(self.rows) if self._bytes_max else 0)
+        is_heavy = self._bytes >= BYTES_MAX or self._stored_bytes >= WEIGHT_MAX
+        self.is_full = is_heavy or records >= RECORDS_MAX or len(self._decided) >= RECORDS_MAX
 
     def _weight(self, decided: Decided) -> int:
         change = decided.change
@@ -124,6 +122,7 @@ class Group:
         found = self._decided
         self._decided, self._puts, self._deletes, self.rows = [], {}, {}, []
         self._bytes = self._stored_bytes = 0
+        self.is_full = False
         return found
 
     def refuse(self, why: Exception) -> None:

@@ -243,7 +243,8 @@ class Running(Generic[Env]):
                 self.scheduler.release(entry)
             self.scheduler.drop(entry)
             self.waiting.forget(pid)
-            self._parking.ended(pid)
+            if self._parking.parked or self._parking.suspects:
+                self._parking.ended(pid)
 
 
 def _no_longer(record: Record, now_ms: int) -> int:

@@ -20,6 +20,7 @@ from state_machines.procedures.kernel import Act, Change
 from state_machines.procedures.outcome import Children, Failed, Outcome, Retry, Wait, Yield
 from state_machines.procedures.record import Record, inherited
 
+ERRORS: Final = Failed, Retry
 ERROR_CHARS_MAX: Final = 2_000
 """Characters of an error that a record keeps: its begin."""
 
@@ -112,7 +113,7 @@ class Stepping(Generic[Env]):
     def _changed(self, record: Record, act: Act, outcome: Outcome) -> Change:
         if isinstance(outcome, Yield):
             return Change()
-        if isinstance(outcome, Failed | Retry):
+        if isinstance(outcome, ERRORS):
             outcome = outcome._replace(error=_storable(outcome.error))
         holds = self._kinds[record.kind].holds_locks and not record.locked
         if holds and isinstance(outcome, Wait):

@@ -19,6 +19,8 @@ log = logging.getLogger("regent.procedures")
 RAISES_MAX: Final = 10
 """Attempts of a step that raises; then its procedure fails."""
 
+NAMES_A_STEP: Final = Next, Children
+
 Write = Callable[[Change], Awaitable[str | None]]
 
 
@@ -68,7 +70,7 @@ class Steps(Generic[Env]):
             outcome, write = found.outcome, found
         else:
             outcome = found
-        if isinstance(outcome, Next | Children) and not 0 <= outcome.step < len(kind.steps):
+        if isinstance(outcome, NAMES_A_STEP) and not 0 <= outcome.step < len(kind.steps):
             return Failed(f"step {step.name} names step {outcome.step}, {kind.name} has {len(kind.steps)}"), None
         return outcome, write
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 KEPT_MAX: Final = 10_000
@@ -30,9 +30,11 @@ class Causes:
         if len(self._attempts) > KEPT_MAX:
             del self._attempts[next(iter(self._attempts))]
 
-    def over(self, pid: int) -> None:
-        """Forgets the cause of a procedure that has ended."""
-        self._attempts.pop(pid, None)
+    def over(self, pids: Iterable[int]) -> None:
+        """Forgets the causes of procedures that have ended."""
+        if self._attempts:
+            for pid in pids:
+                self._attempts.pop(pid, None)
 
     def given_up(self, region: int, text: str) -> None:
         """Notes why no server could open a region."""

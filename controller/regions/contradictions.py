@@ -75,6 +75,8 @@ class Contradictions:
 
     def is_below(self, region: Region) -> bool:
         """Checks whether a server may have a region with a higher token than the store knows."""
+        if not (self._tokens or self._left_out):
+            return False
         return self.above(region.id) > max(region.token, region.opening)
 
     def due(self, regions: Mapping[int, Region], count_max: int) -> list[Region]:

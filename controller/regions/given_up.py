@@ -32,3 +32,6 @@ class GivenUp:
         """Returns the name of the server that a region is not sent to; empty without one."""
         server, until_ms = self._servers.get(region, ("", 0))
         return server if now_ms < until_ms else ""
+
+    def __bool__(self) -> bool:
+        return bool(self._servers)

@@ -118,8 +118,7 @@ class _Entry:
                 owner.regions[id_] = region
             regions[id_] = region
             table.regions.append(region)
-            if state is not S.OPEN:
-                table.note(state, 1)
+            table.counts[state] += 1
         if joined:
             before, joint = rows[-1], rows[-1].end or None
         self._before, self._joint, self._table = before, joint, current
@@ -251,8 +250,7 @@ def _resume(env: RegionsEnv, record: Record, region: Region, task: Transit) -> N
 async def unload(model: Regions) -> None:
     """Takes the model of an ended term apart: its parts keep each other, which the garbage collector does not see."""
     for table in model.tables.values():
-        table.regions.clear()
-        table.transit.clear()
+        table.clear()
     for server in model.servers.values():
         server.regions.clear()
     while model.regions:

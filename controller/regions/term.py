@@ -275,10 +275,9 @@ class RegionsTerm:
     def _changed(self, moved: Sequence[Transition]) -> None:
         see_to(self.env, moved)
         self.journal.changed(moved)
+        self.env.causes.over(after.pid for _, after in moved if after.state.is_final)
         for before, after in moved:
-            if after.state.is_final:
-                self.env.causes.over(after.pid)
-            elif before is None and after.kind == crash.NAME:
+            if before is None and after.kind == crash.NAME and not after.state.is_final:
                 self._crashed(CRASH.decode(after.data))
         self._pick_up()
         if self._entered is not None:

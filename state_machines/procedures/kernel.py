@@ -125,7 +125,22 @@ class Procedures:
         """Decides after a step was executed."""
         if isinstance(outcome, Wait) and not outcome.durable:
             return Change(later=(pid,))
-        old = replace(self.latest(pid), state=State.RUNNABLE, updated_ms=now_ms, deadline_ms=0)
+        old = self.latest(pid)
+        if isinstance(outcome, Done):
+            done = (*old.done, old.step)
+            return self._ended(
+                replace(
+                    old,
+                    state=State.SUCCESS,
+                    updated_ms=now_ms,
+                    deadline_ms=0,
+                    done=done,
+                    born=(),
+                    result=outcome.result,
+                    error="",
+                )
+            )
+        old = replace(old, state=State.RUNNABLE, updated_ms=now_ms, deadline_ms=0)
         match outcome:
             case Next(step, data) | Children((), step, data):
                 return self.submitted(self._stepped(old, step, data))
@@ -140,9 +155,6 @@ class Procedures:
             case Wait(until_ms, data, _):
                 waiting = replace(_onwards(old, data), deadline_ms=until_ms, state=State.WAITING_TIMEOUT)
                 return Change(puts=(waiting,), later=(pid,))
-            case Done(result):
-                ended = replace(old, done=(*old.done, old.step), born=(), state=State.SUCCESS, result=result, error="")
-                return self._ended(ended)
             case Failed(error):
                 return self._failed(old, error)
             case Retry(error, pause_ms_max):

@@ -32,10 +32,13 @@ FORGOTTEN_TOGETHER: Final = 100
 """Names that one change forgets at most: a store may have thousands too many, and a transaction has a bound."""
 
 
+STATES: Final = max(RegionState) + 1
+
+
 class Table(msgspec.Struct, gc=False, eq=False):
     """A table. ``regions``: all of them, in the order of their start keys.
 
-    ``not_open``: how many regions are in each of the other states. ``transit``: its regions in that of the model.
+    ``counts``: how many regions are in each state, by its value. ``transit``: its regions in that of the model.
     """
 
     name: str
@@ -43,19 +46,18 @@ class Table(msgspec.Struct, gc=False, eq=False):
     state: TableState
     options: dict[str, str]
     regions: list[Region]
-    not_open: dict[RegionState, int] = msgspec.field(default_factory=dict)
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * STATES)
     transit: dict[int, Region] = msgspec.field(default_factory=dict)
 
     def count(self, state: RegionState) -> int:
         """Returns the number of its regions in a state, without a look at each."""
-        if state is RegionState.OPEN:
-            return len(self.regions) - sum(self.not_open.values())
-        return self.not_open.get(state, 0)
+        return self.counts[state]
 
-    def note(self, state: RegionState, change: int) -> None:
-        """Counts a region that gets into a state, or, with -1, that leaves it."""
-        if state is not RegionState.OPEN:
-            self.not_open[state] = self.not_open.get(state, 0) + change
+    def clear(self) -> None:
+        """Removes all regions from the table, not from the model."""
+        self.regions.clear()
+        self.transit.clear()
+        self.counts = [0] * STATES
 
     @property
     def namespace(self) -> str:
@@ -195,7 +197,7 @@ class Regions:
                 self.regions[region.id] = region
                 sorted_ = sorted_ and (not found or found[-1].start <= region.start)
                 found.append(region)
-                table.note(region.state, 1)
+                table.counts[region.state] += 1
         if not sorted_:
             found.sort(key=start_of)
 
@@ -212,7 +214,7 @@ class Regions:
         for region in table.regions[first:]:
             del self.regions[region.id]
             self._settle(region)
-            table.note(region.state, -1)
+            table.counts[region.state] -= 1
             self._leave(region)
         del table.regions[first:]
 
@@ -278,7 +280,8 @@ class Regions:
 
     def attach(self, region: Region, pid: int) -> None:
         """Attaches a procedure: no other one moves the region until :meth:`detach`."""
-        self._set_out(region)
+        if region.id not in self.transit:
+            self._set_out(region)
         if region.pid != pid:
             region.pid = pid
             if self.observer is not None:
@@ -317,7 +320,7 @@ class Regions:
             region.doubtful = False
         if state not in IN_TRANSITION and not region.pid:
             self._settle(region)
-        elif region.id not in region.table.transit:
+        elif region.id not in self.transit:
             self._set_out(region)
         if self.observer is not None:
             self.observer.moved(region, before, had)
@@ -325,12 +328,10 @@ class Regions:
     @staticmethod
     def restate(region: Region, state: RegionState) -> None:
         """Enters a state that is known already, as one that a record tells; all others are moves."""
-        before, counts = region.state, region.table.not_open
+        counts = region.table.counts
+        counts[region.state] -= 1
+        counts[state] += 1
         region.state = state
-        if before is not RegionState.OPEN:
-            counts[before] -= 1
-        if state is not RegionState.OPEN:
-            counts[state] = counts.get(state, 0) + 1
 
     def _set_out(self, region: Region) -> None:
         self.transit[region.id] = region.table.transit[region.id] = region

@@ -28,7 +28,7 @@ from state_machines.regions import pickup, transit
 from state_machines.regions.model import Region, Server
 from state_machines.regions.placement import Wish, planned
 from state_machines.regions.states import FINAL, RegionState, ServerState
-from state_machines.regions.transit import Act, Attempts
+from state_machines.regions.transit import Act, Answer, Attempts
 
 NAME: Final = "assign"
 QUEUE: Final = 0
@@ -167,7 +167,7 @@ def wish(env: RegionsEnv, region: Region, avoid: str = "", to: str = "") -> Wish
     marks = env.model.marks
     held = last if last and marks.held_until_ms(last, env.wall_ms()) else ""
     to = to or marks.pinned(region.id) or held
-    given_up = env.given_up.of(region.id, env.now_ms())
+    given_up = env.given_up.of(region.id, env.now_ms()) if env.given_up else ""
     return Wish(region, last, avoid or (given_up if given_up != to else ""), to)
 
 
@@ -186,10 +186,11 @@ async def dispatch(env: RegionsEnv, record: Record) -> Outcome | Along:
         return _left(env, record, region, replace(task, avoid=""))
     fenced, result = env.model.is_fenced(key), env.results.get(record.pid)
     options = env.options
-    failed = _failed(env, record.pid, task, result)
-    waited_ms = env.wall_ms() - record.updated_ms
+    answer = answer_of(result)
+    failed = _failed(env, record.pid, task, result, answer)
+    waited_ms = env.wall_ms() - record.updated_ms if answer is Answer.NOT_RUNNING else 0
     attempts = Attempts(task.retries, options.open_attempts_max, waited_ms, options.not_running_ms_max)
-    match transit.opening(fenced, answer_of(result), attempts):
+    match transit.opening(fenced, answer, attempts):
         case Act.SEND:
             return _sent(env, record, region, env.model.servers[key], token_of(record, task))
         case Act.END:
@@ -215,9 +216,9 @@ def _sent(env: RegionsEnv, record: Record, region: Region, server: Server, token
     return Wait(0, record.data, durable=False)
 
 
-def _failed(env: RegionsEnv, pid: int, task: Transit, result: Result | None) -> str:
+def _failed(env: RegionsEnv, pid: int, task: Transit, result: Result | None, answer: Answer) -> str:
     """Notes what the server said, and returns it; that of the attempt before where it said nothing, or opened it."""
-    if result is None or answer_of(result) is transit.Answer.OPENED:
+    if result is None or answer is Answer.OPENED:
         return task.failed
     text = said(f"{task.server},{task.incarnation}", result)
     env.causes.noted(pid, task.region, text)
