@@ -12,12 +12,12 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.broker import decode_broker
 from metadata_store.codecs.config import DEFAULT_ENTITY, Config, decode_config
-from metadata_store.codecs.notifications import decode_log_dir_event, decode_partitions
+from metadata_store.codecs.notifications import Partitions, decode_log_dir_event, decode_partitions
 from metadata_store.codecs.state import decode_state
 from metadata_store.codecs.topic import TopicDecoder
 from metadata_store.errors import Code, ZkError
 from metadata_store.port import Node, ZooKeeper
-from state_machines.model.types import Broker, Leadership, TopicAssignment, TopicPartition
+from state_machines.model.types import Broker, Leadership, TopicAssignment
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ def _no_leadership(path: str, found: Leadership | Malformed | Code) -> Malformed
     return unreadable(path, found)
 
 
-async def read_isr_changes(zk: ZooKeeper, names: Iterable[str]) -> list[list[TopicPartition] | Malformed]:
+async def read_isr_changes(zk: ZooKeeper, names: Iterable[str]) -> list[Partitions | Malformed]:
     """Reads the partitions that each notification names; absent notifications are left out."""
     return await _read_values(zk, [f"{paths.ISR_CHANGES}/{name}" for name in names], decode_partitions)
 

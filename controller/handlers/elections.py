@@ -164,7 +164,9 @@ async def preferred_election(c: Controller) -> None:
         log.error("%s is deleted, because it cannot be understood: %s", path, found.value.why)
         await _done(c, found.stat.version)
     else:
-        await _by_znode(c, found.value)
+        if found.value.unusable:
+            log.error("%s: %s; the others are carried out", path, found.value.unusable)
+        await _by_znode(c, found.value.named)
         await _done(c, found.stat.version)
 
 

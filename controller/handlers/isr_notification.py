@@ -27,7 +27,9 @@ async def isr_notification(c: Controller) -> None:
         if isinstance(found, Malformed):
             c.malformed(found)
             continue
-        for topic, partition in found:
+        if found.unusable:
+            log.error("%s: %s; the states of the others are read", paths.ISR_CHANGES, found.unusable)
+        for topic, partition in found.named:
             row = c.cluster.find(topic, partition)
             if row is not None:
                 named[row] = None

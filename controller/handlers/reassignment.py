@@ -77,6 +77,8 @@ async def _requested(c: Controller) -> list[int]:
         return []
     if request == c.reassignment_queue.request:
         return []
+    if request.unusable:
+        log.error("%s: %s and are removed; the others are carried out", paths.REASSIGN_PARTITIONS, request.unusable)
     wanted, refused = await judge_targets(c, request.targets, live_only=False)
     if refused or rewrites(c.cluster, wanted):
         refused |= await write_targets(c, wanted)

@@ -58,12 +58,12 @@ async def withdraw(c: Controller, names: Container[TopicPartition]) -> None:
 
 
 async def shrink_request(c: Controller) -> None:
-    """Removes done, refused and superseded targets; deletes the znode with the last of them."""
+    """Removes done, refused, superseded and unusable targets; deletes the znode with the last of them."""
     request = c.reassignment_queue.request
     if request is None:
         return
     left = unfinished(c.cluster, request.targets)
-    if left and len(left) == len(request.targets):
+    if left and len(left) == len(request.targets) and not request.unusable:
         return
     if await _write(c, request, left):
         return
@@ -79,7 +79,7 @@ async def _write(c: Controller, request: Request, left: dict[TopicPartition, tup
     written = await write_reassignments(c.zk, request._replace(targets=left), c.fence)
     c.gate.check()
     judged = written and request is c.reassignment_queue.request
-    after = request._replace(targets=left, version=request.version + 1)
+    after = Request(left, request.unknown, request.version + 1)
     c.reassignment_queue.request = after if judged and left else None
     return written
 

@@ -8,20 +8,23 @@ from typing import Final
 from msgspec import Struct
 
 from metadata_store.codecs.base import Malformed, NonNegative, guarded, require_version, strict, to_json
+from metadata_store.codecs.entries import Unusable, each_alone
 from state_machines.model.types import TopicPartition
 
 LOG_DIR_FAILURE: Final = 1
 """The only event of ``/log_dir_event_notification``."""
 
 
+class Partitions(Struct, frozen=True):
+    """Partitions in order; ``unusable`` holds the entries that name none."""
+
+    named: list[TopicPartition]
+    unusable: Unusable = Unusable()
+
+
 class _Named(Struct):
     topic: str
     partition: NonNegative
-
-
-class _Partitions(Struct):
-    version: int
-    partitions: list[_Named]
 
 
 class _LogDirEvent(Struct):
@@ -37,20 +40,18 @@ class _ConfigChange(Struct):
     entity_name: str | None = None
 
 
-_decode_partitions = strict(_Partitions)
 _decode_log_dir = strict(_LogDirEvent)
 _decode_config = strict(_ConfigChange)
 
 
-def decode_partitions(path: str, data: bytes | None) -> list[TopicPartition] | Malformed:
+def decode_partitions(path: str, data: bytes | None) -> Partitions | Malformed:
     """Decodes ``/isr_change_notification/*`` and ``/admin/preferred_replica_election``: a list of partitions."""
     return guarded(path, lambda: _partitions(data))
 
 
-def _partitions(data: bytes | None) -> list[TopicPartition]:
-    found = _decode_partitions(data)
-    require_version(found.version, (1,))
-    return [TopicPartition(named.topic, named.partition) for named in found.partitions]
+def _partitions(data: bytes | None) -> Partitions:
+    found = each_alone(data, _Named)
+    return Partitions([TopicPartition(one.topic, one.partition) for one in found.usable], found.unusable)
 
 
 def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:

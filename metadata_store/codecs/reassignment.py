@@ -6,15 +6,17 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from metadata_store.codecs.base import Malformed, NonNegative, guarded, require_version, split_unknown, strict, to_json
+from metadata_store.codecs.base import Malformed, NonNegative, guarded, to_json
+from metadata_store.codecs.entries import Unusable, each_alone
 from state_machines.model.types import TopicPartition
 
 
 class Reassignments(Struct, frozen=True):
-    """Targets by partition; ``unknown`` holds further fields."""
+    """Targets by partition; ``unknown`` holds further fields, ``unusable`` the entries that request nothing."""
 
     targets: dict[TopicPartition, tuple[int, ...]]
     unknown: dict[str, object] = {}
+    unusable: Unusable = Unusable()
 
 
 class _Target(Struct):
@@ -23,24 +25,15 @@ class _Target(Struct):
     replicas: tuple[NonNegative, ...]
 
 
-class _Reassignments(Struct):
-    version: int
-    partitions: list[_Target]
-
-
-_decode = strict(_Reassignments)
-
-
 def decode_reassignments(path: str, data: bytes | None) -> Reassignments | Malformed:
     """Decodes the requested targets; a partition named twice keeps its last target, as in Kafka."""
     return guarded(path, lambda: _reassignments(data))
 
 
 def _reassignments(data: bytes | None) -> Reassignments:
-    found = _decode(data)
-    require_version(found.version, (1,))
-    targets = {TopicPartition(t.topic, t.partition): t.replicas for t in found.partitions}
-    return Reassignments(targets, split_unknown(data, ("version", "partitions")))
+    found = each_alone(data, _Target)
+    targets = {TopicPartition(t.topic, t.partition): t.replicas for t in found.usable}
+    return Reassignments(targets, found.unknown, found.unusable)
 
 
 def encode_reassignments(

@@ -22,14 +22,13 @@ from metadata_store.codecs.controller import (
     decode_epoch,
 )
 from metadata_store.codecs.features import Features, decode_features, encode_features
-from metadata_store.codecs.notifications import decode_partitions
+from metadata_store.codecs.notifications import Partitions, decode_partitions
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import WRITES_MAX, batches, require_open, submit
 from metadata_store.fencing.outcome import Fence
 from metadata_store.fencing.rider import Ride, Rider
 from metadata_store.port import Create, Delete, Node, Op, SetData, Stat, ZooKeeper
 from metadata_store.reads import unreadable
-from state_machines.model.types import TopicPartition
 
 T = TypeVar("T")
 
@@ -188,7 +187,7 @@ def _block_op(node: Node | None, block: ProducerIdBlock) -> Op:
     return SetData(paths.PRODUCER_IDS, data, node.stat.version)
 
 
-async def read_preferred_election(zk: ZooKeeper) -> Found[list[TopicPartition]] | Malformed | None:
+async def read_preferred_election(zk: ZooKeeper) -> Found[Partitions] | Malformed | None:
     """Reads ``/admin/preferred_replica_election``; Malformed where it cannot even be read."""
     path = paths.PREFERRED_ELECTION
     [node] = await zk.read_many([path])

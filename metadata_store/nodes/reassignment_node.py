@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
+from metadata_store.codecs.entries import Unusable
 from metadata_store.codecs.reassignment import decode_reassignments, encode_reassignments
 from metadata_store.fencing.fenced import submit
 from metadata_store.fencing.outcome import Fence
@@ -16,11 +17,12 @@ from state_machines.model.types import TopicPartition
 
 
 class Request(NamedTuple):
-    """The znode: targets by partition, further fields, and its version."""
+    """The znode: targets by partition, further fields, its version, and entries that the next rewrite leaves out."""
 
     targets: Mapping[TopicPartition, tuple[int, ...]]
     unknown: Mapping[str, object]
     version: int
+    unusable: Unusable = Unusable()
 
 
 async def read_reassignments(zk: ZooKeeper) -> Request | Malformed | None:
@@ -30,7 +32,9 @@ async def read_reassignments(zk: ZooKeeper) -> Request | Malformed | None:
     if not isinstance(node, Node):
         return unreadable(path, node)
     found = decode_reassignments(path, node.data)
-    return found if isinstance(found, Malformed) else Request(found.targets, found.unknown, node.stat.version)
+    if isinstance(found, Malformed):
+        return found
+    return Request(found.targets, found.unknown, node.stat.version, found.unusable)
 
 
 async def write_reassignments(zk: ZooKeeper, left: Request, fence: Fence) -> bool:

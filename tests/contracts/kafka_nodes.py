@@ -12,7 +12,7 @@ from metadata_store.codecs.cluster import ProducerIdBlock, decode_producer_ids, 
 from metadata_store.codecs.config import DEFAULT_ENTITY, Config, encode_config
 from metadata_store.codecs.controller import ControllerZnode, encode_controller
 from metadata_store.codecs.features import FeatureRange, Features, encode_features
-from metadata_store.codecs.notifications import encode_log_dir_event, encode_partitions
+from metadata_store.codecs.notifications import Partitions, encode_log_dir_event, encode_partitions
 from metadata_store.codecs.reassignment import encode_reassignments
 from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import Code, OutcomeUnknown, ZkError
@@ -98,7 +98,7 @@ class LoadContract:
             second = await k.zk.create(prefix, b"{}", sequential=True)
             names = [created.path.rpartition("/")[2] for created in (first, second)]
             good, bad = await read_isr_changes(k.zk, [*names, "isr_change_gone"])
-            assert good == named
+            assert good == Partitions(named)
             assert isinstance(bad, Malformed)
             await k.zk.set(second.path, b"{", 0)
             await delete_children(k.zk, [first.path, second.path, f"{prefix}gone"], k.fence)
@@ -174,7 +174,7 @@ class LoadContract:
             await k.zk.create(path, encode_partitions(wanted))
             found = await read_preferred_election(k.zk)
             assert isinstance(found, Found)
-            assert (found.value, found.stat.version) == (wanted, 0)
+            assert (found.value, found.stat.version) == (Partitions(wanted), 0)
             await k.zk.set(path, b"{", 0)
             assert await delete_as_read(k.zk, path, 0, k.fence) is Code.BAD_VERSION
             changed = await read_preferred_election(k.zk)

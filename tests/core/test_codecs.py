@@ -29,6 +29,7 @@ from metadata_store.codecs.controller import (
 )
 from metadata_store.codecs.features import FeatureRange, Features, decode_features, encode_features
 from metadata_store.codecs.notifications import (
+    Partitions,
     decode_config_change,
     decode_log_dir_event,
     decode_partitions,
@@ -135,7 +136,7 @@ FEATURES_V2 = b'{"version":2,"status":0,"features":{"f":{"max_version_level":3}}
             Migration(3000, 4, 1234567890123, 5),
             lambda: encode_migration(Migration(3000, 4, 1234567890123, 5)),
         ),
-        ("partitions", NAMED_TEXT, NAMED, lambda: encode_partitions(NAMED)),
+        ("partitions", NAMED_TEXT, Partitions(NAMED), lambda: encode_partitions(NAMED)),
         ("log dir event", b'{"version":1,"broker":3,"event":1}', 3, lambda: encode_log_dir_event(3)),
         (
             "config change",

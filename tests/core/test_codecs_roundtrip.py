@@ -12,7 +12,7 @@ from metadata_store.codecs.broker import decode_broker, encode_broker
 from metadata_store.codecs.config import Config, decode_config, encode_config
 from metadata_store.codecs.controller import ControllerZnode, decode_controller, encode_controller
 from metadata_store.codecs.features import FeatureRange, Features, decode_features, encode_features
-from metadata_store.codecs.notifications import decode_partitions, encode_partitions
+from metadata_store.codecs.notifications import Partitions, decode_partitions, encode_partitions
 from metadata_store.codecs.reassignment import Reassignments, decode_reassignments, encode_reassignments
 from metadata_store.codecs.state import decode_state, encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic
@@ -123,7 +123,7 @@ def test_features_are_read_back_as_written(
 
 @given(partitions)
 def test_lists_of_partitions_are_read_back_as_written(named: list[TopicPartition]) -> None:
-    assert decode_partitions("", encode_partitions(named)) == named
+    assert decode_partitions("", encode_partitions(named)) == Partitions(named)
 
 
 @given(st.dictionaries(st.builds(TopicPartition, text, int32), replicas, max_size=4), unknown)

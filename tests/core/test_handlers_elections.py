@@ -108,6 +108,16 @@ async def test_a_request_that_cannot_be_understood_is_dropped(
 
 
 @in_world(before=running)
+async def test_an_unusable_entry_of_a_request_holds_up_no_other(w: World, caplog: pytest.LogCaptureFixture) -> None:
+    entries = b'{"topic":"t","partition":-1},{"topic":"t","partition":0},{"topic":"t"},{"topic":"t","partition":1}'
+    await w.operator.create(paths.PREFERRED_ELECTION, b'{"version":1,"partitions":[%s]}' % entries)
+    await w.settle()
+    assert leaders(w) == BEFORE | {"t-0": 1, "t-1": 2}
+    assert w.node(paths.PREFERRED_ELECTION) is None
+    assert "2 of 4 entries cannot be used (partitions[0]: Expected `int` >= 0" in caplog.text
+
+
+@in_world(before=running)
 async def test_a_request_that_was_replaced_meanwhile_is_carried_out_too(w: World) -> None:
     other = encode_partitions([TopicPartition("t", 1)])
     w.active.script.at(paths.PREFERRED_ELECTION, lambda: w.operator.set(paths.PREFERRED_ELECTION, other, -1))

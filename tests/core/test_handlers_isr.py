@@ -221,6 +221,20 @@ async def test_isr_changes_in_zookeeper_are_propagated_and_their_notifications_d
 
 
 @in_world()
+async def test_an_unusable_entry_of_a_notification_costs_itself_alone(
+    w: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await running(w, "2.7-IV1")
+    await w.leader_writes("t", 0, (1, 2))
+    note = b'{"version":1,"partitions":[{"topic":"t","partition":-1},{"topic":"t","partition":0}]}'
+    await w.operator.create(f"{paths.ISR_CHANGES}/isr_change_", note, sequential=True)
+    await w.propagated()
+    assert {p.isr for _, p in w.wires.partitions(3, UPDATE_METADATA)} == {(1, 2)}
+    assert w.children(paths.ISR_CHANGES) == []
+    assert f"{paths.ISR_CHANGES}: 1 of 2 entries cannot be used" in caplog.text
+
+
+@in_world()
 async def test_a_note_that_cannot_be_deleted_ends_no_term(w: World) -> None:
     w.restrict(paths.ISR_CHANGES, CREATE | READ)
     await w.notify(TopicPartition("t", 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest import mock
@@ -471,6 +472,33 @@ async def test_a_malformed_znode_of_requests_is_reported_and_holds_up_no_call(w:
     await request_by_znode(w, {("t", 0): (3, 1)})
     await caught_up(w)
     assert (written(w, "t"), requested_by_znode(w)) == (Assignment((3, 1)), None)
+
+
+@in_world()
+async def test_an_unusable_entry_of_the_znode_leaves_it_and_holds_up_no_other(
+    w: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    await running(w, "3.9", (1, 2), (1, 2))
+    good = {"topic": "t", "partition": 0, "replicas": [2, 3]}
+    bad = {"topic": "t", "partition": 1, "replicas": [2, -3]}
+    await w.operator.create(
+        paths.REASSIGN_PARTITIONS, json.dumps({"version": 1, "partitions": [good, bad], "vendor": 1}).encode()
+    )
+    await propagated(w)
+    assert w.counters.malformed == {}
+    assert "1 of 2 entries cannot be used (partitions[1]: Expected `int` >= 0 - at `$.replicas[1]`)" in caplog.text
+    node = w.node(paths.REASSIGN_PARTITIONS)
+    assert node is not None
+    assert json.loads(node.data or b"") == {"version": 1, "partitions": [good], "vendor": 1}
+    await caught_up(w)
+    assert (written(w, "t").replicas, written(w, "t", 1), requested_by_znode(w)) == ((2, 3), Assignment((1, 2)), None)
+
+
+@in_world()
+async def test_a_znode_of_unusable_entries_alone_is_deleted(w: World) -> None:
+    await running(w, "3.9", (1, 2))
+    await request_by_znode(w, {("t", 0): (2, -3)})
+    assert (w.node(paths.REASSIGN_PARTITIONS), written(w, "t")) == (None, Assignment((1, 2)))
 
 
 @pytest.mark.seed("S4-61", "S4-84")

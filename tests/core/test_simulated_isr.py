@@ -12,7 +12,7 @@ from brokers.wire.replies import (
     PartitionReply,
     encode_reply,
 )
-from metadata_store.codecs.notifications import decode_partitions
+from metadata_store.codecs.notifications import Partitions, decode_partitions
 from metadata_store.codecs.state import decode_state
 from state_machines.model.types import Leadership
 from testing.simulated.broker import SimulatedBroker
@@ -171,7 +171,7 @@ def test_old_leaders_write_the_state_znode_and_a_notification() -> None:
     notification = broker.isr.notification()
     assert notification is not None
     assert (notification.path, notification.sequential) == ("/isr_change_notification/isr_change_", True)
-    assert decode_partitions("", notification.data) == [KEY]
+    assert decode_partitions("", notification.data) == Partitions([KEY])
     assert broker.isr.notification() is None
 
 
