@@ -14,6 +14,7 @@ from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.reads import read_broker_configs, read_broker_default
+from state_machines.admin_rules.topic_configs import unparsable
 from state_machines.model.cluster import Cluster
 
 UNCLEAN: Final = "unclean.leader.election.enable"
@@ -66,16 +67,28 @@ class UncleanElectionPolicy:
         """Returns the policy by topic: its own configuration, else the brokers' dynamic default, else the setting.
 
         A live broker whose own dynamic configuration forbids it forbids the default: Kafka's controller goes by that of
-        the broker it runs on. A configuration that cannot be used allows nothing; it is returned.
+        the broker it runs on. A configuration that cannot be used allows nothing; it is returned. One of a topic
+        is used as a whole or not at all.
         """
         names = {topic: self._cluster.topics[topic].name for topic in topics}
         await self._store.zk.sync(paths.CONFIG)
         shared = await read_broker_default(self._store.zk)
         singly = await read_broker_configs(self._store.zk, self._cluster.brokers)
-        found = await self._store.load_topic_configs(list(names.values()))
+        read = await self._store.load_topic_configs(list(names.values()))
+        found = {name: _usable(name, config) for name, config in read.items()}
         default = said(shared, self.default) and all(said(config, True) for config in singly)
         malformed = [config for config in (shared, *singly, *found.values()) if isinstance(config, Malformed)]
         return {topic: said(found[name], default) for topic, name in names.items()}, malformed
+
+
+def _usable(topic: str, config: Config | Malformed) -> Config | Malformed:
+    """Returns a topic's configuration, or why Kafka's controller could not parse it as a whole."""
+    if isinstance(config, Malformed):
+        return config
+    why = unparsable(config.entries)
+    if why is None:
+        return config
+    return Malformed(paths.topic_config(topic), f"{why}, until then no replica is elected uncleanly")
 
 
 def said(config: Config | Malformed, default: bool) -> bool:

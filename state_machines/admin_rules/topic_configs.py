@@ -18,7 +18,17 @@ Check = Callable[[str], str | None]
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _DECIMAL: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[fFdD]?")
-_VERSION: Final = re.compile(r"(0\.\d+\.\d+|[1-9]\d*\.\d+)(\.\d+)?(-IV\d+)?")
+_VERSION: Final = re.compile(r"(0\.\d+\.\d+|[1-9]\d*\.\d+)(\.\d+)?(?:-IV(\d))?")
+_RELEASES: Final[Mapping[str, int]] = {
+    **dict.fromkeys(("0.8.0", "0.8.1", "0.8.2", "0.9.0"), -1),
+    **dict.fromkeys(("1.0", "1.1", "2.5", "2.6", "3.1", "3.2", "3.4", "3.8", "3.9"), 0),
+    **dict.fromkeys(("0.10.0", "2.0", "2.2", "2.3", "2.4", "2.8", "3.0", "4.0"), 1),
+    **dict.fromkeys(("0.10.1", "0.11.0", "2.1", "2.7", "3.5", "3.6"), 2),
+    "0.10.2": 0,
+    "3.3": 3,
+    "3.7": 4,
+}
+"""Releases that Kafka 3.9 knows, each with its last inter-broker protocol; -1 where it has none."""
 _THROTTLED: Final = re.compile(r"([0-9]+:[0-9]+)?")
 _DIGITS_MAX: Final = 20
 """Digits of a number that is looked at: the largest of 64 bits has 19."""
@@ -85,7 +95,9 @@ def _throttled(value: str) -> str | None:
 
 
 def _version(value: str) -> str | None:
-    return None if _VERSION.fullmatch(value.strip()) else "give a version of Kafka such as 3.0-IV1"
+    found = _VERSION.fullmatch(value.strip())
+    right = found is not None and int(found[3] or -1) <= _RELEASES.get(found[1], -2)
+    return None if right else "give a version of Kafka such as 3.0-IV1"
 
 
 TOPIC_CONFIGS: Final[Mapping[str, Check]] = {
@@ -131,6 +143,19 @@ TOPIC_CONFIGS: Final[Mapping[str, Check]] = {
 def wants_remote_storage(configs: Mapping[str, str]) -> bool:
     """Checks whether a topic is to have tiered storage."""
     return configs.get("remote.storage.enable", "").strip().lower() == "true"
+
+
+def unparsable(configs: Mapping[str, str]) -> str | None:
+    """Returns the first key whose value Kafka's controller could not parse, with the remedy; None if there is none.
+
+    It parses a topic's configuration as a whole before it goes by any key of it. Unknown keys do not matter to it, nor
+    values that brokers only refuse when they are set.
+    """
+    for name, value in configs.items():
+        check = TOPIC_CONFIGS.get(name)
+        if check is not None and (instead := (_boolean if check is _never_true else check)(value)) is not None:
+            return f"{name} = {value}: {instead}"
+    return None
 
 
 def wrong_config(configs: Mapping[str, str], *, remote_storage: bool = True) -> str | None:

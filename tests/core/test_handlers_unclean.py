@@ -160,6 +160,26 @@ async def test_a_malformed_configuration_allows_nothing_until_it_is_repaired(w: 
 
 
 @pytest.mark.seed("S4-82")
+@in_world(unclean_leader_election_enable=True, before=behind)
+async def test_a_configuration_with_one_value_that_kafka_cannot_parse_allows_nothing_until_it_is_repaired(
+    w: World,
+) -> None:
+    """The topic allows it in so many words, but another of its values is none: Kafka's controller elects nobody."""
+    await w.configure("topics", "t", unclean_leader_election_enable="true", retention_ms="soon")
+    await w.configure("topics", "u", unclean_leader_election_enable="true", vendor_key="soon")
+    await w.begin_term()
+    w.die(1)
+    await w.propagated()
+    assert led(w) == {"t": LOST, "u": ELECTED}, "a key that Kafka does not know is not parsed"
+    path = paths.topic_config("t")
+    assert w.counters.malformed[path].startswith("retention.ms = soon: give a whole number")
+    await w.configure("topics", "t", unclean_leader_election_enable="true", retention_ms="7")
+    await w.propagated()
+    assert led(w)["t"] == ELECTED
+    assert not w.counters.malformed
+
+
+@pytest.mark.seed("S4-82")
 @in_world(before=behind)
 async def test_an_election_waits_for_a_connection_that_is_lost_while_it_reads_a_configuration(w: World) -> None:
     await allow(w, "t")

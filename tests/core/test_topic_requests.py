@@ -21,7 +21,7 @@ from state_machines.admin_rules.create_topics import (
     judge_topic,
 )
 from state_machines.admin_rules.placement import place
-from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, wrong_config
+from state_machines.admin_rules.topic_configs import TOPIC_CONFIGS, unparsable, wrong_config
 from state_machines.admin_rules.topic_names import TakenNames, wrong_name
 from state_machines.model.types import Assignment, TopicAssignment
 
@@ -184,7 +184,7 @@ RIGHT = {
     "compression.type": ["zstd", "producer"],
     "min.cleanable.dirty.ratio": ["0", "0.5", "1.0", "5e-1"],
     "leader.replication.throttled.replicas": ["*", "0:1,1:2", ""],
-    "message.format.version": ["3.0-IV1", "2.8", "0.10.2"],
+    "message.format.version": ["3.0-IV1", "2.8", "0.10.2", "0.8.2", "0.10.2-IV0", "3.9.1", "3.9-IV0"],
     "preallocate": ["true", "FALSE", " true "],
     "remote.log.copy.disable": ["false"],
     "retention.bytes": ["-1", "+5", " 7 "],
@@ -196,7 +196,7 @@ FALSE = {
     "compression.type": ["zip", ""],
     "min.cleanable.dirty.ratio": ["1.1", "-0.1", "nan", "half"],
     "leader.replication.throttled.replicas": ["0:1,x", "*,*"],
-    "message.format.version": ["3", "x"],
+    "message.format.version": ["3", "x", "9.9", "1.5", "3.0-IV2", "0.8.2-IV0", "3.0-IV"],
     "min.insync.replicas": ["0", "1.0", "2147483648", ""],
     "preallocate": ["yes", "1"],
     "remote.log.copy.disable": ["true"],
@@ -216,6 +216,14 @@ def test_values_that_a_configuration_may_have(name: str, value: str) -> None:
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in FALSE.items() for v in values])
 def test_values_that_it_may_not_have(name: str, value: str) -> None:
     assert (wrong_config({name: value}) or "").startswith(f"{name} = ")
+
+
+def test_kafkas_controller_parses_all_values_but_no_unknown_key_nor_what_only_a_change_is_refused_for() -> None:
+    assert unparsable({"unclean.leader.election.enable": "true", "retention.ms": "soon"}) == (
+        "retention.ms = soon: give a whole number from -1 to 9223372036854775807"
+    )
+    assert unparsable({"retention": "soon", "remote.log.copy.disable": "TRUE"}) is None
+    assert unparsable({"min.compaction.lag.ms": "2", "max.compaction.lag.ms": "1"}) is None
 
 
 def test_unknown_ones_and_those_that_contradict_each_other() -> None:
