@@ -15,7 +15,7 @@ from controller.http.procedure_models import CordonedBroker, Procedure
 from controller.kinds import reassign
 from controller.kinds.drain import NAME, drain_of, encode_drain
 from controller.operator.cordons import CordonView
-from controller.operator.plan_requests import leader_sizes
+from controller.operator.plan_requests import UNTHROTTLED, leader_sizes, refuse_slow
 from controller.operator.procedures import ProcedureView
 from controller.requests.calls import Calls, Undrain
 from controller.term.term import Term
@@ -133,7 +133,9 @@ async def _planned(term: Term, brokers: Collection[int], rate_bytes_per_s: int) 
         more = len(found.refused) - REFUSED_SHOWN
         why = f"replicas cannot leave: {named}{f'; and {more} more' if more > 0 else ''}"
         raise Refused(why, "drain without --replicas, or add brokers")
-    return ReassignPlan(_fitting(found), rate_bytes_per_s=rate_bytes_per_s)
+    made = ReassignPlan(_fitting(found), rate_bytes_per_s=rate_bytes_per_s)
+    await refuse_slow(term, made, UNTHROTTLED)
+    return made
 
 
 def _fitting(found: Plan) -> tuple[PlannedMove, ...]:

@@ -35,6 +35,10 @@ SIZES_S_MAX: Final = 10.0
 """Longest wait for the sizes of a plan; what is not known by then is left out."""
 TRAFFIC_S: Final = 1.0
 """Time between the two looks by which a plan's traffic is measured."""
+FEWER: Final = "a lower --broker-moves-max, or no throttle"
+FEWER_OR_LATER: Final = "a lower --broker-moves-max, --throttle 0 for none, or pause the plan: regent reassign pause"
+UNTHROTTLED: Final = "or no throttle"
+"""Remedies beside a higher throttle: of a new plan, of one that runs, and of a drain, which has no caps."""
 
 
 async def requested_plan(term: Term, request: ReassignRequest) -> ReassignPlan:
@@ -83,24 +87,26 @@ async def leader_sizes(term: Term, partitions: Iterable[TopicPartition]) -> Size
     return {name: size.size_bytes for sizes in known for name, size in sizes.items()}
 
 
-async def refuse_slow(term: Term, plan: ReassignPlan) -> None:
+async def refuse_slow(term: Term, plan: ReassignPlan, instead: str = FEWER) -> None:
     """Raises :class:`Refused` for a throttle below what producers write to the partitions: their copies never end.
 
-    Looks at the leaders' logs twice; what no leader reports counts as no traffic.
+    Looks at the leaders' logs twice; what no leader reports counts as no traffic, and neither does a move that has
+    ended. ``instead``: other remedies than a higher throttle.
     """
     if not plan.rate_bytes_per_s:
         return
-    names = [TopicPartition(move.topic, move.partition) for move in plan.moves if move.added]
+    moves = [move for move in plan.moves if move.status not in ENDED]
+    names = [TopicPartition(move.topic, move.partition) for move in moves if move.added]
     before, began_s = await leader_sizes(term, names), _now_s()
     await asyncio.sleep(TRAFFIC_S)
     after, took_s = await leader_sizes(term, names), _now_s() - began_s
     traffic = {name: max(0, after[name] - before[name]) / took_s for name in before.keys() & after.keys()}
-    found = received(plan.moves, traffic, plan.broker_moves_max)
+    found = received(moves, traffic, plan.broker_moves_max)
     if found is not None and found.bytes_per_s >= plan.rate_bytes_per_s:
         raise Refused(
             f"the throttle of {in_bytes(plan.rate_bytes_per_s)}/s is below the {in_bytes(found.bytes_per_s)}/s that "
             f"producers write to partitions which broker {found.broker} would copy: it would never catch up",
-            f"give --throttle {2 * found.bytes_per_s} or more, a lower --broker-moves-max, or no throttle",
+            f"give --throttle {2 * found.bytes_per_s} or more, {instead}",
         )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from controller.daemon.daemon import Daemon
 from controller.http.ports import NotActive, NotFound, Refused
@@ -15,7 +16,14 @@ from controller.http.record_items import ended_item, removed_item, unreadable_it
 from controller.kinds import elect, reassign, throttle, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.operator.plan_meter import PlanMeter
-from controller.operator.plan_requests import encoded, refuse_other_cluster, refuse_slow, refuse_unfit, requested_plan
+from controller.operator.plan_requests import (
+    FEWER_OR_LATER,
+    encoded,
+    refuse_other_cluster,
+    refuse_slow,
+    refuse_unfit,
+    requested_plan,
+)
 from controller.operator.procedure_items import (
     NO_CAUSES,
     move_items,
@@ -222,10 +230,20 @@ class ProcedureView:
         return procedure_item(record, BY_NAME)
 
     async def command(self, pid: int, command: ReassignCommand, principal: str = "") -> Procedure:
-        """Changes a plan that runs."""
+        """Changes a plan that runs; refuses a throttle at which its copies would never end."""
+        await self._refuse_slow(pid, command)
         change = msgspec.json.encode(reassign.PlanCommand(**command.model_dump(exclude={"reason"})))
         ending = ending_of("cancel", principal, command.reason) if command.stop else NO_ENDING
         return await self.commanded(pid, change, ending)
+
+    async def _refuse_slow(self, pid: int, command: ReassignCommand) -> None:
+        term = self._active()
+        engine = term.procedures.engine_or_none
+        record = engine.records.get(pid) if engine is not None else None
+        given = {"rate_bytes_per_s": command.rate_bytes_per_s, "broker_moves_max": command.broker_moves_max}
+        changes = {name: value for name, value in given.items() if value is not None}
+        if record is not None and record.kind == reassign.NAME and not record.state.is_final and changes:
+            await refuse_slow(term, replace(reassign.plan_of(record), **changes), FEWER_OR_LATER)
 
     async def commanded(self, pid: int, command: bytes, ending: Ending = NO_ENDING) -> Procedure:
         """Sends a procedure a command of its kind."""

@@ -341,6 +341,20 @@ async def test_the_plan_of_a_drain_knows_the_sizes_of_its_replicas(w: World) -> 
 
 
 @in_world(1, 2, 3, 4)
+async def test_a_throttle_below_the_traffic_of_the_replicas_is_refused_before_anything_is_marked(w: World) -> None:
+    await running(w)
+    logs = {leader: dict.fromkeys((TopicPartition(*name) for name in w.states), 1_000) for leader in (1, 2, 3)}
+    measured_by(w, logs, growth_bytes=50_000)
+    slow = DrainRequest(brokers=[1], replicas=True, rate_bytes_per_s=100_000)
+    with pytest.raises(Refused, match=r"throttle of 100\.0 kB/s is below the \d+\.0 kB/s that producers") as refused:
+        await views(w)[0].drain(slow, "uid 0")
+    assert refused.value.remedy.endswith("or more, or no throttle")
+    assert (w.node(PATH), marked(w)) == (None, (set(), set()))
+    enough = slow.model_copy(update={"rate_bytes_per_s": 100_000_000})
+    assert (await views(w)[0].drain(enough, "uid 0")).pid
+
+
+@in_world(1, 2, 3, 4)
 async def test_an_abort_while_replicas_move_takes_them_back_and_removes_the_marks(w: World) -> None:
     await running(w)
     found = await views(w)[0].drain(DrainRequest(brokers=[1], replicas=True), "uid 0")

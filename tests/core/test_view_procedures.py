@@ -14,6 +14,7 @@ import pytest
 from brokers.client import BrokerCallFailed
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
+from controller.kinds import reassign
 from controller.operator.procedures import ProcedureView
 from controller.operator.sampling import procedures_of
 from controller.procedures import parking
@@ -350,6 +351,23 @@ async def test_a_throttle_below_the_traffic_that_a_broker_would_copy_is_refused(
     assert asyncio.get_running_loop().time() - began_s == pytest.approx(2.0)
     one_at_a_time = slow.model_copy(update={"broker_moves_max": 1})
     assert (await view.apply(one_at_a_time, "uid 0")).state == "runnable"
+
+
+@in_world(1, 2, 3)
+async def test_a_plan_that_runs_gets_no_throttle_below_the_traffic_of_its_moves(w: World) -> None:
+    view = await running(w)
+    measured_by(w, {1: {T0: 0, TopicPartition("t", 1): 0}}, growth_bytes=60_000)
+    begun = await view.apply(ReassignRequest(moves=SIZED, rate_bytes_per_s=500_000), "uid 0")
+    for slow in (ReassignCommand(rate_bytes_per_s=100_000), ReassignCommand(paused=False, rate_bytes_per_s=100_000)):
+        with pytest.raises(Refused, match=r"is below the 120\.0 kB/s that producers") as refused:
+            await view.command(begun.pid, slow)
+        assert "give --throttle 240000 or more" in refused.value.remedy
+        assert "regent reassign pause" in refused.value.remedy
+    assert reassign.plan_of(w.term.procedures.engine.records[begun.pid]).rate_bytes_per_s == 500_000
+    for taken in (ReassignCommand(rate_bytes_per_s=0), ReassignCommand(rate_bytes_per_s=100_000, broker_moves_max=1)):
+        await view.command(begun.pid, taken)
+    with pytest.raises(Refused, match=r"is below the 120\.0 kB/s"):
+        await view.command(begun.pid, ReassignCommand(broker_moves_max=2))
 
 
 @in_world(1, 2, 3)
