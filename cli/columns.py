@@ -28,6 +28,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("QUEUED", "queued", wide=True),
         Column("EPOCH", "epoch", wide=True),
         Column("LISTENERS", "listeners", wide=True),
+        Column("AWAITED-BY", "awaitedBy", wide=True),
     ),
     "Topic": (
         Column("NAME", "name"),

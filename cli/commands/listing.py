@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from cli.help import Panel
 from cli.session import Session, command, group
+
+SECONDS: Final = len("2026-11-28T12:50:03")
+"""Characters of a time up to its seconds."""
 
 OfTopic = Annotated[str | None, typer.Option("--topic", help="Only those of one topic.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Those without a leader.")]
@@ -44,9 +47,19 @@ def brokers(session: Session) -> None:
     UNACKED counts those whose last change the broker has not acknowledged yet.
     AGE is the seconds since the oldest of these changes.
     An unreachable broker is registered, and no connection to it can be made; `regent describe broker` has the error.
-    A dead broker is not registered any more.
+    A dead broker is not registered any more: it hosts replicas, or a running plan waits for it.
+    It is dead since the time beside it, or was so when the term of the daemon began.
     """
-    session.output.listing("Broker", session.client().get("/v1/brokers")["items"])
+    found = session.client().get("/v1/brokers")["items"]
+    session.output.listing("Broker", found if session.output.for_programs else [*map(_dated, found)])
+
+
+def _dated(broker: dict[str, Any]) -> dict[str, Any]:
+    """Returns a broker with the time of its death beside its state."""
+    for key, word in (("deadSince", "since"), ("deadBefore", "before")):
+        if (at := broker.get(key)) is not None:
+            return broker | {"state": f"{broker['state']} {word} {at[:SECONDS].replace('T', ' ')} UTC"}
+    return broker
 
 
 def topics(session: Session) -> None:

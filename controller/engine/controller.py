@@ -17,6 +17,7 @@ from itertools import islice
 from controller.access.quota_buckets import QuotaBuckets
 from controller.engine.collaborators import BrokerSide, StoreSide, TermMemory
 from controller.engine.conflict_rounds import ConflictRounds
+from controller.engine.departed import Departed
 from controller.engine.facts import Facts
 from controller.engine.unclean_elections import UncleanElectionPolicy
 from controller.journal.reason import Reason
@@ -73,6 +74,7 @@ class Controller(Facts):
         self.endpoint: AdminEndpoint | None = None
         self.endpoint_gone_s: float | None = None
         self.waiting_topics: set[str] = set()
+        self.departed = Departed()
         self.recorder = Recorder(self.counters)
         self.min_isr = UNKNOWN
         """For log lines, operators, and moves of plans, which never go below it: no other decision depends on it."""

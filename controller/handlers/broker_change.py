@@ -19,6 +19,7 @@ from controller.handlers.lost_ids import query_topic_ids_again
 from controller.handlers.reassignment import brokers_returned
 from controller.journal.reason import Reason
 from controller.journal.report import Report
+from controller.process.wall_clock import wall_ms
 from controller.process.wording import counted
 from metadata_store import paths
 from state_machines.decisions.broker_change import BrokerDelta, broker_death, broker_return, compare
@@ -46,6 +47,8 @@ async def broker_change(c: Controller) -> None:
     gone, back = (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
     c.journal.brokers(Kind.BROKER_DOWN, (c.cluster.brokers[b] for b in gone))
     c.journal.brokers(Kind.BROKER_UP, (found[b] for b in back))
+    c.departed.gone(gone, wall_ms())
+    c.departed.back(back)
     for broker in gone:
         c.channels.remove(broker)
     c.cluster.observe_brokers({b: found[b] for b in found if b not in delta.bounced})

@@ -27,6 +27,7 @@ from controller.handlers.pause_change import pause_change
 from controller.handlers.strays import load_strays
 from controller.handlers.topic_change import bring_in, load
 from controller.journal.reason import Reason
+from controller.process.wall_clock import wall_ms
 from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.nodes import cluster_nodes
@@ -139,6 +140,7 @@ async def load_brokers(c: Controller) -> None:
     """Loads the registrations into the model, with a data watch on each."""
     since = c.zk.last_zxid
     found = await c.read_brokers()
+    c.departed.began_ms = wall_ms()
     c.cluster.observe_brokers(found)
     watched = [*(paths.broker(b) for b in found), *c.malformed_below(paths.BROKER_IDS)]
     await c.zk.watch(data=watched, since_zxid=since)

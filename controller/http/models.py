@@ -166,7 +166,7 @@ class Listener(Item):
 
 
 class Broker(Item):
-    """A broker and its unacknowledged changes. A dead one hosts replicas and is not registered; it has no epoch.
+    """A broker and its unacknowledged changes. A dead one hosts replicas, or a plan waits for it; it has no epoch.
 
     An unreachable one is registered, as its session lives, but accepts no connection.
     """
@@ -185,6 +185,13 @@ class Broker(Item):
     unacknowledged_partitions: int = 0
     propagation_age_s: float = Field(0.0, description="of the oldest change that it has not acknowledged; 0: none")
     last_error: str | None = Field(None, description="why requests do not reach it now")
+    dead_since: datetime | None = Field(
+        None, description="when a dead broker left ZooKeeper; absent where this daemon did not see it go"
+    )
+    dead_before: datetime | None = Field(
+        None, description="instead of deadSince: when the daemon's term began, and the broker was dead already"
+    )
+    awaited_by: list[int] = Field([], description="pids of running plans that add replicas on this dead broker")
 
 
 class Topic(Item):

@@ -111,13 +111,13 @@ def history(folder: Path, topic: str, partition: int, count: int = HISTORY_ROWS)
             break
         try:
             left -= path.stat().st_size
-            rows = [*_rows_with(path, needle), *rows]
+            rows = [*rows_with(path, needle), *rows]
         except FileNotFoundError:
             continue
     return rows[-count:]
 
 
-def _rows_with(path: Path, needle: bytes) -> Iterator[Row]:
+def rows_with(path: Path, needle: bytes) -> Iterator[Row]:
     """Yields rows of lines that contain ``needle``, which the fixed order of fields in a row allows."""
     rest = b""
     with path.open("rb") as file:

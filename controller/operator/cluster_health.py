@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-import msgspec
-
-from controller.kinds import reassign
 from controller.kinds.throttle_holders import throttles_of
 from controller.operator.counts import Counts
+from controller.operator.dead_brokers import Dead, dead_brokers
 from controller.operator.procedure_items import detail_of
 from controller.process.wording import counted, in_time, named
 from controller.term.term import Term
 from state_machines.admin_rules.throttles import BROKERS, LEADER_RATE, Throttle
-from state_machines.decisions.plan_progress import ENDED
 from state_machines.model.cluster import Cluster
 from state_machines.procedures.record import Record
 
 SHOWN_MAX: Final = 10
 """Procedures that a status describes; the others are counted."""
-PLANS_MAX: Final = 4
-"""Plans whose moves are looked through for dead brokers."""
 
 
 def troubles(cluster: Cluster, counts: Counts | None, under_min_isr: int | None, term: Term | None) -> Iterator[str]:
@@ -32,7 +26,7 @@ def troubles(cluster: Cluster, counts: Counts | None, under_min_isr: int | None,
     if under_min_isr:
         below = f"{counted(under_min_isr, 'partition')} below min.insync.replicas, producers with acks=all wait"
         yield f"{below}: regent list partitions --under-min-isr"
-    yield from _dead(cluster, counts, _awaited(cluster, term))
+    yield from _dead(dead_brokers(cluster, counts, term))
     if counts is not None and counts.under_replicated:
         lacking = counted(counts.under_replicated, "partition")
         yield f"{lacking} under-replicated, a replica is not in the ISR: regent list partitions --under-replicated"
@@ -40,31 +34,14 @@ def troubles(cluster: Cluster, counts: Counts | None, under_min_isr: int | None,
         yield "more is not known yet: partitions are still being counted"
 
 
-def _dead(cluster: Cluster, counts: Counts | None, awaited: Mapping[int, list[int]]) -> Iterator[str]:
+def _dead(found: Sequence[Dead]) -> Iterator[str]:
     """Names dead brokers that host replicas, or that plans wait for."""
-    hosts = counts.hosts if counts is not None else {}
-    found = sorted(broker for broker in {*hosts, *awaited} if broker not in cluster.brokers)
-    for broker in found[:SHOWN_MAX]:
-        roles = [f"it hosts {counted(hosts[broker], 'replica')}"] if hosts.get(broker) else []
-        roles += [f"plan {named(awaited[broker])} waits for it"] if broker in awaited else []
-        yield f"broker {broker} is dead: {', and '.join(roles)}"
+    for one in found[:SHOWN_MAX]:
+        roles = [f"it hosts {counted(one.hosts, 'replica')}"] if one.hosts else []
+        roles += [f"plan {named(one.plans)} waits for it"] if one.plans else []
+        yield f"broker {one.broker} is dead{one.when}: {', and '.join(roles)}"
     if len(found) > SHOWN_MAX:
         yield f"{len(found) - SHOWN_MAX} more brokers are dead: regent list brokers"
-
-
-def _awaited(cluster: Cluster, term: Term | None) -> dict[int, list[int]]:
-    """Maps dead brokers to the running plans that add replicas on them."""
-    found: dict[int, list[int]] = {}
-    running = (one for one in _live(term) if one.kind == reassign.NAME and one.locked)
-    for record in islice(running, PLANS_MAX):
-        try:
-            moves = reassign.plan_of(record).moves
-        except msgspec.DecodeError:
-            continue
-        for broker in {broker for move in moves if move.status not in ENDED for broker in move.added}:
-            if broker not in cluster.brokers:
-                found.setdefault(broker, []).append(record.pid)
-    return found
 
 
 def live_procedures(term: Term | None, now_ms: int) -> list[str]:

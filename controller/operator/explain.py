@@ -6,8 +6,9 @@ explanation cannot differ from a decision. It is pure: values in, text out.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
+from typing import Final
 
 from msgspec import Struct
 
@@ -26,6 +27,9 @@ STATES = {
 }
 
 
+Since = Mapping[int, str]
+NOT_KNOWN: Final[Since] = {}
+
 LEAVING = "its leader has just gone, and an election is under way"
 
 
@@ -39,29 +43,34 @@ class Explained(Struct, frozen=True):
 
 
 def explain(
-    cluster: Cluster, i: int, *, unclean: bool, last: str | None = None, min_isr: int | None = None
+    cluster: Cluster,
+    i: int,
+    *,
+    unclean: bool,
+    last: str | None = None,
+    min_isr: int | None = None,
+    since: Since = NOT_KNOWN,
 ) -> Explained:
     """Explains row ``i``.
 
     ``unclean``: whether its topic allows an unclean election; ``last``: the last change; ``min_isr``: the topic's
-    ``min.insync.replicas``, None while it is unknown.
+    ``min.insync.replicas``, None while it is unknown; ``since``: of dead brokers, since when, in words after "dead".
     """
     row = cluster.rows[i]
     leaving = row.state is PartitionState.ONLINE and row.leader not in cluster.brokers
     state = f"{row.state.name}: {LEAVING if leaving else STATES[row.state]}"
     least = None if min_isr is None else required(row, min_isr)
-    would_change = [*_would_change(cluster, i, unclean, least), *_would_end(cluster, i, row)]
-    return Explained(
-        state, _leader(cluster, i, unclean, last), _isr(cluster, i, row) + _waiting(row, min_isr), would_change
-    )
+    would_change = [*_would_change(cluster, i, unclean, least), *_would_end(cluster, i, row, since)]
+    isr = _isr(cluster, i, row, since) + _waiting(row, min_isr)
+    return Explained(state, _leader(cluster, i, unclean, last, since), isr, would_change)
 
 
-def _leader(cluster: Cluster, i: int, unclean: bool, last: str | None) -> str:
+def _leader(cluster: Cluster, i: int, unclean: bool, last: str | None, since: Since) -> str:
     row = cluster.rows[i]
     if row.state is PartitionState.NON_EXISTENT:
         return "no leader is known"
     if row.state is not PartitionState.ONLINE:
-        return _leaderless(cluster, i, unclean)
+        return _leaderless(cluster, i, unclean, since)
     text = f"broker {row.leader} leads at leader epoch {row.leader_epoch}; {_preference(cluster, i)}"
     if row.recovering:
         text += "; it was elected uncleanly and is still recovering"
@@ -69,11 +78,11 @@ def _leader(cluster: Cluster, i: int, unclean: bool, last: str | None) -> str:
     return f"{text}; decided {when}" + (f"; last change: {last}" if last else "")
 
 
-def _leaderless(cluster: Cluster, i: int, unclean: bool) -> str:
+def _leaderless(cluster: Cluster, i: int, unclean: bool, since: Since) -> str:
     row, found = cluster.rows[i], _elected(cluster, i, cluster.live, unclean)
     why = found.why if isinstance(found, NoLeader) else f"broker {found.leader} is about to be elected ({found.why})"
     before = (
-        f"no leader since broker {row.leader} is gone"
+        f"no leader since broker {row.leader} is gone{_dead(row.leader, since)}"
         if row.has_leadership and row.leader != NO_LEADER
         else ("no leader" if row.has_leadership else "no leader yet")
     )
@@ -91,7 +100,7 @@ def _preference(cluster: Cluster, i: int) -> str:
     return f"broker {first} would be preferred and could lead; the automatic balance or an election by request helps"
 
 
-def _isr(cluster: Cluster, i: int, row: PartitionRow) -> str:
+def _isr(cluster: Cluster, i: int, row: PartitionRow, since: Since) -> str:
     if not row.has_leadership:
         return "there is none until a leader is elected"
     missing = [r for r in row.assignment.replicas if r not in row.isr]
@@ -100,7 +109,7 @@ def _isr(cluster: Cluster, i: int, row: PartitionRow) -> str:
     if not missing:
         text += ", all replicas"
     for broker in missing:
-        text += f"; {broker} is not: {_why_missing(cluster, i, row, broker)}"
+        text += f"; {broker} is not: {_why_missing(cluster, i, row, broker, since)}"
     if foreign:
         text += f"; {_ids(foreign)} in it is not assigned, which another writer did"
     return text
@@ -112,9 +121,9 @@ def _waiting(row: PartitionRow, min_isr: int | None) -> str:
     return f"; acks=all producers wait: {len(row.isr)} of {required(row, min_isr)} required replicas in sync"
 
 
-def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int) -> str:
+def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int, since: Since) -> str:
     if broker not in cluster.brokers:
-        return "its broker is not registered"
+        return f"its broker is dead{when}" if (when := since.get(broker)) else "its broker is not registered"
     if broker in cluster.failed(i):
         return "its log directory failed; it is offline until its broker is restarted"
     if broker in cluster.shutting_down:
@@ -124,6 +133,11 @@ def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int) -> st
     if row.state is not PartitionState.ONLINE:
         return "only a leader can add it"
     return f"it has not caught up with broker {row.leader}, which adds it by itself once it has"
+
+
+def _dead(broker: int, since: Since) -> str:
+    """Returns since when a broker is dead, in brackets; empty where that is not known."""
+    return f" (dead{when})" if (when := since.get(broker)) else ""
 
 
 def _would_change(cluster: Cluster, i: int, unclean: bool, least: int | None) -> Iterable[str]:
@@ -171,7 +185,7 @@ def _would_elect(cluster: Cluster, i: int, unclean: bool, least: int | None) -> 
             yield f"if an unclean election is allowed, {_outcome(found, least)}; {lost}"
 
 
-def _would_end(cluster: Cluster, i: int, row: PartitionRow) -> Iterable[str]:
+def _would_end(cluster: Cluster, i: int, row: PartitionRow, since: Since) -> Iterable[str]:
     """Yields the condition that a reassignment waits for."""
     written = cluster.reassigning.get(i)
     if written is None:
@@ -182,7 +196,8 @@ def _would_end(cluster: Cluster, i: int, row: PartitionRow) -> Iterable[str]:
     if is_complete(cluster, i):
         yield f"{text}, and all but done: the removed replicas stop, then its topic znode is written"
     elif away:
-        yield f"{text}, which waits for broker {_ids(away)}: start it, or cancel the reassignment"
+        named = ", ".join(f"{broker}{_dead(broker, since)}" for broker in away)
+        yield f"{text}, which waits for broker {named}: start it, or cancel the reassignment"
     elif behind:
         yield f"{text}, which ends once {_ids(behind)} is in sync"
     else:

@@ -11,9 +11,11 @@ from controller.engine.ibp_check import IBP
 from controller.handover.preflight.listeners import PROTOCOL_NAMES
 from controller.http import models
 from controller.http.models import Partition, Topic, Verification
+from controller.http.record_items import time_of
 from controller.journal import query
 from controller.operator.comparison import CopyDifference
 from controller.operator.counts import Counts
+from controller.operator.dead_brokers import Dead
 from controller.operator.verify import Verdict
 from state_machines.admin_rules.broker_settings import InForce, advice, shown, source
 from state_machines.journal.events import Row
@@ -102,9 +104,17 @@ def broker_item(broker: Broker, leaving: bool, counts: Counts, lag: PropagationL
     )
 
 
-def dead_broker_item(broker: int, counts: Counts) -> models.Broker:
-    """Builds the item of a broker that hosts replicas and is not registered."""
-    return models.Broker(id=broker, state="dead", leads=counts.leads[broker], hosts=counts.hosts[broker])
+def dead_broker_item(found: Dead, counts: Counts) -> models.Broker:
+    """Builds the item of a broker that is not registered, and hosts replicas or is awaited by a plan."""
+    return models.Broker(
+        id=found.broker,
+        state="dead",
+        leads=counts.leads[found.broker],
+        hosts=found.hosts,
+        dead_since=time_of(found.since_ms or 0),
+        dead_before=time_of(found.began_ms) if found.since_ms is None else None,
+        awaited_by=list(found.plans),
+    )
 
 
 def history_rows(rows: Iterable[Row]) -> list[models.HistoryRow]:

@@ -28,6 +28,7 @@ from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.metrics.gauges import Gauges
 from controller.operator.cordons import CordonView
 from controller.operator.counts import Counts, partitions_of
+from controller.operator.dead_brokers import EarlierDeaths, dead, dead_brokers
 from controller.operator.drains import DrainView
 from controller.operator.elections import ElectionView
 from controller.operator.explain import explain
@@ -83,6 +84,7 @@ class View:
         self._dial = dial or dial_for(daemon.settings)
         self._operations = Operations(daemon, self._dial, through_tls(release_of, daemon.settings.zookeeper))
         self._lines_dropped = lines_dropped
+        self._earlier_deaths = EarlierDeaths(daemon.settings)
         self.cordons = CordonView(self._present.active)
         self.procedures = ProcedureView(
             daemon, self._present.term, self._present.active_daemon, lambda: self.status_reader.role_status.cluster_id
@@ -106,6 +108,7 @@ class View:
         await self.status_reader.refresh(self._daemon.role, self._present.model())
         if (term := self._present.term()) is not None:
             term.controller.min_isr = self.status_reader.min_isr
+            await self._earlier_deaths.refresh(term, self.status_reader.role_status.cluster_id)
 
     # -- probes
 
@@ -175,8 +178,8 @@ class View:
         lags = lags_of(self._present.term())
         leaving = cluster.shutting_down
         found = {b: broker_item(live, b in leaving, counts, lags.get(b)) for b, live in cluster.brokers.items()}
-        found |= {b: dead_broker_item(b, counts) for b in counts.hosts.keys() - cluster.brokers.keys()}
         term = self._present.term()
+        found |= {one.broker: dead_broker_item(one, counts) for one in dead_brokers(cluster, counts, term)}
         cordoned = term.controller.cordoned if term is not None else frozenset()
         for broker in cordoned & found.keys():
             marks = {"cordoned": True, "drained": broker in cluster.drained}
@@ -221,7 +224,8 @@ class View:
         unclean = term is not None and await self._allows_unclean(term, cluster.rows[i].topic)
         min_isr = self.status_reader.min_isr.of(topic)
         last = term.controller.recent.why(i) if term is not None else None
-        found = explain(cluster, i, unclean=unclean, last=last, min_isr=min_isr)
+        since = {b: dead(b, term).when for b in cluster.rows[i].assignment.replicas if b not in cluster.brokers}
+        found = explain(cluster, i, unclean=unclean, last=last, min_isr=min_isr, since=since)
         return Explanation(
             partition=partition_item(cluster, i, min_isr),
             state_because=found.state,

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -20,7 +21,7 @@ from cli.columns import COLUMNS
 from cli.commands.observe import arranged, bad_rows
 from cli.exit_codes import Exit
 from controller import http
-from controller.http.models import Difference, Operation
+from controller.http.models import Broker, Difference, Operation
 from controller.http.ports import Only, PartitionQuery
 from controller.http.unix_socket import listening
 from controller.metrics.gauges import ShownMode
@@ -80,6 +81,16 @@ def test_tables_have_a_line_for_each_item_and_more_columns_when_wide() -> None:
     assert narrow[0].split() == ["ID", "STATE", "LEADS", "HOSTS", "UNACKED", "AGE", "RACK", "CORDONED", "DRAINED"]
     assert "INTERNAL://b:9093" in wide[1]
     assert "INTERNAL" not in narrow[1]
+
+
+def test_a_dead_broker_has_the_time_of_its_death_beside_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    died = datetime(2026, 11, 28, 12, 50, 3, 7, tzinfo=UTC)
+    dead = [Broker(id=1, state="dead", dead_since=died), Broker(id=2, state="dead", dead_before=died), Broker(id=3)]
+    monkeypatch.setattr(DaemonDouble, "list_brokers", lambda _: dead)
+    first, second, third = regent("list", "brokers").stdout.splitlines()[1:]
+    assert "dead since 2026-11-28 12:50:03 UTC" in first
+    assert "dead before 2026-11-28 12:50:03 UTC" in second
+    assert " live " in third
 
 
 def test_the_help_of_brokers_explains_its_columns() -> None:

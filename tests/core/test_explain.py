@@ -26,6 +26,15 @@ def sentences(cluster: Cluster, *, unclean: bool = False, last: str | None = Non
     return "\n".join([found.state, found.leader, found.isr, *found.would_change])
 
 
+def test_dead_brokers_have_the_time_of_their_death_wherever_they_are_named() -> None:
+    since = {1: " since 12:50", 3: " since before 12:48"}
+    offline = changed(make_cluster(P((1, 3), leader=1, isr=(1,)), brokers=(2,)), lambda c: die(c, 1))
+    offline.observe_undecided([0])
+    found = explain(offline, 0, unclean=False, since=since)
+    assert found.leader.startswith("no leader since broker 1 is gone (dead since 12:50): ")
+    assert "3 is not: its broker is dead since before 12:48" in found.isr
+
+
 def test_a_healthy_partition_is_explained_in_full() -> None:
     cluster = make_cluster(P((1, 2, 3), leader=1, epoch=4))
     found = explain(cluster, 0, unclean=False, last="new partition: first live replica leads")
@@ -195,6 +204,8 @@ def test_a_reassignment_names_the_broker_that_it_waits_for() -> None:
     assert "it is being reassigned to 2, 3, which ends once 3 is in sync" in sentences(cluster)
     die(cluster, 3)
     assert "it is being reassigned to 2, 3, which waits for broker 3: start it, or cancel" in sentences(cluster)
+    found = explain(cluster, 0, unclean=False, since={3: " since 12:50"})
+    assert "which waits for broker 3 (dead since 12:50): start it, or cancel" in found.would_change[-1]
     come_back(cluster, 3)
     row = cluster.rows[0]
     cluster.observe_leadership(0, Leadership(1, row.leader_epoch, (1, 2, 3), 7, row.version + 1))

@@ -189,6 +189,8 @@ async def test_a_dead_broker_that_hosts_replicas_is_listed_and_described(tmp_pat
         await eventually(lambda: [b.state for b in view.list_brokers()] == ["live", "dead", "live"])
         found = view.describe_broker(2)
         assert (found.state, found.epoch, found.hosts, found.leads) == ("dead", None, 2, 0)
+        assert found.dead_since is not None
+        assert (found.dead_before, found.awaited_by) == (None, [])
         hosted = PartitionQuery(None, frozenset(), 10, None, broker=2)
         assert [(p.topic, p.partition) for p in view.list_partitions(hosted).items] == [("orders", 0), ("orders", 1)]
 
