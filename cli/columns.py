@@ -164,6 +164,23 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("REASON", "reason"),
         Column("RESULTS", "results", wide=True),
     ),
+    "ThrottleSetting": (
+        Column("OWNER", "owner"),
+        Column("ENTITY", "entity"),
+        Column("SETTING", "setting"),
+        Column("VALUE", "value"),
+        Column("REPLICAS", "replicas", wide=True),
+        Column("WHY", "why", wide=True),
+    ),
+    "ThrottleRemoval": (
+        Column("OUTCOME", "outcome"),
+        Column("OWNER", "owner"),
+        Column("ENTITY", "entity"),
+        Column("SETTING", "setting"),
+        Column("VALUE", "value"),
+        Column("REPLICAS", "replicas", wide=True),
+        Column("WHY", "why"),
+    ),
     "CordonedBroker": (
         Column("BROKER", "broker"),
         Column("DRAINED", "drained"),

@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli.commands.procedures import WaitS, awaited, report
+from cli.commands.procedures import WaitS, Yes, awaited, report
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
-from cli.session import Session, command, group
+from cli.session import Session, command, confirmed, group
 
 if TYPE_CHECKING:
     from cli.client import Json
 
 IN_FORCE: Final = "in force"
+CLEAR_TIMEOUT_S: Final = 60.0
+"""Longest wait for the configurations of all topics."""
 
 Brokers = Annotated[list[int] | None, typer.Argument(help="Ids of brokers.", min=0, metavar="[BROKER...]")]
 All = Annotated[bool, typer.Option("--all", help="Every broker, also those that are down.")]
@@ -41,6 +43,14 @@ def register(app: typer.Typer) -> None:
     )(set_rates)
     command(named, examples=("regent throttle lift 12", "regent throttle lift --all"))(lift)
     command(named, examples=("regent throttle show", "regent throttle show -o json"))(show)
+    command(
+        named,
+        examples=(
+            "regent throttle clear --dry-run",
+            "regent throttle clear 3 --topic orders --yes",
+            'regent throttle clear --yes --reason "left by a cancelled reassignment"',
+        ),
+    )(clear)
 
 
 def set_rates(
@@ -106,5 +116,56 @@ def lift(
 
 
 def show(session: Session) -> None:
-    """List throttles: of operators, and of plans."""
-    session.output.listing("Throttle", session.client().get("/v1/throttles")["items"])
+    """List throttles of operators and of plans, then every throttle setting in ZooKeeper with its owner or nobody."""
+    output, items = session.output, session.client().get("/v1/throttles")["items"]
+    if output.for_programs:
+        output.document("Throttle", items)
+        return
+    throttles = [item for item in items if item.get("pid") is not None]
+    settings = [setting for item in items for setting in item.get("settings", [])]
+    if throttles or not settings:
+        output.listing("Throttle", throttles)
+    if settings:
+        output.listing("ThrottleSetting", settings)
+    more = sum(item.get("settingsTotal", 0) for item in items) - sum(1 for one in settings if one["setting"])
+    if more > 0:
+        output.message(f"and {more} more settings", style="yellow")
+    left = sum(item.get("settingsTotal", 0) for item in items if item.get("pid") is None)
+    if left:
+        text = f"{left} settings have no owner, and throttle until somebody removes them: regent throttle clear"
+        output.message(text, style="yellow")
+
+
+def clear(
+    session: Session,
+    brokers: Brokers = None,
+    topics: Annotated[
+        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Lists of this topic; may be repeated.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be removed, remove nothing.")] = False,
+    yes: Yes = False,
+    reason: Annotated[str, typer.Option("--reason", help="The reason; kept in the daemon's log.")] = "",
+) -> None:
+    """Remove throttle settings that no procedure owns: all, or those of brokers and topics.
+
+    What a throttle or a plan owns stays, and what another client's reassignment under way may need: exit code 3.
+    """
+    client, output = session.client(CLEAR_TIMEOUT_S), session.output
+    request = {"brokers": brokers or [], "topics": topics or [], "reason": reason}
+    if not (yes or dry_run):
+        planned = client.post("/v1/throttles/clear", {**request, "dryRun": True})["items"]
+        wanted = [one for one in planned if one.get("outcome") == "planned"]
+        if planned and not output.for_programs:
+            output.listing("ThrottleRemoval", planned)
+        confirmed(not wanted, f"Remove {len(wanted)} throttle settings?")
+    found = client.post("/v1/throttles/clear", {**request, "dryRun": dry_run})["items"]
+    if output.for_programs:
+        output.document("ThrottleSetting", found)
+    elif found:
+        output.listing("ThrottleRemoval", found)
+    outcomes = [one.get("outcome") or "unread" for one in found]
+    counts = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes))
+    kept = "kept" in outcomes or "unread" in outcomes
+    output.message(counts or "no throttle setting is in ZooKeeper", style="yellow" if kept else "green")
+    if kept:
+        raise typer.Exit(Exit.REFUSED)

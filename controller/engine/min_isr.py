@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from brokers.client import BrokerCallFailed
@@ -16,14 +17,22 @@ CONFIGS_PER_TURN: Final = 1_000
 MIN_ISR: Final = "min.insync.replicas"
 
 
-async def read_min_isr(store: KafkaStore, dial: Dial, cluster: Cluster) -> MinIsr:
-    """Queries one live broker for the default and reads the topics' own settings, in turns."""
+async def read_min_isr(
+    store: KafkaStore, dial: Dial, cluster: Cluster, saw: Callable[[str, Mapping[str, str]], None] = lambda *_: None
+) -> MinIsr:
+    """Queries one live broker for the default and reads the topics' own settings, in turns.
+
+    ``saw`` gets the name and the settings of each topic.
+    """
     own: dict[str, int] = {}
     names = list(cluster.topic_index)
     for start in range(0, len(names), CONFIGS_PER_TURN):
         found = await store.load_topic_configs(names[start : start + CONFIGS_PER_TURN])
         for name, config in found.items():
-            value = None if isinstance(config, Malformed) else config.entries.get(MIN_ISR)
+            if isinstance(config, Malformed):
+                continue
+            saw(name, config.entries)
+            value = config.entries.get(MIN_ISR)
             if value is not None and value.isdecimal():
                 own[name] = int(value)
         await asyncio.sleep(0)

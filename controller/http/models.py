@@ -86,7 +86,10 @@ class Status(Item):
     procedures: list[str] | None = Field(
         None, description="procedures that have not ended: age, progress, and what they wait for"
     )
-    throttles: list[str] | None = Field(None, description="throttles of procedures that are in force")
+    throttles: list[str] | None = Field(None, description="throttles in force: of procedures, and without an owner")
+    unowned_throttle_settings: int | None = Field(
+        None, description="throttle settings in ZooKeeper that no procedure takes back; absent: none"
+    )
     brokers: int | None = None
     topics: int | None = None
     partitions: int | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -34,11 +34,32 @@ class LiftRequest(RequestItem):
     reason: Words = ""
 
 
-class ThrottleItem(Item):
-    """A throttle in force, or about to be: an operator's, or a plan's."""
+class ClearRequest(RequestItem):
+    """Throttle settings to remove that no procedure owns; without ``brokers`` and ``topics`` all of them."""
 
-    pid: int
-    kind: str = Field(description="throttle: an operator's; reassign: a plan's")
+    brokers: list[BrokerId] = Field([], max_length=BROKERS_MAX)
+    topics: list[Topic] = Field([], max_length=TOPICS_MAX)
+    dry_run: bool = False
+    reason: Words = ""
+
+
+class ThrottleSetting(Item):
+    """A throttle setting in ZooKeeper: the rate of a broker, or the throttled replicas of a topic."""
+
+    entity: str = Field(description="broker ID, or topic NAME")
+    setting: str
+    value: str = Field(description="its begin, where it is long")
+    replicas: int | None = Field(None, description="throttled replicas of a list; absent: all, or it is no list")
+    owner: str = Field(description="the procedure that takes it back at its end, as KIND PID; or nobody")
+    outcome: Literal["planned", "cleared", "kept"] | None = Field(None, description="of a request to clear it")
+    why: str = Field("", description="why it is kept, or what still needs it")
+
+
+class ThrottleItem(Item):
+    """A throttle in force, or about to be: an operator's, a plan's, or settings that no procedure owns."""
+
+    pid: int | None = None
+    kind: str = Field(description="throttle: an operator's; reassign: a plan's; nobody: settings without an owner")
     rate_bytes_per_s: int
     brokers: list[int]
     topics: list[str] = Field([], description="topics whose throttled replicas it sets")
@@ -47,3 +68,5 @@ class ThrottleItem(Item):
     since: datetime | None = None
     principal: str = ""
     reason: str = ""
+    settings: list[ThrottleSetting] = Field([], description="settings in ZooKeeper that it owns, the first 1,000")
+    settings_total: int = 0

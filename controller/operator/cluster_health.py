@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from controller.kinds.throttle_holders import throttles_of
+from controller.kinds.throttle_standing import owners
 from controller.operator.counts import Counts
 from controller.operator.dead_brokers import Dead, dead_brokers
 from controller.operator.procedure_items import detail_of
 from controller.process.wording import counted, in_time, named
 from controller.term.term import Term
-from state_machines.admin_rules.throttles import BROKERS, LEADER_RATE, Throttle
+from state_machines.admin_rules.throttles import BROKERS, LEADER_RATE, Place, Throttle
 from state_machines.model.cluster import Cluster
 from state_machines.procedures.record import Record
 
@@ -57,9 +58,15 @@ def _told(record: Record, now_ms: int) -> str:
     return f"{record.kind} {record.pid}, for {age}: {detail_of(record) or record.state.name.lower()}{cause}"
 
 
-def throttles_in_force(term: Term | None) -> list[str]:
-    """Returns a sentence for each procedure that throttles brokers: its rate and its brokers."""
-    found: list[str] = []
+def throttles_held(term: Term | None) -> frozenset[Place]:
+    """Returns the throttle settings that procedures own."""
+    return frozenset(owners(_live(term)))
+
+
+def throttles_in_force(term: Term | None, unowned: int = 0) -> list[str]:
+    """Returns a sentence for each procedure that throttles brokers, and one on settings that no procedure owns."""
+    left = f"{counted(unowned, 'throttle setting')} without an owner: regent throttle show, regent throttle clear"
+    found: list[str] = [left] if unowned else []
     for record in _live(term):
         rates = {int(one.entity.name): one.value for one in throttles_of(record) if _is_rate(one)}
         if rates:

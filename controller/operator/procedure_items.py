@@ -219,7 +219,7 @@ def _throttles_left(throttles: Sequence[Throttle]) -> str:
     """Names the settings that a procedure leaves which ended without lifting its throttles, and how to remove them."""
     places = [f"{one.setting} of {one.entity}" for one in throttles]
     count = counted(len(places), "throttle setting")
-    return f"{count} may still stand: remove with kafka-configs --alter --delete-config {named(places)}"
+    return f"{count} may still stand, regent throttle clear removes them: {named(places)}"
 
 
 def _of_drain(found: Drain) -> str:

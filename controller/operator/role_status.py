@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Literal
 
 from msgspec import Struct
 
 from brokers.queries import Dial
 from controller.engine.min_isr import read_min_isr
+from controller.kinds.throttle_standing import Standing, find_throttled, settings_in, settings_of
 from controller.metrics.gauges import HolderKind
 from controller.operator.counts import Counted
 from controller.operator.endpoint_status import Announced, announced
@@ -23,6 +25,7 @@ from metadata_store.codecs.controller import decode_epoch
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.cluster_nodes import read_cluster_id
+from state_machines.admin_rules.throttles import BROKERS, TOPICS, Entity, Place
 from state_machines.model.cluster import Cluster
 from state_machines.model.min_isr import MinIsr
 
@@ -82,14 +85,27 @@ class StatusReader:
         self._failed = ""
         self._configs_due_s = 0.0
         self._configs_of: Cluster | None = None
+        self._standing: tuple[Standing, ...] = ()
+
+    def unowned(self, held: Callable[[], Collection[Place]]) -> int:
+        """Counts the throttle settings that no procedure held when they were read, nor holds now."""
+        if not self._standing:
+            return 0
+        now = held()
+        return sum(one.place not in now for one in self._standing)
 
     @property
     def min_isr(self) -> MinIsr:
         """Returns the settings by which partitions count as under min ISR."""
         return self.counted.min_isr
 
-    async def refresh(self, role: Role | None, cluster: Cluster | None) -> None:
-        """Reads once; after a failure keeps the last values, because an operator's view must not end the daemon."""
+    async def refresh(
+        self, role: Role | None, cluster: Cluster | None, held: Callable[[], Collection[Place]] = frozenset
+    ) -> None:
+        """Reads once; after a failure keeps the last values, because an operator's view must not end the daemon.
+
+        ``held``: returns the throttle settings that procedures own now.
+        """
         try:
             if role is not None:
                 self.role_status = await look(role)
@@ -97,7 +113,7 @@ class StatusReader:
                 self._let_go()
             else:
                 await self.counted.refresh(cluster)
-                await self._refresh_configs(role, cluster)
+                await self._refresh_configs(role, cluster, held)
             self._failed = ""
         except ZooKeeperError as error:
             log.debug("the status of the role could not be read, the last one stays: %s", error)
@@ -108,13 +124,24 @@ class StatusReader:
 
     def _let_go(self) -> None:
         """Drops the model of an ended term, which must not stay in memory beside the next one."""
-        self.counted, self._configs_of = Counted(self.min_isr), None
+        self.counted, self._configs_of, self._standing = Counted(self.min_isr), None, ()
 
-    async def _refresh_configs(self, role: Role | None, cluster: Cluster) -> None:
+    async def _refresh_configs(
+        self, role: Role | None, cluster: Cluster, held: Callable[[], Collection[Place]]
+    ) -> None:
         now_s = asyncio.get_running_loop().time()
         if role is None or (cluster is self._configs_of and now_s < self._configs_due_s):
             return
         self._configs_of, self._configs_due_s = cluster, now_s + CONFIGS_S
-        found = await read_min_isr(KafkaStore(role.zk), self._dial, cluster)
+        before = set(held())
+        throttled, _ = await find_throttled(role.zk, (BROKERS,))
+        standing = list(settings_in(throttled))
+
+        def saw(topic: str, entries: Mapping[str, str]) -> None:
+            standing.extend(settings_of(Entity(TOPICS, topic), entries))
+
+        found = await read_min_isr(KafkaStore(role.zk), self._dial, cluster, saw)
+        before.update(held())
+        self._standing = tuple(one for one in standing if one.place not in before)
         if found != self.min_isr:
             self.counted.min_isr = found

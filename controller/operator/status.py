@@ -10,7 +10,7 @@ from configs.version import product_version
 from controller.daemon.daemon import Daemon
 from controller.http.models import Status
 from controller.metrics.gauges import ShownMode
-from controller.operator.cluster_health import live_procedures, throttles_in_force, troubles
+from controller.operator.cluster_health import live_procedures, throttles_held, throttles_in_force, troubles
 from controller.operator.counts import Counts, partitions_of
 from controller.operator.endpoint_status import trouble_of
 from controller.operator.pauses import pause_sentence
@@ -90,10 +90,12 @@ def _numbers(daemon: Daemon, term: Term | None, cluster: Cluster, reader: Status
     counts = reader.counted.of(cluster)
     lags = lags_of(term)
     under_min_isr = _under_min_isr(counts, reader)
+    unowned = reader.unowned(lambda: throttles_held(term)) if term is not None else 0
     return {
         "health": list(troubles(cluster, counts, under_min_isr, term)),
         "procedures": live_procedures(term, wall_ms()),
-        "throttles": throttles_in_force(term),
+        "throttles": throttles_in_force(term, unowned),
+        "unowned_throttle_settings": unowned or None,
         "brokers": len(cluster.brokers),
         "topics": len(cluster.topic_index),
         "partitions": partitions_of(cluster),

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from controller.http.ports import Refused
+from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import Procedure
-from controller.http.throttle_models import LiftRequest, ThrottleItem, ThrottleRequest
+from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
 from controller.kinds import reassign
 from controller.kinds.throttle import LIFT
 from controller.kinds.throttle_holders import held_elsewhere, throttles_of
 from controller.kinds.throttle_order import NAME, ThrottleOrder, encode_order, order_of
+from controller.kinds.throttle_standing import Standing
 from controller.operator.procedure_items import broker_results
 from controller.operator.procedures import ProcedureView, ending_of
+from controller.operator.throttle_settings import (
+    NOBODY,
+    SETTINGS_MAX,
+    by_owner,
+    cleared,
+    setting_item,
+    standing,
+    unread_items,
+)
 from controller.term.term import Term
+from metadata_store.port import ZooKeeper
 from state_machines.admin_rules.throttles import BROKERS, TOPICS, broker_places
 from state_machines.decisions.throttling import all_brokers, why_not
 from state_machines.procedures.record import Caller, Record
@@ -23,16 +34,35 @@ from state_machines.procedures.record import Caller, Record
 class ThrottleView:
     """Sets and lifts throttles; only the active daemon does."""
 
-    def __init__(self, active: Callable[[], Term], procedures: ProcedureView) -> None:
+    def __init__(
+        self, active: Callable[[], Term], procedures: ProcedureView, zk: Callable[[], ZooKeeper | None]
+    ) -> None:
         self._active = active
         self._procedures = procedures
+        self._zk = zk
 
     async def listed(self) -> list[ThrottleItem]:
-        """Lists the throttles of operators and of plans, by pid."""
-        return [
-            _item(record, self._procedures.causes(record.pid))
-            for record in _throttling(await self._procedures.records())
+        """Lists the throttles of operators and of plans, by pid, then the settings that no procedure owns."""
+        if (zk := self._zk()) is None:
+            raise NotActive("this daemon has no ZooKeeper session", "wait until it is connected, then try again")
+        before = await self._procedures.records()
+        found, failed = await standing(zk)
+        records = {one.pid: one for one in (*before, *await self._procedures.records())}
+        live = {pid: one for pid, one in records.items() if not one.state.is_final}
+        settings = by_owner(found, live.values())
+        items = [
+            _item(record, self._procedures.causes(record.pid), settings.get(record.pid, ()))
+            for record in _throttling(live.values())
         ]
+        rest = settings.get(0, [])
+        if not rest and not failed:
+            return items
+        named = [setting_item(one, None) for one in rest[:SETTINGS_MAX]] + unread_items(failed)[:SETTINGS_MAX]
+        return [*items, _common(rest).model_copy(update={"settings": named})]
+
+    async def clear(self, request: ClearRequest, principal: str) -> list[ThrottleSetting]:
+        """Removes settings that no procedure owns."""
+        return await cleared(self._active(), request, principal)
 
     async def set_rates(self, request: ThrottleRequest, principal: str) -> Procedure:
         """Starts a throttle. Refuses unknown brokers and topics, and brokers that are throttled already."""
@@ -76,7 +106,18 @@ def _throttling(records: Iterable[Record]) -> Iterator[Record]:
             yield record
 
 
-def _item(record: Record, causes: Mapping[int, str]) -> ThrottleItem:
+def _common(settings: Sequence[Standing]) -> ThrottleItem:
+    """Describes settings without an owner."""
+    return ThrottleItem(
+        kind=NOBODY,
+        rate_bytes_per_s=0,
+        brokers=sorted({int(one.entity.name) for one in settings if one.entity.kind == BROKERS}),
+        topics=sorted({one.entity.name for one in settings if one.entity.kind == TOPICS}),
+        settings_total=len(settings),
+    )
+
+
+def _item(record: Record, causes: Mapping[int, str], found: Sequence[Standing]) -> ThrottleItem:
     settings = throttles_of(record)
     common = ThrottleItem(
         pid=record.pid,
@@ -87,6 +128,8 @@ def _item(record: Record, causes: Mapping[int, str]) -> ThrottleItem:
         since=datetime.fromtimestamp(record.submitted_ms / 1000, UTC),
         principal=record.caller.principal,
         reason=record.caller.reason,
+        settings=[setting_item(one, record) for one in found[:SETTINGS_MAX]],
+        settings_total=len(found),
     )
     if record.kind == reassign.NAME:
         return common.model_copy(update={"rate_bytes_per_s": reassign.plan_of(record).rate_bytes_per_s})

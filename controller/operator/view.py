@@ -26,6 +26,7 @@ from controller.http.ports import (
 )
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.metrics.gauges import Gauges
+from controller.operator.cluster_health import throttles_held
 from controller.operator.cordons import CordonView
 from controller.operator.counts import Counts, partitions_of
 from controller.operator.dead_brokers import EarlierDeaths, dead, dead_brokers
@@ -91,7 +92,9 @@ class View:
         )
         self.strays = StrayView(self._present.active, self._dial)
         self.drains = DrainView(self._present.active, self.cordons, self.procedures)
-        self.throttles = ThrottleView(self._present.active, self.procedures)
+        self.throttles = ThrottleView(
+            self._present.active, self.procedures, lambda: daemon.role.zk if daemon.role is not None else None
+        )
         self.elections = ElectionView(self._present.active, self.procedures)
         self.restarts = RestartView(self._present.active, self.procedures)
         self.pauses = PauseView(self._present.active)
@@ -105,7 +108,9 @@ class View:
 
     async def refresh(self) -> None:
         """Reads ZooKeeper once."""
-        await self.status_reader.refresh(self._daemon.role, self._present.model())
+        await self.status_reader.refresh(
+            self._daemon.role, self._present.model(), lambda: throttles_held(self._present.term())
+        )
         if (term := self._present.term()) is not None:
             term.controller.min_isr = self.status_reader.min_isr
             await self._earlier_deaths.refresh(term, self.status_reader.role_status.cluster_id)

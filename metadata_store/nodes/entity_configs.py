@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from urllib.parse import quote
+from typing import Final
+from urllib.parse import quote, unquote
 
 from msgspec import Struct
 
@@ -16,13 +17,16 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.codecs.config import Config, decode_config, encode_config
 from metadata_store.codecs.notifications import encode_config_change
-from metadata_store.errors import Code, NotConnected
+from metadata_store.errors import Code, NotConnected, ZkError
 from metadata_store.fencing.fenced import Batch, Write, batches, write
 from metadata_store.fencing.outcome import Fence, MultiOutcome
 from metadata_store.fencing.rider import Rider
 from metadata_store.fencing.window import Emit, Job, in_flight
 from metadata_store.port import IN_FLIGHT_MAX, Create, Node, Op, SetData, ZooKeeper
 from metadata_store.reads import unreadable
+
+PER_TURN: Final = 1_000
+"""Configurations that are read together."""
 
 
 class EntityConfig(Struct, frozen=True):
@@ -54,6 +58,28 @@ async def read_entities(zk: ZooKeeper, kind: str, names: Sequence[str]) -> dict[
     wanted = [paths.config(kind, znode_name(name)) for name in names]
     nodes = await zk.read_many(wanted)
     return {name: _entity(path, node) for name, path, node in zip(names, wanted, nodes, strict=True)}
+
+
+async def find_entities(zk: ZooKeeper, kind: str, word: bytes) -> dict[str, EntityConfig | Malformed]:
+    """Reads the configurations of one kind in whose znodes a word stands, by name; raises ``NotConnected``."""
+    parent = f"{paths.CONFIG}/{kind}"
+    try:
+        listed = await zk.children(parent)
+    except ZkError as error:
+        why = unreadable(parent, error.code)
+        return {} if why is None else {"": why}
+    names = sorted(listed[0]) if listed is not None else []
+    found: dict[str, EntityConfig | Malformed] = {}
+    for start in range(0, len(names), PER_TURN):
+        some = names[start : start + PER_TURN]
+        wanted = [paths.config(kind, name) for name in some]
+        for name, path, node in zip(some, wanted, await zk.read_many(wanted), strict=True):
+            if not isinstance(node, Node):
+                if (why := unreadable(path, node)) is not None:
+                    found[unquote(name)] = why
+            elif word in (node.data or b""):
+                found[unquote(name)] = _entity(path, node)
+    return found
 
 
 def _entity(path: str, node: Node | Code) -> EntityConfig | Malformed:

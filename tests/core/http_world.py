@@ -61,7 +61,7 @@ from controller.http.restart_models import Hindrance, RestartNext, RestartReques
 from controller.http.role_history import RoleChangeItem
 from controller.http.server import serving
 from controller.http.stray_models import StrayRemoval, StrayRemovalRequest, StrayReport
-from controller.http.throttle_models import LiftRequest, ThrottleItem, ThrottleRequest
+from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
@@ -200,7 +200,8 @@ class ThrottlesDouble:
     """Throttles in memory; ``seen`` has the requests, and procedure 12 is the one that was set."""
 
     def __init__(self) -> None:
-        self.seen: list[ThrottleRequest | LiftRequest] = []
+        self.seen: list[ThrottleRequest | LiftRequest | ClearRequest] = []
+        self.left: list[ThrottleSetting] = []
         self.step = "in force"
         self.results = [ServerResult(broker=1, ok=True, text="in force")]
 
@@ -208,7 +209,10 @@ class ThrottlesDouble:
         return Procedure(pid=12, kind="throttle", state="waiting_timeout", step=self.step, results=self.results)
 
     async def listed(self) -> list[ThrottleItem]:
-        return [ThrottleItem(pid=12, kind="throttle", rate_bytes_per_s=7, brokers=[1], results=self.results)]
+        own = ThrottleItem(pid=12, kind="throttle", rate_bytes_per_s=7, brokers=[1], results=self.results)
+        total = len(self.left)
+        rest = ThrottleItem(kind="nobody", rate_bytes_per_s=0, brokers=[], settings=self.left, settings_total=total)
+        return [own, rest] if self.left else [own]
 
     async def set_rates(self, request: ThrottleRequest, principal: str) -> Procedure:
         self.seen.append(request)
@@ -217,6 +221,11 @@ class ThrottlesDouble:
     async def lift(self, request: LiftRequest, principal: str) -> list[Procedure]:
         self.seen.append(request)
         return [self.item()]
+
+    async def clear(self, request: ClearRequest, principal: str) -> list[ThrottleSetting]:
+        self.seen.append(request)
+        outcome = "planned" if request.dry_run else "cleared"
+        return [one if one.outcome == "kept" else one.model_copy(update={"outcome": outcome}) for one in self.left]
 
 
 class ElectionsDouble:

@@ -99,7 +99,7 @@ def test_the_help_of_brokers_explains_its_columns() -> None:
     assert "AGE is the seconds since the oldest of these changes" in text
 
 
-WITHOUT_MODEL = {"Setting", "Event", "BrokerLoad", "ProcedureRecord", "Throttle"}
+WITHOUT_MODEL = {"Setting", "Event", "BrokerLoad", "ProcedureRecord", "Throttle", "ThrottleRemoval"}
 """Kinds that commands make themselves."""
 
 

@@ -8,9 +8,11 @@ import pytest
 
 from cli.exit_codes import Exit
 from controller.http.procedure_models import ServerResult
-from controller.http.throttle_models import LiftRequest, ThrottleRequest
+from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleRequest, ThrottleSetting
 from tests.core.cli_kit import items, regent
 from tests.core.http_world import DaemonDouble, daemon_in_thread
+
+LEFT = ThrottleSetting(entity="broker 3", setting="leader.replication.throttled.rate", value="9", owner="nobody")
 
 
 @pytest.fixture
@@ -76,3 +78,32 @@ def test_the_list_shows_what_is_throttled(double: DaemonDouble) -> None:
     [found] = items("throttle", "show")
     assert (found["pid"], found["rateBytesPerS"], found["brokers"]) == (12, 7, [1])
     assert "BYTES/S" in regent("throttle", "show").stdout
+
+
+def test_the_list_shows_settings_that_nobody_owns_and_the_command_that_removes_them(double: DaemonDouble) -> None:
+    double.throttles.left = [LEFT]
+    found = regent("throttle", "show")
+    assert found.stdout.splitlines()[-1].split() == ["nobody", "broker", "3", LEFT.setting, "9"]
+    assert "1 settings have no owner" in found.stderr
+    assert "regent throttle clear" in found.stderr
+    own, rest = items("throttle", "show")
+    assert (own["pid"], rest["kind"], rest.get("pid"), rest["settings"][0]["value"]) == (12, "nobody", None, "9")
+
+
+def test_settings_are_removed_after_a_question_and_a_dry_run_removes_none(double: DaemonDouble) -> None:
+    double.throttles.left = [LEFT]
+    [planned] = items("throttle", "clear", 3, "--topic", "a", "--dry-run")
+    assert planned["outcome"] == "planned"
+    assert double.throttles.seen == [ClearRequest(brokers=[3], topics=["a"], dry_run=True)]
+    assert "give --yes" in regent("throttle", "clear", code=Exit.USAGE).stderr
+    assert all(isinstance(one, ClearRequest) and one.dry_run for one in double.throttles.seen)
+    assert "1 cleared" in regent("throttle", "clear", "--yes", "--reason", "left").stderr
+    assert double.throttles.seen[-1] == ClearRequest(reason="left")
+
+
+def test_a_setting_that_is_kept_is_exit_code_3_and_none_at_all_is_success(double: DaemonDouble) -> None:
+    assert "no throttle setting" in regent("throttle", "clear", "--yes").stderr
+    double.throttles.left = [LEFT.model_copy(update={"outcome": "kept", "why": "another client needs it"})]
+    found = regent("throttle", "clear", "--yes", code=Exit.REFUSED)
+    assert "another client needs it" in found.stdout
+    assert "1 kept" in found.stderr

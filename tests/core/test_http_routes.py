@@ -17,7 +17,7 @@ from controller.http.region_ports import ProcedureQuery, RegionQuery
 from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.http.restart_models import RestartRequest
 from controller.http.stray_models import StrayRemovalRequest
-from controller.http.throttle_models import LiftRequest, ThrottleRequest
+from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleRequest
 from state_machines.decisions.hindrances import StopCause
 from tests.core.routes_kit import CALLER, MORE, Call, noting_client
 
@@ -169,6 +169,8 @@ OF_KAFKA: list[tuple[str, str, dict[str, Any] | None, str, Call]] = [
      ("set_rates", ThrottleRequest(brokers=[1], rate_bytes_per_s=7, topics=["t"], **WHY), CALLER)),
     ("POST", "/v1/throttles/lift", {"pids": [7, 8], "reason": "w"}, "Procedure",
      ("lift", LiftRequest(pids=[7, 8], reason="w"), CALLER)),
+    ("POST", "/v1/throttles/clear", {"brokers": [1], "topics": ["t"], "dry_run": True, "reason": "w"},
+     "ThrottleSetting", ("clear", ClearRequest(brokers=[1], topics=["t"], dry_run=True, reason="w"), CALLER)),
     ("POST", "/v1/elections", {"all_partitions": True, "batch_max": 7, **ASKED}, "Procedure",
      ("elect", ElectionRequest(all_partitions=True, batch_max=7, **ASKED), CALLER)),
     ("POST", "/v1/restarts", {"brokers": [1, 2], "batch_max": 1, "accept": [CAUSE.value], **WHY}, "Procedure",

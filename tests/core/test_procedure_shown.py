@@ -161,7 +161,7 @@ def test_a_plan_names_its_marks_and_the_throttles_that_a_bypass_leaves(
     record = replace(RECORD, kind=reassign.NAME, data=reassign.encode_plan(plan), bypassed=bypassed)
     head, *told = procedure_item(record, BY_NAME).detail.split("; ")
     if bypassed and plan.throttles:
-        assert told.pop().startswith("1 throttle setting may still stand: remove with kafka-configs")
+        assert told.pop().startswith("1 throttle setting may still stand, regent throttle clear")
     assert (head, told) == ("1 queued", marks)
     order = throttle_order.encode_order(ThrottleOrder((1,), 7, throttles=plan.throttles))
     ended = procedure_item(replace(record, kind=throttle_order.NAME, data=order), BY_NAME).detail

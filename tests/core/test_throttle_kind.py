@@ -48,7 +48,7 @@ READ_ONLY = Acl(READ | ADMIN, "world", "anyone")
 
 
 def view(w: World) -> ThrottleView:
-    return ThrottleView(lambda: w.term, view_of(w))
+    return ThrottleView(lambda: w.term, view_of(w), lambda: w.active.role.zk)
 
 
 async def begun(w: World) -> None:
@@ -273,7 +273,7 @@ async def test_a_cancelled_throttle_is_lifted_and_a_bypassed_one_leaves_its_rate
     assert (found.ended, config(w, "brokers", "1"), config(w, "brokers", "2")) == (
         True, {}, dict.fromkeys(RATES, "5000"),
     )  # fmt: skip
-    assert "2 throttle settings may still stand: remove with kafka-configs --alter --delete-config" in found.detail
+    assert "2 throttle settings may still stand, regent throttle clear removes them:" in found.detail
     assert f"{RATES[0]} of broker 2" in found.detail
 
 

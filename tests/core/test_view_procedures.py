@@ -463,7 +463,7 @@ async def test_a_bypassed_plan_names_the_throttles_that_it_leaves_and_their_remo
     await w.settle()
     found = await view.one(begun.pid, 0)
     assert found.bypassed
-    assert "throttle settings may still stand: remove with kafka-configs --alter --delete-config" in found.detail
+    assert "throttle settings may still stand, regent throttle clear removes them:" in found.detail
     assert "leader.replication.throttled.rate of broker 1" in found.detail
 
 
