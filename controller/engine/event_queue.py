@@ -27,7 +27,8 @@ class QueueFull(Exception):
 class Event:
     """Carries what one handler needs. ``key``: None for an event that does not collapse.
 
-    ``preempt`` is called instead of the handler when the term ends first: it refuses the waiting callers.
+    ``preempt`` is called instead of the handler when the term ends first, or the queue refuses calls: it refuses the
+    waiting callers.
     """
 
     __slots__ = ("detail", "enqueued_s", "key", "kind", "preempt")
@@ -52,6 +53,10 @@ class Event:
             self.preempt()
 
 
+def _is_call(event: Event) -> bool:
+    return event.key is None and event.preempt is not None
+
+
 async def settled(event: Event) -> None:
     """Sets the future in an event's detail: its waiter knows that the events before it were handled."""
     assert isinstance(event.detail, asyncio.Future)
@@ -67,6 +72,7 @@ class EventQueue:
         self._keys: set[Hashable] = set()
         self._arrived = asyncio.Event()
         self._events_max = events_max
+        self._refuses_calls = False
         self._closed = False
 
     def __len__(self) -> int:
@@ -74,7 +80,7 @@ class EventQueue:
 
     def post(self, event: Event) -> None:
         """Enqueues; an event whose key already waits is dropped. Raises :class:`QueueFull` for calls only."""
-        if self._closed:
+        if self._closed or (self._refuses_calls and _is_call(event)):
             event.drop()
             return
         if event.key is not None:
@@ -111,6 +117,18 @@ class EventQueue:
             found.append(detail)
             total += size(detail)
         return found
+
+    def refuse_calls(self) -> None:
+        """Preempts the calls that wait, and those posted until :meth:`take_calls`: nothing can be done for them now."""
+        self._refuses_calls = True
+        calls = [event for event in self._events if _is_call(event)]
+        self._events = deque(event for event in self._events if not _is_call(event))
+        for call in calls:
+            call.drop()
+
+    def take_calls(self) -> None:
+        """Takes calls again, behind the events that wait."""
+        self._refuses_calls = False
 
     def close(self) -> None:
         """Preempts the waiting events, and those posted from now on: the term ended."""

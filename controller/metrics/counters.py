@@ -63,6 +63,8 @@ class Counters:
     unclean_elections: int = 0
     interim_terms: int = 0
     terms: int = 0
+    standstills: int = 0
+    """Times that the lease of a term ran out."""
     resignations: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)

@@ -132,6 +132,11 @@ def _role(g: Gauges) -> Iterator[Metric]:
     )
     yield gauge("regent_lease_remaining_ratio", "The same as a part of the whole lease", g.lease_remaining_part)
     yield gauge("regent_heartbeat_age_seconds", "Since the last answered heartbeat was sent", g.heartbeat_age_s)
+    yield gauge(
+        "regent_standstill_seconds",
+        "Since the lease of the current term ran out, which does nothing until ZooKeeper answers; 0 otherwise",
+        g.standstill_s,
+    )
     yield gauge("regent_zookeeper_connected", "1 while connected with a session", float(g.zookeeper_connected))
     yield gauge("regent_zookeeper_session_timeout_seconds", "As negotiated", g.session_timeout_s)
     yield gauge("regent_ibp_mismatch_brokers", "Live brokers whose IBP is not the controller's", g.ibp_mismatch_brokers)
@@ -172,6 +177,7 @@ def _outcomes(c: Counters, g: Gauges) -> Iterator[Metric]:
     yield counter("regent_unknown_outcomes", "Writes whose reply was lost", c.unknown_outcomes)
     yield counter("regent_fenced", "Terms that ended because another controller had claimed", c.fenced)
     yield counter("regent_terms", "Terms this process began", c.terms)
+    yield counter("regent_standstills", "Times that the lease of a term ran out", c.standstills)
     yield counter("regent_interim_terms", "Terms that a broker held between two of the daemons'", c.interim_terms)
     yield counter("regent_repaired_assignments", "Fresh topics freed of a daemon's id", c.repaired_assignments)
     yield counter("regent_recorded_calls", "Calls of clients that were recorded with their effect", c.recorded_calls)

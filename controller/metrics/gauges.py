@@ -44,6 +44,8 @@ class Gauges:
     lease_remaining_s: float = 0.0
     lease_remaining_part: float = 0.0
     heartbeat_age_s: float = 0.0
+    standstill_s: float = 0.0
+    """Time since the lease of a term ran out that does nothing, and has not ended."""
     holder: HolderKind = "nobody"
     role_flag: Literal["regent", "brokers"] = "brokers"
     zookeeper_connected: bool = False

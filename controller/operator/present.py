@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.daemon.daemon import Daemon
 from controller.http.ports import NotActive, Refused
 from controller.operator.role_status import StatusReader
-from controller.operator.sampling import suspension
+from controller.operator.sampling import refuse_standing, suspension
 from controller.role.mode import Mode
 from controller.term.term import Term
 from state_machines.model.cluster import Cluster
@@ -31,10 +31,11 @@ class Present:
         return shadow.tracker.model if shadow is not None and self._daemon.mode is Mode.SHADOW else None
 
     def active(self) -> Term:
-        """Returns the active term; raises :class:`NotActive`."""
+        """Returns the active term for a request; raises :class:`NotActive`, also where it would wait for ZooKeeper."""
         term = self.term()
         if term is None:
             raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self.active_daemon())
+        refuse_standing(term, self._daemon)
         return term
 
     def active_daemon(self) -> str:

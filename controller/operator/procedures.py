@@ -32,6 +32,7 @@ from controller.operator.procedure_items import (
     reassignment_items,
     with_pace,
 )
+from controller.operator.sampling import refuse_standing
 from controller.procedures import requests
 from controller.procedures.engine import Engine
 from controller.procedures.refusals import as_ended, forgotten, not_ended
@@ -142,7 +143,7 @@ class ProcedureView:
 
     def reassignments(self) -> list[Reassignment]:
         """Lists the reassignments under way, of plans and of other clients."""
-        term = self._active()
+        term = self._shown()
         return reassignment_items(term.cluster, self._engine(term).records.values())
 
     async def _with_pace(self, item: Procedure) -> Procedure:
@@ -161,7 +162,7 @@ class ProcedureView:
 
     def locks(self) -> list[Lock]:
         """Lists the locks that procedures hold or wait for."""
-        found = self._engine(self._active()).locks()
+        found = self._engine(self._shown()).locks()
         holders: dict[str, list[int]] = {}
         for lock in found:
             if not lock.waiting:
@@ -351,6 +352,12 @@ class ProcedureView:
             raise NotActive(str(refused), "see the daemon's log") from refused
 
     def _active(self) -> Term:
+        """Returns the term for a request, which it must be able to carry out now."""
+        term = self._shown()
+        refuse_standing(term, self._daemon)
+        return term
+
+    def _shown(self) -> Term:
         term = self._term()
         if term is None:
             raise NotActive(f"this daemon is {self._daemon.mode.value}: {self._daemon.why}", self._remedy())

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from controller.daemon.daemon import Daemon
+from controller.http.ports import NotActive
 from controller.kinds import reassign
 from controller.metrics import gauges as gauge
 from controller.metrics.gauges import BrokerGauges, Gauges
@@ -54,6 +55,8 @@ def gauges_of(daemon: Daemon, term: Term | None, status_reader: StatusReader, li
         malformed_znodes=len(daemon.counters.malformed),
         log_lines_dropped=lines_dropped,
     )
+    if daemon.term is not None and daemon.term.stands_still and daemon.lease is not None:
+        base = replace(base, standstill_s=max(0.0, -daemon.lease.remaining_s()))
     return base if term is None else _with_model(base, term, *status_reader.counted.seen(term.cluster))
 
 
@@ -63,19 +66,42 @@ def connected(daemon: Daemon) -> bool:
 
 
 def suspension(daemon: Daemon) -> str | None:
-    """Returns why ZooKeeper serves no request of this daemon now; None while it does, or before the first session."""
+    """Returns why ZooKeeper serves no request of this daemon now, and until when; None while it does.
+
+    Before the first session it is None, too.
+    """
     zk, lease, term = daemon.zk, daemon.lease, daemon.term
     if zk is None or lease is None or daemon.mode is Mode.STOPPING:
         return None
     if zk.state is not ConnectionState.CONNECTED:
         lost = f"the connection to ZooKeeper server {zk.peer} is lost"
-        return f"{lost}: no heartbeat was answered for {lease.silent_s():.0f} s"
+        return f"{lost}: no heartbeat was answered for {lease.silent_s():.0f} s{_until(term)}"
     if lease.silent_s() > SILENT_FRACTION * lease.session_timeout_s:
         silent = f"ZooKeeper server {zk.peer} has answered no heartbeat for {lease.silent_s():.0f} s"
-        return f"{silent}, although the connection is up"
+        return f"{silent}, although the connection is up{_until(term)}"
     if term is not None and not term.controller.ready.is_set():
         return "the connection to ZooKeeper is back, and the claim is being compared with it"
     return None
+
+
+def refuse_standing(term: Term, daemon: Daemon) -> None:
+    """Raises :class:`NotActive` where a term does nothing because its lease ran out."""
+    if term.stands_still:
+        why = suspension(daemon) or "the claim is being compared with ZooKeeper"
+        raise NotActive(f"this daemon is suspended: {why}", "try again once 'regent status' shows that it is active")
+
+
+def _until(term: Term | None) -> str:
+    """Says what a suspended term does, and what ends that."""
+    if term is None:
+        return ""
+    left_s = term.gate.lease.remaining_s()
+    if not term.stands_still:
+        return f"; calls wait for the {max(0.0, left_s):.0f} s that are left of the lease, and are refused then"
+    return (
+        f"; since the lease ran out {-left_s:.0f} s ago nothing is written or sent, and calls are refused; "
+        f"epoch {term.claim.epoch} goes on once ZooKeeper answers, unless session or claim are lost by then"
+    )
 
 
 def lease_s(daemon: Daemon) -> float:

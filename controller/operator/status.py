@@ -92,7 +92,7 @@ def _numbers(daemon: Daemon, term: Term | None, cluster: Cluster, reader: Status
     under_min_isr = _under_min_isr(counts, reader)
     unowned = reader.unowned(lambda: throttles_held(term)) if term is not None else 0
     return {
-        "health": list(troubles(cluster, counts, under_min_isr, term)),
+        "health": [*_suspended(daemon, term), *troubles(cluster, counts, under_min_isr, term)],
         "procedures": live_procedures(term, wall_ms()),
         "throttles": throttles_in_force(term, unowned),
         "unowned_throttle_settings": unowned or None,
@@ -112,6 +112,12 @@ def _numbers(daemon: Daemon, term: Term | None, cluster: Cluster, reader: Status
         "event_queue_size": len(term.queue) if term is not None else 0,
         "warnings": list(_warnings(daemon, term, counts, lags)),
     }
+
+
+def _suspended(daemon: Daemon, term: Term | None) -> list[str]:
+    """Says first that nobody controls the cluster for now: the rest is as it was when ZooKeeper last answered."""
+    why = suspension(daemon) if term is not None else None
+    return [] if why is None else [f"the controller is suspended, and the rows below may be old: {why}"]
 
 
 def _under_min_isr(counts: Counts | None, reader: StatusReader) -> int | None:

@@ -1,7 +1,8 @@
 """Compares a term's claim with ZooKeeper whenever it is in doubt.
 
-Doubts are a lost connection, one of our own watches that fired, and brokers that have seen a higher epoch. ``ready``
-is clear while the connection is down, or the claim was not compared on it yet: nothing is written or sent.
+Doubts are a lost connection, a lease that ran out, one of our own watches that fired, and brokers that have seen a
+higher epoch. ``ready`` is clear while the connection is down, the lease is over, or the claim was not compared since:
+nothing is written or sent. An outage ends no term, however long it is; only the session's end or another claim does.
 """
 
 from __future__ import annotations
@@ -28,12 +29,25 @@ OUTRANKED = (
 )
 """Reason of a term's end after which the daemon claims no other one before an operator acted."""
 
+WITHIN = "within the lease"
+
 
 class ClaimMonitor:
-    """Watches a term's claim. ``end`` ends the term; ``back`` runs when connection and claim are back."""
+    """Watches a term's claim, and its lease.
+
+    ``end`` ends the term. ``stood_still`` runs when the lease runs out; ``back`` when connection, lease and claim hold
+    again.
+    """
 
     def __init__(
-        self, role: Role, claim: Claim, gate: Gate, end: Callable[[str], None], back: Callable[[], None]
+        self,
+        role: Role,
+        claim: Claim,
+        gate: Gate,
+        *,
+        end: Callable[[str], None],
+        stood_still: Callable[[], None],
+        back: Callable[[], None],
     ) -> None:
         self.ready = asyncio.Event()
         self.ready.set()
@@ -41,7 +55,10 @@ class ClaimMonitor:
         self._claim = claim
         self._gate = gate
         self._end = end
+        self._stood_still = stood_still
         self._back = back
+        self.stands_still = False
+        """Whether the lease ran out, and the claim was not compared since it was renewed."""
         self._doubts = 0
         self._outranked = False
         self._comparing: asyncio.Task[None] | None = None
@@ -49,19 +66,20 @@ class ClaimMonitor:
         self._outage = Outage()
 
     def connected(self) -> bool:
-        """Checks that the connection is up, and that the claim was compared since."""
+        """Checks that the connection is up, and that the claim was compared since the last doubt about it."""
         return self._role.zk.state is ConnectionState.CONNECTED and self.ready.is_set()
 
     async def arm(self) -> bool:
-        """Watches the claim from the zxid on at which it was won; returns whether it still holds."""
+        """Watches lease and claim, the claim from the zxid on at which it was won; returns whether it still holds."""
+        self._watch_lease()
         await self._role.zk.watch(data=WATCHED, since_zxid=self._claim.zxid)
         return await self._role.is_ours(self._claim)
 
     def suspended(self) -> None:
-        """Holds writes and requests back, for the rest of the lease at most: the connection is lost."""
+        """Holds writes and requests back: the connection is lost."""
         log.warning(
-            "the connection to ZooKeeper server %s is lost: writes and requests wait until it is back, for the %.1f s "
-            "that are left of the lease; then the term ends",
+            "the connection to ZooKeeper server %s is lost: writes, requests and calls wait until it is back, and "
+            "calls are refused after the %.1f s that are left of the lease",
             self._role.zk.peer,
             max(0.0, self._gate.lease.remaining_s()),
         )
@@ -72,8 +90,8 @@ class ClaimMonitor:
 
     def reconnected(self) -> None:
         """Has the claim compared: the same session is up again."""
+        self._watch_lease()
         if not self.ready.is_set():
-            self._watch_lease()
             self.doubt()
 
     def outranked(self) -> None:
@@ -95,21 +113,39 @@ class ClaimMonitor:
             self._lease_timer.cancel()
 
     def _watch_lease(self) -> None:
-        """Ends a term suspended for longer than the lease: another controller may have been elected (KAFKA-1096)."""
+        """Looks at the lease whenever it may run out."""
+        lease = self._gate.lease
         if self._lease_timer is not None:
             self._lease_timer.cancel()
-        if self.ready.is_set():
+        if self._gate.ended or self.stands_still:
             return
-        if self._gate.lease.valid():
-            left_s = self._gate.lease.remaining_s()
-            self._lease_timer = asyncio.get_running_loop().call_later(left_s, self._watch_lease)
+        if lease.valid():
+            self._lease_timer = asyncio.get_running_loop().call_later(lease.remaining_s(), self._watch_lease)
         else:
-            self._end("the lease ran out while the connection to ZooKeeper was suspended")
+            self._stand_still()
+
+    def _stand_still(self) -> None:
+        """Stops acting, and keeps the term: ZooKeeper ends no session while it has no leader.
+
+        Another controller may be elected from now on (KAFKA-1096): only a comparison of the claim shows that none was.
+        """
+        log.warning(
+            "the lease ran out: ZooKeeper has answered no heartbeat for %.1f s, so this daemon writes and sends "
+            "nothing, and refuses calls; epoch %d goes on once ZooKeeper answers, unless session or claim are lost by "
+            "then",
+            self._gate.lease.silent_s(),
+            self._claim.epoch,
+        )
+        self.stands_still = True
+        self.ready.clear()
+        self._stood_still()
+        self.doubt()
 
     async def _compare_until_sure(self) -> None:
-        """Compares until no new doubt came up meanwhile; then writes and requests go on."""
-        compared = 0
-        while compared != self._doubts and not self._gate.ended:
+        """Compares until no new doubt came up meanwhile and the lease holds; then writes and requests go on."""
+        compared, lease = 0, self._gate.lease
+        while (compared != self._doubts or not lease.valid()) and not self._gate.ended:
+            await lease.until_valid()
             if self._role.zk.state is not ConnectionState.CONNECTED:
                 return
             compared = self._doubts
@@ -120,15 +156,22 @@ class ClaimMonitor:
             except Exception as error:
                 log.exception("the claim cannot be compared with ZooKeeper")
                 self._end(f"error: {type(error).__name__}: {error}")
-        if not self.ready.is_set():
-            log.info(
-                "ZooKeeper server %s is connected after %s, within the lease: epoch %d goes on",
-                self._role.zk.peer,
-                self._outage.end(),
-                self._claim.epoch,
-            )
-            self.ready.set()
-            self._back()
+        if not self.ready.is_set() and not self._gate.ended:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        length = self._outage.end()
+        log.info(
+            "ZooKeeper server %s %s, %s: epoch %d goes on",
+            self._role.zk.peer,
+            "answers heartbeats again" if length is None else f"is connected after {length}",
+            "after the lease had run out, and session and claim are unchanged" if self.stands_still else WITHIN,
+            self._claim.epoch,
+        )
+        self.stands_still = False
+        self.ready.set()
+        self._watch_lease()
+        self._back()
 
     async def _compare(self) -> None:
         """Ends the term where the claim is lost; stops the daemon where it holds but brokers saw a higher epoch."""

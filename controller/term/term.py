@@ -70,6 +70,12 @@ def _on_request(journal: TermJournal, counters: Counters, found: Delivered) -> N
         counters.broker_requests[found.broker_id].record(found.seconds)
 
 
+def _stand_still(queue: EventQueue, counters: Counters) -> None:
+    """Refuses callers of a term whose lease ran out: it may be long until it goes on."""
+    counters.standstills += 1
+    queue.refuse_calls()
+
+
 class Term:
     """Runs one term: :meth:`run` starts it, ``gate.end`` ends it.
 
@@ -100,7 +106,14 @@ class Term:
         queue = self.queue = EventQueue()
         self.gate = Gate(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
         end = weakly(self._end, None)
-        self._claim_monitor = ClaimMonitor(role, claim, self.gate, end, lambda: queue.signal(EventKind.RECONNECTED))
+        self._claim_monitor = ClaimMonitor(
+            role,
+            claim,
+            self.gate,
+            end=end,
+            stood_still=partial(_stand_still, queue, counters),
+            back=lambda: queue.signal(EventKind.RECONNECTED),
+        )
         journal = journal or TermJournal()
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
         deletion_queue = DeletionQueue(self.cluster, queue, enabled=None)
@@ -165,6 +178,11 @@ class Term:
         """Checks whether a live broker has this epoch; True while brokers were not read yet."""
         known = self.cluster.brokers.get(broker)
         return not self.cluster.brokers or (known is not None and known.epoch == epoch)
+
+    @property
+    def stands_still(self) -> bool:
+        """Checks whether the term does nothing because its lease ran out."""
+        return self._claim_monitor.stands_still
 
     def _connected(self) -> bool:
         return self._claim_monitor.connected()
@@ -288,7 +306,7 @@ class Term:
             self.queue.signal(RAISED[watched], detail)
 
     def state_changed(self, state: ConnectionState) -> None:
-        """Holds writes back, or ends the term, when the connection changed."""
+        """Holds writes back when the connection changed; ends the term with its session."""
         if state is ConnectionState.SUSPENDED:
             self._suspensions += 1
             if self._unread_since is None:
@@ -300,7 +318,7 @@ class Term:
             self._end("the ZooKeeper session is lost")
 
     async def rearm(self) -> None:
-        """Arms all watches again, which went with the connection, then reads again."""
+        """Arms all watches again, which went with the connection, then reads again; calls wait for that."""
         since = self.zk.last_zxid if self._unread_since is None else self._unread_since
         suspensions = self._suspensions
         await arm_parents(self.controller, since)
@@ -316,6 +334,8 @@ class Term:
             self._unread_since = None
         for kind in REREAD:
             self.queue.signal(kind)
+        if self._claim_monitor.ready.is_set():
+            self.queue.take_calls()
 
     # -- the brokers
 

@@ -278,7 +278,8 @@ class World(Kafka):
         quiet = 0
         while quiet < 3 and not running.done() and not term.gate.ended:
             handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            term.queue.post(Event(EventKind.SETTLED, handled, preempt=partial(_cancel, handled)))
+            key = "settled", id(handled)
+            term.queue.post(Event(EventKind.SETTLED, handled, key=key, preempt=partial(_cancel, handled)))
             await first_of(handled, running)
             await asyncio.sleep(0)
             quiet = 0 if len(term.queue) or term.handling else quiet + 1

@@ -148,7 +148,7 @@ class Life(Kafka):
         term = self.term
         while len(term.queue) or term.handling:
             handled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            term.queue.post(Event(EventKind.SETTLED, handled, preempt=partial(_give_up, handled)))
+            term.queue.post(Event(EventKind.SETTLED, handled, key=id(handled), preempt=partial(_give_up, handled)))
             await asyncio.wait({handled})
         behind = await term.channels.quiesced(10.0 if self.wires.silent else 60.0) - self.wires.silent
         assert not behind or term.gate.ended, f"brokers {sorted(behind)} are behind"

@@ -159,19 +159,26 @@ async def test_an_outage_counts_from_the_last_answered_heartbeat(holds: bool, ca
 
 @pytest.mark.parametrize("end", ["resume", "expire"])
 @in_exact_time
-async def test_the_length_of_an_outage_that_ended_a_term_is_logged(end: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_outage_longer_than_the_lease_costs_the_term_only_where_the_session_expires(
+    end: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "regent")
     async with world() as w, daemon(w) as d:
         await regent_has_role(w)
         term = await d.serving()
         w.server.suspend(d.session)
+        turns_per_s = idle_turns()
         await asyncio.sleep(20.0)
-        assert term.gate.ended
-        assert not outages(caplog)
+        assert (term.stands_still, term.gate.ended, outages(caplog)) == (True, False, [])
+        assert turns_per_s() < 50
         {"resume": w.server.resume, "expire": w.server.expire}[end](d.session)
         await eventually(lambda: bool(outages(caplog)))
         [length] = outages(caplog)
-        assert length.endswith(" 20.0 s without a connection")
+        gone_on = ", after the lease had run out, and session and claim are unchanged: epoch 1 goes on"
+        assert length.endswith(" s without a connection" + (gone_on if end == "resume" else ""))
+        await eventually(lambda: d.daemon.mode is Mode.ACTIVE)
+        assert (d.daemon.term is term, epoch(w)) == ((True, 1) if end == "resume" else (False, 2))
+        assert d.daemon.counters.standstills == 1
 
 
 class FaultAt:

@@ -49,8 +49,9 @@ async def test_a_standby_serves_after_the_session_of_the_other_daemon_and_never_
             cut_s = now_s()
             await never_two([first, second], lambda: now_s() - cut_s > 5.9)
             assert not term.gate.open()
-            assert term.gate.ended, "its lease ran out"
+            assert (term.stands_still, term.gate.ended) == (True, False), "its lease ran out, the session lives"
             w.server.expire(cut)
+            assert term.gate.ended
             await never_two([first, second], lambda: second.daemon.mode is Mode.ACTIVE)
             await eventually(lambda: w.leaders()["t", 0] == (2, (2, 3)))
             assert now_s() - cut_s < 8.0

@@ -37,6 +37,7 @@ class View:
 
 BUSY = Gauges(
     mode=ShownMode.ACTIVE, controller_epoch=101, lease_remaining_s=102, lease_remaining_part=103, heartbeat_age_s=104,
+    standstill_s=132,
     holder="daemon", role_flag="regent", zookeeper_connected=True, session_timeout_s=105, event_queue_size=106,
     ibp_mismatch_brokers=107, outranking_brokers=108, malformed_znodes=109, endpoint_shown=True, log_lines_dropped=110,
     controller_state=111, offline_partitions=112, under_replicated_partitions=113, under_min_isr_partitions=114,
@@ -49,7 +50,8 @@ BUSY = Gauges(
 )  # fmt: skip
 GAUGES = {
     "regent_term_epoch": 101, "regent_lease_remaining_seconds": 102, "regent_lease_remaining_ratio": 103,
-    "regent_heartbeat_age_seconds": 104, "regent_zookeeper_session_timeout_seconds": 105,
+    "regent_heartbeat_age_seconds": 104, "regent_standstill_seconds": 132,
+    "regent_zookeeper_session_timeout_seconds": 105,
     "regent_event_queue_size": 106,
     "regent_ibp_mismatch_brokers": 107, "regent_outranking_brokers": 108, "regent_malformed_znodes": 109,
     "regent_log_lines_dropped_total": 110, "regent_under_replicated_partitions": 113,
@@ -76,7 +78,8 @@ GAUGES = {
 COUNTED = {
     "commits": "regent_commits_total", "writes": "regent_writes_total", "conflicts": "regent_conflicts_total",
     "unknown_outcomes": "regent_unknown_outcomes_total", "fenced": "regent_fenced_total",
-    "terms": "regent_terms_total", "interim_terms": "regent_interim_terms_total",
+    "terms": "regent_terms_total", "standstills": "regent_standstills_total",
+    "interim_terms": "regent_interim_terms_total",
     "repaired_assignments": "regent_repaired_assignments_total", "recorded_calls": "regent_recorded_calls_total",
     "unrecorded_calls": "regent_unrecorded_calls_total",
     "shadow_compared": "regent_shadow_compared_total",

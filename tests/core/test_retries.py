@@ -309,13 +309,15 @@ class Watched:
         self.compares: list[bool | Exception] = []
         self.ended: list[tuple[float, str]] = []
         self.backs = 0
+        self.stood_still: list[float] = []
         self.state = ConnectionState.CONNECTED
         self.watches = 0
         self.lease = Lease(session_s, now_s)
         self.lease.answered(now_s())
         gate = Gate(5, 1, self.lease, lambda: True)
         claim = SimpleNamespace(epoch=5, zxid=1)
-        self.monitor = ClaimMonitor(self, claim, gate, self._end, self._back)  # type: ignore[arg-type]
+        calls: dict[str, Any] = {"end": self._end, "stood_still": self._stand_still, "back": self._back}
+        self.monitor = ClaimMonitor(self, claim, gate, **calls)  # type: ignore[arg-type]
 
     @property
     def zk(self) -> Any:
@@ -335,6 +337,9 @@ class Watched:
 
     def _end(self, why: str) -> None:
         self.ended.append((now_s(), why))
+
+    def _stand_still(self) -> None:
+        self.stood_still.append(now_s())
 
     def _back(self) -> None:
         self.backs += 1
@@ -361,7 +366,7 @@ async def test_each_blip_within_the_lease_is_compared_and_leaves_nothing_behind(
         assert not w.monitor.ready.is_set()
         assert not w.monitor.connected()
         await asyncio.sleep(7.8)
-        assert not w.ended
+        assert not w.stood_still
         await w.up(*compares)
         assert (w.backs, w.watches, w.compares) == (blip, blip, [])
         assert w.monitor.ready.is_set()
@@ -369,8 +374,10 @@ async def test_each_blip_within_the_lease_is_compared_and_leaves_nothing_behind(
         w.lease.answered(now_s())
         await asyncio.sleep(1.0)
         w.lease.answered(now_s())
+    ends_s = now_s() + w.lease.remaining_s()
     await asyncio.sleep(60.0)
-    assert not w.ended, "the timer of no blip is left"
+    assert w.stood_still == [pytest.approx(ends_s, abs=ABOUT)], "the timer of no blip is left"
+    assert not w.ended
 
 
 @pytest.mark.parametrize("blips", [0, 1, 2])
@@ -387,14 +394,15 @@ async def test_the_lease_is_watched_at_each_blip_and_a_renewed_one_holds_longer(
     w.lease.answered(renewed_s)
     w.down()
     await asyncio.sleep(7.9)
-    assert not w.ended
     w.lease.answered(renewed_s + 4.0)
     await asyncio.sleep(4.0)
-    assert not w.ended
-    await asyncio.sleep(0.2)
-    [(ended_s, why)] = w.ended
-    assert "the lease ran out" in why
-    assert ended_s - renewed_s == pytest.approx(12.0, abs=ABOUT)
+    assert not w.monitor.stands_still
+    await asyncio.sleep(60.0)
+    assert w.stood_still == [pytest.approx(renewed_s + 12.0, abs=ABOUT)]
+    assert (w.monitor.stands_still, w.ended) == (True, [])
+    w.lease.answered(now_s())
+    await w.up(True)
+    assert (w.monitor.stands_still, w.monitor.ready.is_set(), w.backs) == (False, True, blips + 1)
 
 
 @pytest.mark.parametrize("blips", [0, 1, 2])

@@ -1,4 +1,4 @@
-"""A term of office and its connection: suspended, back again, too late; and the lease."""
+"""A term of office and its connection: suspended and back again; and the lease."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from unittest import mock
 
 import pytest
 
-from brokers.listener.controller_listener import NotController
 from controller.role.claim import Claim
 from metadata_store import paths
 from metadata_store.port import ConnectionState
@@ -146,28 +145,6 @@ async def test_waiting_for_the_connection_costs_nothing(w: World) -> None:
     w.server.resume(session(w))
     await w.propagated()
     assert {leader for leader, _ in w.leaders().values()} == {2}
-
-
-@in_world(before=running)
-async def test_a_lease_that_runs_out_while_suspended_ends_the_term_at_once(w: World) -> None:
-    waiting = asyncio.create_task(w.controlled_shutdown(1))
-    w.server.suspend(session(w))
-    w.clock.now_s += 10.0
-    assert "lease ran out" in await w.active.ended(), "ZooKeeper may never be reached again: nobody waits for that"
-    with pytest.raises(NotController):
-        await waiting
-    w.server.resume(session(w))
-    assert w.leaders()["t", 0][0] == 1
-
-
-@pytest.mark.seed("S4-86")
-@in_world(before=running)
-async def test_a_pause_longer_than_the_lease_ends_the_term_although_the_session_survived(w: World) -> None:
-    w.server.suspend(session(w))
-    await asyncio.sleep(0)
-    w.clock.now_s += 4.9
-    w.server.resume(session(w))
-    assert "lease ran out" in await w.active.ended()
 
 
 @in_world(before=running)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from controller.http.ports import NotActive
 from controller.metrics.gauges import ShownMode as GaugeMode
 from controller.operator.role_status import CONFIGS_S
 from controller.operator.view import View
+from controller.process.clock import boottime_s
 from controller.role.lease import Lease
 from state_machines.model.min_isr import MinIsr
 from tests.core.role_kit import DAEMON
@@ -116,3 +119,35 @@ async def test_a_failing_view_is_logged_once_and_keeps_its_values(
         fresh = View(daemon, cluster.dial, cluster.release_of)
         await fresh.refresh()
         assert fresh.status().mode == "active", "also where the first read fails"
+
+
+async def test_a_term_that_stands_still_says_why_and_until_when_and_refuses_requests(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, daemon, view):
+        assert daemon.zk is not None
+        assert daemon.lease is not None
+        assert daemon.term is not None
+        term, epoch = daemon.term, daemon.term.claim.epoch
+        cluster.server.suspend(daemon.zk.session_id)
+        await eventually(lambda: not view.readiness().ok)
+        assert re.search(r"; calls wait for the \d+ s that are left of the lease, and are refused", view.status().why)
+        assert view.procedures.locks() == []
+        with mock.patch.object(daemon.lease, "_deadline", boottime_s() - 7.0):
+            term._claim_monitor._watch_lease()  # its timer is seconds away
+            ready, status, gauges = view.readiness(), view.status(), view.gauges()
+            assert (ready.ok, status.mode, gauges.mode) == (False, "suspended", GaugeMode.SUSPENDED)
+            assert "; since the lease ran out 7 s ago nothing is written or sent, and calls are refused; " in status.why
+            assert status.why.endswith(
+                f"epoch {epoch} goes on once ZooKeeper answers, unless session or claim are lost by then"
+            )
+            assert status.health is not None
+            assert status.health[0].startswith("the controller is suspended, and the rows below may be old: the conn")
+            assert 7.0 <= gauges.standstill_s < 9.0
+            with pytest.raises(NotActive, match=r"this daemon is suspended: .* once ZooKeeper answers"):
+                await view.pauses.resume()
+            with pytest.raises(NotActive, match="is suspended"):
+                await view.procedures.abort(1)
+            assert view.procedures.locks() == [], "what is in memory is shown"
+        cluster.server.resume(daemon.zk.session_id)
+        await eventually(lambda: view.readiness().ok)
+        assert (daemon.term, view.gauges().standstill_s, view.status().health) == (term, 0.0, [])
+        assert (await view.pauses.resume()).paused is False
