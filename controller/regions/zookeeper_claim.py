@@ -24,7 +24,11 @@ log = logging.getLogger("regent.regions")
 
 ROOT: Final = registry.REGIONS
 AGAIN_S: Final = 0.2
-"""Longest pause until a look at the claim is repeated that ZooKeeper did not answer."""
+"""Longest pause until a request is repeated that ZooKeeper did not carry out."""
+EPOCH_DIGITS_MAX: Final = 18
+"""Digits of an epoch: servers read it as a number of 63 bits."""
+SHOWN_CHARS_MAX: Final = 60
+"""Characters of a foreign text that are shown: its begin."""
 REMEDY: Final = "check the ACLs below it, and zookeeper.digest"
 
 
@@ -68,7 +72,7 @@ class Claims:
             except SessionLost:
                 raise
             except NotConnected:
-                await self._changed.wait()
+                await self._pause()
             except ZkError as error:
                 raise StoreFailed(f"{self._root}: {error}: {REMEDY}") from error
 
@@ -85,14 +89,18 @@ class Claims:
             except SessionLost as lost:
                 raise StoreFailed(str(lost)) from lost
             except (NotConnected, OutcomeUnknown):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(AGAIN_S):
-                        await self._changed.wait()
+                await self._pause()
                 continue
             except ZkError as error:
                 raise StoreFailed(f"{self._root}: {error}: {REMEDY}") from error
             self._compare(claim, *found)
             return
+
+    async def _pause(self) -> None:
+        """Waits until ZooKeeper reports something, or a moment: nothing follows what an overloaded server refuses."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN_S):
+                await self._changed.wait()
 
     def _compare(self, claim: Claim, epoch: Node | None, daemon: Node | None) -> None:
         if epoch is None or epoch.stat.version != claim.version:
@@ -132,8 +140,9 @@ class Claims:
             await self._make()
             return None
         text = (node.data or b"").decode("ascii", "replace")
-        if not text.isdecimal():
-            raise StoreFailed(f"{self.epoch_path} holds {text!r} and no number: write the highest epoch that ever was")
+        if not text.isdecimal() or len(text) > EPOCH_DIGITS_MAX:
+            shown = text[:SHOWN_CHARS_MAX]
+            raise StoreFailed(f"{self.epoch_path} holds {shown!r} and no number: write the highest epoch that ever was")
         epoch = max(int(text), self._opening.above.epoch) + 1
         me = holders.encode(holders.this(self._opening.socket))
         gone: list[Op] = [] if mine is None else [Delete(self.daemon_path, mine.stat.version)]

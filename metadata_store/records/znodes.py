@@ -24,7 +24,8 @@ class Children(NamedTuple):
     def last_pid(self) -> int | None:
         """Returns the highest pid that was reserved, or is in use; None where the root holds no number."""
         text = self.data.decode("ascii", "replace")
-        return max([int(text), *(one.pid for one in self.entries)]) if text.isdigit() else None
+        fits = text.isdigit() and len(text) <= NAME_DIGITS
+        return max([int(text), *(one.pid for one in self.entries)]) if fits else None
 
 
 async def children(zk: ZooKeeper, root: str) -> Children | None:

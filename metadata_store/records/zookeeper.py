@@ -31,6 +31,8 @@ REFUSES_CONTENT: Final = frozenset({Code.TOO_BIG, Code.BAD_ARGUMENTS})
 """Refusals of one request, while ZooKeeper takes others."""
 RESERVE: Final = 20
 """Part of a write that is left for what is not weighed: a chroot, the usual ACLs of new znodes."""
+SHOWN_BYTES_MAX: Final = 60
+"""Bytes of what another client wrote that are shown: its begin."""
 ENCODED_MAX: Final = 1_000
 """Encoded records that are kept from their weighing to their write."""
 ENCODED_BYTES_MAX: Final = 8_192
@@ -217,7 +219,7 @@ class ZooKeeperRecords:
             return Stored((), (), self._last_pid)
         self._there.update(one.pid for one in found.entries)
         if found.last_pid is None:
-            data = found.data.decode("ascii", "replace")
+            data = found.data[:SHOWN_BYTES_MAX].decode("ascii", "replace")
             raise StoreFailed(f"{self._root} holds {data!r} and no number: write the highest pid that was ever used")
         self._last_pid = found.last_pid
         records = [one.record for one in found.entries if one.record is not None]

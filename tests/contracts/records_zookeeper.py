@@ -188,7 +188,7 @@ class ZooKeeperRecordsContract(RecordsContract):
             assert found.damaged[1] == Damaged(3, newer, Fault.NEWER)
             assert await s.names(ROOT) == ["0000000001", "0000000002", "0000000003", "notes"]
 
-    @pytest.mark.parametrize("data", [b"", b"many", b"-1"])
+    @pytest.mark.parametrize("data", [b"", b"many", b"-1", b"12345678901", b"9" * 5_000])
     async def test_a_root_without_a_number_is_refused(self, backend: Backend, data: bytes) -> None:
         async with session(backend) as s:
             store = await opened(s)

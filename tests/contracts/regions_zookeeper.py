@@ -213,11 +213,33 @@ class ZooKeeperRegionsContract:
         await found.store.write((), (), [PutNamespace("a")])
         await found.close()
 
+    async def test_a_claim_that_an_overloaded_server_refuses_is_made_again(self, backend: Backend) -> None:
+        """Such a reply ends no connection, so nothing is reported after it."""
+        async with opened(backend):
+            pass
+        zk = backend.client()
+        refused: list[bool] = []
+
+        class Refuses:
+            async def before(self, ops: object) -> None:
+                if not refused:
+                    refused.append(True)
+                    backend.reply_with(zk, Code.THROTTLED_OP)
+
+            async def after(self, ops: object) -> None:
+                """Does nothing."""
+
+        zk.hooks = Refuses()
+        found = await asyncio.wait_for(ZooKeeperOpened.open(lambda: zk), WITHIN_S)
+        assert (refused, found.epoch) == ([True], 2)
+        await found.close()
+
     @pytest.mark.parametrize(
         ("path", "data", "why"),
         [
             (f"{ROOT}/daemon", b"", f"{ROOT}/daemon belongs to no session, so it would never end: delete it"),
             (f"{ROOT}/epoch", b"many", f"{ROOT}/epoch holds 'many' and no number: write the highest epoch"),
+            (f"{ROOT}/epoch", b"9" * 5_000, f"{ROOT}/epoch holds '9{{60}}' and no number: write the highest epoch"),
         ],
     )
     async def test_what_another_client_wrote_is_named(self, backend: Backend, path: str, data: bytes, why: str) -> None:
