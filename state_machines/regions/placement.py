@@ -6,10 +6,13 @@ A plan is made outside of procedures; they only carry it out. No plan names a se
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from heapq import heapify, heapreplace
-from typing import Final, NamedTuple, Protocol
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from state_machines.regions.model import Region, Server
+
+_Turn: TypeAlias = tuple[int, str, int]
+"""A server: the number of its regions, its name, and its position."""
 
 
 class Wish(NamedTuple):
@@ -37,14 +40,9 @@ class RoundRobin:
 
     def place(self, wishes: Sequence[Wish], servers: Sequence[Server], draw: Callable[[int], int]) -> list[Server]:
         """Returns a server for each wish."""
-        turns = _turns(servers, len(wishes))
-        found: list[Server] = []
-        for number, wish in enumerate(wishes):
-            server = turns[number]
-            if wish.avoid and server.name == wish.avoid:
-                server = next((one for one in _after(servers, server) if one.name != wish.avoid), server)
-            found.append(server)
-        return found
+        turns = [(len(one.regions) + one.expected, one.name, number) for number, one in enumerate(servers)]
+        heapify(turns)
+        return [servers[_next(turns, wish.avoid)] for wish in wishes]
 
 
 class Retain:
@@ -93,18 +91,13 @@ def planned(
 PLACEMENTS: Final[Mapping[str, Placement]] = {"round_robin": RoundRobin(), "retain": Retain(), "random": Random()}
 
 
-def _turns(servers: Sequence[Server], wanted: int) -> list[Server]:
-    """Returns the server with the fewest regions, then the next one, as many as are wanted."""
-    heap = [(len(one.regions) + one.expected, one.name, number) for number, one in enumerate(servers)]
-    heapify(heap)
-    found: list[Server] = []
-    for _ in range(wanted):
-        count, name, number = heap[0]
-        heapreplace(heap, (count + 1, name, number))
-        found.append(servers[number])
-    return found
-
-
-def _after(servers: Sequence[Server], server: Server) -> Sequence[Server]:
-    at = servers.index(server)
-    return (*servers[at + 1 :], *servers[: at + 1])
+def _next(turns: list[_Turn], avoid: str) -> int:
+    """Returns the server with the fewest regions, one with another name where there is one; it has one more then."""
+    aside: list[_Turn] = []
+    while avoid and len(turns) > 1 and turns[0][1] == avoid:
+        aside.append(heappop(turns))
+    count, name, number = turns[0]
+    heapreplace(turns, (count + 1, name, number))
+    for one in aside:
+        heappush(turns, one)
+    return number
