@@ -84,6 +84,8 @@ class RegionService:
 
     async def handle(self, request: Request, peer: Peer = UNNAMED) -> Response:
         """Returns the response to a request of a connection."""
+        if isinstance(request, (protocol.ListRoutes, protocol.Follow)):  # it counts what it refuses
+            return codec.decode_response((await self.routes(request))[codec.LENGTH.size :])
         looked = self._look() if self._look is not None and isinstance(request, protocol.OF_SERVERS) else None
         response = await self._judged(request, peer)
         if looked is not None:
@@ -144,8 +146,6 @@ class RegionService:
                 return Left(await manager.leave(manager.server(server, incarnation, epoch, proof)))
             case protocol.Locate(table, key):
                 return self._located(table, key)
-            case protocol.ListRoutes() | protocol.Follow():
-                return codec.decode_response((await self.routes(request))[codec.LENGTH.size :])
             case _:
                 raise Invalid(f"request: {type(request).__name__} is not expected here")
 

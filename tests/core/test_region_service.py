@@ -93,6 +93,9 @@ async def test_a_table_that_is_being_made_or_deleted_is_out_of_sight(found: Stag
     assert [code(one) for one in responses] == [protocol.UNKNOWN_TABLE if hidden else "Routes"] * 2
     counts = found.term.service._counters.refusals
     assert counts[protocol.UNKNOWN_TABLE] == (2 if hidden else 0)
+    again = [await handle(found, protocol.ListRoutes("t")), await handle(found, protocol.Locate("t", b"k"))]
+    assert again == responses[::-1]
+    assert counts[protocol.UNKNOWN_TABLE] == (4 if hidden else 0), "one for each refusal"
 
 
 async def test_a_list_begins_with_the_region_that_has_the_key_and_is_bounded(found: Stage) -> None:
