@@ -30,9 +30,12 @@ REGIONS_TOLD: Final = 20
 
 
 def see_to(env: RegionsEnv, moved: Sequence[Transition]) -> None:
-    """Takes durable changes of procedures."""
+    """Takes durable changes of procedures.
+
+    A record that was removed is left out: this term never ran it, and its message may be no such.
+    """
     for _, record in moved:
-        if record.kind in OF_REGIONS and not record.bypassed:
+        if (record.kind in OF_REGIONS and not record.bypassed) or record.ending.act == REMOVED:
             continue  # nearly all
         if record.kind in tables.NAMES:
             table_changed(env, record)
@@ -40,7 +43,7 @@ def see_to(env: RegionsEnv, moved: Sequence[Transition]) -> None:
             crash_changed(env, record)
         elif record.kind == servers.DRAIN:
             drain_changed(env, record)
-        if record.bypassed and record.state.is_final and record.ending.act != REMOVED:
+        if record.bypassed and record.state.is_final:
             _let_go(env, record)
 
 
@@ -84,7 +87,6 @@ def crash_changed(env: RegionsEnv, record: Record) -> None:
 def _let_go(env: RegionsEnv, record: Record) -> None:
     """Detaches a procedure that an operator has ended as it is; its region is picked up.
 
-    One that was removed is left out: this term never ran it, and knows its region by the row.
     A crash begins anew: its regions would have no owner, and its process could come back to them.
     """
     env.expected(record.pid)

@@ -13,13 +13,14 @@ import pytest
 
 from cli.exit_codes import Exit
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
+from controller.regions.term import KINDS
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords
 from state_machines.procedures.record import Caller, Ending, Record
 from state_machines.procedures.states import State
 from state_machines.regions.states import RegionState
 from tests.core.cli_kit import items, regent, unwrapped
-from tests.core.regions_kit import Log, Stage, stage
+from tests.core.regions_kit import WAIT_S, Log, Stage, stage
 from tests.core.regions_world import Blocking, settings_of, world_in_thread
 
 KEPT = Caller("User:ops", "", "of a newer daemon", "n-1")
@@ -142,6 +143,15 @@ async def test_a_region_of_a_removed_record_goes_to_a_server_once_it_is_assigned
         record = await found.assign("t", region)
         assert record.result == b""
         assert found.term.env.model.regions[region].state is RegionState.OPEN
+
+
+@pytest.mark.parametrize("kind", [one.name for one in KINDS])
+async def test_a_record_whose_message_cannot_be_read_is_removed_and_the_term_goes_on(tmp_path: Path, kind: str) -> None:
+    await stored(tmp_path / "regions.db", [of_kind(40, kind, b"\xc1")])
+    async with stage(tmp_path) as found:
+        await found.join("s1")
+        assert await found.term.engine.remove(40, Ending("remove", "uid 7")) == [40]
+        await asyncio.wait_for(found.create("t", 1), WAIT_S)
 
 
 async def test_a_process_whose_crash_is_removed_crashes_anew_unless_it_is_here_again(tmp_path: Path) -> None:
