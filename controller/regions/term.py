@@ -6,7 +6,7 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -155,7 +155,7 @@ class RegionsTerm:
         self._store = store
         self._above = above
         self._noted_copy = False
-        """Whether the store says that it was restored from a copy."""
+        """Whether the store says that it was restored from a copy, of which this term is to see the end."""
         self._regime = regime.Regime(options.lease_ms, options.fence)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -219,14 +219,16 @@ class RegionsTerm:
             self.manager.epoch,
         )
 
-    async def _restored(self, marks: Iterable[MarkRow]) -> None:
+    async def _restored(self, marks: Sequence[MarkRow]) -> None:
         """Notes, durably, that the store was restored from a copy; a term before may have noted it."""
         if self._above != NOTHING_SEEN:
-            await self._store.write((), (), (restored.row(self._above.number),))
+            number = max(self._above.number, restored.number(marks))
+            await self._store.write((), (), (restored.row(number),))
         self.env.restored = self._noted_copy = self._above != NOTHING_SEEN or restored.stored(marks)
 
     async def note_copy(self, number: int) -> None:
         """Stores that this is a copy, and what the next term goes above: another daemon may begin it."""
+        self._noted_copy = False  # the next term is to see its end
         await self._store.write((), (), (restored.row(number),))
 
     async def _settle_copy(self) -> None:
@@ -254,11 +256,12 @@ class RegionsTerm:
             self._settles(),
             self._looks(),
             self.ages.keep(),
+            self._startup(),
             *(() if lost is None else (lost,)),
         ]
-        self._tasks = [asyncio.ensure_future(one) for one in (*works, self._startup())]
+        self._tasks = [asyncio.ensure_future(one) for one in works]
         try:
-            await asyncio.gather(*self._tasks[: len(works)], self.manager.broken)
+            await asyncio.gather(*self._tasks, self.manager.broken)
         finally:
             for task in self._tasks:
                 task.cancel()

@@ -389,6 +389,30 @@ async def test_another_daemon_goes_above_what_the_term_before_noted(tmp_path: Pa
         assert after.term.engine.last_number >= 70_000
 
 
+async def test_what_another_daemon_noted_outlives_a_term_that_ends_as_it_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with stage(tmp_path) as before:
+        await before.term.note_copy(70_000)
+    with monkeypatch.context() as dies:
+        dies.setattr("controller.procedures.engine.Engine.load", lambda *_: _breaks(0))
+        with pytest.raises(StoreFailed):
+            async with stage(tmp_path, above=Above(9, 500)):
+                """Its own servers have seen less than those of the daemon before."""
+    async with stage(tmp_path) as after:
+        assert after.term.engine.last_number >= 70_000
+
+
+async def test_a_copy_that_is_noted_as_an_earlier_one_is_settled_stays_noted(tmp_path: Path) -> None:
+    options = Options(lease_ms=60_000, startup_wait_ms=0)
+    async with stage(tmp_path, options=options, above=Above(9, 500)) as raised:
+        await raised.term.note_copy(70_000)
+        raised.term.env.restored_places = True  # the lease is over
+        await raised.term._settle_copy()
+    async with stage(tmp_path, options=options) as after:
+        assert after.term.engine.last_number >= 70_000
+
+
 async def _hangs(_: int) -> None:
     await asyncio.Event().wait()
 
