@@ -7,8 +7,8 @@ no server gets a response, once another daemon may have the domain.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -26,6 +26,8 @@ from metadata_store.own.registry import Access
 from metadata_store.port import ConnectionState, WatchEvent, ZooKeeper
 from metadata_store.records.port import RecordStore, StoreFailed
 from metadata_store.records.zookeeper import ZooKeeperRecords
+
+log = logging.getLogger("regent.regions")
 
 CONNECT_S: Final = 10.0
 LEASE_MS: Final = 10_000
@@ -108,14 +110,25 @@ class ZooKeeperOpened:
         return found
 
     async def _close_all(self, store: ZooKeeperRecords, root: str, fence: Fence) -> None:
-        """Closes everything, beside the term: a million regions take minutes once. Then follows what stays open."""
+        """Closes everything, beside the term: a million regions take minutes once. Then follows what stays open.
+
+        Where the walk is refused, the term goes on: its own writes find out what concerns them.
+        """
 
         async def again(before: Closed) -> Closed:
             may_write = partial(confirm, self._zk, fence)
             return await store.until_sent(lambda: close_again(self._zk, before, may_write=may_write))
 
-        with suppress(StoreFailed, Fenced):  # the term's own writes find out, too
+        try:
             await follow(await store.until_sent(partial(self._close, root, fence)), again, self._note)
+        except Fenced:
+            pass
+        except StoreFailed as failed:
+            if not self._over:
+                self._note(
+                    f"znodes below {root} that other clients may write are not closed before the next term: {failed}"
+                )
+                log.warning("regions: %s", self._complaint)
 
     def _note(self, complaint: str) -> None:
         self._complaint = complaint
@@ -190,9 +203,11 @@ class ZooKeeperOpened:
                 raise StoreFailed(ENDED)
             self._changed.clear()
             waits = {asyncio.ensure_future(self._changed.wait()), asyncio.ensure_future(self._lease.until_valid())}
-            _, late = await asyncio.wait(waits, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
-            for one in late:
-                one.cancel()
+            try:
+                await asyncio.wait(waits, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for one in waits:
+                    one.cancel()
 
 
 def closes_regions(zk: ZooKeeper) -> bool:

@@ -6,11 +6,17 @@ import asyncio
 
 import pytest
 
+from controller.regions import zookeeper_store
 from controller.regions.zookeeper_store import ZooKeeperOpened
+from controller.role.lease import Lease
+from metadata_store.closing import Closed
+from metadata_store.errors import Code, ZkError
 from testing.memory import MemoryZooKeeper
+from tests.contracts.closing import CLOSING
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import record
 from tests.contracts.regions_zookeeper import ZooKeeperRegionsContract
+from tests.contracts.support import Backend
 from tests.polling import eventually
 
 
@@ -58,3 +64,42 @@ async def test_a_daemon_whose_requests_hang_leads_no_longer_than_its_lease_and_c
         assert [one.pid for one in (await second.store.load()).records] == [2]
     finally:
         await second.close()
+
+
+class Never(Lease):
+    """A lease that no heartbeat renews."""
+
+    def valid(self) -> bool:
+        return False
+
+
+async def test_a_daemon_that_stops_before_it_may_write_leaves_nothing_that_waits() -> None:
+    before = asyncio.all_tasks()
+    opening = asyncio.ensure_future(
+        ZooKeeperOpened.open(MemoryBackend().client, new_lease=lambda timeout_s, _: Never(timeout_s))
+    )
+    await eventually(lambda: len(asyncio.all_tasks() - before) >= 4)
+    opening.cancel()
+    await asyncio.wait({opening})
+    assert opening.cancelled()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+
+
+async def test_a_walk_that_closes_znodes_and_is_refused_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else says that what was open stays open."""
+    walks: list[int | None] = []
+
+    async def refused(*_: object, depth: int | None = None, **__: object) -> Closed:
+        walks.append(depth)
+        if depth is None:
+            raise ZkError(Code.INVALID_ACL, "/regent/regions/servers")
+        return Closed()
+
+    monkeypatch.setattr(zookeeper_store, "close_tree", refused)
+    backend: Backend = MemoryBackend()
+    found = await ZooKeeperOpened.open(lambda: backend.client(**CLOSING))
+    await eventually(lambda: "are not closed before the next term: INVALID_ACL at" in found.complaint())
+    assert found.leads(), "the term goes on"
+    assert walks == [zookeeper_store.PARENTS, None]
+    await found.close()
