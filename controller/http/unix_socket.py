@@ -73,7 +73,7 @@ def _bind(listener: socket.socket, path: Path) -> None:
     """Binds beside the path, then renames: no process ever sees the socket with another mode."""
     if path.exists() and not stat.S_ISSOCK(path.lstat().st_mode):
         raise SocketTaken(f"{path} exists and is not a socket. Remedy: move it away, or change http.socket")
-    fresh = path.with_name(f".{os.getpid()}")
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")  # in another container a daemon may have the same pid
     fresh.unlink(missing_ok=True)
     listener.bind(str(fresh))
     fresh.chmod(MODE)

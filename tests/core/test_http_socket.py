@@ -49,6 +49,15 @@ def test_a_living_daemon_keeps_its_socket(tmp_path: Path) -> None:
         assert connects(path)
 
 
+def test_a_socket_that_another_daemon_with_the_same_pid_is_about_to_rename_stays(tmp_path: Path) -> None:
+    """Each of two containers numbers its processes from 1, and both may have the folder."""
+    other = tmp_path / f".{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as theirs:
+        theirs.bind(str(other))
+        with listening(tmp_path / "regent.sock"):
+            assert other.exists()
+
+
 def test_another_file_is_not_replaced(tmp_path: Path) -> None:
     path = tmp_path / "regent.sock"
     path.write_text("mine")
