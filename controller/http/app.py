@@ -59,6 +59,8 @@ Epoch = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,10}:[0-9]{1,19}$")]
 Since = Annotated[list[Epoch] | None, Query(max_length=BROKERS_MAX, description="ID:EPOCH of each broker")]
 BatchMax = Annotated[int, Query(alias="batchMax", ge=1, le=BATCH_MAX)]
 
+RestartPid = Annotated[int | None, Query(ge=1, description="pid of a rolling restart that the daemon keeps")]
+
 
 class Probes(Protocol):
     """What the probes of a daemon ask."""
@@ -220,9 +222,13 @@ def _restarting(app: FastAPI, view: DaemonView) -> None:
         return document("CanRemove", [await view.can_remove(frozenset(brokers))])
 
     @app.get("/v1/restart-next", response_model=Document[RestartNext])
-    async def restart_next(since: Since = None, batch_max: BatchMax = BATCH_MAX, accept: Accepted = None) -> Response:
+    async def restart_next(
+        since: Since = None, batch_max: BatchMax = BATCH_MAX, accept: Accepted = None, pid: RestartPid = None
+    ) -> Response:
         epochs = {int(broker): int(epoch) for broker, _, epoch in (one.partition(":") for one in since or ())}
-        found = await view.restart_next(RestartQuery(epochs, batch_max, frozenset(accept or ())))
+        if epochs and pid is not None:
+            raise Refused("since and pid name two restarts", "give one of them")
+        found = await view.restart_next(RestartQuery(epochs, batch_max, frozenset(accept or ()), pid))
         return document("RestartNext", [found])
 
 

@@ -108,11 +108,15 @@ class PartitionQuery(NamedTuple):
 
 
 class RestartQuery(NamedTuple):
-    """A query of the next batch: ``since`` has the broker epochs at the start (empty: all brokers as they are)."""
+    """A query of the next batch: ``since`` has the broker epochs at the start (empty: all brokers as they are).
+
+    ``pid``: the rolling restart whose start counts; without it the one that runs, or the last one.
+    """
 
     since: Mapping[int, int]
     batch_max: int
     accepted: frozenset[StopCause]
+    pid: int | None = None
 
 
 class DaemonView(Protocol):

@@ -49,7 +49,9 @@ class RestartRequest(RequestItem):
 class RestartNext(Item):
     """Brokers that a rolling restart takes next, or why it has to wait."""
 
-    state: Literal["restart", "wait", "done"]
+    state: Literal["restart", "wait", "done", "ended"] = Field(
+        description="done: the restart of the query is complete; ended: the last one has ended, and none was named"
+    )
     pid: int | None = Field(None, description="the rolling restart whose start counts, of a query without since")
     why: str
     batch: list[int] = Field([], description="restart these now, together")

@@ -51,7 +51,7 @@ from controller.operator.procedures import ProcedureView
 from controller.operator.restarts import in_turns, restart_item, set_of_brokers
 from controller.operator.role_changes import RoleChanges
 from controller.operator.role_status import LOOK_S, StatusReader
-from controller.operator.rolling_restarts import RestartView, latest, of_kept, query_of
+from controller.operator.rolling_restarts import RestartView, chosen, of_kept, over, query_of
 from controller.operator.sampling import gauges_of, suspension
 from controller.operator.status import lags_of, shown_mode, status_of
 from controller.operator.strays import StrayView
@@ -265,15 +265,18 @@ class View:
         """Decides which brokers a rolling restart takes next."""
         cluster, min_isr, controller = self._present.fresh(), self.status_reader.min_isr, self._present.controller()
         term, running = self._present.term(), None
-        if not query.since and term is not None and (running := latest(term)) is not None:
+        named = query.pid is not None
+        if not query.since and term is not None and (running := chosen(term, query.pid)) is not None:
+            if (found := over(running, named=named)) is not None:
+                return found
             query = query_of(running, query)
         since = query.since or {b: known.epoch for b, known in cluster.brokers.items()}
-        _, batch_max, accepted = query
+        batch_max, accepted = query.batch_max, query.accepted
         plan = await in_turns(cluster, lambda: restarting(cluster, since, min_isr, batch_max, accepted, controller))
         found = restart_item(plan)
         if running is None or term is None:
             return found
-        return of_kept(found, running, paused=term.controller.pause is not None)
+        return of_kept(found, running, paused=term.controller.pause is not None, named=named)
 
     # -- verification and operations
 

@@ -33,6 +33,7 @@ LAGS = Hindrance(
 )
 BATCH = RestartNext(state="restart", why="restart brokers 1, 4 of rack a now", batch=[1, 4], rack="a", pending=[1, 4])
 WAIT = RestartNext(state="wait", why="no broker may stop now", pending=[3], nearest=3, hindrances=[LAGS])
+ENDED = RestartNext(state="ended", pid=12, why="restart 12 has ended: all 3 brokers were restarted")
 DONE = RestartNext(state="done", why="all 3 brokers were restarted", restarted=[1, 2, 3])
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "restart-brokers.md").read_text(encoding="utf-8")
 EPOCHS = {1: 101, 2: 102, 3: 103}
@@ -119,6 +120,26 @@ def test_the_end_prints_no_id_and_says_to_remove_the_file(view: DaemonDouble, tm
     assert "all 3 brokers were restarted" in result.stderr
     assert f"remove {tmp_path / 'since.json'} before the next restart" in unwrapped(result.stderr)
     assert "remove" not in regent("restart-next").stderr
+
+
+def test_a_restart_that_has_ended_is_no_success_for_a_later_call(view: DaemonDouble) -> None:
+    view.plans = [ENDED]
+    for words in ((), ("--wait",)):
+        result = regent("restart-next", *words, code=Exit.REFUSED)
+        assert (result.stdout, "restart 12 has ended" in result.stderr) == ("", True)
+
+
+def test_a_call_names_its_restart_by_pid(view: DaemonDouble) -> None:
+    view.plans = [DONE]
+    regent("restart-next", "--pid", 12)
+    assert [query.pid for query in view.restart_queries] == [12]
+    regent("restart-next", 2, "--pid", 12, code=Exit.USAGE)
+
+
+def test_a_batch_of_no_restart_says_that_it_counts_nothing(view: DaemonDouble) -> None:
+    assert "no restart was begun" in regent("restart-next").stderr
+    view.plans = [BATCH.model_copy(update={"pid": 12})]
+    assert "no restart was begun" not in regent("restart-next").stderr
 
 
 def test_the_first_call_writes_the_epochs_and_later_calls_send_them(view: DaemonDouble, tmp_path: Path) -> None:
@@ -225,7 +246,7 @@ def test_a_cluster_without_an_id_is_one_cluster(tmp_path: Path) -> None:
 def test_waiting_ends_with_the_first_batch_and_reports_each_reason_once(
     view: DaemonDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.commands.restart.POLL_S", 0.0)
+    monkeypatch.setattr("cli.restarting.POLL_S", 0.0)
     view.plans = [WAIT, WAIT, WAIT, BATCH]
     result = regent("restart-next", "--wait")
     assert result.stdout == "1\n4\n"
@@ -236,7 +257,7 @@ def test_waiting_ends_with_the_first_batch_and_reports_each_reason_once(
 
 def test_waiting_too_long_is_unfinished(view: DaemonDouble) -> None:
     view.plans = [WAIT]
-    with mock.patch("cli.commands.restart.time", autospec=True) as clock:
+    with mock.patch("cli.restarting.time", autospec=True) as clock:
         clock.monotonic.side_effect = [0.0, 1.0, 4.9, 5.0]
         result = regent("restart-next", "--wait", "--timeout", 5, code=Exit.UNFINISHED)
     assert len(view.restart_queries) == 3
@@ -252,7 +273,7 @@ def test_waiting_goes_on_over_a_failover(view: DaemonDouble, ids: tuple[int, ...
         view.mode = ShownMode.ACTIVE if len(pauses) > 1 else ShownMode.STANDBY
 
     view.mode, view.plans = ShownMode.STANDBY, [WAIT, BATCH]
-    with mock.patch("cli.commands.restart.time", autospec=True) as clock:
+    with mock.patch("cli.restarting.time", autospec=True) as clock:
         clock.monotonic.return_value, clock.sleep.side_effect = 0.0, passes
         result = regent("restart-next", *ids, "--wait")
     assert (result.stdout, len(pauses)) == ("1\n4\n", 3)
@@ -262,7 +283,7 @@ def test_waiting_goes_on_over_a_failover(view: DaemonDouble, ids: tuple[int, ...
 
 def test_waiting_without_a_daemon_to_the_end_is_unfinished(view: DaemonDouble) -> None:
     view.mode = ShownMode.STANDBY
-    with mock.patch("cli.commands.restart.time", autospec=True) as clock:
+    with mock.patch("cli.restarting.time", autospec=True) as clock:
         clock.monotonic.side_effect = [0.0, 1.0, 5.0]
         result = regent("restart-next", "--wait", "--timeout", 5, code=Exit.UNFINISHED)
     assert "no daemon judged the restart" in unwrapped(result.stderr)
@@ -291,8 +312,9 @@ def test_the_documented_commands_run_in_their_order(
     }
     monkeypatch.setattr(view.running, "state", "success")
     for line in documented:
+        view.plans = [DONE if line.startswith("restart run") else BATCH]
         regent(*shlex.split(line))
-    assert (len(view.judged), len(view.restart_queries), len(view.restarts_begun)) == (4, 3, 1)
+    assert (len(view.judged), len(view.restart_queries), len(view.restarts_begun)) == (4, 4, 2)
 
 
 def test_the_documented_causes_are_all_causes() -> None:
@@ -318,7 +340,10 @@ def test_the_documented_script_restarts_batch_by_batch(
     lines = (tmp_path / "restarted").read_text().splitlines()
     assert sorted(lines[:2]) == [f"broker-{b} sudo systemctl restart kafka" for b in (1, 4)]
     assert lines[2:] == ["broker-2 sudo systemctl restart kafka"]
-    assert len(since_of(tmp_path / "restart.json")) == 3
+    if code is Exit.DONE:
+        assert not (tmp_path / "restart.json").exists(), "the next run begins anew"
+    else:
+        assert len(since_of(tmp_path / "restart.json")) == 3
 
 
 def _program(file: Path, line: str) -> None:

@@ -11,13 +11,13 @@ import pytest
 from msgspec.structs import replace
 
 from controller.http.pause_models import PauseRequest
-from controller.http.ports import Refused, RestartQuery
+from controller.http.ports import NotFound, Refused, RestartQuery
 from controller.http.procedure_models import Procedure
 from controller.http.restart_models import RestartNext, RestartRequest
 from controller.kinds import restart as kind
 from controller.kinds.restart import LOOK_AGAIN_MS, PAUSED, encode_restart, name_batches, restart_of
 from controller.operator.pauses import PauseView
-from controller.operator.rolling_restarts import RestartView, latest, of_kept, query_of
+from controller.operator.rolling_restarts import RestartView, chosen, of_kept, over, query_of
 from metadata_store import paths
 from state_machines.decisions import restarts as module
 from state_machines.decisions.hindrances import StopCause, Turns
@@ -130,12 +130,12 @@ async def test_a_pause_names_no_further_batch_and_the_one_that_was_named_stands(
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
 async def test_a_query_without_a_start_takes_the_one_of_the_restart_that_runs_or_has_ended(w: World) -> None:
     await begun(w)
-    assert latest(w.term) is None
+    assert chosen(w.term, None) is None
     epochs = {broker: w.broker_epoch(broker) for broker in (1, 2)}
     request = RestartRequest(brokers=[2, 1], batch_max=4, accept=[StopCause.SINGLE_REPLICA])
     pid = (await view(w).begin(request, "uid 0")).pid
     await passes(w)
-    found = latest(w.term)
+    found = chosen(w.term, None)
     assert found is not None
     expected = RestartQuery(epochs, 4, frozenset({StopCause.SINGLE_REPLICA}))
     assert (found.pid, query_of(found, ALL)) == (pid, expected)
@@ -144,21 +144,40 @@ async def test_a_query_without_a_start_takes_the_one_of_the_restart_that_runs_or
     await passes(w)
     await restarted(w, 2)
     await passes(w)
-    found = latest(w.term)
+    found = chosen(w.term, None)
     assert found is not None
     assert found.state.is_final
-    assert query_of(found, ALL).since == epochs
+    told = [over(found, named=named) for named in (True, False)]
+    done = f"restart {pid} has ended: all 2 brokers were restarted"
+    assert [(one.state, one.why) for one in told if one is not None] == [
+        ("done", done),
+        ("ended", f"{done}; regent restart begin begins another"),
+    ]
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)
-async def test_an_aborted_restart_is_none_and_a_second_one_beside_another_is_refused(w: World) -> None:
+async def test_an_aborted_restart_has_ended_and_a_second_one_beside_another_is_refused(w: World) -> None:
     await begun(w)
     pid = (await view(w).begin(RestartRequest(), "uid 0")).pid
     with pytest.raises(Refused, match=f"restart {pid} runs already"):
         await view(w).begin(RestartRequest(), "uid 0")
-    await view_of(w).abort(pid)
+    running = chosen(w.term, pid)
+    assert running is not None
+    assert over(running, named=True) is None
+    await view_of(w).abort(pid, "uid 0", "wrong kernel")
     await passes(w)
-    assert latest(w.term) is None
+    for asked in (None, pid):
+        found = chosen(w.term, asked)
+        assert found is not None
+        told = over(found, named=asked is not None)
+        assert told is not None
+        why = f"restart {pid} was ended by uid 0 (wrong kernel); regent restart begin begins another"
+        assert (told.state, told.pid, told.why, told.batch) == ("ended", pid, why, [])
+    with pytest.raises(NotFound, match="no restart has pid 99"):
+        chosen(w.term, 99)
+    second = (await view(w).begin(RestartRequest(), "uid 0")).pid
+    found = chosen(w.term, None)
+    assert (found.pid if found is not None else 0) == second, "one that runs comes before one that has ended"
     with pytest.raises(Refused, match=r"brokers \[9\] are not registered"):
         await view(w).begin(RestartRequest(brokers=[9, 1]), "uid 0")
 
@@ -172,6 +191,13 @@ def test_no_further_batch_is_named_while_moves_are_paused(paused: bool, batch: l
     kept = Record(7, "restart", State.WAITING_TIMEOUT, 0, 0, 0, data=restart)
     found = of_kept(RestartNext(state="restart" if batch else "wait", why="", batch=batch), kept, paused=paused)
     assert (found.pid, found.state, found.batch) == (7, state, batch if state == "restart" else [])
+
+
+@pytest.mark.parametrize(("named", "state"), [(True, "done"), (False, "ended")])
+def test_a_complete_restart_is_done_for_queries_that_name_it_alone(named: bool, state: str) -> None:
+    kept = record(RollingRestart(((1, 10),)))
+    found = of_kept(RestartNext(state="done", why="all 1 brokers were restarted"), kept, paused=False, named=named)
+    assert (found.state, "has ended" in found.why) == (state, not named)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,116 @@
+"""regent restart run against the double of a daemon: batches, commands that fail, brokers that stay away, kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from cli.exit_codes import Exit
+from controller.http.procedure_models import Procedure
+from controller.http.restart_models import RestartNext
+from tests.core.cli_kit import regent, unwrapped
+from tests.core.http_world import DaemonDouble, daemon_in_thread
+from tests.polling import eventually
+
+
+def batch(*brokers: int) -> RestartNext:
+    why = f"restart brokers {list(brokers)} now"
+    return RestartNext(state="restart", pid=12, why=why, batch=list(brokers), pending=list(brokers))
+
+
+DOWN = RestartNext(state="wait", pid=12, why="broker 1 must come back first; 0 of 2 were restarted", down=[1])
+DONE = RestartNext(state="done", pid=12, why="restart 12 has ended: all 3 brokers were restarted")
+ENDED = RestartNext(state="ended", pid=12, why="restart 12 was ended by uid 0")
+RUNNING = Procedure(pid=12, kind="restart", state="waiting_timeout")
+
+
+@pytest.fixture
+def view(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonDouble]:
+    double = DaemonDouble()
+    with daemon_in_thread(tmp_path_factory.mktemp("daemon"), double) as socket:
+        monkeypatch.setenv("REGENT_SERVER", str(socket))
+        for module in ("cli.restarting", "cli.commands.restart_run"):
+            monkeypatch.setattr(f"{module}.POLL_S", 0.0)
+        yield double
+
+
+def test_each_broker_gets_its_command_once_until_all_are_back(view: DaemonDouble, tmp_path: Path) -> None:
+    view.plans = [batch(1, 4), batch(4), DOWN, DOWN, batch(2), DOWN, DONE]
+    said = regent("restart", "run", "--command", f"echo {{}} >> {tmp_path}/log", "--reason", "new kernel")
+    assert sorted((tmp_path / "log").read_text().split()) == ["1", "2", "4"]
+    [begun] = view.restarts_begun
+    assert begun.reason == "new kernel"
+    assert {query.pid for query in view.restart_queries} == {12}
+    assert "all 3 brokers were restarted" in said.stderr
+    assert said.stdout == "", "what commands print is no data"
+
+
+def test_a_command_that_fails_ends_the_call_and_keeps_the_restart(view: DaemonDouble, tmp_path: Path) -> None:
+    view.plans = [batch(1, 4), batch(2), DONE]
+    text = f"echo {{}} >> {tmp_path}/log; test {{}} -ne 4"
+    said = unwrapped(regent("restart", "run", "--command", text, code=Exit.FAILED).stderr)
+    assert "the command failed for broker 4 with 1; no further broker is restarted" in said
+    assert "'regent end 12' ends the restart" in said
+    assert sorted((tmp_path / "log").read_text().split()) == ["1", "4"]
+
+
+def test_the_first_broker_that_does_not_return_ends_the_call(view: DaemonDouble, tmp_path: Path) -> None:
+    view.plans = [batch(1), DOWN]
+    with mock.patch("cli.restarting.time", autospec=True) as clock:
+        clock.monotonic.side_effect = [0.0, 0.0, 1.0, 5.0]
+        result = regent(
+            "restart", "run", "--command", f"echo {{}} >> {tmp_path}/log", "--timeout", 5, code=Exit.UNFINISHED
+        )
+    said = unwrapped(result.stderr)
+    assert "no further broker is restarted, after 5 s: broker 1 must come back first" in said
+    assert (tmp_path / "log").read_text() == "1\n"
+
+
+def test_a_command_that_restarts_nothing_ends_the_call(view: DaemonDouble) -> None:
+    view.plans = [batch(3)]
+    said = unwrapped(regent("restart", "run", "--command", "true {}", "--timeout", 1, code=Exit.UNFINISHED).stderr)
+    assert "broker 3 did not register anew" in said
+
+
+def test_a_restart_that_somebody_ends_meanwhile_stops_the_call(view: DaemonDouble) -> None:
+    view.plans = [batch(1), DOWN, ENDED]
+    assert "was ended by uid 0" in regent("restart", "run", "--command", "true {}", code=Exit.REFUSED).stderr
+
+
+def test_a_call_goes_on_with_the_restart_that_runs_if_it_is_of_the_same_brokers(view: DaemonDouble) -> None:
+    view.running.others = [RUNNING]
+    view.plans = [DONE.model_copy(update={"restarted": [1, 2, 3]})]
+    assert "goes on with restart 12" in regent("restart", "run", 3, 2, 1, "--command", "true {}").stderr
+    said = unwrapped(regent("restart", "run", 3, "--command", "true {}", code=Exit.REFUSED).stderr)
+    assert "restart 12 runs already, of brokers 1, 2, 3" in said
+    assert not view.restarts_begun
+
+
+def test_a_command_without_a_place_for_the_broker_is_a_usage_error(view: DaemonDouble) -> None:
+    assert "no {}" in unwrapped(regent("restart", "run", "--command", "reboot", code=Exit.USAGE).stderr)
+    assert not view.restarts_begun
+
+
+def test_a_call_that_is_killed_is_repeated_and_goes_on(view: DaemonDouble, tmp_path: Path) -> None:
+    view.plans = [batch(1)]
+    script = f"echo {{}} >> {tmp_path}/log; exec sleep 60"
+    words = [sys.executable, "-c", "from cli.main import main; main()", "restart", "run", "--command", script]
+    process = subprocess.Popen(words, cwd=Path(__file__).parents[2], env=dict(os.environ), start_new_session=True)
+    try:
+        asyncio.run(eventually((tmp_path / "log").exists))
+        process.kill()
+        process.wait()
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+    view.running.others = [RUNNING]
+    view.plans = [DOWN, batch(2), DONE]
+    regent("restart", "run", "--command", f"echo {{}} >> {tmp_path}/log")
+    assert ((tmp_path / "log").read_text(), len(view.restarts_begun)) == ("1\n2\n", 1)
