@@ -11,6 +11,7 @@ from cli.commands.cordon import Brokers
 from cli.commands.procedures import WaitS, awaited, report
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
+from cli.restarting import JUDGE_TIMEOUT_S, Accept, causes
 from cli.session import Session, command
 
 Replicas = Annotated[bool, typer.Option("--replicas", help="Move every replica away, too.")]
@@ -64,10 +65,18 @@ def undrain(session: Session, brokers: Brokers) -> None:
     session.output.listing("CordonedBroker", found)
 
 
-def shutdown(session: Session, broker: Annotated[int, typer.Argument(help="Id of the broker.", min=0)]) -> None:
-    """Prepare the stop of a broker that cannot request it itself: exit code 0 when it may be stopped, 3 if not."""
-    found = session.client().post("/v1/shutdowns", {"broker": broker})["items"][0]
-    session.output.detail("Shutdown", found)
-    if not found["mayStop"]:
-        remedy = f"wait until others have caught up and repeat it, or undo it: regent undrain {broker}"
-        raise Failure(Exit.REFUSED, f"broker {broker} leads partitions that other brokers could lead", remedy)
+def shutdown(
+    session: Session, broker: Annotated[int, typer.Argument(help="Id of the broker.", min=0)], accept: Accept = None
+) -> None:
+    """Prepare the stop of a broker that cannot request it itself: exit code 0 when it may be stopped, 3 if not.
+
+    Its leaders move in any case. Whether it may stop is judged as by regent can-stop.
+    """
+    found = session.client(JUDGE_TIMEOUT_S).post("/v1/shutdowns", {"broker": broker, "accept": accept or []})
+    [item] = found["items"]
+    hidden = () if session.output.for_programs else ("hindrances",)
+    session.output.detail("Shutdown", {name: value for name, value in item.items() if name not in hidden})
+    if not item["mayStop"]:
+        causes(session.output, item.get("hindrances", []))
+        message = f"broker {broker} must not stop: regent can-stop {broker} judges it again"
+        raise Failure(Exit.REFUSED, message, f"see the remedies, or undo it: regent undrain {broker}")

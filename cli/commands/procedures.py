@@ -98,6 +98,8 @@ def listed(
     """List procedures that run, those in trouble and the oldest first, and then the kept results."""
     wanted = {name: value for name, value in (("topic", topic), ("broker", broker)) if value is not None}
     items = session.client().get("/v1/procedures", wanted)["items"]
+    if kind and kind not in {item["kind"] for item in items} and kind not in (known := kinds()):
+        raise Failure(Exit.USAGE, f"there is no kind {kind}", f"the kinds are {', '.join(known)}")
     now = datetime.now(UTC)
     flagged = [
         item | {"flag": flag(item, now)}
@@ -107,6 +109,13 @@ def listed(
         and (not stuck or item["stuck"] or item["unusable"] or item.get("parked"))
     ]
     session.output.listing("Procedure", sorted(flagged, key=_urgency))
+
+
+def kinds() -> list[str]:
+    """Returns the kinds of procedures, sorted."""
+    from controller.term.procedures import KINDS
+
+    return sorted(kind.name for kind in KINDS)
 
 
 def flag(item: Json, now: datetime) -> str:

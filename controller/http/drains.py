@@ -7,10 +7,11 @@ from typing import Protocol
 from fastapi import FastAPI, Request, Response
 
 from controller.http.documents import document
-from controller.http.drain_models import DrainRequest, Shutdown, ShutdownRequest, UndrainRequest
+from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.models import Document
 from controller.http.procedure_models import CordonedBroker, Procedure
 from controller.http.procedures import principal_of
+from controller.http.shutdown_models import Shutdown, ShutdownRequest
 
 
 class Draining(Protocol):

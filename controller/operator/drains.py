@@ -9,18 +9,22 @@ from typing import Final, TypeVar
 from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
-from controller.http.drain_models import STAYING_MAX, DrainRequest, Shutdown, ShutdownRequest, UndrainRequest
+from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import CordonedBroker, Procedure
+from controller.http.shutdown_models import STAYING_MAX, Shutdown, ShutdownRequest
 from controller.kinds import reassign
 from controller.kinds.drain import NAME, drain_of, encode_drain
 from controller.operator.cordons import CordonView
 from controller.operator.plan_requests import UNTHROTTLED, leader_sizes, refuse_slow
 from controller.operator.procedures import ProcedureView
+from controller.operator.restarts import hindrance_item, in_turns
 from controller.requests.calls import Calls, Undrain
 from controller.term.term import Term
 from state_machines.decisions.drain import Drain, why_not
+from state_machines.decisions.hindrances import Judgement, StopCause
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
+from state_machines.decisions.stopping import stopping
 from state_machines.machines.selectors import NO_OTHER_ISR, ONLY_REPLICA
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
@@ -76,24 +80,32 @@ class DrainView:
         return left
 
     async def shutdown(self, request: ShutdownRequest) -> Shutdown:
-        """Shuts a broker down as its own request for a controlled shutdown does."""
+        """Shuts a broker down as its own request for a controlled shutdown does; judges its stop as ``can-stop``.
+
+        Partitions that the shutdown itself takes below min.insync.replicas hinder it, too.
+        """
         term = self._active()
         cluster, broker = term.cluster, term.cluster.brokers.get(request.broker)
         if broker is None:
             raise Refused(f"broker {request.broker} is not registered", "correct the id; a dead broker has stopped")
         before = len(_led(cluster, broker.id))
+        earlier = await _judged(term, request)
         call = ControlledShutdownCall(CALL_VERSION, broker.id, broker.epoch)
         reply = await _called(Calls(term.queue).controlled_shutdown(call, by_operator=True))
         if reply.error is not Error.NONE:
             raise Refused(f"broker {broker.id} registered anew meanwhile", "try again")
         left, could = _led(cluster, broker.id), set(reply.remaining)
+        now = await _judged(term, request)
+        found = [one for one in earlier.hindrances if one.cause is StopCause.BELOW_MIN_ISR]
+        found = [*now.hindrances, *(one for one in found if one.cause not in {other.cause for other in now.hindrances})]
         named = [f"{name}: {NO_OTHER_ISR if name in could else ONLY_REPLICA}" for name in left[:STAYING_MAX]]
         return Shutdown(
             broker=broker.id,
-            may_stop=not could,
+            may_stop=not found,
             leaders_moved=max(0, before - len(left)),
             staying_total=len(left),
             staying=named,
+            hindrances=[hindrance_item(one) for one in found],
         )
 
 
@@ -106,6 +118,11 @@ def _draining(term: Term, brokers: frozenset[int]) -> str | None:
             if busy:
                 return f"procedure {pid} is draining brokers {busy}: regent procedures abort {pid}, or wait for its end"
     return None
+
+
+async def _judged(term: Term, request: ShutdownRequest) -> Judgement:
+    brokers, accepted = frozenset([request.broker]), frozenset(request.accept)
+    return await in_turns(term.cluster, lambda: stopping(term.cluster, brokers, term.controller.min_isr, accepted))
 
 
 async def _called(call: Awaitable[R]) -> R:

@@ -39,7 +39,7 @@ def set_of_brokers(judged: Judgement) -> SetOfBrokers:
         allowed=judged.allowed,
         brokers=list(judged.brokers),
         partitions=judged.partitions,
-        hindrances=[_hindrance(one) for one in judged.hindrances],
+        hindrances=[hindrance_item(one) for one in judged.hindrances],
         unregistered=list(judged.unregistered),
         shutting_down=list(judged.shutting_down),
         unknown=list(judged.unknown),
@@ -57,11 +57,12 @@ def restart_item(plan: RestartPlan) -> RestartNext:
         restarted=list(plan.restarted),
         down=list(plan.down),
         nearest=plan.nearest,
-        hindrances=[_hindrance(one) for one in plan.hindrances],
+        hindrances=[hindrance_item(one) for one in plan.hindrances],
     )
 
 
-def _hindrance(one: found.Hindrance) -> Hindrance:
+def hindrance_item(one: found.Hindrance) -> Hindrance:
+    """Builds the item of a cause."""
     return Hindrance(
         cause=one.cause.value,
         count=one.count,

@@ -16,7 +16,7 @@ import uvloop
 
 from configs.http_section import HttpSettings
 from controller.http.app import create_app
-from controller.http.drain_models import DrainRequest, Shutdown, ShutdownRequest, UndrainRequest
+from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.election_models import ElectionRequest
 from controller.http.models import (
     Broker,
@@ -60,6 +60,7 @@ from controller.http.procedure_models import (
 from controller.http.restart_models import Hindrance, RestartNext, RestartRequest, SetOfBrokers
 from controller.http.role_history import RoleChangeItem
 from controller.http.server import serving
+from controller.http.shutdown_models import Shutdown, ShutdownRequest
 from controller.http.stray_models import StrayRemoval, StrayRemovalRequest, StrayReport
 from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
 from controller.metrics.counters import Counters
@@ -269,7 +270,8 @@ class DrainsDouble:
         if self._daemon.refuse:
             raise Refused(self._daemon.refuse, "correct the id")
         names = ["orders-0: no other ISR member can lead"] if request.broker == 2 else []
-        return Shutdown(broker=request.broker, may_stop=not names, leaders_moved=3, staying=names)
+        causes = [Hindrance(cause="no-leader", count=1, meaning="no other can lead", remedy="wait")] if names else []
+        return Shutdown(broker=request.broker, may_stop=not causes, leaders_moved=3, staying=names, hindrances=causes)
 
 
 class StraysDouble:

@@ -337,6 +337,9 @@ def test_on_a_terminal_a_bypass_has_kind_and_pid_typed(
 
 def test_the_list_is_narrowed_by_kind_and_to_those_that_are_stuck(view: ProceduresDouble) -> None:
     assert items("procedures", "list", "--kind", "drain") == []
+    said = unwrapped(regent("procedures", "list", "--kind", "drains", code=Exit.USAGE).stderr)
+    assert "there is no kind drains" in said
+    assert "the kinds are alter-partition-reassignments" in said
     assert [item["pid"] for item in items("procedures", "list", "--kind", "reassign", "--live")] == [12]
     assert items("procedures", "list", "--stuck") == []
     view.item = Procedure(pid=12, kind="reassign", state="runnable", stuck=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controller.http.drain_models import DrainRequest, ShutdownRequest, UndrainRequest
+from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.election_models import ElectionRequest
 from controller.http.models import OperationRequest
 from controller.http.pause_models import PauseRequest
@@ -16,6 +16,7 @@ from controller.http.region_marks import MarkRemoval, MarkRequest
 from controller.http.region_ports import ProcedureQuery, RegionQuery
 from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.http.restart_models import RestartRequest
+from controller.http.shutdown_models import ShutdownRequest
 from controller.http.stray_models import StrayRemovalRequest
 from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleRequest
 from state_machines.decisions.hindrances import StopCause

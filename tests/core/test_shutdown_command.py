@@ -8,9 +8,13 @@ import pytest
 
 from brokers.wire.errors import Error
 from cli.exit_codes import Exit
-from controller.http.drain_models import STAYING_MAX, ShutdownRequest, UndrainRequest
+from controller.http.drain_models import UndrainRequest
 from controller.http.ports import NotActive, Refused
+from controller.http.shutdown_models import STAYING_MAX, ShutdownRequest
+from state_machines.decisions.hindrances import StopCause
+from state_machines.decisions.stopping import can_stop
 from state_machines.machines.selectors import NO_OTHER_ISR, ONLY_REPLICA
+from state_machines.model.min_isr import MinIsr
 from state_machines.model.types import ReplicaState
 from tests.core.cli_kit import items, regent
 from tests.core.controller_parts import LEADER_AND_ISR
@@ -19,6 +23,7 @@ from tests.core.http_world import DaemonDouble, daemon_in_thread
 from tests.core.test_drain import views
 
 SHUTDOWN = ShutdownRequest(broker=1)
+ACCEPTED = ShutdownRequest(broker=1, accept=[StopCause.SINGLE_REPLICA])
 UNDO = UndrainRequest(brokers=[1])
 
 
@@ -33,7 +38,7 @@ async def running(w: World) -> None:
 @in_world(before=running)
 async def test_the_command_does_what_the_brokers_own_request_does(w: World) -> None:
     found = await views(w)[0].shutdown(SHUTDOWN)
-    assert (found.may_stop, found.leaders_moved, found.staying_total) == (True, 1, 1)
+    assert (found.leaders_moved, found.staying_total) == (1, 1)
     assert found.staying == [f"u-0: {ONLY_REPLICA}"]
     by_command = w.leaders(), [multi[1:] for multi in w.active.script.writes]
     assert by_command[0] == {("t", 0): (2, (2, 3)), ("t", 1): (2, (2, 3)), ("u", 0): (1, (1,))}
@@ -52,6 +57,27 @@ async def test_partitions_that_another_broker_could_lead_keep_the_broker_from_it
     found = await views(w)[0].shutdown(SHUTDOWN)
     assert (found.may_stop, found.staying_total, len(found.staying)) == (False, STAYING_MAX + 6, STAYING_MAX)
     assert found.staying[0] == f"alone-0: {NO_OTHER_ISR}"
+
+
+@pytest.mark.parametrize("accept", [[], [StopCause.SINGLE_REPLICA], [StopCause.OFFLINE]])
+@in_world(before=running)
+async def test_a_shutdown_and_can_stop_have_one_verdict(w: World, accept: list[StopCause]) -> None:
+    """The topic u has one replica: it would be offline, which one of the lists accepts."""
+    found = await views(w)[0].shutdown(ShutdownRequest(broker=1, accept=accept))
+    judged = can_stop(w.term.cluster, [1], w.term.controller.min_isr, accept)
+    assert found.may_stop is judged.allowed is (StopCause.SINGLE_REPLICA in accept)
+    assert [one.cause for one in found.hindrances] == [one.cause for one in judged.hindrances]
+    assert found.leaders_moved == 1, "leaders leave in any case"
+
+
+@in_world(before=running)
+async def test_a_shutdown_that_takes_partitions_below_min_isr_says_so(w: World) -> None:
+    w.term.controller.min_isr = MinIsr(3, {})
+    request = ShutdownRequest(broker=1, accept=[StopCause.SINGLE_REPLICA])
+    found = await views(w)[0].shutdown(request)
+    assert (found.may_stop, [one.cause for one in found.hindrances]) == (False, ["below-min-isr"])
+    assert found.hindrances[0].count == 2
+    assert (await views(w)[0].shutdown(request)).may_stop, "repeated, it takes nothing further below it"
 
 
 @in_world(before=running)
@@ -100,7 +126,7 @@ async def test_the_shutdown_that_the_broker_requests_itself_is_not_undone(w: Wor
 async def test_a_command_after_the_brokers_own_request_cannot_be_undone(w: World) -> None:
     drains, _ = views(w)
     await w.controlled_shutdown(1)
-    assert (await drains.shutdown(SHUTDOWN)).may_stop
+    assert (await drains.shutdown(ACCEPTED)).may_stop
     w.forget()
     await drains.undrain(UNDO)
     assert w.term.cluster.shutting_down == {1}
@@ -168,7 +194,12 @@ def test_the_command_ends_by_whether_the_broker_may_stop(
         monkeypatch.setenv("REGENT_SERVER", str(socket))
         [found] = items("shutdown", 1)
         assert (found["mayStop"], found["leadersMoved"], found["broker"]) == (True, 3, 1)
-        assert "regent undrain 2" in regent("shutdown", 2, code=Exit.REFUSED).stderr
+        said = regent("shutdown", 2, "--accept", "offline", code=Exit.REFUSED)
+        assert "regent undrain 2" in said.stderr
+        assert "Remedy for no-leader: wait" in said.stderr
+        assert double.drained[-1] == ("shutdown", ShutdownRequest(broker=2, accept=[StopCause.OFFLINE]))
+        [refused] = items("shutdown", 2, code=Exit.REFUSED)
+        assert refused["hindrances"][0]["cause"] == "no-leader"
         regent("shutdown", code=Exit.USAGE)
         double.refuse = "broker 9 is not registered"
         assert "correct the id" in regent("shutdown", 9, code=Exit.REFUSED).stderr

@@ -12,10 +12,11 @@ from unittest import mock
 import pytest
 
 from brokers.client import BrokerCallFailed
-from controller.http.drain_models import DrainRequest, ShutdownRequest, UndrainRequest
+from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.pause_models import PauseRequest
 from controller.http.ports import Refused
 from controller.http.procedure_models import Move, ReassignCommand, ReassignRequest
+from controller.http.shutdown_models import ShutdownRequest
 from controller.kinds.drain import drain_of
 from controller.operator import cordons as cordons_module
 from controller.operator import counts as counts_module

@@ -6,8 +6,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from brokers.listener.controller_listener import NotController
-from controller.http.drain_models import ShutdownRequest, UndrainRequest
+from controller.http.drain_models import UndrainRequest
 from controller.http.ports import ViewError
+from controller.http.shutdown_models import ShutdownRequest
 from controller.kinds.drain import NAME, encode_drain
 from controller.operator.cordons import CordonView
 from controller.operator.drains import DrainView

@@ -18,7 +18,7 @@ STALL_S_MAX = REQUEST_S_MAX / 3
 async def test_a_broker_that_is_shut_down_by_command_may_stop_and_return() -> None:
     async with scene() as stage:
         stage.load.take_stall()
-        await succeeds(stage.daemon, "shutdown", str(BROKER))
+        await succeeds(stage.daemon, "shutdown", str(BROKER), "--accept", "single-replica")
         led = [topic for (topic, _), leader in leaders(await stage.w.states()).items() if leader == BROKER]
         assert TOPIC not in led
         await stage.w.cluster.brokers[BROKER].kill()
@@ -47,7 +47,7 @@ async def test_what_is_kept_out_of_isrs_follows_again(ending: Callable[[Scene], 
             if state is not None and state.leader == BROKER
         }
         assert epochs
-        await succeeds(stage.daemon, "shutdown", str(BROKER))
+        await succeeds(stage.daemon, "shutdown", str(BROKER), "--accept", "single-replica")
 
         async def kept_out() -> bool:
             states = [(epoch, (await stage.w.states())[name][1]) for name, epoch in epochs.items()]
