@@ -150,6 +150,9 @@ def _role(g: Gauges) -> Iterator[Metric]:
     )
     yield gauge("regent_under_min_isr_partitions", "ISR below min.insync.replicas", g.under_min_isr_partitions)
     yield gauge("regent_reassigning_partitions", "Partitions that move", g.reassigning_partitions)
+    yield by_broker(
+        "regent_dead_broker_replicas", "Replicas of a dead broker; 0 where only a plan waits for it", g.dead_brokers
+    )
     yield gauge("regent_drained_brokers", "Brokers that are marked as drained", g.drained_brokers)
     yield gauge("regent_remembered_replicas", "Removed ones that brokers have still to stop", g.remembered_replicas)
     yield gauge("regent_unstopped_replicas", "Those of them on registered brokers", g.unstopped_replicas)
@@ -159,6 +162,17 @@ def _role(g: Gauges) -> Iterator[Metric]:
     for names, count in sorted(g.live_procedures.items()):
         live.add_metric(names, count)
     yield live
+    idle = GaugeMetricFamily(
+        "regent_procedures_without_progress_seconds",
+        "The longest such time of a procedure, by kind and cause",
+        labels=["kind", "cause"],
+    )
+    for names, seconds in sorted(g.idle_s.items()):
+        idle.add_metric(names, seconds)
+    yield idle
+    yield gauge("regent_plan_copied_bytes", "Bytes that the plans which copy have copied", g.copied_bytes)
+    yield gauge("regent_plan_bytes", "Bytes of these plans in all", g.plan_bytes)
+    yield by_broker("regent_broker_throttle_bytes_per_second", "Throttle in force", g.throttles_bytes_per_s)
     yield gauge("regent_paused_plans", "Reassign plans that are paused, or held since a hand-back", g.paused_plans)
     yield gauge("regent_procedures_stuck", "Those with a step that was tried in vain ten times", g.procedures_stuck)
     yield gauge("regent_procedures_unusable", "Records that the daemon cannot go on with", g.procedures_unusable)

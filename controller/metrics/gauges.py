@@ -70,6 +70,14 @@ class Gauges:
     procedures: int = 0
     live_procedures: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """Those of a kind in a state."""
+    idle_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    """The longest time without progress by kind and cause."""
+    copied_bytes: int = 0
+    plan_bytes: int = 0
+    throttles_bytes_per_s: Mapping[int, int] = field(default_factory=dict)
+    """Throttles in force by broker."""
+    dead_brokers: Mapping[int, int] = field(default_factory=dict)
+    """Replicas of dead brokers that matter."""
     paused_plans: int = 0
     procedures_stuck: int = 0
     procedures_unusable: int = 0

@@ -10,12 +10,15 @@ from controller.kinds.throttle_standing import owners
 from controller.operator.counts import Counts
 from controller.operator.dead_brokers import Dead, dead_brokers
 from controller.operator.procedure_items import detail_of
+from controller.operator.progress_watch import OPERATOR, Idle
 from controller.process.wording import counted, in_time, named
 from controller.term.term import Term
 from state_machines.admin_rules.throttles import BROKERS, LEADER_RATE, Place, Throttle
 from state_machines.model.cluster import Cluster
 from state_machines.procedures.record import Record
 
+IDLE_MS_MIN: Final = 60_000
+"""Time without progress that is said of a procedure."""
 SHOWN_MAX: Final = 10
 """Procedures that a status describes; the others are counted."""
 
@@ -45,17 +48,22 @@ def _dead(found: Sequence[Dead]) -> Iterator[str]:
         yield f"{len(found) - SHOWN_MAX} more brokers are dead: regent list brokers"
 
 
-def live_procedures(term: Term | None, now_ms: int) -> list[str]:
-    """Returns a sentence for each procedure that has not ended: its age, its progress, and what it waits for."""
+def live_procedures(term: Term | None, now_ms: int, idle: Iterable[Idle] = ()) -> list[str]:
+    """Returns a sentence for each procedure that has not ended: its age, its progress, and what it waits for.
+
+    ``idle``: how long procedures have made no progress; a long time is said.
+    """
+    standing = {one.pid: one for one in idle if one.for_ms >= IDLE_MS_MIN and one.cause != OPERATOR}
     live = [record for record in _live(term) if not record.parent]
-    told = [_told(record, now_ms) for record in live[:SHOWN_MAX]]
+    told = [_told(record, now_ms, standing.get(record.pid)) for record in live[:SHOWN_MAX]]
     return told + ([f"and {len(live) - SHOWN_MAX} more: regent procedures list"] if len(live) > SHOWN_MAX else [])
 
 
-def _told(record: Record, now_ms: int) -> str:
+def _told(record: Record, now_ms: int, idle: Idle | None) -> str:
     age = in_time(max(0, now_ms - record.submitted_ms) // 1000)
     cause = f"; {record.error}" if record.error else ""
-    return f"{record.kind} {record.pid}, for {age}: {detail_of(record) or record.state.name.lower()}{cause}"
+    stands = f", no progress for {in_time(idle.for_ms // 1000)}" if idle is not None else ""
+    return f"{record.kind} {record.pid}, for {age}{stands}: {detail_of(record) or record.state.name.lower()}{cause}"
 
 
 def throttles_held(term: Term | None) -> frozenset[Place]:
@@ -73,6 +81,13 @@ def throttles_in_force(term: Term | None, unowned: int = 0) -> list[str]:
             brokers, values = named(sorted(rates)), named(sorted(set(rates.values())))
             found.append(f"brokers {brokers} at {values} bytes/s, by {record.kind} {record.pid}")
     return found[:SHOWN_MAX] + (["and more: regent throttle show"] if len(found) > SHOWN_MAX else [])
+
+
+def rates_of(term: Term | None) -> dict[int, int]:
+    """Returns the throttle in force by broker."""
+    return {
+        int(one.entity.name): int(one.value) for record in _live(term) for one in throttles_of(record) if _is_rate(one)
+    }
 
 
 def _is_rate(throttle: Throttle) -> bool:

@@ -18,6 +18,7 @@ from controller.kinds.throttle_standing import Standing, find_throttled, setting
 from controller.metrics.gauges import HolderKind
 from controller.operator.counts import Counted
 from controller.operator.endpoint_status import Announced, announced
+from controller.operator.progress_watch import ProgressWatch
 from controller.role.claim import Role
 from controller.role.own_znodes import Process
 from metadata_store import paths
@@ -81,6 +82,7 @@ class StatusReader:
     def __init__(self, dial: Dial) -> None:
         self.role_status = RoleStatus()
         self.counted = Counted()
+        self.progress = ProgressWatch()
         self._dial = dial
         self._failed = ""
         self._configs_due_s = 0.0

@@ -12,9 +12,13 @@ from controller.http.ports import NotActive
 from controller.kinds import reassign
 from controller.metrics import gauges as gauge
 from controller.metrics.gauges import BrokerGauges, Gauges
+from controller.operator.cluster_health import rates_of
 from controller.operator.counts import Counts, Deletions, imbalance, partitions_of
+from controller.operator.dead_brokers import dead_brokers
+from controller.operator.progress_watch import ProgressWatch
 from controller.operator.role_status import StatusReader
 from controller.process.clock import boottime_s
+from controller.process.wall_clock import wall_ms
 from controller.role.mode import Mode
 from controller.term.dispatch import controller_state
 from controller.term.term import Term
@@ -57,7 +61,10 @@ def gauges_of(daemon: Daemon, term: Term | None, status_reader: StatusReader, li
     )
     if daemon.term is not None and daemon.term.stands_still and daemon.lease is not None:
         base = replace(base, standstill_s=max(0.0, -daemon.lease.remaining_s()))
-    return base if term is None else _with_model(base, term, *status_reader.counted.seen(term.cluster))
+    if term is None:
+        return base
+    counts, deletions = status_reader.counted.seen(term.cluster)
+    return _with_procedures(_with_model(base, term, counts, deletions), term, counts, status_reader.progress)
 
 
 def connected(daemon: Daemon) -> bool:
@@ -120,16 +127,8 @@ def lease_part(daemon: Daemon) -> float:
 def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) -> Gauges:
     """Adds the values of the model to those of every mode."""
     cluster = term.cluster
-    found = procedures_of(term)
     return replace(
         base,
-        procedures=sum(found.by_kind.values()),
-        live_procedures=found.by_kind,
-        paused_plans=found.paused_plans,
-        procedures_stuck=found.stuck,
-        procedures_unusable=found.unusable,
-        procedures_parked=found.parked,
-        procedures_stand_still=term.procedures.engine_or_none is None,
         controller_epoch=term.claim.epoch,
         event_queue_size=len(term.queue),
         brokers={
@@ -154,6 +153,29 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
         replicas_to_delete=deletions.replicas,
         topics_ineligible_to_delete=deletions.ineligible_topics,
         replicas_ineligible_to_delete=deletions.ineligible_replicas,
+    )
+
+
+def _with_procedures(base: Gauges, term: Term, counts: Counts, progress: ProgressWatch) -> Gauges:
+    """Adds the values of procedures, and of what plans wait for."""
+    found, paces = procedures_of(term), progress.paces()
+    idle_s: dict[tuple[str, str], float] = {}
+    for one in progress.idle(term, wall_ms()):
+        idle_s[one.kind, one.cause] = max(idle_s.get((one.kind, one.cause), 0.0), one.for_ms / 1_000)
+    return replace(
+        base,
+        procedures=sum(found.by_kind.values()),
+        live_procedures=found.by_kind,
+        paused_plans=found.paused_plans,
+        procedures_stuck=found.stuck,
+        procedures_unusable=found.unusable,
+        procedures_parked=found.parked,
+        procedures_stand_still=term.procedures.engine_or_none is None,
+        idle_s=idle_s,
+        copied_bytes=sum(pace.copied_bytes for pace in paces),
+        plan_bytes=sum(pace.size_bytes for pace in paces),
+        throttles_bytes_per_s=dict(sorted(rates_of(term).items())),
+        dead_brokers={one.broker: one.hosts for one in dead_brokers(term.cluster, counts, term)},
     )
 
 

@@ -93,7 +93,7 @@ def _numbers(daemon: Daemon, term: Term | None, cluster: Cluster, reader: Status
     unowned = reader.unowned(lambda: throttles_held(term)) if term is not None else 0
     return {
         "health": [*_suspended(daemon, term), *troubles(cluster, counts, under_min_isr, term)],
-        "procedures": live_procedures(term, wall_ms()),
+        "procedures": live_procedures(term, wall_ms(), () if term is None else reader.progress.idle(term, wall_ms())),
         "throttles": throttles_in_force(term, unowned),
         "unowned_throttle_settings": unowned or None,
         "brokers": len(cluster.brokers),

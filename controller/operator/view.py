@@ -57,6 +57,7 @@ from controller.operator.status import lags_of, shown_mode, status_of
 from controller.operator.strays import StrayView
 from controller.operator.throttles import ThrottleView
 from controller.operator.verify import verify
+from controller.process.wall_clock import wall_ms
 from controller.process.zookeeper_tls import ReleaseOf, through_tls
 from controller.role.mode import Mode
 from controller.term.term import Term
@@ -113,6 +114,7 @@ class View:
         )
         if (term := self._present.term()) is not None:
             term.controller.min_isr = self.status_reader.min_isr
+            self.status_reader.progress.refresh(term, wall_ms())
             await self._earlier_deaths.refresh(term, self.status_reader.role_status.cluster_id)
 
     # -- probes

@@ -170,7 +170,7 @@ class Procedures:
         if isinstance(outcome, Wait):
             waiting = replace(_onwards(old, outcome.data), deadline_ms=outcome.until_ms, error=old.error)
             return Change(puts=(waiting,) if outcome.durable else (), later=(pid,))
-        left = replace(old, done=old.done[:-1], born=(), attempts=0)
+        left = replace(old, done=old.done[:-1], born=(), attempts=0, tried_since_ms=0)
         return self.submitted(left) if left.done else self._ended(replace(left, state=State.ROLLEDBACK))
 
     def aborted(self, pid: int, now_ms: int, ending: Ending = NO_ENDING) -> Change | None:
@@ -241,7 +241,14 @@ class Procedures:
 
     def _retried(self, record: Record, error: str, state: State, pause_ms_max: int = RETRY_MS_MAX) -> Change:
         deadline_ms = record.updated_ms + min(pause_ms_max, pause_ms(record.attempts))
-        again = replace(record, state=state, error=error, attempts=record.attempts + 1, deadline_ms=deadline_ms)
+        again = replace(
+            record,
+            state=state,
+            error=error,
+            attempts=record.attempts + 1,
+            deadline_ms=deadline_ms,
+            tried_since_ms=self.latest(record.pid).progress_ms,
+        )
         return Change(puts=(again,), later=(record.pid,))
 
     def _stepped(self, record: Record, step: int, data: bytes) -> Record:
@@ -249,7 +256,7 @@ class Procedures:
         done = (*record.done, record.step)
         if self._no_return(record.kind) == 0:
             done = done[-DONE_MAX:]
-        return replace(record, step=step, data=data, done=done, born=(), attempts=0, error="")
+        return replace(record, step=step, data=data, done=done, born=(), attempts=0, tried_since_ms=0, error="")
 
     def _ended(self, record: Record) -> Change:
         """Keeps a root for its caller, and removes a child; :meth:`apply` wakes its parent."""
@@ -265,13 +272,13 @@ def _requested(record: Record, ending: Ending, now_ms: int, **changed: Any) -> R
 
 def _onwards(record: Record, data: bytes) -> Record:
     """Returns the record with a message; another message than before means that the attempts were not in vain."""
-    return record if data == record.data else replace(record, data=data, attempts=0, error="")
+    return record if data == record.data else replace(record, data=data, attempts=0, tried_since_ms=0, error="")
 
 
 def _undoing(record: Record) -> Change:
     """Begins to undo: with the present step, which may have been executed in part, or not at all."""
     return Change(
-        puts=(replace(record, state=State.FAILED, done=(*record.done, record.step), attempts=0),),
+        puts=(replace(record, state=State.FAILED, done=(*record.done, record.step), attempts=0, tried_since_ms=0),),
         ready=(record.pid,),
     )
 

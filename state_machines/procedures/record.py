@@ -46,8 +46,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     Records hold no cycles, so the collector need not look at them: with it a load takes half as long again.
 
     ``kind``: name of its class. ``step``: the next one; ``done``: the executed ones, the latest last. ``data``: the
-    kind's own message. ``attempts``: of the present step, in vain. ``deadline_ms``: time of the next attempt, 0
-    without; ``expires_ms``: time at which the procedure fails, 0 without. ``locked``: it keeps its locks between steps.
+    kind's own message. ``attempts``: of the present step, in vain; ``tried_since_ms``: the last change before them, 0
+    without. ``deadline_ms``: time of the next attempt, 0 without; ``expires_ms``: time at which the procedure fails, 0
+    without. ``locked``: it keeps its locks between steps.
     ``born``: the children of the step before, so that a child that cannot be read is missed.
     ``aborted``: an abort was requested. ``bypassed``: it does nothing more. ``error``: cause of a failure or retry.
     ``ending``: the latest request to end it; a daemon that does not know the field goes on without it.
@@ -76,6 +77,12 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     caller: Caller = NO_CALLER
     ending: Ending = NO_ENDING
     version: int = VERSION
+    tried_since_ms: int = 0
+
+    @property
+    def progress_ms(self) -> int:
+        """Returns the time of the last change that was no attempt in vain."""
+        return self.tried_since_ms or self.updated_ms
 
     @property
     def root(self) -> int:

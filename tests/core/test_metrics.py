@@ -42,6 +42,8 @@ BUSY = Gauges(
     ibp_mismatch_brokers=107, outranking_brokers=108, malformed_znodes=109, endpoint_shown=True, log_lines_dropped=110,
     controller_state=111, offline_partitions=112, under_replicated_partitions=113, under_min_isr_partitions=114,
     live_procedures={("drain", "waiting"): 130}, paused_plans=131,
+    idle_s={("reassign", "other"): 132.5}, copied_bytes=133, plan_bytes=134, throttles_bytes_per_s={2: 135},
+    dead_brokers={4: 136},
     procedures=124, procedures_stuck=125, procedures_unusable=126, procedures_stand_still=True,
     preferred_replica_imbalance=115, reassigning_partitions=116, drained_brokers=127, topics=117, partitions=118,
     paused=True, remembered_replicas=128, unstopped_replicas=129, topics_to_delete=119,
@@ -59,6 +61,9 @@ GAUGES = {
     "regent_moves_paused": 1, "regent_remembered_replicas": 128, "regent_unstopped_replicas": 129,
     "regent_zookeeper_connected": 1,
     'regent_live_procedures{kind="drain",state="waiting"}': 130, "regent_paused_plans": 131,
+    'regent_procedures_without_progress_seconds{cause="other",kind="reassign"}': 132.5,
+    "regent_plan_copied_bytes": 133, "regent_plan_bytes": 134,
+    'regent_broker_throttle_bytes_per_second{broker_id="2"}': 135, 'regent_dead_broker_replicas{broker_id="4"}': 136,
     "regent_procedures": 124, "regent_procedures_stuck": 125, "regent_procedures_unusable": 126,
     "regent_procedures_stand_still": 1,
     "regent_admin_endpoint_shown": 1, "regent_role_wanted": 1, 'regent_role_held{by="daemon"}': 1,
@@ -124,7 +129,8 @@ def test_every_value_of_the_daemon_has_its_names() -> None:
     found = scrape(Counters(), View(BUSY))
     assert {name: found.get(name) for name in GAUGES} == GAUGES
     shown = {value for value in vars_of(BUSY).values() if isinstance(value, int | float) and value > 100}
-    shown |= {*BUSY.live_procedures.values()}
+    for by_label in (BUSY.live_procedures, BUSY.idle_s, BUSY.throttles_bytes_per_s, BUSY.dead_brokers):
+        shown |= {*by_label.values()}
     assert shown == {value for value in GAUGES.values() if value > 100}, "a new gauge needs its row"
 
 
@@ -273,7 +279,7 @@ def test_no_metric_is_labelled_by_partition_or_topic() -> None:
     labels = {name for sample in scrape(counters, View(BUSY)) for name in re.findall(r'(\w+)="', sample)}
     assert labels <= {
         "version", "controller_id", "mode", "reason", "error", "event", "le", "quantile", "broker_id", "generation",
-        "by", "kind", "state",
+        "by", "kind", "state", "cause",
     }  # fmt: skip
 
 

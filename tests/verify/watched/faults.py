@@ -22,6 +22,7 @@ from tests.verify.watched.procedure_faults import (
     moved_off_dead_broker,
     moves_paused,
     plan_paused,
+    plan_waits_for_broker,
     plan_waits_for_throttle,
     record_damaged,
 )
@@ -294,5 +295,6 @@ FAULTS: Final[tuple[Fault, ...]] = (
     plan_paused,
     record_damaged,
     moved_off_dead_broker,
+    plan_waits_for_broker,
     plan_waits_for_throttle,
 )

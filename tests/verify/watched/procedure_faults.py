@@ -18,6 +18,9 @@ BROKERS: Final = [1, 2, 3]
 RATE: Final = 50_000_000
 STUCK_S_MAX: Final = 700.0
 """Ten attempts in vain have nine pauses between them, which double from a second."""
+IDLE: Final = 'max(regent_procedures_without_progress_seconds{cause="other"})'
+IDLE_S: Final = 20.0
+"""Time without progress that a recording has to show; the rest of the 15 minutes is held."""
 DAMAGED: Final = f"{own.PROCEDURES}/{9_999:0{NAME_DIGITS}d}"
 
 
@@ -31,6 +34,20 @@ async def plan_waits_for_throttle(s: Watched) -> AsyncIterator[None]:
     await _post(s, "/v1/throttles/lift", {"pids": [throttle["pid"]]})
     await value(s, "1 - max(regent_procedures)", 1, STUCK_S_MAX)
     await _deleted(s, "waiting")
+
+
+@asynccontextmanager
+async def plan_waits_for_broker(s: Watched) -> AsyncIterator[None]:
+    """Applies a plan to a broker that dies before it has copied: the plan waits, and tries nothing."""
+    pid = await _planned(s, "awaited", (1, 3), (1, 2), {"paused": True})
+    await s.w.cluster.brokers[2].kill()
+    await s.w.leads_nothing(2)
+    await _post(s, f"/v1/reassignments/{pid}", {"paused": False})
+    await value(s, IDLE, IDLE_S, 120)
+    yield
+    await revived(s, 2)
+    await value(s, "1 - max(regent_procedures)", 1, STUCK_S_MAX)
+    await _deleted(s, "awaited")
 
 
 @asynccontextmanager

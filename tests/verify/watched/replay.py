@@ -43,9 +43,12 @@ EXPECTED: Final[Mapping[str, frozenset[str]]] = {
     "record_damaged": frozenset({"RegentProceduresStandStill"}),
     "moved_off_dead_broker": frozenset({"RegentReplicasRemembered", "RegentUnderReplicated"}),
     "plan_waits_for_throttle": frozenset({"RegentProceduresStuck"}),
+    "plan_waits_for_broker": frozenset({"RegentProceduresWithoutProgress", "RegentUnderReplicated"}),
 }
 """By fault, the alerts that fire in it; all others stay silent."""
-NEEDLESS: Final = (("mode", {"active", "blocked"}), ("le", {"2.5"}), ("by", {"broker"}))
+AGES: Final = frozenset({"regent_procedures_without_progress_seconds"})
+"""Metrics that grow by a second a second where everything stays as it is: so they are held."""
+NEEDLESS: Final = (("mode", {"active", "blocked"}), ("le", {"2.5"}), ("by", {"broker"}), ("cause", {"other"}))
 """Labels of which the rules select some values alone."""
 
 Recording = Mapping[str, Any]
@@ -65,7 +68,7 @@ def rendered(fault: str, recording: Recording) -> str:
     steps = int((recording["end"] - recording["begin"]) // SCRAPE_S)
     begin = recording["begin"]
     series = [
-        f"      - series: '{_named(each['metric'])}'\n        values: '{_values(each['values'], begin, steps)}'"
+        f"      - series: '{_named(each['metric'])}'\n        values: '{_values(each, begin, steps)}'"
         for each in sorted(recording["series"], key=lambda each: _named(each["metric"]))
         if _is_used(each["metric"])
     ]
@@ -105,11 +108,14 @@ def _named(metric: Mapping[str, str]) -> str:
     return f"{metric['__name__']}{{{labels}}}"
 
 
-def _values(samples: Sequence[tuple[float, str]], begin: float, steps: int) -> str:
+def _values(series: Mapping[str, Any], begin: float, steps: int) -> str:
     """Returns the last sample of each step; ``stale`` where the target was gone, as Prometheus itself marks it."""
-    by_step = {int((at - begin) // SCRAPE_S): value for at, value in samples}
+    by_step = {int((at - begin) // SCRAPE_S): value for at, value in series["values"]}
     found = [_short(by_step[step]) if step in by_step else None for step in range(steps)]
-    return " ".join(_runs([*found, *[found[-1]] * (HELD_S // SCRAPE_S)]))
+    held = HELD_S // SCRAPE_S
+    if series["metric"]["__name__"] in AGES and found[-1] is not None:
+        return " ".join((*_runs(found), f"{found[-1]}+{SCRAPE_S}x{held - 1}"))
+    return " ".join(_runs([*found, *[found[-1]] * held]))
 
 
 def _runs(values: Sequence[str | None]) -> Iterator[str]:
