@@ -2,110 +2,87 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Final
 
-CONTROLLER: Final = "kafka_controller_kafkacontroller"
-STATS: Final = "kafka_controller_controllerstats"
-QUANTILES_OVER: Final = "5m"
-"""Events are rare in a quiet cluster, so a shorter time would leave holes between them."""
-ALL: Final = '{job="$job", instance=~"$instance"}'
+from scripts.dashboard_kit import (
+    CARE,
+    CONTROLLER,
+    FEW,
+    NEUTRAL,
+    STATS,
+    TROUBLE,
+    UNWANTED,
+    WAITS,
+    WELL,
+    Dashboard,
+    Panel,
+    by_broker,
+    largest,
+    named,
+    none_of,
+    of,
+    stat,
+)
+from scripts.dashboard_performance import PERFORMANCE, PROCESS, PROPAGATION
 
-
-@dataclass(frozen=True)
-class Panel:
-    """A panel: its queries by legend. ``kind`` is Grafana's name of the visualisation."""
-
-    title: str
-    text: str
-    queries: dict[str, str]
-    unit: str = "short"
-    kind: str = "timeseries"
-    width: int = 8
-    height: int = 7
-
-
-@dataclass(frozen=True)
-class Dashboard:
-    """A page: panels by the title of their row."""
-
-    uid: str
-    title: str
-    text: str
-    rows: dict[str, list[Panel]] = field(default_factory=dict)
-
-
-def of(metric: str, labels: str = "") -> str:
-    """Returns the metric of the chosen daemons."""
-    return metric + (ALL if not labels else f'{{job="$job", instance=~"$instance", {labels}}}')
-
-
-def largest(metric: str) -> str:
-    """Returns a number of the cluster, which only the active daemon has."""
-    return f"max({of(metric)})"
-
-
-def rate(metric: str, by: str = "instance") -> str:
-    """Returns the rate per second."""
-    return f"sum by ({by}) (rate({of(metric)}[$__rate_interval]))"
-
-
-def none_of(label: str, value: int = 0) -> str:
-    """Returns a zero line for events that have no series before the first one."""
-    return f'label_replace(vector({value}), "{label}", "none", "", "")'
-
-
-def quantiles(metric: str, by: str = "") -> dict[str, str]:
-    """Returns median and 99 % of a histogram."""
-    labels = f"le, {by}" if by else "le"
-    suffix = f" {{{{{by}}}}}" if by else ""
-    found = f"sum by ({labels}) (rate({of(f'{metric}_bucket')}[{QUANTILES_OVER}]))"
-    return {f"{name}{suffix}": f"histogram_quantile({q}, {found})" for name, q in (("median", 0.5), ("99 %", 0.99))}
-
-
-def stat(title: str, text: str, query: str, unit: str = "short", width: int = 3) -> Panel:
-    """Makes a panel with one number."""
-    return Panel(title, text, {"": query}, unit, "stat", width, 4)
-
-
+FIRING: Final = 'ALERTS{alertstate="firing", alertname=~"Regent.+"}'
+NOW: Final = [
+    named(
+        "Alerts that fire now",
+        "docs/how-to/runbook.md has an entry for each.",
+        {"{{alertname}}": f"max by (alertname) ({FIRING}) or on() {none_of('alertname')}"},
+        6,
+    ),
+    named(
+        "Dead brokers",
+        "They host replicas, or a running plan waits for them. regent list brokers has the times of their deaths.",
+        {"{{broker}}": f"{by_broker('regent_dead_broker_replicas')} or on() {none_of('broker', -1)}"},
+        4,
+        ((None, "green"), (0, "red")),
+    ),
+    stat(
+        "Without a leader",
+        "They can be neither written nor read.",
+        largest(f"{CONTROLLER}_offlinepartitionscount"),
+        TROUBLE,
+        WELL,
+    ),
+    stat("Below min ISR", "Producers with acks=all wait.", largest("regent_under_min_isr_partitions"), TROUBLE, WELL),
+    stat("Under-replicated", "The ISR lacks a replica.", largest("regent_under_replicated_partitions"), CARE, WELL),
+    stat("Procedures", "That have not ended.", largest("regent_procedures"), NEUTRAL, WELL, width=2),
+    stat(
+        "Longest wait of a procedure",
+        "Without progress, and not by an operator's wish. RegentProceduresWithoutProgress fires after 15 minutes.",
+        f"max({of('regent_procedures_without_progress_seconds', UNWANTED)}) or on() vector(0)",
+        WAITS,
+        WELL,
+        unit="s",
+    ),
+]
 ROLE: Final = [
     stat(
         "Active daemons",
         "One, or none while a broker holds the role.",
         f"sum({of(f'{CONTROLLER}_activecontrollercount')})",
+        ((None, "red"), (1, "green"), (2, "red")),
+        WELL,
     ),
     stat("Controller epoch", "Of the current term.", largest("regent_term_epoch")),
-    stat("Role flag", "1: regent should hold the role.", largest("regent_role_wanted")),
-    stat("Live brokers", "Registered in ZooKeeper.", largest(f"{CONTROLLER}_activebrokercount")),
-    stat("Partitions", "Of present topics.", largest(f"{CONTROLLER}_globalpartitioncount")),
-    stat("Without a leader", "They can be neither written nor read.", largest(f"{CONTROLLER}_offlinepartitionscount")),
-    stat("Below min ISR", "Producers with acks=all wait.", largest("regent_under_min_isr_partitions")),
-    stat("Under-replicated", "The ISR lacks a replica.", largest("regent_under_replicated_partitions")),
-    Panel(
-        "Mode of each daemon",
-        "Exactly one is active; the others are standbys.",
-        {"{{instance}}: {{mode}}": f"{of('regent_role')} == 1"},
-        kind="state-timeline",
-        width=12,
+    stat(
+        "Role flag",
+        "The kind of process that should hold the role.",
+        largest("regent_role_wanted"),
+        ((None, "orange"), (1, "green")),
+        {0: "brokers", 1: "regent"},
     ),
-    Panel(
-        "Holder of the role, as each daemon sees it",
-        "The kind of process in /controller.",
-        {"{{instance}}: {{by}}": f"{of('regent_role_held')} == 1"},
-        kind="state-timeline",
-        width=12,
-    ),
-    Panel(
-        "Lease, remaining part",
-        "At 0 the daemon neither writes nor sends.",
-        {"{{instance}}": of("regent_lease_remaining_ratio")},
-        "percentunit",
-    ),
-    Panel(
-        "Time since the last successful heartbeat",
-        "Since it was sent. Grows while ZooKeeper does not respond.",
-        {"{{instance}}": of("regent_heartbeat_age_seconds")},
-        "s",
+    stat("Live brokers", "Registered in ZooKeeper.", largest(f"{CONTROLLER}_activebrokercount"), FEW, WELL),
+    stat("Partitions", "Of present topics.", largest(f"{CONTROLLER}_globalpartitioncount"), values=WELL),
+    stat(
+        "Paused",
+        "Automatic moves, by an operator.",
+        largest("regent_moves_paused"),
+        CARE,
+        {0: "no", 1: "moves are paused"},
     ),
     Panel(
         "Terms begun and given up",
@@ -115,6 +92,43 @@ ROLE: Final = [
             "{{instance}} given up": f"sum by (instance) (increase({of('regent_resignations_total')}[10m]))"
             f" or 0 * sum by (instance) ({of('regent_terms_total')})",
         },
+        width=6,
+        height=4,
+        steps=((None, "green"), (2, "orange"), (4, "red")),
+    ),
+    Panel(
+        "Mode of each daemon",
+        "Exactly one is active; the others are standbys.",
+        {"{{instance}}: {{mode}}": f"{of('regent_role')} == 1"},
+        kind="state-timeline",
+        width=12,
+        values={1: "yes"},
+    ),
+    Panel(
+        "Holder of the role, as each daemon sees it",
+        "The kind of process in /controller.",
+        {"{{instance}}: {{by}}": f"{of('regent_role_held')} == 1"},
+        kind="state-timeline",
+        width=12,
+        values={1: "yes"},
+    ),
+]
+HEARTBEATS: Final = [
+    Panel(
+        "Lease, remaining part",
+        "At 0 the daemon neither writes nor sends.",
+        {"{{instance}}": of("regent_lease_remaining_ratio")},
+        "percentunit",
+        width=12,
+        steps=((None, "red"), (0.1, "orange"), (0.4, "green")),
+    ),
+    Panel(
+        "Time since the last successful heartbeat",
+        "Since it was sent. Grows while ZooKeeper does not respond.",
+        {"{{instance}}": of("regent_heartbeat_age_seconds")},
+        "s",
+        width=12,
+        steps=((None, "green"), (5, "orange"), (15, "red")),
     ),
 ]
 CLUSTER: Final = [
@@ -126,6 +140,8 @@ CLUSTER: Final = [
             "below min ISR": largest("regent_under_min_isr_partitions"),
             "under-replicated": largest("regent_under_replicated_partitions"),
         },
+        steps=TROUBLE,
+        values=WELL,
     ),
     Panel(
         "Partitions in transition",
@@ -146,6 +162,8 @@ CLUSTER: Final = [
         "In the last 10 minutes.",
         {"{{instance}}": f"increase({of(f'{STATS}_uncleanleaderelections_total')}[10m])"},
         width=12,
+        steps=TROUBLE,
+        values=WELL,
     ),
     Panel(
         "Obstacles",
@@ -157,17 +175,18 @@ CLUSTER: Final = [
             "endpoint not shown": f"1 - {largest('regent_admin_endpoint_shown')}",
         },
         width=12,
+        steps=CARE,
+        values=WELL,
     ),
     Panel(
         "Alerts that fire",
         "docs/how-to/runbook.md has an entry for each.",
-        {
-            "{{alertname}}": 'sum by (alertname) (ALERTS{alertstate="firing", alertname=~"Regent.+"})'
-            f" or on() {none_of('alertname', 1)}"
-        },
+        {"{{alertname}}": f"max by (alertname) ({FIRING}) or on() {none_of('alertname')}"},
         kind="state-timeline",
         width=24,
         height=8,
+        steps=TROUBLE,
+        values={0: "none", 1: "fires"},
     ),
 ]
 PROCEDURES: Final = [
@@ -186,6 +205,32 @@ PROCEDURES: Final = [
             "paused plans": largest("regent_paused_plans"),
             "moves paused": largest("regent_moves_paused"),
         },
+        steps=CARE,
+        values=WELL,
+    ),
+    Panel(
+        "Time without progress",
+        "The longest, by kind and cause: an operator's wish, a queue, attempts in vain, or anything else.",
+        {
+            "{{kind}}: {{cause}}": f"max by (kind, cause) ({of('regent_procedures_without_progress_seconds')})"
+            f" or on() {none_of('kind')}"
+        },
+        "s",
+        steps=WAITS,
+        values=WELL,
+    ),
+    Panel(
+        "Bytes that plans copy",
+        "Copied so far, and in all, of the plans that copy now.",
+        {"copied": largest("regent_plan_copied_bytes"), "in all": largest("regent_plan_bytes")},
+        "bytes",
+    ),
+    Panel(
+        "Throttle in force",
+        "Bytes a second, in each direction, by the broker. 0: no throttle.",
+        {"{{broker}}": f"{by_broker('regent_broker_throttle_bytes_per_second')} or on() {none_of('broker')}"},
+        "Bps",
+        values={0: "no throttle"},
     ),
     Panel(
         "Calls of clients that changed something",
@@ -196,113 +241,18 @@ PROCEDURES: Final = [
         },
     ),
 ]
-PROPAGATION: Final = [
-    Panel(
-        "Propagation lag",
-        "From a change to its acknowledgement by a broker.",
-        quantiles("regent_propagation_lag_seconds"),
-        "s",
-    ),
-    Panel(
-        "Oldest change that a broker has not acknowledged",
-        "Grows while a broker acknowledges nothing.",
-        {"broker {{broker_id}}": f"max by (broker_id) ({of('regent_broker_propagation_age_seconds')})"},
-        "s",
-    ),
-    Panel(
-        "Partitions not acknowledged",
-        "Committed, and not acknowledged by a broker yet.",
-        {"broker {{broker_id}}": f"max by (broker_id) ({of('regent_broker_unacknowledged_partitions')})"},
-    ),
-    Panel(
-        "Requests to brokers",
-        "LeaderAndIsr, UpdateMetadata and StopReplica, a second.",
-        {
-            "broker {{broker_id}}": rate(
-                "kafka_controller_controllerchannelmanager_requestrateandqueuetimems_count", "broker_id"
-            )
-        },
-        "reqps",
-    ),
-    Panel(
-        "Time of a request to a broker, 99 %",
-        "Of the last 512 requests.",
-        {
-            "broker {{broker_id}}": "max by (broker_id) ("
-            + of("kafka_controller_controllerchannelmanager_requestrateandqueuetimems", 'quantile="0.99"')
-            + ")"
-        },
-        "ms",
-    ),
-    Panel(
-        "Error responses of brokers",
-        "A second, by error.",
-        {"{{error}}": f"{rate('regent_broker_answers_total', 'error')} or on() {none_of('error')}"},
-        "reqps",
-    ),
-]
-PERFORMANCE: Final = [
-    Panel("Wait in the event queue", "Until an event's handler begins.", quantiles("regent_event_queue_seconds"), "s"),
-    Panel(
-        "Events that wait",
-        "Grows while handlers are slow.",
-        {"{{instance}}": of("regent_event_queue_size")},
-    ),
-    Panel(
-        "Time of the handlers, 99 %",
-        "By event.",
-        {
-            "{{event}}": "histogram_quantile(0.99, sum by (le, event) (rate("
-            + of("regent_event_seconds_bucket")
-            + f"[{QUANTILES_OVER}])))"
-        },
-        "s",
-    ),
-    Panel("Commit of a decision", "Until all its writes are in ZooKeeper.", quantiles("regent_commit_seconds"), "s"),
-    Panel(
-        "Writes to ZooKeeper",
-        "Transactions, and znode writes in them, a second.",
-        {"transactions": rate("regent_commits_total", "job"), "znode writes": rate("regent_writes_total", "job")},
-        "ops",
-    ),
-    Panel(
-        "Writes that did not go through at once",
-        "In the last 10 minutes.",
-        {
-            "version conflict": f"sum(increase({of('regent_conflicts_total')}[10m]))",
-            "outcome unknown": f"sum(increase({of('regent_unknown_outcomes_total')}[10m]))",
-            "given up": f"sum(increase({of('regent_failures_total')}[10m])) or on() vector(0)",
-        },
-    ),
-    Panel("Heartbeats", "Until ZooKeeper responds.", quantiles("regent_heartbeat_seconds"), "s"),
-    Panel(
-        "Lag of the event loop",
-        "Delay of due callbacks.",
-        quantiles("regent_loop_lag_seconds"),
-        "s",
-    ),
-    Panel(
-        "Rows of the journal",
-        "Written and lost, a second.",
-        {"written": rate("regent_journal_rows_total", "job"), "lost": rate("regent_journal_rows_lost_total", "job")},
-    ),
-]
-PROCESS: Final = [
-    Panel("Memory", "Resident.", {"{{instance}}": of("process_resident_memory_bytes")}, "bytes"),
-    Panel(
-        "Processor",
-        "Seconds of processor time a second.",
-        {"{{instance}}": rate("process_cpu_seconds_total")},
-        "percentunit",
-    ),
-    Panel("Open files", "Sockets included.", {"{{instance}}": of("process_open_fds")}),
-]
 DASHBOARDS: Final = (
     Dashboard(
         "regent-cluster",
         "regent: cluster and role",
         "The holder of the controller role, and the state of the cluster.",
-        {"Role": ROLE, "Cluster": CLUSTER, "Procedures": PROCEDURES},
+        {
+            "What is wrong now": NOW,
+            "Role": ROLE,
+            "Cluster": CLUSTER,
+            "Procedures": PROCEDURES,
+            "Heartbeats": HEARTBEATS,
+        },
     ),
     Dashboard(
         "regent-performance",

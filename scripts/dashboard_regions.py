@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from scripts.dashboard_panels import QUANTILES_OVER, Dashboard, Panel, largest, none_of, of, quantiles, rate, stat
+from scripts.dashboard_kit import (
+    CARE,
+    FEW,
+    QUANTILES_OVER,
+    TROUBLE,
+    WELL,
+    Dashboard,
+    Panel,
+    largest,
+    none_of,
+    of,
+    quantiles,
+    rate,
+    stat,
+)
 
 
 def most(metric: str, state: str) -> str:
@@ -14,14 +28,14 @@ def most(metric: str, state: str) -> str:
 
 
 STATE: Final = [
-    stat("Active daemons", "One for each store.", f"sum({of('regent_regions_active')})"),
+    stat("Active daemons", "One for each store.", f"sum({of('regent_regions_active')})", FEW, WELL),
     stat("Epoch", "Of the current term.", largest("regent_regions_epoch")),
-    stat("Online servers", "They poll.", most("regent_region_servers", "online")),
+    stat("Online servers", "They poll.", most("regent_region_servers", "online"), FEW, WELL),
     stat("Tables", "Enabled or not.", largest("regent_regions_tables")),
     stat("Open regions", "Their server serves them.", most("regent_regions", "open")),
-    stat("In transition", "On their way to a server, or away.", largest("regent_regions_in_transition")),
-    stat("Overdue", "Longer than regions.transit_warning_ms.", largest("regent_regions_overdue")),
-    stat("Failed to open", "They wait for an operator.", most("regent_regions", "failed_open")),
+    stat("In transition", "On their way to a server, or away.", largest("regent_regions_in_transition"), values=WELL),
+    stat("Overdue", "Longer than regions.transit_warning_ms.", largest("regent_regions_overdue"), TROUBLE, WELL),
+    stat("Failed to open", "They wait for an operator.", most("regent_regions", "failed_open"), TROUBLE, WELL),
 ]
 REGIONS: Final = [
     Panel(
@@ -41,6 +55,7 @@ REGIONS: Final = [
             "damaged rows": largest("regent_regions_damaged_rows"),
             "gaps": largest("regent_regions_gaps"),
         },
+        values=WELL,
     ),
     Panel("Oldest transition", "Its age.", {"age": largest("regent_regions_transition_age_seconds")}, "s"),
     Panel(
@@ -70,6 +85,8 @@ WORK: Final = [
             "{{kind}}": f"sum by (kind) (increase({of('regent_region_procedures_failed_total')}[10m])) "
             f"or {none_of('kind')}"
         },
+        steps=CARE,
+        values=WELL,
     ),
     Panel(
         "Slowest procedures by kind",
@@ -100,6 +117,8 @@ WORK: Final = [
         "Refused requests",
         "Of servers and clients, in the last 10 minutes.",
         {"{{code}}": f"sum by (code) (increase({of('regent_region_refusals_total')}[10m])) or {none_of('code')}"},
+        steps=CARE,
+        values=WELL,
     ),
     Panel(
         "Connections refused at their Hello",
@@ -108,6 +127,8 @@ WORK: Final = [
             "{{cause}}": f"sum by (cause) (increase({of('regent_region_hellos_refused_total')}[10m])) "
             f"or {none_of('cause')}"
         },
+        steps=CARE,
+        values=WELL,
     ),
 ]
 DASHBOARD: Final = Dashboard(

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from scripts.dashboard_panels import DASHBOARDS, Dashboard, Panel
+from scripts.dashboard_kit import Dashboard, Panel
+from scripts.dashboard_panels import DASHBOARDS
 from scripts.dashboard_regions import DASHBOARD as REGIONS
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "configs" / "grafana"
@@ -82,15 +83,27 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "datasource": SOURCE,
         "targets": targets,
         "fieldConfig": {"defaults": _defaults(panel), "overrides": []},
-        "options": OPTIONS[panel.kind],
+        "options": OPTIONS[panel.kind] | ({"textMode": "name"} if panel.names else {}),
     }
 
 
 def _defaults(panel: Panel) -> dict[str, Any]:
-    if panel.kind == "timeseries":
-        custom = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10, "showPoints": "never", "spanNulls": False}
-        return {"unit": panel.unit, "min": 0, "custom": custom}
-    return {"unit": panel.unit}
+    """Returns how values look: their unit, the words and colours that stand for them, and lines at thresholds."""
+    found: dict[str, Any] = {"unit": panel.unit, "mappings": _mappings(panel), "thresholds": _thresholds(panel)}
+    if panel.kind != "timeseries":
+        return {**found, "color": {"mode": "thresholds"}}
+    style = {"mode": "dashed" if len(panel.steps) > 1 else "off"}
+    custom = {"drawStyle": "line", "lineWidth": 1, "fillOpacity": 10, "showPoints": "never", "spanNulls": False}
+    return {**found, "min": 0, "color": {"mode": "palette-classic"}, "custom": {**custom, "thresholdsStyle": style}}
+
+
+def _thresholds(panel: Panel) -> dict[str, Any]:
+    return {"mode": "absolute", "steps": [{"value": value, "color": colour} for value, colour in panel.steps]}
+
+
+def _mappings(panel: Panel) -> list[dict[str, Any]]:
+    words = {str(value): {"text": word, "index": at} for at, (value, word) in enumerate(panel.values.items())}
+    return [{"type": "value", "options": words}] if words else []
 
 
 OPTIONS: Final[dict[str, dict[str, Any]]] = {

@@ -13,8 +13,9 @@ from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, exposition, registry
 from controller.metrics.gauges import BrokerGauges, Gauges
 from controller.term.dispatch import KAFKA_STATES
-from scripts.dashboard_panels import DASHBOARDS, Dashboard
-from scripts.dashboards import FOLDER, render, text
+from scripts.dashboard_kit import Dashboard
+from scripts.dashboard_panels import DASHBOARDS
+from scripts.dashboards import EVERY, FOLDER, render, text
 from tests.core.cli_kit import regent
 from tests.verify.watched.prometheus import PrometheusMissing, promtool
 from tests.verify.watched.replay import EXPECTED, TESTS
@@ -36,7 +37,13 @@ def test_commands_of_zookeeper_that_are_off_by_default_come_with_the_setting_tha
 
 class View:
     def gauges(self) -> Gauges:
-        return Gauges(brokers={1: BrokerGauges()}, live_procedures={("drain", "waiting"): 1})
+        return Gauges(
+            brokers={1: BrokerGauges()},
+            live_procedures={("drain", "waiting"): 1},
+            idle_s={("drain", "other"): 1.0},
+            throttles_bytes_per_s={1: 5},
+            dead_brokers={2: 6},
+        )
 
 
 def rules() -> dict[str, dict[str, Any]]:
@@ -115,6 +122,55 @@ def test_a_dashboards_panels_show_existing_metrics_and_do_not_overlap(dashboard:
         places |= taken
         numbers.append(panel["id"])
     assert len(numbers) == len(set(numbers))
+
+
+def looks(title: str) -> dict[str, Any]:
+    """Returns how a panel shows its values."""
+    [found] = [panel for one in EVERY for panel in render(one)["panels"] if panel["title"] == title]
+    return dict(found["fieldConfig"]["defaults"])
+
+
+def colour_of(title: str, value: float) -> str:
+    """Returns the colour that a panel's thresholds give a value."""
+    steps = looks(title)["thresholds"]["steps"]
+    return [str(step["color"]) for step in steps if step["value"] is None or value >= step["value"]][-1]
+
+
+@pytest.mark.parametrize("dashboard", EVERY, ids=lambda dashboard: dashboard.uid)
+def test_every_panel_has_thresholds_that_rise_and_words_for_single_values(dashboard: Dashboard) -> None:
+    for panel in render(dashboard)["panels"]:
+        if panel["type"] == "row":
+            continue
+        found = panel["fieldConfig"]["defaults"]
+        first, *others = [step["value"] for step in found["thresholds"]["steps"]]
+        assert first is None, panel["title"]
+        assert others == sorted(others), panel["title"]
+        assert isinstance(found["mappings"], list), panel["title"]
+        if panel["type"] == "timeseries":
+            style = found["custom"]["thresholdsStyle"]["mode"]
+            assert (style == "dashed") == bool(others), panel["title"]
+
+
+def test_what_is_bad_has_another_colour_than_what_is_well() -> None:
+    for title in ("Without a leader", "Below min ISR", "Partitions that need attention", "Alerts that fire"):
+        assert [colour_of(title, value) for value in (0, 1, 5)] == ["green", "red", "red"], title
+    assert [colour_of("Dead brokers", value) for value in (-1, 0, 6)] == ["green", "red", "red"]
+    assert [colour_of("Longest wait of a procedure", value) for value in (0, 301, 900)] == ["green", "orange", "red"]
+    assert [colour_of("Lease, remaining part", value) for value in (0.05, 0.2, 1)] == ["red", "orange", "green"]
+    assert looks("Role flag")["mappings"][0]["options"]["0"]["text"] == "brokers"
+    assert looks("Without a leader")["mappings"][0]["options"]["0"]["text"] == "none"
+
+
+def test_what_is_wrong_comes_first_then_the_role_and_heartbeats_last() -> None:
+    panels = render(DASHBOARDS[0])["panels"]
+    rows = [panel["title"] for panel in panels if panel["type"] == "row"]
+    assert (rows[:2], rows[-1]) == (["What is wrong now", "Role"], "Heartbeats")
+    first = [panel for panel in panels if panel["gridPos"]["y"] == 1]
+    assert [panel["title"] for panel in first] == [
+        "Alerts that fire now", "Dead brokers", "Without a leader", "Below min ISR", "Under-replicated", "Procedures",
+        "Longest wait of a procedure",
+    ]  # fmt: skip
+    assert [panel["options"]["textMode"] for panel in first] == ["name", "name", *["value"] * 5]
 
 
 def test_without_prometheus_make_verify_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

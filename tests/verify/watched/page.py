@@ -20,12 +20,15 @@ LEGENDS_MAX: Final = 6
 COLOURS: Final = (
     "#3274d9", "#e0752d", "#37872d", "#c4162a", "#8f3bb8", "#b8860b", "#0f8a8a", "#705da0", "#508642", "#6d1f62",
 )  # fmt: skip
+TONES: Final = {"blue": "#3274d9", "green": "#37872d", "orange": "#e0752d", "red": "#c4162a"}
+"""Colours of thresholds."""
 STYLE: Final = """
 body { margin: 14px; background: #f4f5f8; font: 12px sans-serif; color: #24292e; }
 h1 { font-size: 19px; margin: 0 0 4px; } h2 { font-size: 14px; margin: 0; padding-top: 10px; }
 .panel { position: absolute; background: #fff; border: 1px solid #d8dade; border-radius: 3px; overflow: hidden; }
 .title { font-weight: bold; padding: 6px 9px 0; } .legend { padding: 0 9px; font-size: 11px; color: #555; }
-.legend span { margin-right: 10px; white-space: nowrap; } .big { font-size: 30px; padding: 14px 9px; color: #3274d9; }
+.legend span { margin-right: 10px; white-space: nowrap; } .big { font-size: 30px; padding: 14px 9px; }
+.small { font-size: 14px; font-weight: bold; padding: 8px 9px; }
 .page { position: relative; } text { font-size: 10px; fill: #666; }
 .left { text-anchor: end; } .mid { text-anchor: middle; }
 """
@@ -109,18 +112,38 @@ async def _panel(panel: Mapping[str, Any], prometheus: Prometheus, span: Span) -
         return f'<h2 style="position:absolute;{place}">{title}</h2>'
     found = [each for target in panel["targets"] for each in await series_of(target, prometheus, span)]
     unit = panel["fieldConfig"]["defaults"]["unit"]
+    look = panel["fieldConfig"]["defaults"]
     if panel["type"] == "stat":
-        drawn = _stat(found, unit)
+        drawn = _stat(found, look, names=panel["options"]["textMode"] == "name")
     elif panel["type"] == "state-timeline":
-        drawn = _timeline(found, span, width, height - 26)
+        drawn = _timeline(found, look, span, width, height - 26)
     else:
         drawn = _lines(found, unit, span, width, height - 26)
     return f'<div class=panel style="{place}"><div class=title>{title}</div>{drawn}</div>'
 
 
-def _stat(found: Sequence[Series], unit: str) -> str:
-    last = [each.points[-1][1] for each in found if each.points]
-    return f"<div class=big>{_shown(last[0], unit) if last else 'no data'}</div>"
+def _stat(found: Sequence[Series], look: Mapping[str, Any], *, names: bool) -> str:
+    """Draws the last values, or the legends of the series that have one at the end, in the colours of thresholds."""
+    ends = max((each.points[-1][0] for each in found if each.points), default=0.0)
+    last = [(each.legend, each.points[-1][1]) for each in found if each.points and each.points[-1][0] == ends]
+    shown = last if names else last[:1]
+    parts = [
+        f'<div style="color:{_colour(look, value)}">{html.escape(legend if names else _worded(value, look))}</div>'
+        for legend, value in shown
+    ]
+    return f"<div class={'small' if names else 'big'}>{''.join(parts) or 'no data'}</div>"
+
+
+def _worded(value: float, look: Mapping[str, Any]) -> str:
+    """Returns the word that stands for a value, or the value with its unit."""
+    words = {key: one["text"] for each in look["mappings"] for key, one in each["options"].items()}
+    return str(words.get(f"{value:g}", "")) or _shown(value, look["unit"])
+
+
+def _colour(look: Mapping[str, Any], value: float) -> str:
+    """Returns the colour of the last threshold that a value has reached."""
+    steps = look["thresholds"]["steps"]
+    return TONES[[step["color"] for step in steps if step["value"] is None or value >= step["value"]][-1]]
 
 
 def _lines(found: Sequence[Series], unit: str, span: Span, width: int, height: int) -> str:
@@ -153,14 +176,15 @@ def _runs(points: Sequence[tuple[float, float]], span: Span) -> Iterator[list[tu
     yield run
 
 
-def _timeline(found: Sequence[Series], span: Span, width: int, height: int) -> str:
-    """Draws a bar for each series, where it has points."""
+def _timeline(found: Sequence[Series], look: Mapping[str, Any], span: Span, width: int, height: int) -> str:
+    """Draws a bar for each series, where it has points, in the colour of its last value."""
     left, bottom = 140, height - 20
     each_px = min(22, (bottom - 4) / max(1, len(found)))
     parts = [_clock(span, left, bottom, width)]
     for i, series in enumerate(sorted(found, key=lambda each: each.legend)):
         y = 4 + i * each_px
-        colour, thick_px = COLOURS[i % len(COLOURS)], each_px * 0.8
+        last = series.points[-1][1] if series.points else 0.0
+        colour, thick_px = _colour(look, last), each_px * 0.8
         parts.append(f'<text x="{left - 6}" y="{y + each_px * 0.7:.1f}" class=left>{html.escape(series.legend)}</text>')
         for run in _runs(series.points, span):
             if run:
