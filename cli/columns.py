@@ -21,6 +21,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("HOSTS", "hosts"),
         Column("UNACKED", "unacknowledgedPartitions"),
         Column("AGE", "propagationAgeS"),
+        Column("REFUSES", "refuses"),
         Column("RACK", "rack"),
         Column("CORDONED", "cordoned"),
         Column("DRAINED", "drained"),
@@ -57,6 +58,7 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("AT-MIN-ISR", "atMinIsr", wide=True),
         Column("UNDER-MIN-ISR", "underMinIsr", wide=True),
         Column("PREFERRED", "preferred", wide=True),
+        Column("REFUSED-BY", "refusedBy", wide=True),
     ),
     "RoleChangeItem": (
         Column("AT", "at"),

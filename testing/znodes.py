@@ -14,7 +14,7 @@ from metadata_store.codecs.config import encode_config
 from metadata_store.codecs.controller import ControllerZnode, encode_controller, encode_epoch
 from metadata_store.codecs.state import encode_state
 from metadata_store.codecs.topic import decode_topic, encode_topic
-from metadata_store.port import Create, Node, Op, SetData, ZooKeeper
+from metadata_store.port import ANY_VERSION, Create, Node, Op, SetData, ZooKeeper
 from state_machines.model.types import Assignment, TopicAssignment
 
 PERSISTENT_WITH_PARENTS: Final = tuple(
@@ -89,6 +89,19 @@ async def create_topic(
     stale = await zk.exists(path)  # a deleted topic of this name may have left its configuration
     first: Op = Create(path, settings) if stale is None else SetData(path, settings, stale.version)
     await zk.multi([first, topic(name, replicas, topic_id)])
+
+
+async def remove_by_hand(zk: ZooKeeper, name: str) -> None:
+    """Removes a topic's znodes, children first, without a marker: brokers hear nothing of it."""
+
+    async def remove(path: str) -> None:
+        listed = await zk.children(path)
+        for child in listed[0] if listed is not None else ():
+            await remove(f"{path}/{child}")
+        await zk.delete(path, ANY_VERSION)
+
+    await remove(paths.topic(name))
+    await zk.delete(paths.topic_config(name), ANY_VERSION)
 
 
 async def read_topic(zk: ZooKeeper, name: str) -> TopicAssignment:

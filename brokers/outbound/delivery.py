@@ -52,7 +52,8 @@ class BrokerResponse(Struct, frozen=True):
     """A broker's response to LeaderAndIsr or StopReplica, or to a refused UpdateMetadata.
 
     ``error`` is the top-level error. ``failed`` holds (row, error) of partitions; for a large response to LeaderAndIsr
-    only if one of them has KAFKA_STORAGE_ERROR. STALE_CONTROLLER_EPOCH is never in it: it means a known leader epoch.
+    only if one of them has KAFKA_STORAGE_ERROR or INCONSISTENT_TOPIC_ID. STALE_CONTROLLER_EPOCH is never in it: it
+    means a known leader epoch.
     ``rows`` are the request's rows; a mapping marks those that are new (LeaderAndIsr) or deleted (StopReplica).
     """
 

@@ -1,9 +1,9 @@
 """Reads responses to LeaderAndIsr, UpdateMetadata and StopReplica, as cheaply as their content allows.
 
 After a failover nearly every partition of a large LeaderAndIsr response has error 11 (the broker knows the leader epoch
-already). The only error in it that a controller acts on is 56 (the log directory is offline). So large responses are
-first searched for the bytes of 56, and read only where these occur. Responses to StopReplica are always read: a
-partition without an error in them counts as deleted.
+already). The errors in it that a controller acts on are 56 (the log directory is offline) and 103 (the log has another
+topic id). So large responses are first searched for the bytes of these, and read only where they occur. Responses to
+StopReplica are always read: a partition without an error in them counts as deleted.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from brokers.wire.versions import Api
 SMALL_RESPONSE_BYTES: Final = 4096
 """Responses up to this size are always read, so that other errors are found where it costs nothing."""
 
-_STORAGE_ERROR_BYTES: Final = Error.KAFKA_STORAGE_ERROR.to_bytes(2, "big") + b"\0"
-"""The code and the empty tags behind it. With ids a zero byte follows, which mostly excludes partition 56."""
+_SEARCHED: Final = tuple(
+    error.to_bytes(2, "big") + b"\0" for error in (Error.KAFKA_STORAGE_ERROR, Error.INCONSISTENT_TOPIC_ID)
+)
+"""The codes and the empty tags behind them. With ids a zero byte follows: mostly not so at partitions 56 and 103."""
 _HARMLESS: Final = frozenset({Error.NONE, Error.STALE_CONTROLLER_EPOCH})
 _PARTITION_BYTES_MIN: Final = 7
 _TOPIC_BYTES_MIN: Final = 18
@@ -53,9 +55,10 @@ def parse_response(api: Api, version: int, frame: bytes, correlation: int) -> Er
     if api is Api.UPDATE_METADATA:
         return Errors(top, [])
     by_id = api is Api.LEADER_AND_ISR and version >= 5
-    pattern = _STORAGE_ERROR_BYTES + b"\0" if by_id else _STORAGE_ERROR_BYTES
-    if api is Api.LEADER_AND_ISR and len(frame) > SMALL_RESPONSE_BYTES and frame.find(pattern, reader.position) < 0:
-        return Errors(top, [])
+    if api is Api.LEADER_AND_ISR and len(frame) > SMALL_RESPONSE_BYTES:
+        ends = b"\0" if by_id else b""
+        if all(frame.find(code + ends, reader.position) < 0 for code in _SEARCHED):
+            return Errors(top, [])
     failures = _by_topic_id(reader) if by_id else reader.compact_array(_named_failure, _NAMED_PARTITION_BYTES_MIN)
     reader.skip_tags()
     reader.end()

@@ -22,6 +22,7 @@ UnderMinIsr = Annotated[
     bool, typer.Option("--under-min-isr", help="Those whose ISR is below min.insync.replicas: acks=all producers wait.")
 ]
 NotPreferred = Annotated[bool, typer.Option("--not-preferred", help="Those not led by their first replica.")]
+Refused = Annotated[bool, typer.Option("--refused", help="Those that a broker refuses: see regent explain.")]
 OnBroker = Annotated[int | None, typer.Option("--broker", min=0, help="Those with a replica on this broker.")]
 
 
@@ -46,6 +47,7 @@ def brokers(session: Session) -> None:
     LEADS and HOSTS count partitions.
     UNACKED counts those whose last change the broker has not acknowledged yet.
     AGE is the seconds since the oldest of these changes.
+    REFUSES counts partitions whose replica the broker refuses; `regent list partitions --refused` lists them.
     An unreachable broker is registered, and no connection to it can be made; `regent describe broker` has the error.
     A dead broker is not registered any more: it hosts replicas, or a running plan waits for it.
     It is dead since the time beside it, or was so when the term of the daemon began.
@@ -78,6 +80,7 @@ def partitions(
     at_min_isr: AtMinIsr = False,
     under_min_isr: UnderMinIsr = False,
     not_preferred: NotPreferred = False,
+    refused: Refused = False,
     broker: OnBroker = None,
 ) -> None:
     """List partitions; several filters together list those that match any of them."""
@@ -87,6 +90,7 @@ def partitions(
         "at-min-isr": at_min_isr,
         "under-min-isr": under_min_isr,
         "not-preferred": not_preferred,
+        "refused": refused,
     }
     params: dict[str, Any] = {"only": [name for name, given in wanted.items() if given]}
     params |= {"topic": topic} if topic else {}

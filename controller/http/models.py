@@ -187,6 +187,7 @@ class Broker(Item):
     queued: int = 0
     unacknowledged_partitions: int = 0
     propagation_age_s: float = Field(0.0, description="of the oldest change that it has not acknowledged; 0: none")
+    refuses: int = Field(0, description="partitions whose replica it refuses, see regent explain")
     last_error: str | None = Field(None, description="why requests do not reach it now")
     dead_since: datetime | None = Field(
         None, description="when a dead broker left ZooKeeper; absent where this daemon did not see it go"
@@ -233,6 +234,7 @@ class Partition(Item):
     under_min_isr: bool | None = None
     min_isr: int | None = Field(None, description="min.insync.replicas of the topic")
     preferred: bool = True
+    refused_by: list[int] = Field([], description="brokers that refuse their replica, see regent explain")
 
 
 class HistoryRow(Item):

@@ -77,6 +77,7 @@ class Only(StrEnum):
     AT_MIN_ISR = "at-min-isr"
     UNDER_MIN_ISR = "under-min-isr"
     NOT_PREFERRED = "not-preferred"
+    REFUSED = "refused"
 
 
 class TopicPage(NamedTuple):

@@ -248,3 +248,8 @@ def _propagation(c: Counters, g: Gauges) -> Iterator[Metric]:
         "Partitions that are committed and that a broker has not acknowledged",
         {broker: b.unacknowledged_partitions for broker, b in g.brokers.items()},
     )
+    yield by_broker(
+        "regent_broker_refused_partitions",
+        "Partitions whose replica a broker refuses",
+        {broker: b.refused_partitions for broker, b in g.brokers.items()},
+    )

@@ -30,6 +30,7 @@ class BrokerGauges:
     queued: int = 0
     age_s: float = 0.0
     unacknowledged_partitions: int = 0
+    refused_partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from controller.operator.counts import Counts
 from controller.operator.dead_brokers import Dead, dead_brokers
 from controller.operator.procedure_items import detail_of
 from controller.operator.progress_watch import OPERATOR, Idle
+from controller.operator.refused import refused_sentences
 from controller.process.wording import counted, in_time, named
 from controller.term.term import Term
 from state_machines.admin_rules.throttles import BROKERS, LEADER_RATE, Place, Throttle
@@ -30,6 +31,7 @@ def troubles(cluster: Cluster, counts: Counts | None, under_min_isr: int | None,
     if under_min_isr:
         below = f"{counted(under_min_isr, 'partition')} below min.insync.replicas, producers with acks=all wait"
         yield f"{below}: regent list partitions --under-min-isr"
+    yield from refused_sentences(cluster)
     yield from _dead(dead_brokers(cluster, counts, term))
     if counts is not None and counts.under_replicated:
         lacking = counted(counts.under_replicated, "partition")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from msgspec import Struct
 
 from brokers.client import PartitionMetadata, TopicMetadata
+from brokers.wire.errors import error_name
 from metadata_store.codecs.base import Malformed
 from state_machines.model.cluster import Cluster, leadership_of
 from state_machines.model.types import NO_LEADER, Leadership, PartitionRow, TopicAssignment
@@ -76,16 +77,25 @@ def with_memory(name: str, topic: TopicAssignment | None, states: States, memory
         return
     if known.topic_id != topic.topic_id:
         yield CopyDifference(name, WHOLE_TOPIC, "topic id", _id(known.topic_id), _id(topic.topic_id))
-    rows = {memory.rows[i].partition: memory.rows[i] for i in known.rows}
-    for partition in sorted(rows.keys() | topic.partitions.keys()):
-        row, assignment = rows.get(partition), topic.partitions.get(partition)
-        if row is None or assignment is None:
+    indexes = {memory.rows[i].partition: i for i in known.rows}
+    for partition in sorted(indexes.keys() | topic.partitions.keys()):
+        i, assignment = indexes.get(partition), topic.partitions.get(partition)
+        row = memory.rows[i] if i is not None else None
+        if i is None or row is None or assignment is None:
             texts = ("known", "not in ZooKeeper") if row is not None else ("unknown", "in ZooKeeper")
             yield CopyDifference(name, partition, "partition", *texts)
             continue
         if row.assignment != assignment:
             yield CopyDifference(name, partition, "replicas", _ids(row.assignment.replicas), _ids(assignment.replicas))
+        yield from _refused(name, i, row, memory)
         yield from _leadership(name, row, states.get(partition))
+
+
+def _refused(name: str, i: int, row: PartitionRow, memory: Cluster) -> Iterator[CopyDifference]:
+    for broker in memory.refusals.refusing(i, row.assignment.replicas):
+        if (found := memory.refusals.of(i, broker)) is not None:
+            text = f"refused with {error_name(found.error)}"
+            yield CopyDifference(name, row.partition, "LeaderAndIsr", "accepted", text, broker)
 
 
 def _leadership(name: str, row: PartitionRow, state: Leadership | Malformed | None) -> Iterator[CopyDifference]:
@@ -130,6 +140,8 @@ def with_metadata(
             yield CopyDifference(name, partition, "partition", "known", "unknown", broker)
         else:
             yield from _shown(broker, name, partition, topic, state, shown, liveness)
+    for partition in sorted(seen.keys() - topic.partitions.keys()):
+        yield CopyDifference(name, partition, "partition", "unknown", "known", broker)
 
 
 def _shown(

@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.operator.refused import cause, ways_out
 from state_machines.decisions.reassignment import is_complete
 from state_machines.machines import selectors
 from state_machines.machines.selectors import Election, NoLeader, Selector
@@ -60,7 +61,7 @@ def explain(
     leaving = row.state is PartitionState.ONLINE and row.leader not in cluster.brokers
     state = f"{row.state.name}: {LEAVING if leaving else STATES[row.state]}"
     least = None if min_isr is None else required(row, min_isr)
-    would_change = [*_would_change(cluster, i, unclean, least), *_would_end(cluster, i, row, since)]
+    would_change = [*ways_out(cluster, i), *_would_change(cluster, i, unclean, least), *_would_end(cluster, i, row, since)]
     isr = _isr(cluster, i, row, since) + _waiting(row, min_isr)
     return Explained(state, _leader(cluster, i, unclean, last, since), isr, would_change)
 
@@ -72,6 +73,8 @@ def _leader(cluster: Cluster, i: int, unclean: bool, last: str | None, since: Si
     if row.state is not PartitionState.ONLINE:
         return _leaderless(cluster, i, unclean, since)
     text = f"broker {row.leader} leads at leader epoch {row.leader_epoch}; {_preference(cluster, i)}"
+    if (refusal := cluster.refusals.of(i, row.leader)) is not None:
+        text = f"broker {row.leader} is to lead at leader epoch {row.leader_epoch}, and {cause(refusal)}; nobody leads"
     if row.recovering:
         text += "; it was elected uncleanly and is still recovering"
     when = "in this term" if row.controller_epoch == cluster.epoch else f"at controller epoch {row.controller_epoch}"
@@ -110,6 +113,8 @@ def _isr(cluster: Cluster, i: int, row: PartitionRow, since: Since) -> str:
         text += ", all replicas"
     for broker in missing:
         text += f"; {broker} is not: {_why_missing(cluster, i, row, broker, since)}"
+    for broker in cluster.refusals.refusing(i, row.isr):
+        text += f"; {broker} is in it, and follows nobody: the broker refuses the partition"
     if foreign:
         text += f"; {_ids(foreign)} in it is not assigned, which another writer did"
     return text
@@ -128,6 +133,8 @@ def _why_missing(cluster: Cluster, i: int, row: PartitionRow, broker: int, since
         return "its log directory failed; it is offline until its broker is restarted"
     if broker in cluster.shutting_down:
         return "its broker shuts down"
+    if (refusal := cluster.refusals.of(i, broker)) is not None:
+        return cause(refusal)
     if cluster.replica_state(i, broker) is not ReplicaState.ONLINE:
         return f"the replica is {cluster.replica_state(i, broker).name}"
     if row.state is not PartitionState.ONLINE:

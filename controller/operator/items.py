@@ -64,6 +64,7 @@ def partition_item(cluster: Cluster, i: int, min_isr: int | None) -> Partition:
         under_min_isr=None if min_isr is None else under(row, min_isr),
         min_isr=min_isr,
         preferred=row.led_as_preferred,
+        refused_by=list(cluster.refusals.refusing(i, row.assignment.replicas)),
     )
 
 

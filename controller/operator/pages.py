@@ -60,7 +60,8 @@ def partition_page(cluster: Cluster, query: PartitionQuery, min_isr: MinIsr) -> 
         if query.broker is not None and query.broker not in row.assignment.replicas:
             continue
         least = min_isr.of(cluster.topics[row.topic].name)
-        if not query.only or matches(row, query.only, least):
+        refused = Only.REFUSED in query.only and any(cluster.refusals.refusing(i, row.assignment.replicas))
+        if refused or not query.only or matches(row, query.only, least):
             items.append(partition_item(cluster, i, least))
     return PartitionPage(items, None)
 

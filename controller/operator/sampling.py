@@ -132,7 +132,12 @@ def _with_model(base: Gauges, term: Term, counts: Counts, deletions: Deletions) 
         controller_epoch=term.claim.epoch,
         event_queue_size=len(term.queue),
         brokers={
-            b: BrokerGauges(queued=lag.partitions, age_s=lag.oldest_s, unacknowledged_partitions=lag.partitions)
+            b: BrokerGauges(
+                queued=lag.partitions,
+                age_s=lag.oldest_s,
+                unacknowledged_partitions=lag.partitions,
+                refused_partitions=len(cluster.refusals.on(b)),
+            )
             for b, lag in term.channels.lag().items()
         },
         endpoint_shown=term.controller.endpoint is not None,

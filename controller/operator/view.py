@@ -187,6 +187,9 @@ class View:
         found = {b: broker_item(live, b in leaving, counts, lags.get(b)) for b, live in cluster.brokers.items()}
         term = self._present.term()
         found |= {one.broker: dead_broker_item(one, counts) for one in dead_brokers(cluster, counts, term)}
+        for broker in cluster.refusals.brokers():
+            if broker in found:
+                found[broker] = found[broker].model_copy(update={"refuses": len(cluster.refusals.on(broker))})
         cordoned = term.controller.cordoned if term is not None else frozenset()
         for broker in cordoned & found.keys():
             marks = {"cordoned": True, "drained": broker in cluster.drained}

@@ -15,6 +15,7 @@ from controller.engine.event_queue import EventQueue
 from controller.engine.outranked import Outranked
 from controller.handlers.log_directories import Failed
 from controller.metrics.counters import Counters
+from controller.process.wall_clock import wall_ms
 from controller.term.claim_monitor import ClaimMonitor
 from state_machines.model.cluster import Cluster
 
@@ -22,8 +23,8 @@ log = logging.getLogger("regent.role")
 
 STALE_CONTROLLER_EPOCH: Final = 11
 REMEDIES: Final[Mapping[int, str]] = {
-    Error.INCONSISTENT_TOPIC_ID: "its logs have another topic id than the topic's znode: put topic_id from "
-    "partition.metadata, in a log directory of a replica, into /brokers/topics/TOPIC",
+    Error.INCONSISTENT_TOPIC_ID: "its logs have another topic id than the topic's znode, as of an earlier topic of "
+    "this name: regent explain TOPIC PARTITION has the safe way out",
 }
 """Remedies where a broker refuses partitions."""
 
@@ -72,6 +73,7 @@ class BrokerResponses:
             self._partitions_refused(answer, error, count)
         if answer.api is Api.LEADER_AND_ISR:
             self._storage_failed(answer)
+            self._judged(answer)
         if answer.error == STALE_CONTROLLER_EPOCH:
             first = self.outranked.says_so(answer.broker_id, answer.broker_epoch)
             if self.outranked.most:
@@ -110,6 +112,18 @@ class BrokerResponses:
         rows = tuple(row for row, error in answer.failed if error == Error.KAFKA_STORAGE_ERROR)
         if rows:
             self._queue.signal(EventKind.REPLICAS_FAILED, Failed(answer.broker_id, answer.broker_epoch, rows))
+
+    def _judged(self, answer: BrokerResponse) -> None:
+        """Enters which rows a broker refused and accepted; failed log directories are entered by another event."""
+        known = self._cluster.brokers.get(answer.broker_id)
+        if answer.error or known is None or known.epoch != answer.broker_epoch:
+            return
+        refused = {row: error for row, error in answer.failed if error != Error.KAFKA_STORAGE_ERROR}
+        before = bool(self._cluster.refusals.on(answer.broker_id))
+        self._cluster.observe_leader_and_isr(answer.broker_id, answer.rows, refused, wall_ms())
+        if before and not self._cluster.refusals.on(answer.broker_id):
+            self._refused = {one for one in self._refused if one[0] != answer.broker_id}
+            log.info("broker %d refuses no partition any more", answer.broker_id)
 
     def _partitions_refused(self, answer: BrokerResponse, error: int, count: int) -> None:
         """Counts partitions that a broker refused in an accepted request; logs each broker and error once."""

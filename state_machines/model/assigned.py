@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from state_machines.model.directory import Directory
 from state_machines.model.hosting import Hosting
+from state_machines.model.refusals import Refusals
 from state_machines.model.types import Assignment, PartitionRow, PartitionState, Topic
 
 
@@ -21,6 +22,8 @@ class Assigned(Directory):
         self._hosting = Hosting()
         self.ids_refused: dict[int, set[tuple[int, int]]] = {}
         """Topics whose ids brokers refused (INCONSISTENT_TOPIC_ID), with these brokers and rows."""
+        self.refusals = Refusals()
+        """Replicas whose brokers refused the last LeaderAndIsr."""
         self.ids_learned = 0
         """How many topics got an id after they were loaded."""
 
@@ -77,6 +80,23 @@ class Assigned(Directory):
         for i in rows:
             self.ids_refused.setdefault(self.rows[i].topic, set()).add((broker, i))
 
+    def observe_leader_and_isr(
+        self, broker: int, rows: Collection[int], failed: Mapping[int, int], now_ms: int
+    ) -> None:
+        """Enters a broker's response to LeaderAndIsr: errors of some rows, none of the others.
+
+        ``rows`` may be a range that has also rows without a replica on the broker.
+        """
+        if known := self.refusals.on(broker):
+            self.refusals.end(broker, [i for i in known if i in rows and i not in failed])
+        if failed:
+            hosted = [(i, error) for i, error in failed.items() if self._hosts(broker, self.rows[i])]
+            self.refusals.add(broker, hosted, now_ms)
+
+    @staticmethod
+    def _hosts(broker: int, row: PartitionRow) -> bool:
+        return row.state is not PartitionState.NON_EXISTENT and broker in row.assignment.replicas
+
     def observe_logs_deleted(self, broker: int, rows: Iterable[int]) -> None:
         """Ends the doubts of ids that the deleted logs of these rows alone have raised."""
         for i in rows:
@@ -110,6 +130,8 @@ class Assigned(Directory):
     def _assigned(self, i: int, before: Assignment, row: PartitionRow) -> None:
         """Enters a row with another assignment than before, as the one object of that assignment."""
         assignment = self._hosting.move(i, before, row.assignment)
+        if self.refusals:
+            self.refusals.end_replicas(i, [b for b in before.replicas if b not in assignment.replicas])
         self.rows[i] = row if row.assignment is assignment else replace(row, assignment=assignment)
         self._forget_reassigned(i)
 

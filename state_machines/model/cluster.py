@@ -134,6 +134,7 @@ class Cluster(Assigned):
             self.outranked -= fresh
             self.replica_states = {k: s for k, s in self.replica_states.items() if k[1] not in fresh or s is _DELETED}
             self.failed_dirs = {i: left for i, on in self.failed_dirs.items() if (left := on - fresh)}
+            self.refusals.end_brokers(fresh)
         self._set_live(self.shutting_down - fresh)
         self._isrs.forget(self.rows)
 
@@ -235,6 +236,7 @@ class Cluster(Assigned):
                 self.replica_states.pop((i, broker), None)
         self.deletions.discard(index)
         self.leaderless.difference_update(rows)
+        self.refusals.end_rows(rows)
         self.ended += len(rows)
         return rows
 
@@ -310,6 +312,8 @@ class Cluster(Assigned):
             if change.after.assignment is not change.before.assignment:
                 self._assigned(i, change.before.assignment, change.after)
                 self._forget_failed(i)
+            if change.after.state is _NON_EXISTENT:
+                self.refusals.end_rows((i,))
             if change.after.state is _ONLINE or change.after.state is _NON_EXISTENT:
                 leaderless.discard(i)
             else:

@@ -48,7 +48,10 @@ BUSY = Gauges(
     preferred_replica_imbalance=115, reassigning_partitions=116, drained_brokers=127, topics=117, partitions=118,
     paused=True, remembered_replicas=128, unstopped_replicas=129, topics_to_delete=119,
     replicas_to_delete=120, topics_ineligible_to_delete=121, replicas_ineligible_to_delete=122, active_brokers=123,
-    brokers={1: BrokerGauges(queued=20, age_s=0.5, unacknowledged_partitions=8), 2: BrokerGauges(queued=13)},
+    brokers={
+        1: BrokerGauges(queued=20, age_s=0.5, unacknowledged_partitions=8, refused_partitions=9),
+        2: BrokerGauges(queued=13),
+    },
 )  # fmt: skip
 GAUGES = {
     "regent_term_epoch": 101, "regent_lease_remaining_seconds": 102, "regent_lease_remaining_ratio": 103,
@@ -71,6 +74,7 @@ GAUGES = {
     'regent_broker_propagation_age_seconds{broker_id="1"}': 0.5,
     'regent_broker_propagation_age_seconds{broker_id="2"}': 0,
     'regent_broker_unacknowledged_partitions{broker_id="1"}': 8,
+    'regent_broker_refused_partitions{broker_id="1"}': 9,
     f"{CONTROLLER}_activecontrollercount": 1, f"{CONTROLLER}_controllerstate": 111,
     f"{CONTROLLER}_offlinepartitionscount": 112, f"{CONTROLLER}_preferredreplicaimbalancecount": 115,
     f"{CONTROLLER}_globaltopiccount": 117, f"{CONTROLLER}_globalpartitioncount": 118,

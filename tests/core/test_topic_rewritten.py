@@ -91,7 +91,7 @@ async def test_another_id_is_believed_where_brokers_refused_the_known_one(
     assert row is not None
     failed = ((row, int(Error.INCONSISTENT_TOPIC_ID)),)
     w.witness.receive(BrokerResponse(2, broker.epoch, Api.LEADER_AND_ISR, 0, failed, {row: False}))
-    assert "put topic_id from partition.metadata" in caplog.text
+    assert "regent explain TOPIC PARTITION has the safe way out" in caplog.text
     await rewrite(w, "t", {0: (1, 2, 3), 1: (2, 3, 1)}, OTHER_ID)
     await w.propagated()
     assert w.assignment("t").topic_id == OTHER_ID

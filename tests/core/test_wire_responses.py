@@ -74,9 +74,10 @@ def test_a_large_response_is_read_only_where_a_log_directory_is_offline(version:
 
 @pytest.mark.parametrize("version", [4, 5])
 @pytest.mark.parametrize("place", [0, 1, 299, 598, 599])
-def test_one_offline_replica_is_found_at_every_place(version: int, place: int) -> None:
+@pytest.mark.parametrize("error", [56, 103])
+def test_one_offline_or_foreign_replica_is_found_at_every_place(version: int, place: int, error: int) -> None:
     errors = [11] * 600
-    errors[place] = 56
+    errors[place] = error
     frame = leader_and_isr(version, 0, errors, 1_000)
     assert parse_response(Api.LEADER_AND_ISR, version, frame, 7).failed == expected(version, errors, 1_000)
 

@@ -14,7 +14,7 @@ from brokers.wire.requests import EMPTY_BODY, Requests, live_list
 from brokers.wire.versions import Ibp
 from cli.demo.process import RegentProcess
 from metadata_store.port import ANY_VERSION
-from testing.znodes import create_topic
+from testing.znodes import create_topic, remove_by_hand
 from tests.cluster.shadow_watch import plant
 from tests.polling import eventually
 from tests.verify.watched.mending import gone, last_one_dies, other, revived, value
@@ -152,6 +152,19 @@ async def topic_scribbled_on(s: Watched) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def partitions_refused(s: Watched) -> AsyncIterator[None]:
+    """Removes a topic's znodes by hand and creates the topic again: brokers have logs with another topic id."""
+    await create_topic(s.w.zk, "again", {0: (1, 2, 3)})
+    await s.w.healed()
+    await remove_by_hand(s.w.zk, "again")
+    await create_topic(s.w.zk, "again", {0: (1, 2, 3)})
+    await value(s, "sum(regent_broker_refused_partitions)", 3)
+    yield
+    await s.w.zk.create("/admin/delete_topics/again", b"")
+    await gone(s, "again")
+
+
+@asynccontextmanager
 async def endpoint_frozen(s: Watched) -> AsyncIterator[None]:
     """Freezes the admin endpoint of the active daemon: its announcement ends with its session."""
     active = await s.active()
@@ -283,6 +296,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
     daemon_frozen,
     zookeeper_frozen,
     topic_scribbled_on,
+    partitions_refused,
     endpoint_frozen,
     older_broker,
     role_contested,

@@ -30,6 +30,7 @@ EXPECTED: Final[Mapping[str, frozenset[str]]] = {
     "daemon_frozen": frozenset({"RegentLoopStalls"}),
     "zookeeper_frozen": frozenset({"RegentZooKeeperSilent", "RegentControllerCount"}),
     "topic_scribbled_on": frozenset({"RegentMalformedZnodes"}),
+    "partitions_refused": frozenset({"RegentPartitionsRefused"}),
     "endpoint_frozen": frozenset({"RegentEndpointNotShown"}),
     "older_broker": frozenset({"RegentIbpMismatch"}),
     "journal_disk_full": frozenset({"RegentJournalFailing"}),
