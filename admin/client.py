@@ -32,6 +32,10 @@ from brokers.wire.versions import Api
 log = logging.getLogger("regent.admin")
 
 UNKNOWN: Final = "the admin endpoint does not know the client's principal"
+NOT_ACTIVE: Final = (
+    "no active daemon responds: its term is about to begin, or another process holds the controller role; try again in "
+    "a few seconds, regent status names the holder"
+)
 BEFORE: Final = frozenset({Api.API_VERSIONS, Api.SASL_HANDSHAKE, Api.SASL_AUTHENTICATE})
 """Requests that a client may send before it has authenticated, and that do not prove it a real client."""
 _HEADER_BYTES_MIN: Final = 8
@@ -258,7 +262,7 @@ class Client:
         try:
             response = await self._listener.controller.carry(call)
         except NotController:
-            response = refusal(request.body, Error.NOT_CONTROLLER)
+            response = refusal(request.body, Error.NOT_CONTROLLER, NOT_ACTIVE)
         self._throttle_ms = getattr(response, "throttle_time_ms", 0)
         await self._reply(header, response)
 

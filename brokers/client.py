@@ -233,7 +233,12 @@ class BrokerClient:
                 "is it a Kafka broker of 2.8 or later?"
             )
         correlation, request = self._request(api, version, fields)
-        return self._decode(api, version, await self._exchange(api, request), correlation)
+        frame = await self._exchange(api, request)
+        read = partial(kio_messages.decode_response, api, version, frame, correlation)
+        try:
+            return await run_off_loop(read, len(frame))
+        except Malformed as error:
+            raise self._malformed(error) from error
 
     def _request(self, api: Api, version: int, fields: Mapping[str, object]) -> tuple[int, bytes]:
         self._correlation += 1
@@ -253,8 +258,11 @@ class BrokerClient:
         try:
             return kio_messages.decode_response(api, version, frame, correlation)
         except Malformed as error:
-            self.close()
-            raise BrokerCallFailed(f"{self._address}: {error}") from error
+            raise self._malformed(error) from error
+
+    def _malformed(self, error: Malformed) -> BrokerCallFailed:
+        self.close()
+        return BrokerCallFailed(f"{self._address}: {error}")
 
     def _check(self, api: Api, error: int, message: str | None) -> None:
         if error != Error.NONE:

@@ -113,6 +113,7 @@ def explained(found: dict[str, Any]) -> str:
         f"leader {cell(row.get('leader'))} (leader epoch {row['leaderEpoch']}): {found['leaderBecause']}",
         f"ISR {cell(row['isr'])} of replicas {cell(row['replicas'])}: {found['isrBecause']}",
     ]
+    lines += [f"verify finds: {text}" for text in found.get("differs", [])]
     lines += [f"would change: {change}" for change in found.get("wouldChange", [])]
     if found.get("waitingFor"):
         lines.append(f"not acknowledged yet by broker {cell(found['waitingFor'])}")

@@ -37,6 +37,7 @@ state_change = logging.getLogger("regent.state-change")
 
 DOUBTED_MAX = 20_000
 """Rows of a decision that are read again because their ISR stands in the way: some 200 ms."""
+STATE_GONE = "its state znode is gone, which another client deleted: restart the daemon, the next term creates it anew"
 CONTENDED = "contended: tried again at its next event"
 
 
@@ -216,7 +217,7 @@ class Controller(Facts):
         report.unknown += len(outcome.unknown)
         pending.difference_update(change.entity for change in outcome.applied)
         pending.difference_update(outcome.gone, (entity for entity, _ in outcome.refused))
-        self._give_up(outcome.gone, "its znode is gone: recreate the topic or wait for its deletion", report)
+        self._give_up(outcome.gone, STATE_GONE, report)
         for entity, code in outcome.refused:
             why = f"ZooKeeper refused the write ({code.name}): check jute.maxbuffer and the znode's ACL"
             self._give_up([entity], why, report)

@@ -37,6 +37,7 @@ class EventKind(StrEnum):
     FINISH_REASSIGNMENTS = "finish_reassignments"
     DROPPED_REPLICAS = "dropped_replicas"
     STRAYS = "strays"
+    GHOSTS = "ghosts"
     REPLACE_DAEMONS = "replace_daemons"
     REPLICAS_FAILED = "replicas_failed"
     AUTO_BALANCE = "auto_balance"

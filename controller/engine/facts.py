@@ -49,6 +49,8 @@ class Facts:
         self.reassignment_queue = ReassignmentQueue()
         self.lost_ids = LostIds()
         self.strays = StrayMemory(self.queue)
+        self.ghosts: dict[str, set[int]] = {}
+        """Partitions by topic that brokers show and the model lacks: :mod:`controller.handlers.ghosts`."""
         self.late: set[int] = set()
         """Rows that :func:`state_machines.decisions.failover.take_up` has yet to be carried out for."""
 

@@ -255,6 +255,7 @@ class Explanation(Item):
     leader_because: str
     isr_because: str
     would_change: list[str] = []
+    differs: list[str] = Field([], description="what ZooKeeper has otherwise than the daemon's memory, as verify finds")
     waiting_for: list[int] = Field([], description="brokers that have not acknowledged the last change")
     history: list[HistoryRow] = Field([], description="from this daemon's journal, over all its terms, oldest first")
 

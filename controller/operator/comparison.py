@@ -10,7 +10,7 @@ from brokers.client import PartitionMetadata, TopicMetadata
 from brokers.wire.errors import error_name
 from metadata_store.codecs.base import Malformed
 from state_machines.model.cluster import Cluster, leadership_of
-from state_machines.model.types import NO_LEADER, Leadership, PartitionRow, TopicAssignment
+from state_machines.model.types import NO_LEADER, Assignment, Leadership, PartitionRow, TopicAssignment
 
 States = Mapping[int, Leadership | Malformed | None]
 """State znodes by partition; None where there is none."""
@@ -80,15 +80,24 @@ def with_memory(name: str, topic: TopicAssignment | None, states: States, memory
     indexes = {memory.rows[i].partition: i for i in known.rows}
     for partition in sorted(indexes.keys() | topic.partitions.keys()):
         i, assignment = indexes.get(partition), topic.partitions.get(partition)
-        row = memory.rows[i] if i is not None else None
-        if i is None or row is None or assignment is None:
-            texts = ("known", "not in ZooKeeper") if row is not None else ("unknown", "in ZooKeeper")
-            yield CopyDifference(name, partition, "partition", *texts)
-            continue
-        if row.assignment != assignment:
-            yield CopyDifference(name, partition, "replicas", _ids(row.assignment.replicas), _ids(assignment.replicas))
-        yield from _refused(name, i, row, memory)
-        yield from _leadership(name, row, states.get(partition))
+        if i is None:
+            yield CopyDifference(name, partition, "partition", "unknown", "in ZooKeeper")
+        else:
+            yield from row_with_memory(memory, i, assignment, states.get(partition))
+
+
+def row_with_memory(
+    memory: Cluster, i: int, assignment: Assignment | None, state: Leadership | Malformed | None
+) -> Iterator[CopyDifference]:
+    """Compares one row, which is expected, with ZooKeeper, and finds the brokers that refuse it."""
+    row, name = memory.rows[i], memory.topics[memory.rows[i].topic].name
+    if assignment is None:
+        yield CopyDifference(name, row.partition, "partition", "known", "not in ZooKeeper")
+        return
+    if row.assignment != assignment:
+        yield CopyDifference(name, row.partition, "replicas", _ids(row.assignment.replicas), _ids(assignment.replicas))
+    yield from _refused(name, i, row, memory)
+    yield from _leadership(name, row, state)
 
 
 def _refused(name: str, i: int, row: PartitionRow, memory: Cluster) -> Iterator[CopyDifference]:

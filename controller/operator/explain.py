@@ -61,7 +61,8 @@ def explain(
     leaving = row.state is PartitionState.ONLINE and row.leader not in cluster.brokers
     state = f"{row.state.name}: {LEAVING if leaving else STATES[row.state]}"
     least = None if min_isr is None else required(row, min_isr)
-    would_change = [*ways_out(cluster, i), *_would_change(cluster, i, unclean, least), *_would_end(cluster, i, row, since)]
+    changes = _would_change(cluster, i, unclean, least)
+    would_change = [*ways_out(cluster, i), *changes, *_would_end(cluster, i, row, since)]
     isr = _isr(cluster, i, row, since) + _waiting(row, min_isr)
     return Explained(state, _leader(cluster, i, unclean, last, since), isr, would_change)
 

@@ -45,6 +45,7 @@ from controller.operator.items import (
 from controller.operator.journal_history import history_of
 from controller.operator.operations import Operations
 from controller.operator.pages import find_partition, find_topic, partition_page, topic_page
+from controller.operator.partition_check import differences_of
 from controller.operator.pauses import PauseView
 from controller.operator.present import Present
 from controller.operator.procedures import ProcedureView
@@ -242,6 +243,7 @@ class View:
             leader_because=found.leader,
             isr_because=found.isr,
             would_change=found.would_change,
+            differs=await differences_of(self._daemon.role, cluster, i),
             waiting_for=sorted(term.channels.unacknowledged_by(i)) if term is not None else [],
             history=await history_of(self._daemon.settings, topic, partition),
         )

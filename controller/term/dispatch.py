@@ -24,6 +24,7 @@ from controller.handlers.delete_topics import delete_topics_call
 from controller.handlers.deletion import deletion_progress, topic_deletion
 from controller.handlers.elections import elect_leaders, preferred_election
 from controller.handlers.endpoint_change import endpoint_change
+from controller.handlers.ghosts import end_ghosts
 from controller.handlers.isr_notification import isr_notification
 from controller.handlers.late_partitions import late_partitions
 from controller.handlers.log_directories import Failed, log_dir_event, replicas_failed
@@ -135,6 +136,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.FINISH_REASSIGNMENTS: Handling(unread(reassignment.finish_reassignments), _REASSIGNING),
     EventKind.DROPPED_REPLICAS: Handling(unread(reassignment.dropped_replicas), _REASSIGNING),
     EventKind.STRAYS: Handling(unread(stop_strays)),
+    EventKind.GHOSTS: Handling(unread(end_ghosts)),
     EventKind.REPLACE_DAEMONS: Handling(unread(replace_daemons), _REASSIGNING),
     EventKind.REPLICAS_FAILED: Handling(
         lambda c, e: replicas_failed(c, failed(e)), KafkaState.LEADER_AND_ISR_RESPONSE_RECEIVED

@@ -33,6 +33,7 @@ from controller.engine.gate import Gate, TermEnded, weakly
 from controller.engine.ibp_check import IBP, judge_ibp
 from controller.engine.leader_balance import LeaderBalance
 from controller.handlers.failover import PARENTS, arm_parents, fail_over
+from controller.handlers.ghosts import find_ghosts
 from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
 from controller.procedures.parking import Parking
@@ -355,12 +356,13 @@ class Term:
         authorizer.serve()
 
     def _joined(self, brokers: Collection[int]) -> None:
-        """Queries the settings of brokers that registered, beside the queue."""
+        """Queries brokers that registered for their settings and their metadata, beside the queue."""
         self._counters.lowered_ibp_brokers.intersection_update(self.cluster.brokers)
         for gone in self._counters.broker_requests.keys() - self.cluster.brokers.keys():
             del self._counters.broker_requests[gone]
         if self._dial is not None and brokers:
             self.controller.spawn(self._query_settings(self._dial, tuple(brokers)))
+            self.controller.spawn(find_ghosts(self.controller, self._dial, tuple(brokers)))
 
     async def _query_settings(self, dial: Dial, brokers: Collection[int]) -> None:
         """Sends pending requests before the query, unless clients wait for its responses."""

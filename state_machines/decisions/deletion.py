@@ -72,12 +72,17 @@ def advance(draft: Draft, topics: Iterable[int], *, retry: bool = False) -> None
                 rows += members
             else:
                 draft.refuse(moving, PartitionState.NON_EXISTENT.name, MOVES)
-    _forget_partitions(draft, [i for i in rows if draft.row(i).state is not PartitionState.NON_EXISTENT])
+    _forget_partitions(draft, [i for i in rows if not draft.row(i).is_removed])
     _stop_replicas(draft, rows, _WAITING | {INELIGIBLE} if retry else _WAITING)
 
 
 def _forget_partitions(draft: Draft, rows: list[int]) -> None:
+    """Ends partitions, also those without a usable state znode: a deletion that was left half done deleted some.
+
+    Brokers may know them still, and would show them in the next topic of this name.
+    """
     partitions = PartitionStateMachine(draft)
+    partitions.create([i for i in rows if draft.row(i).state is PartitionState.NON_EXISTENT], DELETED)
     partitions.take_offline(rows, DELETED)
     partitions.remove(rows, DELETED)
 

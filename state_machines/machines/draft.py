@@ -16,6 +16,7 @@ from state_machines.model.decision import Change, Decision, Refusal, ReplicaMove
 from state_machines.model.types import (
     INITIAL_LEADER_EPOCH,
     INITIAL_PARTITION_EPOCH,
+    LEADER_DURING_DELETE,
     Assignment,
     PartitionRow,
     PartitionState,
@@ -131,15 +132,16 @@ class Draft:
             self._why.setdefault(i, why)
 
     def move(self, i: int, state: PartitionState, why: str) -> None:
-        """Draws a state that needs no write."""
+        """Draws a state that needs no write; the end of a partition without a state znode is sent to brokers, too."""
         row = self.row(i)
         if self.covers(i) and row.state is not state:
+            unknown = state is PartitionState.NON_EXISTENT and not row.has_leadership
             self._drawn[i] = PartitionRow(
                 row.topic,
                 row.partition,
                 row.assignment,
                 state,
-                row.leader,
+                LEADER_DURING_DELETE if unknown else row.leader,
                 row.leader_epoch,
                 row.isr,
                 row.controller_epoch,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from msgspec.structs import replace
 
 from state_machines.model.directory import Directory
 from state_machines.model.hosting import Hosting
 from state_machines.model.refusals import Refusals
-from state_machines.model.types import Assignment, PartitionRow, PartitionState, Topic
+from state_machines.model.types import LEADER_DURING_DELETE, Assignment, PartitionRow, PartitionState, Topic
+
+NO_REPLICAS: Final = Assignment(())
 
 
 class Assigned(Directory):
@@ -24,6 +27,8 @@ class Assigned(Directory):
         """Topics whose ids brokers refused (INCONSISTENT_TOPIC_ID), with these brokers and rows."""
         self.refusals = Refusals()
         """Replicas whose brokers refused the last LeaderAndIsr."""
+        self.ended = 0
+        """Rows of topics that vanished, and of partitions that brokers alone knew: they stay until the term ends."""
         self.ids_learned = 0
         """How many topics got an id after they were loaded."""
 
@@ -105,6 +110,24 @@ class Assigned(Directory):
             refusals.discard((broker, i))
             if not refusals:
                 self.ids_refused.pop(topic, None)
+
+    def observe_ghosts(self, name: str, numbers: Iterable[int]) -> list[int]:
+        """Enters partitions that brokers show and ZooKeeper lacks as removed ones; returns their rows.
+
+        Those of a topic that is there are sent under its id: without one brokers would drop it.
+        """
+        topic = self.topic(name)
+        if topic is None:
+            topic = Topic(len(self.topics), name, None, (), 0, 0)
+            self.topics.append(topic)
+        known, start = topic, len(self.rows)
+        self.rows += [
+            PartitionRow(known.index, n, NO_REPLICAS, PartitionState.NON_EXISTENT, leader=LEADER_DURING_DELETE)
+            for n in sorted(numbers)
+            if self.row_in(known, n) is None
+        ]
+        self.ended += len(self.rows) - start
+        return list(range(start, len(self.rows)))
 
     def observe_strays(self, rows: Iterable[int] | None = None) -> list[int]:
         """Enters rows (None: all), just loaded, whose ISR names brokers that the topic znode does not; returns them.

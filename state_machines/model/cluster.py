@@ -72,8 +72,6 @@ class Cluster(Assigned):
         self.failed_dirs: dict[int, frozenset[int]] = {}
         """Brokers whose replica of a row is on a failed log directory."""
         self._isrs = Isrs()
-        self.ended = 0
-        """Rows of topics that vanished: they stay until the term ends."""
 
     # -- reading
 

@@ -168,6 +168,15 @@ class PartitionRow(Struct, frozen=True, gc=False):
         return self.version != NO_VERSION
 
     @property
+    def is_removed(self) -> bool:
+        """Checks whether brokers are sent that the partition is gone: its topic is being deleted, or was.
+
+        One without a state znode is, too, once a deletion has ended it: a broker may know it from an earlier term.
+        """
+        ended = self.version != NO_VERSION or self.leader == LEADER_DURING_DELETE
+        return ended and self.state is PartitionState.NON_EXISTENT
+
+    @property
     def under_replicated(self) -> bool:
         """Checks whether the ISR is smaller than the replica set; added replicas do not count, as in Kafka."""
         return len(self.isr) < len(self.assignment.origin)

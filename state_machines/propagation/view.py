@@ -76,7 +76,7 @@ def is_sent_to(broker: int, row: PartitionRow) -> bool:
 
 def is_removed(row: PartitionRow) -> bool:
     """Checks whether brokers are sent that the row is gone: its topic is being deleted, or was."""
-    return row.version != NO_VERSION and row.state is _NON_EXISTENT
+    return row.is_removed
 
 
 def successor(view: ClusterView, i: int) -> int | None:

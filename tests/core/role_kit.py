@@ -315,11 +315,11 @@ class Kafka:
 
     @asynccontextmanager
     async def daemon(
-        self, *, shadow: bool = False, secret_file: Path | None = None, **changes: Any
+        self, *, shadow: bool = False, queries: bool = False, secret_file: Path | None = None, **changes: Any
     ) -> AsyncIterator[Daemon]:
         """Runs a daemon and stops it at the end; ``changes`` replace sections of its settings.
 
-        With a ``secret_file`` its only secret is the content of that file.
+        With a ``secret_file`` its only secret is the content of that file. ``queries``: its terms query brokers.
         """
         chosen = self.settings.model_copy(update=changes)
         digest = chosen.zookeeper.digest
@@ -328,6 +328,7 @@ class Kafka:
             chosen,
             lambda: MemoryZooKeeper(self.server, credentials=credentials),
             shadow=shadow,
+            dial=self.dial if queries else None,
             secret=SECRET if secret_file is None else None,
             secret_file=secret_file,
         )

@@ -299,6 +299,21 @@ async def test_a_broker_that_returns_is_sent_the_topics_that_were_deleted_meanwh
 
 
 @in_world(before=running)
+async def test_a_deletion_that_was_left_half_done_ends_every_partition_that_its_topic_names(w: World) -> None:
+    """The term before has deleted a state znode already; a broker that was away then knows the partition still."""
+    await w.active.crash()
+    await w.mark("t")
+    await w.delete_state("t", 1)
+    w.wires.frames.clear()
+    await w.serve()
+    await w.propagated()
+    assert gone(w, "t")
+    for b in (1, 2, 3):
+        shown = w.wires.last_sent(b, UPDATE_METADATA)
+        assert [shown["t", p] for p in (0, 1)] == [(LEADER_DURING_DELETE, 0)] * 2
+
+
+@in_world(before=running)
 async def test_deleted_topics_are_sent_to_brokers_that_register_until_no_broker_is_absent(w: World) -> None:
     """Also to who was away when the term began and has no replica: nobody knew that it would come back."""
     await w.mark("u")

@@ -12,6 +12,8 @@ from controller.journal.journal import folder_in
 from controller.journal.segments import SegmentName
 from controller.operator.items import history_rows
 from controller.operator.view import View
+from metadata_store import paths
+from metadata_store.port import ANY_VERSION
 from state_machines.journal.events import Row
 from testing.znodes import create_topic
 from tests.core.role_kit import DAEMON, kafka, settings_for
@@ -34,6 +36,17 @@ async def test_an_explanation_names_the_rule_and_brokers_without_the_change(tmp_
         await eventually(lambda: view.describe_partition("orders", 0).leader == 3)
         assert (await view.explain("orders", 0)).waiting_for == [3]
         cluster.brokers[3].let_go.set()
+
+
+async def test_an_explanation_agrees_with_a_verification(tmp_path: Path) -> None:
+    async with governed(tmp_path) as (cluster, _, view):
+        assert (await view.explain("orders", 0)).differs == []
+        await cluster.operator.delete(paths.state("orders", 0), ANY_VERSION)
+        await eventually(lambda: view.describe_partition("orders", 0).leader == 1)
+        [told] = (await view.explain("orders", 0)).differs
+        assert told.startswith("its state znode is gone")
+        assert "restart the daemon, the next term creates it anew" in told
+        assert [d.field for d in (await view.verify()).differences if d.broker is None] == ["leader", "state znode"]
 
 
 async def test_an_explanation_includes_former_terms(tmp_path: Path) -> None:

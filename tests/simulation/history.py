@@ -143,8 +143,8 @@ class History:
     def ended(self, key: Key, strays: Collection[int], *, by_hand: bool) -> None:
         """Ends a life whose state znode was deleted; ``strays``: brokers that keep a log of it."""
         states = self.states.pop(key, None)
-        if self.scribbled.pop(key, None) is not None:
-            self.unaware.setdefault(key, set()).update(self.registered)  # garbage starts no partition, nor ends one
+        if self.scribbled.pop(key, None) is not None and by_hand:
+            self.unaware.setdefault(key, set()).update(self.registered)  # garbage starts no partition
         if states:
             self.former.setdefault(key, []).append(states)
             if by_hand:

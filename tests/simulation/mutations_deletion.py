@@ -9,6 +9,9 @@ from controller.engine import adoption
 from controller.engine import deletion_queue as deleting
 from controller.handlers import broker_change
 from state_machines.admin_rules.broker_settings import InForce, Reported, Value, in_force
+from state_machines.decisions import deletion as decisions
+from state_machines.machines.draft import Draft
+from state_machines.machines.partition import PartitionStateMachine
 from state_machines.model.cluster import Cluster
 from tests.simulation.planting import mutation, mutation_in_a_story, put
 
@@ -49,6 +52,19 @@ def defaults_hold_until_brokers_have_spoken(stack: ExitStack) -> None:
         return in_force(chosen, reported or {0: {}}, live)
 
     put(stack, adoption, "in_force", guessed)
+
+
+@mutation_in_a_story
+def only_known_leaderships_are_ended(stack: ExitStack) -> None:
+    """Ends no partition whose state znode is gone, or cannot be used, when its topic is deleted."""
+
+    def forget(draft: Draft, rows: list[int]) -> None:
+        partitions = PartitionStateMachine(draft)
+        known = [i for i in rows if draft.row(i).has_leadership]
+        partitions.take_offline(known, decisions.DELETED)
+        partitions.remove(known, decisions.DELETED)
+
+    put(stack, decisions, "_forget_partitions", forget)
 
 
 @mutation

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from brokers.client import BrokerCallFailed, ClusterMetadata, TopicMetadata
+from brokers.client import BrokerCallFailed, ClusterMetadata, PartitionMetadata, TopicMetadata
 from brokers.queries import BrokerQueries
 from brokers.wire.log_dirs import REPLICAS_MAX
 from brokers.wire.versions import TOPIC_IDS_SENT, Ibp
@@ -26,7 +26,7 @@ from metadata_store.port import Check, OpResult, WatchKind, Write
 from state_machines.admin_rules.inherited_configs import Setting
 from state_machines.journal.events import Row
 from state_machines.model.replica_logs import LogDirectory
-from state_machines.model.types import Broker
+from state_machines.model.types import NO_LEADER, Broker
 from testing.memory.tree import Touched
 from testing.simulated.values import Request
 from tests.simulation import faults, sizes
@@ -59,11 +59,15 @@ class QueriedBroker:
         self.api_versions: Mapping[int, tuple[int, int]] = {}
 
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
-        """Returns the controller that the broker knows, and the ids of topics."""
-        await self._node.world.on_its_way(self._node)
-        cache, wanted = self._node.core.cache, frozenset(topics or ())
-        known = sorted({topic for topic, _ in cache.partitions} & wanted)
-        found = {name: TopicMetadata(0, cache.topic_ids.get(name), {}) for name in known}
+        """Returns the controller that the broker knows, and the ids and partitions of topics (None: all)."""
+        world = self._node.world
+        await world.on_its_way(self._node, world.looks if topics is None else None)
+        cache = self._node.core.cache
+        shown: dict[str, dict[int, PartitionMetadata]] = {}
+        for topic, partition in sorted(cache.partitions):
+            shown.setdefault(topic, {})[partition] = PartitionMetadata(0, NO_LEADER, 0, (), (), ())
+        wanted = shown.keys() if topics is None else shown.keys() & set(topics)
+        found = {name: TopicMetadata(0, cache.topic_ids.get(name), shown[name]) for name in sorted(wanted)}
         return ClusterMetadata(None, self._node.core.controller_id, (), found)
 
     async def broker_configs(self, broker_id: int, names: Iterable[str] | None = None) -> dict[str, str | None]:
@@ -119,6 +123,7 @@ class World:
         self.loop = SimLoop()
         self.chance = random.Random(f"{plan.seed} world")
         self.queries = random.Random(f"{plan.seed} asked")
+        self.looks = random.Random(f"{plan.seed} looked")
         self.ensemble = Ensemble(self.loop, random.Random(f"{plan.seed} ensemble"), plan.servers)
         self.network = Network(self.loop, random.Random(f"{plan.seed} network"))
         self.ibp = Ibp.parse(plan.ibp)
@@ -269,9 +274,9 @@ class World:
         await self._unless_silent(node)
         yield QueriedBroker(node)
 
-    async def on_its_way(self, node: BrokerNode) -> None:
+    async def on_its_way(self, node: BrokerNode, chance: random.Random | None = None) -> None:
         """Waits for the time of a request; the broker may be silent by then."""
-        await asyncio.sleep(RESPONSE_S_MAX * self.queries.random())
+        await asyncio.sleep(RESPONSE_S_MAX * (chance or self.queries).random())
         await self._unless_silent(node)
 
     async def _unless_silent(self, node: BrokerNode) -> None:

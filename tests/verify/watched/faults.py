@@ -155,7 +155,7 @@ async def topic_scribbled_on(s: Watched) -> AsyncIterator[None]:
 async def partitions_refused(s: Watched) -> AsyncIterator[None]:
     """Removes a topic's znodes by hand and creates the topic again: brokers have logs with another topic id."""
     await create_topic(s.w.zk, "again", {0: (1, 2, 3)})
-    await s.w.healed()
+    await eventually(lambda: s.w.hosting("again") == {(1, 0), (2, 0), (3, 0)}, 30)
     await remove_by_hand(s.w.zk, "again")
     await create_topic(s.w.zk, "again", {0: (1, 2, 3)})
     await value(s, "sum(regent_broker_refused_partitions)", 3)

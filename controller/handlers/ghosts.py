@@ -1,0 +1,112 @@
+"""Ends partitions that brokers show and ZooKeeper lacks: clients would find them, also in the next topic of that name.
+
+A deletion that another controller left half done, or znodes that were removed by hand, leave them in the metadata of
+brokers, which no later request corrects. So each broker is queried once it has registered, or a term has begun, and has
+acknowledged everything. Kafka's controller never looks.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from itertools import islice
+from typing import Final
+
+from brokers.client import BrokerCallFailed, ClusterMetadata
+from brokers.queries import BrokerQueries, Dial, query_each
+from controller.engine.controller import Controller
+from controller.engine.event_kinds import EventKind
+from controller.process.wording import counted
+from metadata_store.codecs.base import Malformed
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import Broker, TopicPartition
+
+log = logging.getLogger("regent.controller")
+
+COMPARED_MAX: Final = 100_000
+"""Partitions times brokers up to which brokers are queried: some seconds of CPU, on a thread beside the loop."""
+MANY: Final = 1_000
+"""Partitions up to which brokers are sent their end, even if ZooKeeper has fewer."""
+ACKNOWLEDGED_S_MAX: Final = 30.0
+"""Longest wait for the acknowledgements of all brokers before they are queried."""
+ANSWER_S_MAX: Final = 10.0
+TOPICS_MAX: Final = 500
+"""Topics whose znodes are read in one turn of the queue."""
+
+Shown = Mapping[str, Collection[int]]
+"""Partitions by topic."""
+
+
+async def find_ghosts(c: Controller, dial: Dial, brokers: Collection[int]) -> None:
+    """Queries brokers beside the queue, one after the other; each find ends with an event."""
+    await c.channels.quiesced(ACKNOWLEDGED_S_MAX)
+    for broker_id in sorted(brokers):
+        live = c.cluster.brokers
+        if broker_id not in live or broker_id in c.cluster.outranked:
+            continue
+        if c.cluster.present * len(live) > COMPARED_MAX:
+            log.debug("%d partitions on %d brokers are too many to look for others", c.cluster.present, len(live))
+            return
+        told = (await query_each(dial, {broker_id: live[broker_id]}, _shown, ANSWER_S_MAX))[broker_id]
+        if isinstance(told, BrokerCallFailed):
+            log.info("broker %d was not queried for partitions that ZooKeeper lacks: %s", broker_id, told)
+        elif found := unknown_to(c.cluster, told):
+            _note(c, broker_id, found)
+
+
+async def _shown(queries: BrokerQueries, _: Broker) -> Shown:
+    found: ClusterMetadata = await queries.metadata(None)
+    return {name: topic.partitions.keys() for name, topic in found.topics.items()}
+
+
+def unknown_to(cluster: Cluster, shown: Shown) -> dict[str, set[int]]:
+    """Returns the shown partitions that the model lacks."""
+    found: dict[str, set[int]] = {}
+    for name, numbers in shown.items():
+        topic = cluster.topic(name)
+        lacking = set(numbers) if topic is None else {n for n in numbers if cluster.row_in(topic, n) is None}
+        if lacking:
+            found[name] = lacking
+    return found
+
+
+def _note(c: Controller, broker: int, found: Mapping[str, set[int]]) -> None:
+    """Signals what a broker shows; where that is most of what it has, ZooKeeper may be a restored one."""
+    count = sum(map(len, found.values()))
+    name = next(iter(found))
+    first = TopicPartition(name, min(found[name]))
+    if count > max(MANY, c.cluster.present):
+        log.error(
+            "broker %d shows %s that ZooKeeper lacks, the first is %s, more than ZooKeeper has: nothing is ended; find "
+            "out whether ZooKeeper was restored from an old copy, and restart brokers once that is as it should be",
+            broker,
+            counted(count, "partition"),
+            first,
+        )
+        return
+    log.warning(
+        "broker %d shows %s that ZooKeeper lacks, the first is %s: brokers are sent that these are gone; a deletion "
+        "was left half done, or znodes were removed by hand",
+        broker,
+        counted(count, "partition"),
+        first,
+    )
+    for name, numbers in found.items():
+        c.ghosts.setdefault(name, set()).update(numbers)
+    c.queue.signal(EventKind.GHOSTS)
+
+
+async def end_ghosts(c: Controller) -> None:
+    """Sends brokers the end of partitions that neither ZooKeeper nor the model has by now, some topics at a time."""
+    names = list(islice(c.ghosts, TOPICS_MAX))
+    await c.zk.sync("/brokers/topics")
+    topics = await c.store.load_topics(names)
+    c.gate.check()
+    rows: list[int] = []
+    for name, topic in zip(names, topics, strict=True):
+        numbers = c.ghosts.pop(name)
+        if not isinstance(topic, Malformed):
+            rows += c.cluster.observe_ghosts(name, numbers.difference(topic.partitions if topic is not None else ()))
+    c.channels.metadata_changed(rows)
+    if c.ghosts:
+        c.queue.signal(EventKind.GHOSTS)

@@ -1,0 +1,88 @@
+"""Partitions that brokers show and ZooKeeper lacks are ended when a term begins, and when their broker registers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.handlers import ghosts
+from controller.handlers.ghosts import unknown_to
+from metadata_store import paths
+from metadata_store.codecs.topic import encode_topic
+from metadata_store.port import ANY_VERSION
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import LEADER_DURING_DELETE, Assignment, PartitionState, TopicAssignment
+from testing.znodes import remove_by_hand
+from tests.core.role_kit import Kafka, kafka
+from tests.polling import eventually
+
+
+def shown(cluster: Kafka) -> set[tuple[str, int]]:
+    """Partitions that any broker shows."""
+    return {(n, p) for b in cluster.brokers.values() for n, topic in b.topics.items() for p in topic.partitions}
+
+
+async def cut(cluster: Kafka, name: str, kept: int) -> None:
+    """Leaves a topic the first partitions, as a deletion that was left half done, or a tool."""
+    node = await cluster.operator.get(paths.topic(name))
+    assert node is not None
+    for partition in range(kept, 3):
+        await cluster.operator.delete(paths.state(name, partition), ANY_VERSION)
+        await cluster.operator.delete(paths.partition(name, partition), ANY_VERSION)
+    assignments = {p: Assignment((1, 2, 3)) for p in range(kept)}
+    await cluster.operator.set(paths.topic(name), encode_topic(assignments, bytes(15) + b"o"), ANY_VERSION)
+
+
+async def test_a_new_term_ends_what_brokers_show_and_zookeeper_lacks(tmp_path: Path) -> None:
+    async with kafka(tmp_path) as cluster:
+        await cluster.topic("orders", (1, 2, 3), (1, 2, 3), (1, 2, 3))
+        await cluster.topic("gone", (1, 2, 3))
+        await cluster.take_over()
+        async with cluster.daemon(queries=True) as daemon:
+            await cluster.serving(daemon)
+            await eventually(lambda: len(shown(cluster)) == 4)
+        await remove_by_hand(cluster.operator, "gone")
+        await cut(cluster, "orders", 1)
+        async with cluster.daemon(queries=True) as daemon:
+            await cluster.serving(daemon)
+            await eventually(lambda: shown(cluster) == {("orders", 0)})
+            ids = {b.topics["orders"].topic_id for b in cluster.brokers.values()}
+            assert ids == {bytes(15) + b"o"}, "no broker drops the id of the topic that stays"
+
+
+async def test_more_than_zookeeper_has_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ghosts, "MANY", 1)
+    async with kafka(tmp_path) as cluster:
+        await cluster.topic("orders", (1, 2, 3), (1, 2, 3), (1, 2, 3))
+        await cluster.take_over()
+        async with cluster.daemon(queries=True) as daemon:
+            await cluster.serving(daemon)
+            await eventually(lambda: len(shown(cluster)) == 3)
+        await cut(cluster, "orders", 1)
+        async with cluster.daemon(queries=True) as daemon:
+            await cluster.serving(daemon)
+            await eventually(lambda: "find out whether ZooKeeper was restored from an old copy" in caplog.text)
+            assert len(shown(cluster)) == 3
+
+
+def topic(name: str, *partitions: int) -> TopicAssignment:
+    return TopicAssignment(name, name.encode().ljust(16), {p: Assignment((1, 2)) for p in partitions}, 0, 7)
+
+
+def test_only_what_the_model_lacks_is_entered_as_removed() -> None:
+    cluster = Cluster()
+    cluster.observe_topic(topic("t", 0, 1))
+    found = unknown_to(cluster, {"t": [0, 1, 2], "u": [0]})
+    assert found == {"t": {2}, "u": {0}}
+    rows = [i for name, numbers in found.items() for i in cluster.observe_ghosts(name, numbers)]
+    assert [str(cluster.name(i)) for i in rows] == ["t-2", "u-0"]
+    for i in rows:
+        assert (cluster.rows[i].state, cluster.rows[i].leader) == (PartitionState.NON_EXISTENT, LEADER_DURING_DELETE)
+        assert cluster.rows[i].is_removed
+    assert (cluster.find("t", 2), cluster.topic("u"), cluster.present) == (None, None, 2)
+    assert cluster.observe_ghosts("t", [1, 3]) == [4], "partition 1 is there by now"
+    cluster.observe_topic(topic("u", 0))
+    assert cluster.find("u", 0) == 5
