@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from regent_agent.attempts import Attempts
-from regent_agent.connection import Channel, Daemons, RequestRefused
+from regent_agent.connection import PAUSE_MS_MAX, Channel, Daemons, RequestRefused
 from regent_agent.lease import Lease, Moment, machine_s
 from regent_agent.options import AgentOptions
 from regent_agent.outbox import Outbox
@@ -43,6 +43,7 @@ log = logging.getLogger("regent_agent")
 
 PROOF_BYTES: Final = 16
 LEAVE_PAUSE_S: Final = 0.2
+TRIES_IN_LEASE: Final = 4
 POLL_MARGIN: Final = 0.2
 """Part of the lease that a response to a poll may be late, before the agent tries another daemon."""
 
@@ -207,6 +208,7 @@ class Agent:
         )
         self._fenced_by(_fence_of(registration))  # where it raises, this server registers anew
         self._registration, self._taken, self._was_member = registration, 0, True
+        self._attempts.pause_ms_max = min(PAUSE_MS_MAX, registration.lease_ms // TRIES_IN_LEASE)
         self._renew(sent, registration)
         self._outbox.repeat_all()
         self._registered.set()

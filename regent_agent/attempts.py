@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Final
 
-from regent_agent.connection import Backoff, RequestRefused, Unreachable
+from regent_agent.connection import PAUSE_MS_MAX, Backoff, RequestRefused, Unreachable
 from regent_agent.protocol import DEAD, FULL, INVALID, REGISTER, RESTORED, UNAUTHENTICATED
 
 log = logging.getLogger("regent_agent")
@@ -39,6 +39,8 @@ class Attempts:
         self._server, self._jitter, self._die, self._refused = server, jitter, die, refused
         self.ended = asyncio.Event()
         """Set once the server is no member any more."""
+        self.pause_ms_max = PAUSE_MS_MAX
+        """Longest pause: a part of the lease, as a daemon that begins waits for a poll of this server that long."""
 
     async def repeat(self, step: Callable[[], Coroutine[None, None, None]], what: str) -> None:
         """Repeats a step while the server is a member, after a growing pause where it failed."""
@@ -60,7 +62,7 @@ class Attempts:
                 backoff.reset()
                 continue
             if not self.ended.is_set():
-                await asyncio.sleep(backoff.pause_s())
+                await asyncio.sleep(backoff.pause_s(self.pause_ms_max))
 
     def _note(self, error: Unreachable | RequestRefused, what: str, level: int) -> None:
         code = error.code if isinstance(error, RequestRefused) else ""

@@ -78,9 +78,9 @@ class Backoff:
         self._first_ms, self._longest_ms, self._jitter = first_ms, longest_ms, jitter
         self._next_ms = first_ms
 
-    def pause_s(self) -> float:
-        """Returns the next pause in seconds. ``jitter`` draws from 0 to 1."""
-        pause_ms, self._next_ms = self._next_ms, min(self._next_ms * 2, self._longest_ms)
+    def pause_s(self, longest_ms: int = PAUSE_MS_MAX) -> float:
+        """Returns the next pause in seconds, of at most ``longest_ms``, too. ``jitter`` draws from 0 to 1."""
+        pause_ms, self._next_ms = min(self._next_ms, longest_ms), min(self._next_ms * 2, self._longest_ms)
         return pause_ms * (0.5 + 0.5 * self._jitter()) / 1000
 
     def reset(self) -> None:

@@ -87,7 +87,8 @@ RULES: Final = f"""
 4. It repeats results until they are accepted. Those in `Accepted.again` follow after 100 ms, a pause that doubles up
    to 5 s.
 5. Its lease counts from the sending of the last acknowledged poll or registration; it uses 80 percent of it. If
-   `Registered.suspends`, it serves nothing and begins no operation without a valid lease.
+   `Registered.suspends`, it serves nothing and begins no operation without a valid lease. In an outage it tries the
+   daemons in turn, with pauses of at most a quarter of the lease: one that begins waits one lease for its poll.
 6. `Refused` with `{protocol.DEAD}`: it serves nothing any more, does not register again, and ends. With a code that
    it does not know: it repeats the request after a pause, and logs the text.
 7. It ignores a response whose epoch is lower than the highest it has seen, and closes the connection. Responses

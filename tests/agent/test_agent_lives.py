@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 
+from regent_agent import attempts
 from regent_agent.agent import Agent, Died
 from regent_agent.options import AgentOptions
 from regent_agent.protocol import (
@@ -53,6 +55,28 @@ async def test_a_next_connection_names_the_highest_epoch_and_token_that_this_pro
         await eventually(lambda: {one.proof for one in daemon.seen(Hello)} > {again.proof})
         await other.stop()
     assert agent.owned
+
+
+@pytest.mark.parametrize(("lease_ms", "longest_s"), [(1_000, 0.25), (4_000, 1.0), (60_000, 2.0)])
+async def test_a_long_outage_has_no_pause_in_which_the_next_daemon_would_count_the_server_as_crashed(
+    monkeypatch: pytest.MonkeyPatch, lease_ms: int, longest_s: float
+) -> None:
+    """A daemon that begins waits one lease for a poll: a longer pause would fence a server that serves."""
+    pauses = list[float]()
+
+    async def sleep(pause_s: float) -> None:
+        pauses.append(pause_s)
+        await asyncio.sleep(0.001)
+
+    monkeypatch.setattr(attempts, "asyncio", SimpleNamespace(sleep=sleep, Event=asyncio.Event))
+    async with StandIn(hold_ms=20, lease_ms=lease_ms, suspends=False).running() as daemon:
+        agent = Agent(Recorded(), options(daemon), jitter=lambda: 1.0)
+        await agent.start()
+        await daemon.arrived(Poll)
+        daemon.responses[Poll] = daemon.responses[Register] = responding(Refused(NOT_ACTIVE, "it stands by"))
+        await eventually(lambda: len(pauses) >= 12)
+        await agent.stop()
+    assert (pauses[0], max(pauses)) == (0.05, longest_s)
 
 
 @pytest.mark.parametrize("token", [None, 6, 7, 8])

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from regent_agent.connection import Backoff
+from regent_agent.connection import PAUSE_MS_MAX, Backoff
 from regent_agent.protocol import (
     DAMAGED,
     Changes,
@@ -200,8 +200,8 @@ class Noted(Backoff):
 
     noted: Final[list[float]] = []
 
-    def pause_s(self) -> float:
-        self.noted.append(super().pause_s())
+    def pause_s(self, longest_ms: int = PAUSE_MS_MAX) -> float:
+        self.noted.append(super().pause_s(longest_ms))
         return 0.0
 
     def reset(self) -> None:
