@@ -37,4 +37,7 @@ def _secret(path: str) -> str:
 
 def _addresses(text: str) -> tuple[Address, ...]:
     pairs = [one.rpartition(":") for one in text.split(",")]
+    for host, _, port in pairs:
+        if not host or not (port.isascii() and port.isdigit()):
+            raise argparse.ArgumentTypeError(f"{text!r}: write host:port, for instance 127.0.0.1:9190,127.0.0.1:9191")
     return tuple((host, int(port)) for host, _, port in pairs)

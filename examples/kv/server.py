@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from examples.kv.listener import Listener
+from examples.kv.logs import folder_of
 from examples.kv.options import add_daemons
 from examples.kv.service import KeyValueService
 from examples.kv.writer import SEGMENT_BYTES_MAX, Fenced, Log, Segments
@@ -21,6 +22,8 @@ from regent_agent.options import AgentOptions
 from regent_agent.protocol import INVALID, UNAUTHENTICATED
 
 LEFT: Final = 0
+USAGE: Final = 2
+"""Exit code: an option is wrong, as the parser of options has it."""
 FENCED: Final = 3
 """Exit code: other servers have the regions. Start this one again."""
 BROKEN: Final = 4
@@ -60,7 +63,11 @@ class Server:
         """Serves until SIGTERM or SIGINT, or until nothing may be answered any more; returns the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._stopping.set)
-        port = await self._listener.start(self._options.host, self._options.port)
+        try:
+            port = await self._listener.start(self._options.host, self._options.port)
+        except OSError as error:
+            logger.critical("server ends: %s: %s; correct --host and --port", self._options.name, error)
+            return USAGE
         agent = self._agent(f"{self._options.host}:{port}")
         serving = asyncio.create_task(self._serve(agent))
         died = asyncio.create_task(agent.died.wait())
@@ -160,7 +167,7 @@ class Server:
 def main() -> None:
     """Runs a server with the options of the command line."""
     parser = argparse.ArgumentParser(prog="python -m examples.kv.server", description="Runs one key-value server.")
-    parser.add_argument("--name", required=True, help="name of this server, which no other has")
+    parser.add_argument("--name", type=_name, required=True, help="name of this server, which no other has")
     parser.add_argument("--host", default="127.0.0.1", help="address that clients reach")
     parser.add_argument("--port", type=int, default=0, help="port for clients; 0 takes a free one")
     parser.add_argument("--data", type=Path, required=True, help="folder that all servers see")
@@ -171,8 +178,20 @@ def main() -> None:
     sys.exit(asyncio.run(_run(parser.parse_args())))
 
 
+def _name(text: str) -> str:
+    try:
+        folder_of(Path(), text, 0)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
 async def _run(options: argparse.Namespace) -> int:
-    server = Server(options)
+    try:
+        server = Server(options)
+    except OSError as error:
+        logger.critical("server ends: %s: %s; repair the disk, or correct --data", options.name, error)
+        return BROKEN
     while (code := await server.run()) == BEHIND:
         logger.warning("server %s begins above incarnation %d: set its machine's clock", options.name, server.above)
         server = Server(options, server.above)

@@ -55,3 +55,27 @@ async def test_the_secret_is_the_first_line_of_the_daemons_file(tmp_path: Path) 
     for path, says in ((file, "has no first line"), (tmp_path / "none", "cannot be read")):
         with pytest.raises(argparse.ArgumentError, match=says):
             parser.parse_args([*given, "--secret-file", str(path)])
+
+
+@pytest.mark.parametrize("given", ["127.0.0.1", ":9190", "127.0.0.1:x", "127.0.0.1:9190,", ""])
+def test_a_daemon_without_host_or_port_is_refused_with_an_example(given: str) -> None:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    options.add_daemons(parser)
+    with pytest.raises(argparse.ArgumentError, match="write host:port, for instance"):
+        parser.parse_args(["--daemons", given])
+
+
+async def test_a_server_that_cannot_begin_ends_with_the_option_to_correct(tmp_path: Path) -> None:
+    async with StandIn().running() as daemon, Servers(daemon.address, tmp_path).running() as servers:
+        (tmp_path / "file").touch()
+        port = str(daemon.address[1])
+        cases = [
+            ("kv 1", (), 2, "a server named 'kv 1'"),
+            ("kv-1", ("--data", str(tmp_path / "file")), 4, "correct --data"),
+            ("kv-2", ("--port", port), 2, "correct --host and --port"),
+        ]
+        for name, arguments, code, says in cases:
+            server = servers.all[name] = await servers.launch(name, arguments)
+            assert await server.ended() == code
+            text = server.text.read_text()
+            assert (says in text.splitlines()[-1], "Traceback" in text) == (True, False), text
