@@ -39,8 +39,8 @@ class Output:
     def __init__(self, form: Format, color: bool) -> None:
         self.form = form
         width = None if sys.stdout.isatty() else UNBOUNDED_WIDTH
-        self._out = Console(no_color=not color, highlight=False, width=width)
-        self._err = Console(no_color=not color, highlight=False, stderr=True, soft_wrap=True)
+        self._out = Console(no_color=not color, emoji=False, highlight=False, width=width)
+        self._err = Console(no_color=not color, emoji=False, highlight=False, stderr=True, soft_wrap=True)
 
     @property
     def for_programs(self) -> bool:

@@ -101,6 +101,16 @@ def test_a_procedure_is_shown_without_lines_for_fields_that_have_no_value(capsys
     ]  # fmt: skip
 
 
+def test_names_and_keys_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    output = Output(Format.TABLE, color=False)
+    output.listing("Region", [{"id": 7, "table": "a", "start": ":b:", "end": "[red]x[/]", "state": "OPEN"}])
+    output.detail("Procedure", {"pid": 7, "reason": ":smile: [bold]"})
+    output.message("name 'a:b:c': one colon")
+    said = capsys.readouterr()
+    assert [one in said.out for one in (":b:", "[red]x[/]", ":smile: [bold]")] == [True] * 3
+    assert said.err == "name 'a:b:c': one colon\n"
+
+
 @pytest.mark.parametrize(("ended", "flag"), [(False, "failing"), (True, "")])
 def test_a_procedure_whose_parts_fail_is_flagged_in_the_list(ended: bool, flag: str) -> None:
     found = list[dict[str, Any]]()
