@@ -7,11 +7,11 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import quote
 
 import httpx
 
 from cli.exit_codes import Exit, Failure
+from cli.quoting import quoted
 
 PAGE: Final = 1_000
 CODES: Final = {
@@ -37,7 +37,7 @@ def partition_path(topic: str, partition: int) -> str:
 
 def topic_path(topic: str) -> str:
     """Returns the path of a topic, its name quoted."""
-    return f"/v1/topics/{quote(topic, safe='')}"
+    return f"/v1/topics/{quoted(topic)}"
 
 
 def _opened_by(socket: Path) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 if TYPE_CHECKING:
@@ -31,6 +32,33 @@ class Command(TyperCommand):
     def get_params(self, ctx: Context) -> list[Parameter]:
         """Returns the parameters, flags without a type."""
         return _flags_without_type(super().get_params(ctx))
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Reads the command line; the refusal of a value names it, and says what is expected."""
+        try:
+            return super().parse_args(ctx, args)
+        except BadParameter as error:
+            error.message = _wrong_value(error)
+            raise
+
+
+def _wrong_value(error: BadParameter) -> str:
+    """Words the fault that pydantic found in a value."""
+    found: list[dict[str, Any]] = getattr(error.__cause__, "errors", list)()
+    if not found:
+        return error.message
+    value, bounds = found[0]["input"], found[0].get("ctx", {})
+    match found[0]["type"]:
+        case "int_parsing" | "int_from_float":
+            return f"{value!r} is no whole number."
+        case "float_parsing":
+            return f"{value!r} is no number."
+        case "greater_than_equal":
+            return f"{value} is less than {bounds['ge']}."
+        case "less_than_equal":
+            return f"{value} is more than {bounds['le']}."
+        case _:
+            return str(found[0]["msg"]).removeprefix("Value error, ")
 
 
 class Group(TyperGroup):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
 from cli.commands.procedures import WaitS
 from cli.commands.region_changes import DryRun, Nonce, Reason, Wait, changed
 from cli.help import Panel
+from cli.quoting import quoted
 from cli.session import Session, command, group
 
 Namespace = Annotated[str, typer.Argument(help="Name of the namespace.")]
@@ -53,4 +53,4 @@ def delete(
 ) -> None:
     """Delete a namespace that has no tables."""
     body = {"reason": reason, "nonce": nonce, "dryRun": dry_run}
-    changed(session, f"/v1/regions/namespaces/{quote(namespace, safe='')}/delete", body, wait, timeout)
+    changed(session, f"/v1/regions/namespaces/{quoted(namespace)}/delete", body, wait, timeout)

@@ -43,9 +43,9 @@ def resume(session: Session) -> None:
     session.output.detail("PauseItem", session.client().post("/v1/pause/remove", {})["items"][0])
 
 
-def seconds_of(duration: str) -> int:
-    """Returns the seconds of a time such as ``90s`` or ``2h``; raises :class:`Failure`."""
+def seconds_of(duration: str, examples: str = "90s, 30m, 2h or 1d") -> int:
+    """Returns the seconds of a time such as ``90s`` or ``2h``; raises :class:`Failure` with ``examples``."""
     found = re.fullmatch(r"([1-9][0-9]{0,8})([smhd])", duration)
     if found is None:
-        raise Failure(Exit.USAGE, f"--for {duration} is no time", "give a number and a unit: 90s, 30m, 2h or 1d")
+        raise Failure(Exit.USAGE, f"--for {duration} is no time", f"give a number and a unit: {examples}")
     return int(found[1]) * UNITS_S[found[2]]

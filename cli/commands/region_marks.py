@@ -8,10 +8,14 @@ import typer
 
 from cli.commands.pause import seconds_of
 from cli.commands.region_changes import DryRun, Nonce, Reason, changed
+from cli.exit_codes import Exit, Failure
 from cli.session import Session, command
 
 TIMEOUT_S: Final = 60.0
 """Longest wait for a mark, which is set at once."""
+HOLD_S_MAX: Final = 3_600
+"""Longest hold of a server's regions, which nothing serves meanwhile."""
+HELD: Final = "90s, 10m, at most 1h"
 
 Name = Annotated[str, typer.Argument(help="Name of the server.", metavar="SERVER")]
 Region = Annotated[int, typer.Argument(help="Id of the region.", min=1)]
@@ -55,7 +59,14 @@ def hold(
     dry_run: DryRun = False,
 ) -> None:
     """Have the regions of a server wait for its next process for a time, instead of going to other servers."""
-    _marked(session, "hold", server_name, reason, nonce, dry_run, forS=seconds_of(duration))
+    _marked(session, "hold", server_name, reason, nonce, dry_run, forS=_held_s(duration))
+
+
+def _held_s(duration: str) -> int:
+    held_s = seconds_of(duration, HELD)
+    if held_s > HOLD_S_MAX:
+        raise Failure(Exit.USAGE, f"--for {duration} is longer than 1h, the longest hold", f"give a time: {HELD}")
+    return held_s
 
 
 def release(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import Annotated
-from urllib.parse import quote
 
 import typer
 
@@ -12,6 +11,7 @@ from cli.commands.procedures import WaitS, Yes
 from cli.commands.region_changes import DryRun, Force, Nonce, Reason, Wait, changed, tried
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
+from cli.quoting import quoted
 from cli.session import Session, command, confirmed, group
 
 Named = Annotated[
@@ -104,4 +104,4 @@ def _process(session: Session, server: str, wait: bool, timeout_s: float) -> str
 
 
 def _path(server: str) -> str:
-    return f"/v1/regions/servers/{quote(server, safe='')}"
+    return f"/v1/regions/servers/{quoted(server)}"

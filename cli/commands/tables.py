@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Final, Literal
-from urllib.parse import quote
 
 import typer
 
@@ -12,6 +11,7 @@ from cli.commands.procedures import WaitS, Yes
 from cli.commands.region_changes import DryRun, Nonce, Reason, Wait, changed
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
+from cli.quoting import quoted
 from cli.session import Session, command, confirmed, group
 
 Table = Annotated[str, typer.Argument(help="Name of the table, NAMESPACE:TABLE or TABLE.")]
@@ -23,10 +23,10 @@ SplitsFile = Annotated[Path | None, typer.Option("--splits-file", help="File wit
 UNIFORM_MAX: Final = 1_000_000
 """Regions that the daemon makes evenly at most."""
 Uniform = Annotated[
-    int,
+    int | None,
     typer.Option(
         "--regions",
-        min=0,
+        min=1,
         max=UNIFORM_MAX,
         help="That many regions, evenly over keys of eight hexadecimal digits.",
     ),
@@ -74,7 +74,7 @@ def create(
     table: Table,
     split: Split = None,
     splits_file: SplitsFile = None,
-    regions: Uniform = 0,
+    regions: Uniform = None,
     kind: Kind = "user",
     option: Options = None,
     reason: Reason = "",
@@ -93,9 +93,9 @@ def create(
     body = {
         "name": table,
         "splits": splits,
-        "uniform": regions,
+        "uniform": regions or 0,
         "kind": kind,
-        "options": dict(_pair(one) for one in option or []),
+        "options": _options(option or []),
         "reason": reason,
         "nonce": nonce,
         "dryRun": dry_run,
@@ -150,7 +150,7 @@ def delete(
 
 
 def _path(table: str) -> str:
-    return f"/v1/regions/tables/{quote(table, safe='')}"
+    return f"/v1/regions/tables/{quoted(table)}"
 
 
 def _lines(file: Path | None) -> list[str]:
@@ -160,6 +160,15 @@ def _lines(file: Path | None) -> list[str]:
         return [line for line in file.read_text(encoding="utf-8").splitlines() if line]
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(Exit.USAGE, f"{file} cannot be read: {error}", "name a file of UTF-8 text") from error
+
+
+def _options(given: list[str]) -> dict[str, str]:
+    found = dict[str, str]()
+    for name, value in map(_pair, given):
+        if name in found:
+            raise Failure(Exit.USAGE, f"--option {name!r} is given twice", "give each option once")
+        found[name] = value
+    return found
 
 
 def _pair(text: str) -> tuple[str, str]:

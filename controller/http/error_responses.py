@@ -14,6 +14,7 @@ from controller.http.models import ErrorBody
 from controller.http.ports import ViewError
 
 SEE_OPENAPI: Final = "see /openapi.json"
+CORRECT: Final = "correct it; /openapi.json has the form of each request"
 Unknown = Callable[[str], tuple[str, str]]
 """Returns message and remedy for a path that does not exist."""
 
@@ -37,7 +38,7 @@ def add_errors(app: FastAPI, unknown: Unknown = no_path) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_request: Request, error: RequestValidationError) -> Response:
         found = "; ".join(map(_problem, error.errors()))
-        return respond(ErrorBody(message=f"invalid request: {found}", remedy=SEE_OPENAPI), 400)
+        return respond(ErrorBody(message=f"invalid request: {found}", remedy=CORRECT), 400)
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
@@ -54,4 +55,6 @@ def add_errors(app: FastAPI, unknown: Unknown = no_path) -> None:
 def _problem(found: dict[str, Any]) -> str:
     """Words one fault of a request; a check of our own names the field itself."""
     text, place = str(found["msg"]), ".".join(map(str, found["loc"]))
+    if found["type"] == "string_too_long":
+        return f"{place} has {len(found['input']):,} characters, at most {found['ctx']['max_length']:,} are possible"
     return text.removeprefix(OWN) if text.startswith(OWN) and place == "body" else f"{place}: {text}"

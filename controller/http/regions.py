@@ -93,7 +93,7 @@ def _reading_others(app: FastAPI, reading: RegionReading) -> None:
         page = reading.list_tables(limit, after)
         return document("Table", page.items, page.next)
 
-    @app.get("/v1/regions/tables/{table}", response_model=Document[Table])
+    @app.get("/v1/regions/tables/{table:path}", response_model=Document[Table])
     async def table(table: str) -> Response:
         return document("Table", [reading.describe_table(table)])
 
@@ -142,7 +142,7 @@ def _changing_tables(app: FastAPI, changes: RegionChanges) -> None:
     async def create(wanted: TableCreation, request: Request) -> Response:
         return document("Procedure", [await changes.create_table(wanted, principal_of(request))])
 
-    @app.post("/v1/regions/tables/{table}/{act}", response_model=Document[Procedure])
+    @app.post("/v1/regions/tables/{table:path}/{act}", response_model=Document[Procedure])
     async def change(table: str, act: TableAct, wanted: Change, request: Request) -> Response:
         return document("Procedure", [await changes.change_table(act, table, wanted, principal_of(request))])
 
@@ -150,7 +150,7 @@ def _changing_tables(app: FastAPI, changes: RegionChanges) -> None:
     async def create_namespace(wanted: NamespaceCreation, request: Request) -> Response:
         return document("Procedure", [await changes.create_namespace(wanted, principal_of(request))])
 
-    @app.post("/v1/regions/namespaces/{name}/delete", response_model=Document[Procedure])
+    @app.post("/v1/regions/namespaces/{name:path}/delete", response_model=Document[Procedure])
     async def delete_namespace(name: str, wanted: Change, request: Request) -> Response:
         return document("Procedure", [await changes.delete_namespace(name, wanted, principal_of(request))])
 

@@ -50,9 +50,14 @@ def layout_problem(splits: Sequence[bytes], uniform: int) -> str | None:
 
 
 def name_problem(name: str) -> str | None:
-    """Returns why a table cannot have this name: letters, digits, ``_ - .``, and a namespace before one colon."""
+    """Returns why a table cannot have this name: letters, digits, ``_ - .``, and a namespace before one colon.
+
+    ``.`` and ``..`` are folders, and steps of a path, wherever a service or a client makes one of the name.
+    """
     namespace, colon, table = name.rpartition(":")
     for part in (namespace, table) if colon else (table,):
+        if part in {".", ".."}:
+            return f"name {name[:80]!r}: '.' and '..' are no names"
         if not part or not all(c.isascii() and (c.isalnum() or c in "_-.") for c in part):
             return f"name {name[:80]!r}: letters, digits, '_', '-' and '.', with a namespace before one colon"
     if len(name) > NAME_CHARS_MAX:

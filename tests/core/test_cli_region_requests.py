@@ -72,6 +72,8 @@ CHANGES: Final[list[tuple[tuple[object, ...], str, Json]]] = [
     (("tables", "enable", "shop:a/b", *WHY), "tables/shop%3Aa%2Fb/enable", SAID),
     (("tables", "disable", "shop:a/b", "--yes", *WHY), "tables/shop%3Aa%2Fb/disable", SAID),
     (("tables", "delete", "shop:a/b", "--yes", *WHY), "tables/shop%3Aa%2Fb/delete", SAID),
+    (("tables", "delete", "..", "--yes", *WHY), "tables/%2E%2E/delete", SAID),
+    (("tables", "delete", "a..b", "--yes", *WHY), "tables/a..b/delete", SAID),
     (("namespaces", "create", "a/b", *WHY), "namespaces", {"name": "a/b", **SAID}),
     (("namespaces", "delete", "a/b", *WHY), "namespaces/a%2Fb/delete", SAID),
     (("servers", "drain", "kv 1", *WHY), "servers/kv%201/drain", {"force": False, **SAID}),
@@ -145,6 +147,34 @@ def test_a_change_without_a_response_is_repeated_with_its_nonce(
     assert (len(posted), bool(nonce)) == (3, True)
     assert nonce == "n1" or not given
     assert f"no daemon responds; the request is sent again, with nonce {nonce}" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("tables", "describe", ""), "the name is empty"),
+        (("servers", "drain", ""), "the name is empty"),
+        (("namespaces", "delete", ""), "the name is empty"),
+        (("tables", "create", "t", "--regions", 0), "0 is less than 1."),
+        (("tables", "create", "t", "--option", "ttl=1", "--option", "ttl=2"), "--option 'ttl' is given twice"),
+        (("tables", "create", "t", "--regions", 1_000_001), "1000001 is more than 1000000."),
+        (("tables", "create", "t", "--kind", "best"), "'--kind': 'best' is not one of 'meta', 'system', 'user'."),
+        (("regions", "move", "users", "kv 1"), "'users' is no whole number."),
+        (("regions", "list", "--request-timeout", "soon"), "'soon' is no number."),
+        (("servers", "hold", "kv 1", "--for", "61m"), "--for 61m is longer than 1h"),
+        (("servers", "hold", "kv 1", "--for", "1x"), "90s, 10m, at most 1h"),
+    ],
+)
+def test_what_no_daemon_would_take_is_refused_and_not_sent(
+    daemon: Daemon, words: tuple[object, ...], said: str
+) -> None:
+    assert said in unwrapped(regent(*words, code=Exit.USAGE).stderr)
+    assert (daemon.posted, daemon.got) == ([], [])
+
+
+def test_the_longest_hold_is_sent(daemon: Daemon) -> None:
+    regent("servers", "hold", "kv 1", "--for", "1h")
+    assert daemon.posted[0][1]["forS"] == 3_600
 
 
 @pytest.mark.parametrize("code", [Exit.REFUSED, Exit.FAILED])

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
@@ -26,6 +26,8 @@ from controller.term.dispatch import KAFKA_STATES
 from tests.core.http_world import DaemonDouble
 from tests.core.regions_world import World, regions_world, settings_of
 from tests.polling import eventually
+
+BODY: Final[dict[str, dict[str, Any]]] = {"": {}, "/enable": {"json": {}}}
 
 
 async def with_world(
@@ -69,6 +71,14 @@ async def test_documents_errors_and_probes(tmp_path: Path) -> None:
         assert (wrong.status_code, "give one of them" in wrong.json()["message"]) == (400, True)
         unknown = await client.post("/v1/regions/tables", json={"name": "t2", "shape": "round"})
         assert "shape" in unknown.json()["message"]
+        long = (await client.post("/v1/regions/tables/t/disable", json={"reason": "x" * 1_001})).json()
+        assert long["message"].endswith("body.reason has 1,001 characters, at most 1,000 are possible")
+        assert long["remedy"].startswith("correct it")
+        for named in ("", "/enable"):
+            nowhere = await (client.post if named else client.get)(f"/v1/regions/tables/a%2Fb{named}", **BODY[named])
+            assert nowhere.json()["message"] == "table 'a/b' does not exist"
+        folder = await client.post("/v1/regions/tables", json={"name": "..", "uniform": 3})
+        assert (folder.status_code, folder.json()["remedy"]) == (400, "give another name")
         kafka = await client.get("/v1/topics")
         assert kafka.json()["message"] == "this daemon assigns regions, and has no Kafka cluster"
         assert kafka.json()["remedy"] == "see 'regent regions status'"

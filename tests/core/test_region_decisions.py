@@ -138,6 +138,11 @@ def test_a_layout_with_a_fault_is_refused_by_name(splits: tuple[bytes, ...], uni
         ("tä", False),
         ("t\n", False),
         ("x" * 201, False),
+        ("...", True),
+        (".", False),
+        ("..", False),
+        ("..:t", False),
+        ("ns:.", False),
     ],
 )
 def test_names_have_letters_digits_and_a_namespace(name: str, good: bool) -> None:

@@ -11,6 +11,7 @@ from controller.http.ports import Invalid, NotFound, Refused
 from controller.http.procedure_models import Procedure
 from controller.http.region_ports import RegionAct, ServerAct, TableAct
 from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
+from controller.process.wording import counted
 from controller.regions.damaged import REMEDY
 from controller.regions.domain import RegionsDomain
 from controller.regions.kinds import assign, close, crash, forgetting, move, namespaces, servers, tables
@@ -67,15 +68,16 @@ class Changes:
             splits = tuple(map(key_of, request.splits))
         except NotAKey as error:
             raise Invalid(f"splits: {error}", "write other bytes than printable ASCII as \\xNN") from error
-        problem = name_problem(request.name) or layout_problem(splits, request.uniform)
-        if problem is not None:
+        if (problem := name_problem(request.name)) is not None:
+            raise Invalid(problem, "give another name")
+        if (problem := layout_problem(splits, request.uniform)) is not None:
             raise Invalid(problem, "correct it; keys are text, other bytes in them \\xNN")
         model = term.env.model
         _refuse(checks.creation_problem(model, request.name), checks.creation_remedy(model, request.name))
         kind = TableKind[request.kind.upper()]
         task = TableTask(request.name, kind, request.options, splits, request.uniform, why=request.reason)
         count = count_of(splits, request.uniform)
-        about = f"table {request.name} with {count} regions"
+        about = f"table {request.name} with {counted(count, 'region')}"
         return await start(term, "create_table", TABLE_TASK.encode(task), caller, request, about)
 
     async def change_table(self, act: TableAct, table: str, request: Change, principal: str) -> Procedure:
@@ -87,7 +89,7 @@ class Changes:
         model, opens = term.env.model, _opens(term, table)
         _refuse(checks.table_problem(model, found, act, opens), checks.table_remedy(model, found, act))
         data = TABLE_TASK.encode(TableTask(table, why=request.reason))
-        about = f"table {table} with {len(found.regions)} regions: {act}"
+        about = f"table {table} with {counted(len(found.regions), 'region')}: {act}"
         return await start(term, TABLE_KINDS[act], data, caller, request, about)
 
     async def create_namespace(self, request: NamespaceCreation, principal: str) -> Procedure:
@@ -148,7 +150,7 @@ class Changes:
                 f"server {server} is drained already: that begins at this moment", "see 'regent servers list'"
             )
         data = CRASH.encode(Crash(*server.key, why=request.reason, force=request.force))
-        about = f"server {server} with {len(server.regions)} regions: drain"
+        about = f"server {server} with {counted(len(server.regions), 'region')}: drain"
         if request.dry_run:
             return await start(term, servers.DRAIN, data, caller, request, about)
         env.drains_asked.add(server.key)
@@ -181,7 +183,7 @@ class Changes:
         if server.state is not ServerState.ONLINE or server.key in term.env.expiring:
             raise Refused(f"server {server} counts as crashed already, and its crash begins soon", "repeat the request")
         why = f"expired by {caller.principal}" + (f": {caller.reason}" if caller.reason else "")
-        about = f"server {server} with {len(server.regions)} regions: {why}"
+        about = f"server {server} with {counted(len(server.regions), 'region')}: {why}"
         named = caller if caller.nonce else replace(caller, nonce=f"crash of {server}")
         data = term.manager.crash_of(server, why)
         if not request.dry_run:

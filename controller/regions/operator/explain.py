@@ -160,7 +160,10 @@ def _waiting(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> str
     if not mine:
         return "no procedure moves it"
     holders = sorted({one.pid for one in locks if one.resource == mine[0].resource and not one.waiting})
-    return f"procedures {named(one.pid for one in mine)} wait for its lock, which procedures {named(holders)} hold"
+    waits = "procedure {} waits" if len(mine) == 1 else "procedures {} wait"
+    hold = "procedure {} holds" if len(holders) == 1 else "procedures {} hold"
+    waiting = waits.format(named(one.pid for one in mine))
+    return f"{waiting} for its lock, which {hold.format(named(holders))}"
 
 
 def _unplaced(env: RegionsEnv) -> str:
