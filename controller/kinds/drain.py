@@ -26,7 +26,9 @@ from state_machines.decisions.drain import (
     WAVE_MAX,
     Drain,
     advanced,
+    followed,
     hosted,
+    leading,
     led,
     move_leaders,
     replicas_sentence,
@@ -83,6 +85,7 @@ async def mark(env: KafkaEnv, record: Record) -> Outcome:
 
 async def unmark(env: KafkaEnv, record: Record) -> Outcome:
     """Removes the marks that this drain set."""
+    env.leading.pop(record.pid, None)
     drain = drain_of(record)
     why_not = await change_marks(env.controller, partial(undrained, brokers=drain.brokers, pid=record.pid))
     return Done() if why_not is None else Retry(why_not)
@@ -95,9 +98,12 @@ async def move(env: KafkaEnv, record: Record) -> Outcome:
         return Wait(env.now_ms() + LOOK_AGAIN_MS, record.data, durable=False)
     rows = wave(c.cluster, drain)
     if not rows:
+        env.leading.pop(record.pid, None)
         return _leaders_moved(env, drain)
     why = f"drain of brokers {list(drain.brokers)}, pid={record.pid}"
-    await c.carry_out(partial(move_leaders, rows=rows), Reason.DRAIN, why)
+    known = env.leading.get(record.pid) or leading(c.cluster)
+    await c.carry_out(partial(move_leaders, rows=rows, known=known), Reason.DRAIN, why)
+    env.leading[record.pid] = followed(known, c.cluster, rows)
     after = advanced(c.cluster, drain, rows)
     log.info("%s: a wave of %d leaders has moved or stays, up to %s", why, len(rows), after.after)
     return Wait(env.now_ms(), encode_drain(after))

@@ -12,6 +12,7 @@ from controller.kinds.guard import MinIsrGuard
 from controller.procedures.broadcast import Responses
 from metadata_store.errors import NotConnected
 from metadata_store.records.zookeeper import ZooKeeperRecords
+from state_machines.decisions.drain import Leading
 from state_machines.decisions.restarts import RestartPlan
 from state_machines.model.decision import TopicChange
 from state_machines.procedures.kernel import Change
@@ -32,6 +33,8 @@ class KafkaEnv(NamedTuple):
     """Messages of procedures to brokers that are under way, and their responses."""
     judged: dict[int, RestartPlan]
     """The latest judgement of each rolling restart, until its step takes it."""
+    leading: dict[int, Leading]
+    """Leaders of brokers as each drain that moves leaders has counted them in this term."""
     live: Callable[[], Iterable[Record]]
     """Returns the records of procedures that have not ended, as the next write finds them."""
     known: Callable[[], Iterable[Record]]

@@ -135,6 +135,7 @@ class TermProcedures:
                 {},
                 responses,
                 {},
+                {},
                 self._live,
                 self._known,
             ),

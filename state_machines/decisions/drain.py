@@ -6,8 +6,10 @@ A partition whose turn is over is not touched again: where a client elects the d
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Final
 
 from msgspec import Struct
@@ -61,11 +63,50 @@ def led(cluster: Cluster, brokers: Iterable[int]) -> list[int]:
     ]
 
 
-def move_leaders(draft: Draft, rows: Iterable[int]) -> None:
-    """Moves leaderships from drained brokers to other live ISR members; rows that have none are refused."""
+class Leading(Struct, frozen=True):
+    """Leaders and replicas of brokers, by which a drain spreads what it moves.
+
+    The replicas that a broker hosts stand for its capacity: nothing else is known of it.
+    """
+
+    leaders: dict[int, int]
+    replicas: dict[int, int]
+
+    def load(self, broker: int) -> float:
+        """Returns the share of its replicas that a broker leads."""
+        return self.leaders.get(broker, 0) / max(1, self.replicas.get(broker, 0))
+
+
+def leading(cluster: Cluster) -> Leading:
+    """Counts the leaders and the replicas of all brokers, in one pass."""
+    return Leading(dict(Counter(map(attrgetter("leader"), cluster.rows))), cluster.replicas_by_broker())
+
+
+def followed(before: Leading, cluster: Cluster, rows: Iterable[int]) -> Leading:
+    """Returns the counts after a wave: what its ``rows`` lead now is added, wherever it came from."""
+    leaders = dict(before.leaders)
+    for i in rows:
+        leader = cluster.rows[i].leader
+        leaders[leader] = leaders.get(leader, 0) + 1
+    return replace(before, leaders=leaders)
+
+
+def move_leaders(draft: Draft, rows: Iterable[int], known: Leading | None = None) -> None:
+    """Moves leaderships from drained brokers to other live ISR members; rows that have none are refused.
+
+    With ``known`` each goes to the member with the fewest leaders for the replicas that it hosts.
+    """
     online, drained = PartitionState.ONLINE, draft.drained
     wanted = [i for i in rows if draft.rows[i].leader in drained and draft.rows[i].state is online]
-    PartitionStateMachine(draft).elect(wanted, partial(selectors.drained, live=draft.live, avoided=_avoided(draft)))
+    machine, rule = PartitionStateMachine(draft), partial(selectors.drained, live=draft.live, avoided=_avoided(draft))
+    if known is None:
+        machine.elect(wanted, rule)
+        return
+    spread = replace(known, leaders=dict(known.leaders))
+    for i in wanted:
+        machine.elect([i], partial(rule, load=spread.load))
+        leader = draft.row(i).leader
+        spread.leaders[leader] = spread.leaders.get(leader, 0) + 1
 
 
 def advanced(cluster: Cluster, drain: Drain, rows: Iterable[int]) -> Drain:

@@ -60,6 +60,7 @@ _STRATEGIES: Final = {
     selectors.REASSIGNED: "reassign",
     selectors.SHUTDOWN: "controlled_shutdown",
     selectors.DRAINED: "drain",
+    selectors.DRAINED_EVENLY: "drain_passing",
 }
 _PASSING: Final = {
     **_STRATEGIES,

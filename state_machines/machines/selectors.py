@@ -36,6 +36,8 @@ class NoLeader(Struct, frozen=True, gc=False):
 
 Selector = Callable[[Replicas, Replicas, Collection[int]], Election | NoLeader]
 """A rule by replicas, ISR, and the replicas that are on failed log directories."""
+Load = Callable[[int], float]
+"""Returns how much a broker leads, for what it can."""
 
 NEW_PARTITION = "new partition: first live replica leads, all live replicas are in sync"
 OFFLINE_IN_ISR = "leader lost: first live replica of the ISR leads"
@@ -44,6 +46,7 @@ PREFERRED = "preferred replica leads"
 REASSIGNED = "reassignment: first live target replica of the ISR leads"
 SHUTDOWN = "controlled shutdown: first other replica of the ISR leads"
 DRAINED = "drain: first live replica of the ISR on another broker leads"
+DRAINED_EVENLY = "drain: the live replica of the ISR leads whose broker has the fewest leaders for what it hosts"
 
 _CHOOSING: Final = (NEW_PARTITION, OFFLINE_IN_ISR, OFFLINE_UNCLEAN, REASSIGNED, SHUTDOWN)
 PASSED_OVER: Final = {why: f"{why}; brokers that obey a higher controller epoch were passed over" for why in _CHOOSING}
@@ -131,13 +134,19 @@ def controlled_shutdown(
 
 
 def drained(
-    replicas: Replicas, isr: Replicas, down: Collection[int] = (), *, live: Collection[int], avoided: Collection[int]
+    replicas: Replicas,
+    isr: Replicas,
+    down: Collection[int] = (),
+    *,
+    live: Collection[int],
+    avoided: Collection[int],
+    load: Load | None = None,
 ) -> Election | NoLeader:
-    """Elects the first live ISR member that is not among ``avoided``; the ISR is unchanged."""
+    """Elects a live ISR member that is not among ``avoided``, the first or that of least ``load``; keeps the ISR."""
     able = [replica for replica in replicas if replica in live and replica in isr and replica not in down]
-    for replica in able:
-        if replica not in avoided:
-            return Election(replica, isr, DRAINED)
+    others = [replica for replica in able if replica not in avoided]
+    if others:
+        return Election(others[0] if load is None else min(others, key=load), isr, DRAINED_EVENLY if load else DRAINED)
     if len(replicas) == 1:
         return NoLeader(ONLY_REPLICA)
     return NoLeader(ONLY_AVOIDED if len(able) > 1 else NO_OTHER_ISR)

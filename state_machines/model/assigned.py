@@ -45,6 +45,10 @@ class Assigned(Directory):
         """Returns the brokers that assignments name; visits distinct assignments."""
         return self._hosting.brokers()
 
+    def replicas_by_broker(self) -> dict[int, int]:
+        """Counts the replicas that each broker hosts."""
+        return self._hosting.replicas()
+
     def is_moving(self, i: int) -> bool:
         """Checks whether the topic znode has a reassignment of a row; replicas that it only dropped are none."""
         written = self.reassigning.get(i)

@@ -85,6 +85,14 @@ class Hosting:
         """Returns the brokers that an assignment names."""
         return {b for found in chain(self._plain.values(), self._moving.values()) for b in found.assignment.replicas}
 
+    def replicas(self) -> dict[int, int]:
+        """Counts the replicas that each broker hosts."""
+        counts: dict[int, int] = {}
+        for found in chain(self._plain.values(), self._moving.values()):
+            for broker in found.assignment.replicas:
+                counts[broker] = counts.get(broker, 0) + len(found)
+        return counts
+
     def rows_on(self, broker: int) -> Iterator[int]:
         """Returns rows with a replica on ``broker``, in no order."""
         placed = chain(self._plain.values(), self._moving.values())

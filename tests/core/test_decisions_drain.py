@@ -13,8 +13,11 @@ from state_machines.decisions.drain import (
     HOSTED,
     NAMED_MAX,
     Drain,
+    Leading,
     advanced,
+    followed,
     hosted,
+    leading,
     led,
     move_leaders,
     replicas_sentence,
@@ -25,6 +28,7 @@ from state_machines.decisions.drain import (
 )
 from state_machines.decisions.leader_election import to_balance
 from state_machines.machines.draft import Draft
+from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
 from tests.core.model import P, make_cluster
 
@@ -53,6 +57,54 @@ def test_waves_take_what_the_drained_broker_leads_in_order_and_each_partition_on
             found.append(rows)
             drain = advanced(cluster, drain, rows)
     assert found == expected
+
+
+def drawn(cluster: Cluster, rows: list[int], known: Leading) -> list[int]:
+    """Returns the leaders that a wave of a drain gives to rows."""
+    draft = Draft(cluster)
+    move_leaders(draft, rows, known)
+    return [draft.row(i).leader for i in rows]
+
+
+def test_leaders_of_one_assignment_are_spread_over_the_isr_by_what_others_lead() -> None:
+    """Broker 1 leads 16 partitions; 2 leads four already, and 3 and 4 none."""
+    rows = [P((1, 2, 3, 4), 1)] * 16 + [P((2, 3, 4), 2)] * 4
+    cluster = make_cluster(*rows, brokers=(1, 2, 3, 4))
+    cluster.observe_drained({1})
+    found = drawn(cluster, wave(cluster, Drain((1,))), leading(cluster))
+    assert [found.count(broker) for broker in (1, 2, 3, 4)] == [0, 3, 7, 6], "20 leaders are 7, 7 and 6"
+
+
+def test_a_broker_that_hosts_twice_as_much_gets_twice_the_leaders() -> None:
+    rows = [P((1, 2, 3), 1)] * 12 + [P((3, 4), 4)] * 12
+    cluster = make_cluster(*rows, brokers=(1, 2, 3, 4))
+    cluster.observe_drained({1})
+    known = leading(cluster)
+    assert known.replicas == {1: 12, 2: 12, 3: 24, 4: 12}
+    found = drawn(cluster, list(range(12)), known)
+    assert [found.count(broker) for broker in (2, 3)] == [4, 8]
+
+
+def test_a_later_wave_knows_what_the_earlier_ones_moved_and_no_attempt_counts_twice() -> None:
+    cluster = make_cluster(*[P((1, 2, 3), 1)] * 6, brokers=BROKERS)
+    cluster.observe_drained({1})
+    known = leading(cluster)
+    first = [drawn(cluster, [0, 1, 2], known) for _ in range(2)]
+    assert first == [[2, 3, 2]] * 2
+    draft = Draft(cluster)
+    move_leaders(draft, [0, 1, 2], known)
+    cluster.apply(draft.finish().writes)
+    assert drawn(cluster, [3, 4, 5], followed(known, cluster, [0, 1, 2])) == [3, 2, 3]
+
+
+def test_brokers_that_cannot_lead_get_none_however_little_they_lead() -> None:
+    cluster = make_cluster(P((1, 2, 3, 4), 1, isr=(1, 2, 4)), P((2, 3), 2), brokers=(1, 2, 3, 4))
+    cluster.observe_drained({1, 4})
+    assert drawn(cluster, [0], leading(cluster)) == [2]
+    cluster.observe_drained({1, 2, 4})
+    draft = Draft(cluster)
+    move_leaders(draft, [0], leading(cluster))
+    assert draft.finish().writes == []
 
 
 def test_a_broker_without_a_mark_keeps_its_leaders() -> None:

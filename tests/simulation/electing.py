@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 VOLUNTARY: Final = ("preferred", "reassign", "reassign_passing")
 AT_LAST: Final = ("initial", "offline", "controlled_shutdown")
 """Strategies by which a broker that refuses everything may lead where no other member of the ISR can."""
-SPARING: Final = frozenset({*AT_LAST, "initial_passing", "offline_passing", "controlled_shutdown_passing", "drain"})
+SPARING: Final = frozenset(
+    {*AT_LAST, "initial_passing", "offline_passing", "controlled_shutdown_passing", "drain", "drain_passing"}
+)
 """Strategies by which a drained broker leads where no other member of the ISR can."""
 
 
