@@ -9,9 +9,9 @@ import typer
 
 from cli.commands.cordon import Brokers
 from cli.commands.procedures import WaitS, awaited, report
+from cli.commands.restarting import JUDGE_TIMEOUT_S, Accept, causes
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
-from cli.restarting import JUDGE_TIMEOUT_S, Accept, causes
 from cli.session import Session, command
 
 Replicas = Annotated[bool, typer.Option("--replicas", help="Move every replica away, too.")]

@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.commands import restart_run
-from cli.exit_codes import Exit, Failure
-from cli.help import Panel
-from cli.output import Output
-from cli.restarting import (
+from cli.commands.restarting import (
     JUDGE_TIMEOUT_S,
     Accept,
     BatchMax,
@@ -23,6 +20,9 @@ from cli.restarting import (
     remedies,
     restart_request,
 )
+from cli.exit_codes import Exit, Failure
+from cli.help import Panel
+from cli.output import Output
 from cli.session import Session, command, group
 
 if TYPE_CHECKING:

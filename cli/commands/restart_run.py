@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cli.commands.procedures import queried
-from cli.exit_codes import Exit, Failure
-from cli.restarting import (
+from cli.commands.restarting import (
     JUDGE_TIMEOUT_S,
     POLL_S,
     Accept,
@@ -24,6 +23,7 @@ from cli.restarting import (
     brokers_of,
     restart_request,
 )
+from cli.exit_codes import Exit, Failure
 from cli.session import Session, command
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ def view(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     double = DaemonDouble()
     with daemon_in_thread(tmp_path_factory.mktemp("daemon"), double) as socket:
         monkeypatch.setenv("REGENT_SERVER", str(socket))
-        for module in ("cli.restarting", "cli.commands.restart_run"):
+        for module in ("cli.commands.restarting", "cli.commands.restart_run"):
             monkeypatch.setattr(f"{module}.POLL_S", 0.0)
         yield double
 
@@ -64,7 +64,7 @@ def test_a_command_that_fails_ends_the_call_and_keeps_the_restart(view: DaemonDo
 
 def test_the_first_broker_that_does_not_return_ends_the_call(view: DaemonDouble, tmp_path: Path) -> None:
     view.plans = [batch(1), DOWN]
-    with mock.patch("cli.restarting.time", autospec=True) as clock:
+    with mock.patch("cli.commands.restarting.time", autospec=True) as clock:
         clock.monotonic.side_effect = [0.0, 0.0, 1.0, 5.0]
         result = regent(
             "restart", "run", "--command", f"echo {{}} >> {tmp_path}/log", "--timeout", 5, code=Exit.UNFINISHED

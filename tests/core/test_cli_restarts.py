@@ -246,7 +246,7 @@ def test_a_cluster_without_an_id_is_one_cluster(tmp_path: Path) -> None:
 def test_waiting_ends_with_the_first_batch_and_reports_each_reason_once(
     view: DaemonDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.restarting.POLL_S", 0.0)
+    monkeypatch.setattr("cli.commands.restarting.POLL_S", 0.0)
     view.plans = [WAIT, WAIT, WAIT, BATCH]
     result = regent("restart-next", "--wait")
     assert result.stdout == "1\n4\n"
@@ -257,7 +257,7 @@ def test_waiting_ends_with_the_first_batch_and_reports_each_reason_once(
 
 def test_waiting_too_long_is_unfinished(view: DaemonDouble) -> None:
     view.plans = [WAIT]
-    with mock.patch("cli.restarting.time", autospec=True) as clock:
+    with mock.patch("cli.commands.restarting.time", autospec=True) as clock:
         clock.monotonic.side_effect = [0.0, 1.0, 4.9, 5.0]
         result = regent("restart-next", "--wait", "--timeout", 5, code=Exit.UNFINISHED)
     assert len(view.restart_queries) == 3
@@ -273,7 +273,7 @@ def test_waiting_goes_on_over_a_failover(view: DaemonDouble, ids: tuple[int, ...
         view.mode = ShownMode.ACTIVE if len(pauses) > 1 else ShownMode.STANDBY
 
     view.mode, view.plans = ShownMode.STANDBY, [WAIT, BATCH]
-    with mock.patch("cli.restarting.time", autospec=True) as clock:
+    with mock.patch("cli.commands.restarting.time", autospec=True) as clock:
         clock.monotonic.return_value, clock.sleep.side_effect = 0.0, passes
         result = regent("restart-next", *ids, "--wait")
     assert (result.stdout, len(pauses)) == ("1\n4\n", 3)
@@ -283,7 +283,7 @@ def test_waiting_goes_on_over_a_failover(view: DaemonDouble, ids: tuple[int, ...
 
 def test_waiting_without_a_daemon_to_the_end_is_unfinished(view: DaemonDouble) -> None:
     view.mode = ShownMode.STANDBY
-    with mock.patch("cli.restarting.time", autospec=True) as clock:
+    with mock.patch("cli.commands.restarting.time", autospec=True) as clock:
         clock.monotonic.side_effect = [0.0, 1.0, 5.0]
         result = regent("restart-next", "--wait", "--timeout", 5, code=Exit.UNFINISHED)
     assert "no daemon judged the restart" in unwrapped(result.stderr)
