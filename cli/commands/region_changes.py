@@ -28,7 +28,11 @@ SAID_AGAIN_S: Final = 10.0
 
 Reason = Annotated[str, typer.Option("--reason", help="The reason; kept with the procedure.")]
 Nonce = Annotated[
-    str, typer.Option("--nonce", help="Name of this request: the same one again never begins a second procedure.")
+    str,
+    typer.Option(
+        "--nonce",
+        help="Name of this request: the same one again never begins a second procedure, and another one is refused.",
+    ),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check the request, change nothing.")]
 Force = Annotated[

@@ -1,6 +1,7 @@
 """Defines requests of the HTTP surface that change regions, their tables and servers.
 
-``nonce``: the same caller's same nonce never starts a second procedure; the response describes the first one then.
+``nonce``: the same caller's same nonce never starts a second procedure; the response describes the first one then. For
+another kind of request, or another subject, it is refused.
 A dry run checks the request and changes nothing.
 """
 

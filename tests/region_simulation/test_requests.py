@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,13 +11,16 @@ import pytest
 from msgspec.structs import replace
 
 from controller.http.ports import Refused
-from controller.http.region_requests import Change, RegionChange, ServerChange
+from controller.http.procedure_models import Procedure
+from controller.http.region_marks import MarkRemoval, MarkRequest
+from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.regions.domain import RegionsDomain
 from controller.regions.operator import checks
 from controller.regions.operator.access import server_of
 from controller.regions.operator.changes import Changes
 from controller.regions.operator.crashes import held_until_ms
 from controller.regions.operator.gauges import gauges_of
+from controller.regions.operator.marks import Marks
 from controller.regions.term import RegionsTerm
 from state_machines.procedures.record import Record
 from state_machines.regions.marks import Mark, MarkKind
@@ -71,11 +74,77 @@ async def test_one_nonce_for_two_servers_expires_one_of_them() -> None:
             await Server(term, name).register()
         changes, request = changes_of(term), ServerChange(nonce="n1")
         first, second = await asyncio.gather(
-            *(changes.change_server("expire", name, request, "uid 0") for name in ("a", "b"))
+            *(changes.change_server("expire", name, request, "uid 0") for name in ("a", "b")), return_exceptions=True
         )
-        assert first.pid == second.pid
+        assert isinstance(first, Procedure)
+        assert isinstance(second, Refused)
+        assert f"that of procedure {first.pid} (crash, server a,1" in second.message
         states = {name: term.env.model.servers[name, 1].state for name in ("a", "b")}
         assert states == {"a": ServerState.CRASHED, "b": ServerState.ONLINE}
+
+
+@virtual
+async def test_a_nonce_of_another_request_is_refused_and_one_of_the_same_is_answered_as_before() -> None:
+    """A response with the procedure of the first request would say that the second one was carried out, too."""
+    async with running(RegionDisk(), LONG) as term, serving(Server(term, "a"), Server(term, "b")):
+        await ended(term, creates(term, regions=2))
+        one, two = regions_of(term)
+        changes, marks = changes_of(term), Marks(cast("RegionsDomain", SimpleNamespace(term=term)))
+        plain, of_region, of_server = Change(nonce="n"), RegionChange(nonce="n"), ServerChange(nonce="n")
+        begun = await changes.change_region("reopen", one.id, of_region, "uid 0")
+        await term.engine.result(begun.pid)
+        assert (await changes.change_region("reopen", one.id, of_region, "uid 0")).pid == begun.pid
+        for other in (
+            changes.change_region("reopen", two.id, of_region, "uid 0"),
+            changes.change_region("unassign", one.id, of_region, "uid 0"),
+            changes.change_table("disable", "t", plain, "uid 0"),
+            changes.create_table(TableCreation(name="u", nonce="n"), "uid 0"),
+            changes.create_namespace(NamespaceCreation(name="shop", nonce="n"), "uid 0"),
+            changes.delete_namespace("shop", plain, "uid 0"),
+            changes.change_server("drain", "a", of_server, "uid 0"),
+            changes.change_server("expire", "a,1", of_server, "uid 0"),
+            changes.change_server("forget", "a", of_server, "uid 0"),
+            marks.mark(MarkRequest(kind="cordon", subject="a", nonce="n"), "uid 0"),
+            marks.unmark(MarkRemoval(kind="cordon", subject="a", nonce="n"), "uid 0"),
+        ):
+            with pytest.raises(Refused, match=rf"the nonce 'n' is that of procedure {begun.pid} \(move, region t#"):
+                await other
+        assert (one.state, two.state, len(term.env.model.tables)) == (S.OPEN, S.OPEN, 1)
+        theirs = await changes.change_region("reopen", two.id, of_region, "uid 7")
+        assert theirs.pid != begun.pid, "another caller's nonce is another one"
+
+
+@virtual
+async def test_each_request_is_known_by_its_nonce_when_it_is_repeated() -> None:
+    async with running(RegionDisk(), LONG) as term, serving(Server(term, "a"), Server(term, "b")):
+        await ended(term, creates(term))
+        [region] = regions_of(term)
+        changes, marks = changes_of(term), Marks(cast("RegionsDomain", SimpleNamespace(term=term)))
+
+        def requests() -> list[Coroutine[Any, Any, Procedure]]:
+            cordon = {"kind": "cordon", "subject": "a"}
+            return [
+                changes.change_region("move", region.id, RegionChange(server="b", nonce="1"), "uid 0"),
+                changes.change_region("unassign", region.id, RegionChange(nonce="2"), "uid 0"),
+                changes.change_region("assign", region.id, RegionChange(server="a", nonce="3"), "uid 0"),
+                changes.create_namespace(NamespaceCreation(name="shop", nonce="4"), "uid 0"),
+                changes.create_table(TableCreation(name="shop:u", nonce="5"), "uid 0"),
+                changes.change_table("disable", "shop:u", Change(nonce="6"), "uid 0"),
+                changes.change_table("enable", "shop:u", Change(nonce="7"), "uid 0"),
+                changes.change_table("disable", "shop:u", Change(nonce="8"), "uid 0"),
+                changes.change_table("delete", "shop:u", Change(nonce="9"), "uid 0"),
+                changes.delete_namespace("shop", Change(nonce="10"), "uid 0"),
+                marks.mark(MarkRequest(**cordon, nonce="11"), "uid 0"),
+                marks.unmark(MarkRemoval(**cordon, nonce="12"), "uid 0"),
+                changes.change_server("drain", "a,1", ServerChange(nonce="13"), "uid 0"),
+            ]
+
+        begun = list[int]()
+        for request in requests():
+            found = await request
+            await term.engine.result(found.pid)
+            begun.append(found.pid)
+        assert [(await request).pid for request in requests()] == begun
 
 
 @virtual

@@ -44,6 +44,11 @@ def table_of(model: Regions, table: str) -> Table:
     return found
 
 
+def name_of(named: str) -> str:
+    """Returns the name of ``name`` or ``name,incarnation``."""
+    return named.partition(",")[0]
+
+
 def server_of(model: Regions, named: str) -> Server:
     """Returns a process by ``name`` (the latest one) or ``name,incarnation``."""
     name, _, incarnation = named.partition(",")

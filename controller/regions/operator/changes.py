@@ -18,7 +18,7 @@ from controller.regions.kinds import assign, close, crash, forgetting, move, nam
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator import checks, ways
-from controller.regions.operator.access import active_term, region_of, server_of, table_of
+from controller.regions.operator.access import active_term, name_of, region_of, server_of, table_of
 from controller.regions.operator.crashes import crash_of
 from controller.regions.operator.items import procedure_item
 from controller.regions.operator.starting import caller_of, known, start
@@ -36,6 +36,19 @@ TABLE_KINDS: Final[Mapping[TableAct, str]] = {
 }
 
 
+REGION_KINDS: Final[Mapping[RegionAct, str]] = {
+    "assign": assign.NAME,
+    "unassign": close.NAME,
+    "move": move.NAME,
+    "reopen": move.NAME,
+}
+SERVER_KINDS: Final[Mapping[ServerAct, str]] = {
+    "drain": servers.DRAIN,
+    "expire": crash.NAME,
+    "forget": forgetting.FORGET,
+}
+
+
 class Changes:
     """Implements :class:`controller.http.region_ports.RegionChanges`."""
 
@@ -47,7 +60,7 @@ class Changes:
     async def change_region(self, act: RegionAct, region: int, request: RegionChange, principal: str) -> Procedure:
         """Assigns, unassigns, moves or reopens a region."""
         term, caller = self._term(), caller_of(request, principal)
-        if (again := known(term, caller, request)) is not None:
+        if (again := known(term, caller, request, REGION_KINDS[act], str(region))) is not None:
             return again
         found = region_of(term.env.model, region)
         _refuse(
@@ -62,7 +75,7 @@ class Changes:
     async def create_table(self, request: TableCreation, principal: str) -> Procedure:
         """Creates a table."""
         term, caller = self._term(), caller_of(request, principal)
-        if (again := known(term, caller, request)) is not None:
+        if (again := known(term, caller, request, tables.CREATE.name, request.name)) is not None:
             return again
         try:
             splits = tuple(map(key_of, request.splits))
@@ -83,7 +96,7 @@ class Changes:
     async def change_table(self, act: TableAct, table: str, request: Change, principal: str) -> Procedure:
         """Enables, disables or deletes a table."""
         term, caller = self._term(), caller_of(request, principal)
-        if (again := known(term, caller, request)) is not None:
+        if (again := known(term, caller, request, TABLE_KINDS[act], table)) is not None:
             return again
         found = table_of(term.env.model, table)
         model, opens = term.env.model, _opens(term, table)
@@ -95,7 +108,7 @@ class Changes:
     async def create_namespace(self, request: NamespaceCreation, principal: str) -> Procedure:
         """Creates a namespace."""
         term, caller = self._term(), caller_of(request, principal)
-        if (again := known(term, caller, request)) is not None:
+        if (again := known(term, caller, request, namespaces.CREATE_NAMESPACE, request.name)) is not None:
             return again
         if ":" in request.name or name_problem(request.name) is not None:
             raise Invalid(f"name {request.name[:80]!r} is no name of a namespace", "use letters, digits, '_', '-', '.'")
@@ -110,7 +123,7 @@ class Changes:
     async def delete_namespace(self, name: str, request: Change, principal: str) -> Procedure:
         """Deletes a namespace."""
         term, caller = self._term(), caller_of(request, principal)
-        if (again := known(term, caller, request)) is not None:
+        if (again := known(term, caller, request, namespaces.DELETE_NAMESPACE, name)) is not None:
             return again
         if name not in term.env.model.namespaces:
             raise NotFound(f"namespace {name!r} does not exist", "see 'regent namespaces list'")
@@ -123,7 +136,7 @@ class Changes:
     async def change_server(self, act: ServerAct, server: str, request: ServerChange, principal: str) -> Procedure:
         """Drains a server, has its process dealt with as crashed, or forgets the name of a fenced one."""
         term, caller = self._term(), caller_of(request, principal)
-        if (again := known(term, caller, request)) is not None:
+        if (again := known(term, caller, request, SERVER_KINDS[act], name_of(server))) is not None:
             return again
         if act == "forget":
             return await self._forget(term, server, request, caller)
@@ -193,7 +206,7 @@ class Changes:
         finally:
             term.env.expiring.discard(server.key)
         record = term.engine.records.get(begun.pid)
-        if record is not None and record.data == data:  # else the nonce names another request
+        if record is not None and record.data == data:  # else the nonce is that of an earlier process
             term.manager.crashed(server, why)
         return begun
 

@@ -187,6 +187,23 @@ def message_of(record: Record) -> Any:
         return None
 
 
+def subject_of(record: Record) -> str:
+    """Returns the region, table, namespace, server or mark that a procedure of an operator is about."""
+    match message_of(record):
+        case Transit() | Move() as task:
+            return str(task.region)
+        case TableTask() as task:
+            return task.table
+        case NamespaceTask() as task:
+            return task.namespace
+        case MarkTask() as task:
+            return f"{task.kind.value} of {task.subject}"
+        case Crash() as task:
+            return task.server
+        case _:
+            return ""
+
+
 def why_of(record: Record) -> str:
     """Returns the reason of a procedure: its caller's, or the one that its parent gave it."""
     return record.caller.reason or getattr(message_of(record), "why", "")

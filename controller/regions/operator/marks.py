@@ -8,7 +8,7 @@ from controller.http.record_items import time_of
 from controller.http.region_marks import MarkRemoval, MarkRequest, RegionMark
 from controller.regions.domain import RegionsDomain
 from controller.regions.kinds.marks import MARK, MARK_TASK, UNMARK, MarkTask
-from controller.regions.operator.access import active_term, region_of, server_of
+from controller.regions.operator.access import active_term, name_of, region_of, server_of
 from controller.regions.operator.starting import caller_of, known, start
 from controller.regions.term import RegionsTerm
 from state_machines.regions.marks import MarkKind
@@ -40,7 +40,7 @@ class Marks:
     async def mark(self, request: MarkRequest, principal: str) -> Procedure:
         """Sets a mark."""
         term, caller = active_term(self._domain), caller_of(request, principal)
-        if (found := known(term, caller, request)) is not None:
+        if (found := known(term, caller, request, MARK, _named(request))) is not None:
             return found
         kind, subject = MarkKind(request.kind), _subject(term.env.model, request)
         until_ms = _until_ms(term, request)
@@ -50,13 +50,18 @@ class Marks:
     async def unmark(self, request: MarkRemoval, principal: str) -> Procedure:
         """Removes a mark."""
         term, caller = active_term(self._domain), caller_of(request, principal)
-        if (found := known(term, caller, request)) is not None:
+        if (found := known(term, caller, request, UNMARK, _named(request))) is not None:
             return found
         kind = MarkKind(request.kind)
         if term.env.model.marks.get(kind, request.subject) is None and not _leaves(term, kind, request.subject):
             raise NotFound(f"{request.subject!r} has no {kind.value}", "see 'regent regions marks'")
         data = MARK_TASK.encode(MarkTask(kind, request.subject, why=caller.reason))
         return await start(term, UNMARK, data, caller, request, f"{kind.value} of {request.subject}, removed")
+
+
+def _named(request: MarkRequest | MarkRemoval) -> str:
+    """Returns a mark as the message of its procedure has it."""
+    return f"{request.kind} of {name_of(request.subject)}"
 
 
 def _leaves(term: RegionsTerm, kind: MarkKind, name: str) -> bool:
