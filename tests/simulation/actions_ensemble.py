@@ -107,6 +107,22 @@ class EnsembleActions(Acting):
             self._later(seconds, self._thaw, member)
             self.w.happened(faults.ZK_FROZEN)
 
+    def do_zk_leaderless(self, seconds: float, drops_s: float) -> None:
+        """Freezes the leader of several servers: none serves until the others have elected another one.
+
+        Followers answer nothing, drop their clients after ``drops_s``, and accept none. No session ends meanwhile.
+        """
+        ensemble = self.w.ensemble
+        if len(ensemble.members) == 1 or not ensemble.available:
+            return
+        frozen = [member for member in ensemble.members if not member.frozen]
+        ensemble.available = False
+        for member in frozen:
+            member.freeze()
+            self._later(min(drops_s, seconds), self._thaw, member)
+        self._later(seconds, ensemble.up)
+        self.w.happened(faults.ZK_LEADERLESS)
+
     @staticmethod
     def _thaw(member: Member) -> None:
         if member.frozen:

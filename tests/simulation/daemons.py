@@ -150,9 +150,13 @@ class DaemonNode:
             credentials=digest.get_secret_value() if digest is not None else None,
             hooks=self.hooks,
         )
-        zk.by_daemon, zk.submitted = True, self.world.invariants.submitted
+        zk.by_daemon, zk.submitted, zk.renewed = True, self.world.invariants.submitted, self._renewed
         self.sessions.append(zk)
         return zk
+
+    def _renewed(self) -> None:
+        if self.term is not None and self.term.stands_still:
+            self.world.happened(faults.DAEMON_STOOD_STILL)
 
     def _new_lease(self, session_timeout_s: float, fraction: float) -> Lease:
         return Lease(session_timeout_s, self.world.loop.time, fraction)

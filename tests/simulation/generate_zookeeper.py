@@ -16,6 +16,7 @@ GRANTED: Final = 0.3
 FOREIGN: Final = 0.3
 LATE: Final = 0.3
 REFUSED: Final = 0.3
+LEADERLESS: Final = 0.5
 ACTIVE_CODES: Final = 0.2
 ODD: Final = 0.3
 """Shares of seeds."""
@@ -24,7 +25,7 @@ _SESSIONS_MS: Final = (4_500, 5_000, 6_000)
 
 
 def troubles(seed: int, daemons: int, servers: int, brokers: int, begin_s: float, end_s: float) -> list[Action]:
-    """Draws errors as replies, frozen servers, other session lengths, late ends of sessions, refused connections."""
+    """Draws errors as replies, frozen servers and leaders, session lengths, late ends, refused connections."""
     r = Random(f"{seed} zookeeper")
     actions: list[Action] = []
 
@@ -50,6 +51,7 @@ def troubles(seed: int, daemons: int, servers: int, brokers: int, begin_s: float
     some(FOREIGN, 1, lambda: ("foreign-epoch", r.randint(1, brokers)))
     some(LATE, 1, lambda: ("zk-late", round(r.uniform(5.0, 30.0), 3), round(r.uniform(1.0, 8.0), 3)))
     some(REFUSED, 3, lambda: ("zk-refuse", daemon(), _seconds(r, 5.0, 25.0)))
+    some(LEADERLESS * (servers > 1), 3, lambda: ("zk-leaderless", _seconds(r, 6.0, 25.0), round(r.uniform(0, 10), 3)))
     return actions
 
 

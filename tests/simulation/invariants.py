@@ -29,6 +29,7 @@ heartbeats with a reply, not from the daemon's own lease.
 | I21 | no leader goes on requesting a follower whose broker shuts down |
 | I22 | at quiescence no live broker has the log of a replica that a daemon removed |
 | I23 | a daemon leaves a frozen ZooKeeper server; a daemon that may not claim keeps no other out (I5) |
+| I24 | a term goes on after an outage only if its claim is unchanged, and no outage ends it while its session lives |
 | I16 | equal seeds have equal digests (``test_simulation.py``) |
 """
 
@@ -38,6 +39,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from controller.engine.event_queue import EVENTS_MAX
+from controller.term.claim_monitor import OUTRANKED
 from controller.term.term import Term
 from state_machines.model.types import NO_VERSION, PartitionState
 from tests.simulation.electing import Electing
@@ -53,6 +55,18 @@ if TYPE_CHECKING:
 
 LEAVES_SESSIONS: Final = 0.65
 """Session timeouts until a frozen server is left: a sixth to the next heartbeat, a third of silence, and some."""
+
+LOST: Final = "the ZooKeeper session is lost"
+CAUSES: Final = (
+    "another controller was elected",
+    "the connection to ZooKeeper was lost while taking office",
+    "the daemon stops",
+    "the role was handed back",
+    "error: ",
+    "renewed: ",
+    OUTRANKED,
+)
+"""Causes of a term's end besides the end of its session."""
 
 
 class Invariants(RequestInvariants):
@@ -71,6 +85,15 @@ class Invariants(RequestInvariants):
     def claimed(self, what: str) -> None:
         """Reports a violation of I8: a reply to an admin client is not true."""
         self._fail("I8", f"a reply to an admin client is not true: {what}")
+
+    def resigned(self, epoch: int, why: str) -> None:
+        """Checks I24: a term ends for a cause, and an outage that its session and its claim outlive is none."""
+        if why.startswith(CAUSES):
+            return
+        node = next((one for one in self.world.daemons if one.term is not None and one.term.claim.epoch == epoch), None)
+        lives = node is not None and node.zk is not None and node.zk.session_id in self.world.ensemble.sessions
+        if not why.startswith(LOST) or lives:
+            self._fail("I24", f"{node} gives epoch {epoch} up, its session {'lives' if lives else 'is over'}: {why}")
 
     def outranked(self) -> bool:
         """Returns whether so many brokers report a higher epoch that a term must end; one more may be unknown."""

@@ -1,4 +1,4 @@
-"""Checks requests to brokers, and responses to their calls: I2, I7, I10, I11, I12, I14, I15, I17."""
+"""Checks requests to brokers, and responses to their calls: I2, I7, I10, I11, I12, I14, I15, I17, I24."""
 
 from __future__ import annotations
 
@@ -48,6 +48,8 @@ class RequestInvariants(WriteInvariants):
 
         I14: a daemon sends nothing while the session is not connected, or after the lease could have run out.
 
+        I24: nor before the claim was compared, on the present connection and since the lease last ran out.
+
         I15: a request has a bounded number of partitions.
         """
         if len(request.entries) > self._rows_max:
@@ -65,7 +67,7 @@ class RequestInvariants(WriteInvariants):
         if any(c.busy and c is not connection and c.process is connection.process for c in broker.connections):
             self._fail("I11", f"{node} has two requests to {broker} in flight")
         assert node.zk is not None
-        self._may_act(node.zk, f"sends {head.api.name} to {broker}")
+        self._may_act(node.zk, term.claim.fence_version, f"sends {head.api.name} to {broker}")
         self.received(broker.id, request)
 
     def received(self, broker: int, request: Request) -> None:

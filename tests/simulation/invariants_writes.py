@@ -1,4 +1,4 @@
-"""Checks writes to ZooKeeper: I1, I2, I3, I4, I7, I8, I10, I12, I14, I15, I17."""
+"""Checks writes to ZooKeeper: I1, I2, I3, I4, I7, I8, I10, I12, I14, I15, I17, I24."""
 
 from __future__ import annotations
 
@@ -60,6 +60,8 @@ class WriteInvariants(Checking):
         began to give the role up. That write itself may come late: the epoch fences it, and it writes none of the
         cluster's znodes.
 
+        I24: nor before it has compared its claim, on the present connection and since the lease last ran out.
+
         I15: no more writes in flight than the window.
         """
         if zk.writes_in_flight > IN_FLIGHT_MAX:
@@ -70,7 +72,7 @@ class WriteInvariants(Checking):
         if ops[1:] and all(isinstance(op, Delete) and _is_given_up(op.path) for op in ops[1:]):
             self._given_up.add(first.version)
             return
-        self._may_act(zk, f"writes {ops[-1].path}")
+        self._may_act(zk, first.version, f"writes {ops[-1].path}")
         for op in ops:
             if isinstance(op, Create) and (key := key_of(op.path)) is not None:
                 self._known[zk.process, key] = self.world.topic_known_to(zk.process, key[0])

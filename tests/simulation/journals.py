@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from controller.journal.batches import Entry, rows_of
 from controller.journal.term_journal import TermJournal
 from state_machines.journal.audit import judge
+from state_machines.journal.events import Kind
 from tests.simulation.checking import Violation
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ class JudgedJournal:
         if self._world.recorded is not None:
             self._world.recorded += rows
         for row in rows:
+            if row.kind is Kind.CTL_RESIGNED:
+                self._world.invariants.resigned(epoch, row.why or "")
             if (wrong := self._world.invariants.electing.wrong(row)) is not None:
                 self._world.violated(Violation(*wrong))
         spoilt = self._world.invariants.history.spoilt

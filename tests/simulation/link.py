@@ -66,6 +66,10 @@ class SimLink(MemoryZooKeeper):
         self.by_daemon = False
         self.heartbeat_s = 0.0
         """Time at which the last heartbeat with a reply was sent."""
+        self.in_doubt_s = 0.0
+        """Time at which the present connection began, or a heartbeat renewed a lease that had run out."""
+        self.renewed: Callable[[], None] = lambda: None
+        """Called when a heartbeat renews such a lease."""
         self.heartbeat_waits_s: float | None = None
         """Time at which the heartbeat under way was sent."""
         self.submitted: Callable[[SimLink, Sequence[Write]], None] = lambda *_: None
@@ -158,6 +162,7 @@ class SimLink(MemoryZooKeeper):
         self.session.timeout_s = self.session_timeout_ms / 1000
         member.attach(self.session)
         self.ensemble.present(self.session)
+        self.in_doubt_s = self._time()
 
     def _detach(self) -> None:
         self._connection += 1

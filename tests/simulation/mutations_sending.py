@@ -17,6 +17,7 @@ from controller.role.lease import Lease
 from controller.term.claim_monitor import ClaimMonitor
 from controller.term.term import Term
 from metadata_store import paths
+from metadata_store.port import ConnectionState
 from state_machines.propagation.pending_requests import PendingRequests
 from state_machines.propagation.propagation import Propagation
 from tests.simulation.planting import mutation, put
@@ -119,6 +120,28 @@ def act_after_the_lease(stack: ExitStack) -> None:
 def act_while_suspended(stack: ExitStack) -> None:
     """Ignores a lost connection."""
     put(stack, ClaimMonitor, "connected", lambda self: True)
+
+
+@mutation
+def resign_with_the_lease(stack: ExitStack) -> None:
+    """Ends the term when its lease runs out, although its session may live."""
+
+    def stand_still(self: ClaimMonitor) -> None:
+        self._end("the lease ran out while the connection to ZooKeeper was suspended")
+
+    put(stack, ClaimMonitor, "_stand_still", stand_still)
+
+
+@mutation
+def go_on_without_comparing(stack: ExitStack) -> None:
+    """Goes on as soon as the lease is renewed, although the claim may be another's."""
+
+    async def renewed(self: ClaimMonitor) -> None:
+        await self._gate.lease.until_valid()
+        if self._role.zk.state is ConnectionState.CONNECTED and not self.ready.is_set():
+            self._go_on()
+
+    put(stack, ClaimMonitor, "_compare_until_sure", renewed)
 
 
 @mutation

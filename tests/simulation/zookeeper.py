@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from controller.role.lease import LEASE_FRACTION
 from metadata_store.errors import TROUBLE, TROUBLE_PAUSE_S, Code, NotConnected, SessionLost, ZkError, trouble
 from metadata_store.kazoo_adapter import silence
 from metadata_store.port import ConnectionState, OpResult, Write
@@ -55,6 +56,9 @@ class SimZooKeeper(SimLink):
             await silence.answered_or_left(self, self._send(Request(None)), self.session_timeout_ms / 1000)
         finally:
             self.heartbeat_waits_s = None
+        if self._time() > self.heartbeat_s + LEASE_FRACTION * self.session_timeout_ms / 1000:
+            self.in_doubt_s = self._time()
+            self.renewed()
         self.heartbeat_s = max(self.heartbeat_s, sent_s)
 
     async def watch(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -15,6 +17,13 @@ from tests.verify.system import PATIENT, Times
 SERVERS = {"tick_ms": 500, "session_ms_max": 20_000}
 KAFKA_SESSION_MS = 18_000
 """The brokers' session, as Kafka has it by default: they, too, leave a frozen server."""
+
+SLOW_SERVERS = {"tick_ms": 2_000, "session_ms_max": 40_000}
+"""A frozen leader is replaced after 8 s: longer than the lease of :data:`SHORT`, and than its session."""
+SHORT = {"zookeeper.session_timeout_ms": 6_000, "controller.loop_stall_ms_max": 2_700}
+FROZEN_S = 12.0
+ROUNDS = int(os.environ.get("ENSEMBLE_ROUNDS", "1"))
+"""Rounds in which each server freezes once."""
 
 Fault = Callable[[EmbeddedZooKeeper, Scene, int], Awaitable[None]]
 """A fault of a server, until the daemon's session is at another one and records flow."""
@@ -92,3 +101,49 @@ async def test_the_epoch_is_kept_whichever_server_fails(fault: Fault) -> None:
             times.note(f"longest wait of a record, {place} ({mode})", round(stage.load.take_stall().seconds, 2))
             assert await stage.active() == epoch, f"a new term: {stage.daemon.log_tail()}"
             assert await session_of_daemon(stage) == session
+
+
+async def longest_standstill(stage: Scene, seconds: float) -> float:
+    """Looks at the daemon for some time; returns how long its term stood still, with readiness and status agreeing."""
+    longest_s, loop = 0.0, asyncio.get_running_loop()
+    ends_s = loop.time() + seconds
+    while loop.time() < ends_s:
+        still_s = await stage.metric("regent_standstill_seconds")
+        status = await stage.daemon.status() if still_s > longest_s else None
+        if status is not None and "since the lease ran out" in status["why"]:
+            assert status["mode"] == "suspended"
+            assert "goes on once ZooKeeper answers" in status["health"][0]
+        longest_s = max(longest_s, still_s)
+        await asyncio.sleep(0.25)
+    return longest_s
+
+
+@pytest.mark.timeout(420 + 240 * ROUNDS)
+async def test_a_server_frozen_for_longer_than_lease_and_session_costs_no_term() -> None:
+    """No server serves while a frozen leader is not replaced, so no session ends: the term stands still and goes on."""
+    async with scene(
+        zookeepers=3,
+        zookeeper_options=SLOW_SERVERS,
+        settings=SHORT,
+        request_s_max=120,
+        properties={"zookeeper.session.timeout.ms": KAFKA_SESSION_MS},
+    ) as stage:
+        times = Times("ensemble: frozen for 12 s")
+        servers, epoch, session = stage.w.cluster.zookeepers, await stage.active(), await session_of_daemon(stage)
+        stood_still_s = 0.0
+        for server in servers * ROUNDS:
+            mode = (await server.query("srvr")).partition("Mode: ")[2].split("\n")[0]
+            stage.load.take_stall()
+            server.pause()
+            still_s = await longest_standstill(stage, FROZEN_S)
+            server.resume()
+            await eventually(lambda: in_sync(servers), 90.0)
+            await stage.settled()
+            times.note(f"longest wait of a record ({mode})", round(stage.load.take_stall().seconds, 2))
+            times.note(f"lease over for ({mode})", round(still_s, 2))
+            assert await stage.active() == epoch, f"a new term: {stage.daemon.log_tail()}"
+            assert await session_of_daemon(stage) == session
+            stood_still_s = max(stood_still_s, still_s)
+        times.note("terms", str(int(await stage.metric("regent_terms_total"))))
+        times.note("leases that ran out", str(int(await stage.metric("regent_standstills_total"))))
+        assert stood_still_s > 0.0, "no lease ran out: the leader was replaced too early for this test"

@@ -217,9 +217,10 @@ async def test_a_lease_ends_before_the_session_and_another_daemon_takes_over(
                 return second.daemon.mode is Mode.ACTIVE
 
             await eventually(taken_over, within_s=20)
-            assert term.gate.ended
+            assert (term.stands_still, term.gate.open(), term.gate.ended) == (True, False, False)
             await c.leads(2, "t", 0)
             first.proxy.resume()
+            await eventually(lambda: term.gate.ended)
             await eventually(lambda: "another daemon is before us" in first.daemon.why, within_s=20)
             assert await c.epoch() == 2
 
