@@ -12,12 +12,10 @@ from cli.commands.procedures import WaitS, awaited, report
 from cli.commands.restarting import JUDGE_TIMEOUT_S, Accept, causes
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
+from cli.rates import Throttle, given
 from cli.session import Session, command
 
 Replicas = Annotated[bool, typer.Option("--replicas", help="Move every replica away, too.")]
-Throttle = Annotated[
-    int, typer.Option("--throttle", min=0, help="With --replicas: bytes per second of each broker and direction.")
-]
 Reason = Annotated[str, typer.Option("--reason", help="The reason; kept with the mark.")]
 Wait = Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the end.")]
 
@@ -37,18 +35,18 @@ def drain(
     session: Session,
     brokers: Brokers,
     replicas: Replicas = False,
-    throttle: Throttle = 0,
+    throttle: Throttle = None,
     reason: Reason = "",
     wait: Wait = False,
     timeout: WaitS = 3600,
 ) -> None:
     """Move the leaders away from brokers, which lead last and get no replicas until regent undrain."""
-    if throttle and not replicas:
+    if throttle is not None and throttle.low and not replicas:
         raise Failure(Exit.USAGE, "--throttle bounds moves of replicas", "add --replicas, or leave --throttle out")
     body = {
         "brokers": brokers,
         "replicas": replicas,
-        "rateBytesPerS": throttle,
+        **given(throttle),
         "nonce": uuid.uuid4().hex,
         "reason": reason,
     }

@@ -13,6 +13,7 @@ from cli.commands.procedures import MEASURED_S_MAX, Pid, WaitS, Yes, awaited, na
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.progress import sentence
+from cli.rates import Throttle, given
 from cli.session import Session, command, confirmed, group
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ BytesCap = Annotated[
 ]
 BrokerBytesCap = Annotated[
     int | None, typer.Option(min=0, help="Bytes that one broker receives at a time; 0: no cap (default).")
-]
-Throttle = Annotated[
-    int | None, typer.Option(min=0, help="Bytes per second of each broker and direction; 0: no throttle (default).")
 ]
 Reason = Annotated[str, typer.Option("--reason", help="The reason; kept with the plan.")]
 
@@ -86,7 +84,7 @@ def apply(
         "reason": reason,
         "dryRun": dry_run,
         **_caps(moves_max, broker_moves_max, bytes_max, broker_bytes_max),
-        **_given(rateBytesPerS=throttle),
+        **given(throttle),
     }
     try:
         found = session.client(MEASURED_S_MAX).post("/v1/reassignments", request)["items"][0]
@@ -128,7 +126,7 @@ def resume(
 ) -> None:
     """Go on with a paused plan, or give one that runs other caps or another throttle."""
     caps = _caps(moves_max, broker_moves_max, bytes_max, broker_bytes_max)
-    _command(session, pid, paused=False, rateBytesPerS=throttle, **caps)
+    _command(session, pid, paused=False, **given(throttle), **caps)
 
 
 def change(
@@ -141,10 +139,10 @@ def change(
     throttle: Throttle = None,
 ) -> None:
     """Give a plan other caps or another throttle; a paused one stays paused."""
-    given = _given(rateBytesPerS=throttle, **_caps(moves_max, broker_moves_max, bytes_max, broker_bytes_max))
-    if not given:
+    changes = {**given(throttle), **_caps(moves_max, broker_moves_max, bytes_max, broker_bytes_max)}
+    if not changes:
         raise Failure(Exit.USAGE, "nothing to change is given", "give a cap or --throttle: regent reassign set --help")
-    _command(session, pid, **given)
+    _command(session, pid, **changes)
 
 
 def cancel(

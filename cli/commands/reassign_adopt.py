@@ -9,15 +9,13 @@ import typer
 
 from cli.commands.procedures import MEASURED_S_MAX, Yes
 from cli.exit_codes import Exit, Failure
+from cli.rates import Throttle, given
 from cli.session import Session, command, confirmed
 
 if TYPE_CHECKING:
     from cli.client import Json
 
 Topics = Annotated[list[str] | None, typer.Option("--topic", help="Limits it to a topic; repeatable.")]
-Throttle = Annotated[
-    int, typer.Option(min=0, help="Bytes per second of each broker and direction; 0: no throttle (default).")
-]
 
 
 def register(named: typer.Typer) -> None:
@@ -39,7 +37,7 @@ def listed(session: Session, topic: Topics = None) -> None:
 def adopt(
     session: Session,
     topic: Topics = None,
-    throttle: Throttle = 0,
+    throttle: Throttle = None,
     reason: Annotated[str, typer.Option("--reason", help="The reason; kept with the plan.")] = "",
     yes: Yes = False,
 ) -> None:
@@ -52,7 +50,7 @@ def adopt(
     request: Json = {
         "moves": moves,
         "adopts": True,
-        "rateBytesPerS": throttle,
+        **given(throttle),
         "reason": reason,
         "nonce": uuid.uuid4().hex,
     }

@@ -115,6 +115,14 @@ def lift(
         raise typer.Exit(Exit.FAILED)
 
 
+def _worded(found: Json) -> Json:
+    """Returns a throttle with its bounds, and the cause of its present rate, beside the rate."""
+    low, high = found.get("rateBytesPerSMin"), found.get("rateBytesPerSMax")
+    if low is None or high is None:
+        return found
+    return found | {"rateBytesPerS": f"{found['rateBytesPerS']} ({low}..{high}: {found['rateWhy']})"}
+
+
 def show(session: Session) -> None:
     """List throttles of operators and of plans, then every throttle setting in ZooKeeper with its owner or nobody."""
     output, items = session.output, session.client().get("/v1/throttles")["items"]
@@ -124,7 +132,7 @@ def show(session: Session) -> None:
     throttles = [item for item in items if item.get("pid") is not None]
     settings = [setting for item in items for setting in item.get("settings", [])]
     if throttles or not settings:
-        output.listing("Throttle", throttles)
+        output.listing("Throttle", [*map(_worded, throttles)])
     if settings:
         output.listing("ThrottleSetting", settings)
     more = sum(item.get("settingsTotal", 0) for item in items) - sum(1 for one in settings if one["setting"])

@@ -19,6 +19,9 @@ class DrainRequest(RequestItem):
     brokers: BrokerIds
     replicas: bool = Field(False, description="move every replica away, too")
     rate_bytes_per_s: Rate = Field(0, description="throttle of the replicas' moves, each broker and direction; 0: none")
+    rate_bytes_per_s_max: Rate = Field(
+        0, description="upper bound of a throttle that follows the cluster's health from rateBytesPerS on; 0: it stays"
+    )
     nonce: Words = ""
     reason: Words = ""
 

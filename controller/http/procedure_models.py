@@ -98,6 +98,9 @@ class ReassignRequest(RequestItem):
     bytes_max: Rate = Field(0, description="bytes of the moves under way in the cluster, 0 without a cap")
     broker_bytes_max: Rate = Field(0, description="bytes of the replicas that one broker receives at a time, 0 without")
     rate_bytes_per_s: Rate = Field(0, description="throttle of each broker and direction, 0 without")
+    rate_bytes_per_s_max: Rate = Field(
+        0, description="upper bound of a throttle that follows the cluster's health from rateBytesPerS on; 0: it stays"
+    )
     paused: bool = False
     adopts: bool = Field(False, description="moves that another client has begun to these targets are the plan's own")
     nonce: Words = ""
@@ -113,7 +116,8 @@ class ReassignCommand(RequestItem):
     broker_moves_max: Cap | None = None
     bytes_max: Rate | None = None
     broker_bytes_max: Rate | None = None
-    rate_bytes_per_s: Rate | None = None
+    rate_bytes_per_s: Rate | None = Field(None, description="alone: a throttle that stays")
+    rate_bytes_per_s_max: Rate | None = Field(None, description="with rateBytesPerS: its upper bound")
     stop: bool = False
     reason: Words = ""
 

@@ -61,6 +61,9 @@ class ThrottleItem(Item):
     pid: int | None = None
     kind: str = Field(description="throttle: an operator's; reassign: a plan's; nobody: settings without an owner")
     rate_bytes_per_s: int
+    rate_bytes_per_s_min: int | None = Field(None, description="lower bound of a rate that changes by itself")
+    rate_bytes_per_s_max: int | None = Field(None, description="its upper bound")
+    rate_why: str = Field("", description="cause of its present value")
     brokers: list[int]
     topics: list[str] = Field([], description="topics whose throttled replicas it sets")
     step: str = ""

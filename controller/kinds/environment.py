@@ -9,6 +9,7 @@ from controller.engine.controller import Controller
 from controller.handlers.topic_rewrites import observe_rewrites
 from controller.kinds.foreign_sizes import ForeignSizes
 from controller.kinds.guard import MinIsrGuard
+from controller.kinds.plan_rates import RatePacer
 from controller.procedures.broadcast import Responses
 from metadata_store.errors import NotConnected
 from metadata_store.records.zookeeper import ZooKeeperRecords
@@ -33,8 +34,13 @@ class KafkaEnv(NamedTuple):
     """Messages of procedures to brokers that are under way, and their responses."""
     judged: dict[int, RestartPlan]
     """The latest judgement of each rolling restart, until its step takes it."""
+<<<<<<< HEAD
     leading: dict[int, Leading]
     """Leaders of brokers as each drain that moves leaders has counted them in this term."""
+=======
+    pacer: RatePacer
+    """Keeps throttles of plans between their bounds."""
+>>>>>>> fe478f85 (A throttle between two bounds, 1M..50M, follows the ISR: it rises while live replicas keep up, is halved when one does not, and a failover goes on with it)
     live: Callable[[], Iterable[Record]]
     """Returns the records of procedures that have not ended, as the next write finds them."""
     known: Callable[[], Iterable[Record]]

@@ -29,6 +29,7 @@ from state_machines.admin_rules.throttles import (
     throttled_entities,
 )
 from state_machines.decisions.plan_progress import ENDED, PlannedMove, ReassignPlan, Status
+from state_machines.decisions.plan_rate import WHY_MAX
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.procedures.outcome import Retry
@@ -121,6 +122,9 @@ def with_throttles(plan: ReassignPlan, cluster: Cluster) -> ReassignPlan:
     """
     if not plan.rate_bytes_per_s:
         return plan
+    if plan.bounds is not None:
+        longest = replace(plan.bounds, why=WHY_MAX * "-")
+        plan = replace(plan, rate_bytes_per_s=plan.rate_max_bytes_per_s, bounds=longest)
     by_topic: dict[str, list[PlannedMove]] = {}
     for move in _left(plan, cluster):
         by_topic.setdefault(move.topic, []).append(move)
@@ -131,8 +135,8 @@ def with_throttles(plan: ReassignPlan, cluster: Cluster) -> ReassignPlan:
         for move in spread[: plan.moves_max]
     }
     found = _as_recorded(plan, moves, _hosts(plan, cluster))
-    longest = tuple(replace(one, ours=(one.value, one.value)) for one in found.throttles)
-    return replace(plan, throttles=longest, rate_in_force=plan.rate_bytes_per_s)
+    throttles = tuple(replace(one, ours=(one.value, one.value)) for one in found.throttles)
+    return replace(plan, throttles=throttles, rate_in_force=plan.rate_bytes_per_s)
 
 
 def _under_way(plan: ReassignPlan, cluster: Cluster) -> dict[int, Assignment]:

@@ -24,6 +24,7 @@ from controller.process.wording import counted
 from metadata_store.errors import NotConnected, OutcomeUnknown
 from state_machines.admin_rules.throttles import RATE_BYTES_PER_S_MAX
 from state_machines.decisions.plan_progress import Progress, ReassignPlan, Status, advance, counts, reverted, stopped
+from state_machines.decisions.plan_rate import SET, RateBounds
 from state_machines.decisions.plan_superseded import newly_superseded, noted
 from state_machines.decisions.plan_words import shortened
 from state_machines.decisions.reassignment import rewrites
@@ -65,7 +66,8 @@ _encoder = msgspec.json.Encoder()
 class PlanCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     """An operator's change of a plan; what is None stays. ``stop``: nothing further begins.
 
-    ``held``: the role is given back; a plan that is resumed is held no more.
+    ``held``: the role is given back; a plan that is resumed is held no more. ``rate_bytes_per_s`` alone is a rate that
+    stays; with ``rate_bytes_per_s_max`` both are its bounds.
     """
 
     paused: bool | None = None
@@ -75,6 +77,7 @@ class PlanCommand(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes_max: int | None = None
     broker_bytes_max: int | None = None
     rate_bytes_per_s: int | None = None
+    rate_bytes_per_s_max: int | None = None
     stop: bool = False
 
 
@@ -134,6 +137,7 @@ async def _looked_at(env: KafkaEnv, record: Record, plan: ReassignPlan) -> Outco
     Throttles are in force before the first move begins, and gone before the plan ends.
     """
     stored, c = plan_of(record), env.controller
+    plan = env.pacer.paced(c, record.pid, plan, env.now_ms(), env.responses.wake)
     if plan != stored:
         return Wait(env.now_ms(), encode_plan(plan))
     known = env.foreign.are_known(c, plan) and (plan.reverting or env.guard.is_known(c, record.pid, env.responses.wake))
@@ -229,8 +233,30 @@ def command(record: Record, data: bytes) -> bytes:
         "rate_bytes_per_s": wanted.rate_bytes_per_s,
     }
     changes = {name: value for name, value in given.items() if value is not None}
-    changed = msgspec.structs.replace(plan_of(record), **changes)
+    changed = _paced(msgspec.structs.replace(plan_of(record), **changes), plan_of(record), wanted)
     return encode_plan(stopped(changed) if wanted.stop else changed)
+
+
+def _paced(changed: ReassignPlan, before: ReassignPlan, wanted: PlanCommand) -> ReassignPlan:
+    """Returns a plan with the bounds of its rate that a command brings; the present rate stays as far as they allow."""
+    low, high = wanted.rate_bytes_per_s, wanted.rate_bytes_per_s_max
+    if low is None:
+        return changed
+    if not high:
+        return msgspec.structs.replace(changed, bounds=None)
+    rate = min(max(before.rate_bytes_per_s, low), high)
+    return msgspec.structs.replace(changed, rate_bytes_per_s=rate, bounds=RateBounds(low, high, why=SET))
+
+
+def why_no_bounds(low: int | None, high: int | None) -> str | None:
+    """Returns what is wrong with the bounds of a rate; None where nothing is, or where there is no upper one."""
+    if not high:
+        return None
+    if not low:
+        return f"rate_bytes_per_s_max is {high} without rate_bytes_per_s: give the lower bound, too, at least 1"
+    if not low <= high <= RATE_BYTES_PER_S_MAX:
+        return f"rate_bytes_per_s_max is {high}: give {low} or more, at most {RATE_BYTES_PER_S_MAX}"
+    return None
 
 
 def _refuse_out_of_bounds(wanted: PlanCommand) -> None:
@@ -242,6 +268,8 @@ def _refuse_out_of_bounds(wanted: PlanCommand) -> None:
         value = getattr(wanted, name)
         if value is not None and value < 0:
             raise Refused(f"{name} is {value}: give 0 for no cap, or a number of bytes")
+    if (wrong := why_no_bounds(wanted.rate_bytes_per_s, wanted.rate_bytes_per_s_max)) is not None:
+        raise Refused(wrong)
     if wanted.rate_bytes_per_s is not None and not 0 <= wanted.rate_bytes_per_s <= RATE_BYTES_PER_S_MAX:
         raise Refused(
             f"rate_bytes_per_s is {wanted.rate_bytes_per_s}: give 0 for none, or at most {RATE_BYTES_PER_S_MAX}"

@@ -16,7 +16,7 @@ from controller.http.shutdown_models import STAYING_MAX, Shutdown, ShutdownReque
 from controller.kinds import reassign
 from controller.kinds.drain import NAME, drain_of, encode_drain
 from controller.operator.cordons import CordonView
-from controller.operator.plan_requests import UNTHROTTLED, leader_sizes, refuse_slow
+from controller.operator.plan_requests import UNTHROTTLED, bounds_of, leader_sizes, refuse_slow
 from controller.operator.procedures import ProcedureView
 from controller.operator.restarts import hindrance_item, in_turns
 from controller.requests.calls import Calls, Undrain
@@ -61,7 +61,7 @@ class DrainView:
             found = why_not(term.cluster, brokers)
             if found is not None:
                 raise Refused(*found)
-            moves = await _planned(term, brokers, request.rate_bytes_per_s) if request.replicas else None
+            moves = await _planned(term, brokers, request) if request.replicas else None
         return await self._procedures.submit(NAME, encode_drain(Drain(brokers, plan=moves)), caller)
 
     async def undrain(self, request: UndrainRequest) -> list[CordonedBroker]:
@@ -137,9 +137,10 @@ def _led(cluster: Cluster, broker: int) -> list[TopicPartition]:
     return sorted(cluster.name(i) for i in cluster.hosted(broker) if rows[i].leader == broker)
 
 
-async def _planned(term: Term, brokers: Collection[int], rate_bytes_per_s: int) -> ReassignPlan:
+async def _planned(term: Term, brokers: Collection[int], request: DrainRequest) -> ReassignPlan:
     """Plans moves of all replicas on brokers, in a thread; refuses where a partition has no place to go."""
     c, cluster = term.controller, term.cluster
+    bounds = bounds_of(request.rate_bytes_per_s, request.rate_bytes_per_s_max)
     min_isr = {name: value for name in cluster.topic_index if (value := c.min_isr.of(name)) is not None}
     marked = c.cordoned.union(brokers)
     sizes = await leader_sizes(term, [cluster.name(row) for row in sorted(cluster.rows_on(brokers))])
@@ -150,7 +151,7 @@ async def _planned(term: Term, brokers: Collection[int], rate_bytes_per_s: int) 
         more = len(found.refused) - REFUSED_SHOWN
         why = f"replicas cannot leave: {named}{f'; and {more} more' if more > 0 else ''}"
         raise Refused(why, "drain without --replicas, or add brokers")
-    made = ReassignPlan(_fitting(found), rate_bytes_per_s=rate_bytes_per_s)
+    made = ReassignPlan(_fitting(found), rate_bytes_per_s=request.rate_bytes_per_s, bounds=bounds)
     await refuse_slow(term, made, UNTHROTTLED)
     return made
 

@@ -21,6 +21,7 @@ from controller.process.wording import in_bytes, named
 from controller.term.term import Term
 from state_machines.decisions.plan_faults import faults
 from state_machines.decisions.plan_progress import ENDED, PlannedMove, ReassignPlan, Status, reverted
+from state_machines.decisions.plan_rate import RateBounds
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import TopicPartition
 from state_machines.planning.expected_time import received
@@ -44,6 +45,7 @@ UNTHROTTLED: Final = "or no throttle"
 async def requested_plan(term: Term, request: ReassignRequest) -> ReassignPlan:
     """Returns the plan of a request, with the sizes that leaders report where the request has none."""
     unsized = [TopicPartition(move.topic, move.partition) for move in request.moves if not move.size_bytes]
+    bounds = bounds_of(request.rate_bytes_per_s, request.rate_bytes_per_s_max)
     sizes = await leader_sizes(term, unsized)
     return ReassignPlan(
         tuple(_planned(term, request.moves, sizes)),
@@ -54,7 +56,15 @@ async def requested_plan(term: Term, request: ReassignRequest) -> ReassignPlan:
         bytes_max=request.bytes_max,
         broker_bytes_max=request.broker_bytes_max,
         adopts=request.adopts,
+        bounds=bounds,
     )
+
+
+def bounds_of(low: int, high: int) -> RateBounds | None:
+    """Returns the bounds of a throttle; None without an upper one. Raises :class:`Refused` for bounds that are none."""
+    if (wrong := reassign.why_no_bounds(low, high)) is not None:
+        raise Refused(wrong, "--throttle 1M..50M, for instance: between 1,000,000 and 50,000,000 bytes per second")
+    return RateBounds(low, high) if high else None
 
 
 def _planned(term: Term, moves: Iterable[Move], sizes: Sizes) -> Iterable[PlannedMove]:
@@ -102,10 +112,10 @@ async def refuse_slow(term: Term, plan: ReassignPlan, instead: str = FEWER) -> N
     after, took_s = await leader_sizes(term, names), _now_s() - began_s
     traffic = {name: max(0, after[name] - before[name]) / took_s for name in before.keys() & after.keys()}
     found = received(moves, traffic, plan.broker_moves_max)
-    if found is not None and found.bytes_per_s >= plan.rate_bytes_per_s:
+    if found is not None and found.bytes_per_s >= plan.rate_max_bytes_per_s:
         raise Refused(
-            f"the throttle of {in_bytes(plan.rate_bytes_per_s)}/s is below the {in_bytes(found.bytes_per_s)}/s that "
-            f"producers write to partitions which broker {found.broker} would copy: it would never catch up",
+            f"the throttle of {in_bytes(plan.rate_max_bytes_per_s)}/s is below the {in_bytes(found.bytes_per_s)}/s "
+            f"that producers write to partitions which broker {found.broker} would copy: it would never catch up",
             f"give --throttle {2 * found.bytes_per_s} or more, {instead}",
         )
 

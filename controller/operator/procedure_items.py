@@ -20,6 +20,7 @@ from state_machines.decisions.drain import Drain
 from state_machines.decisions.mass_election import MassElection
 from state_machines.decisions.plan_pace import MovePace, PlanPace
 from state_machines.decisions.plan_progress import STOPPED, PlannedMove, ReassignPlan, Status, Superseded
+from state_machines.decisions.plan_rate import RateBounds
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
 from state_machines.planning.expected_time import expected
@@ -143,7 +144,10 @@ def planned_item(plan: ReassignPlan) -> Procedure:
     )
     parts = [f"{in_bytes(size)} to copy"]
     found = expected(plan.moves, plan.rate_bytes_per_s) if plan.rate_bytes_per_s else None
-    if found is not None:
+    fastest = expected(plan.moves, plan.rate_max_bytes_per_s) if plan.bounds is not None else None
+    if found is not None and fastest is not None:
+        parts.append(f"{in_time(fastest.seconds)} to {in_time(found.seconds)} between the bounds of the throttle")
+    elif found is not None:
         parts.append(f"about {in_time(found.seconds)} at the throttle")
     if unknown:
         parts.append(f"without {counted(unknown, 'move')} of unknown size")
@@ -200,9 +204,17 @@ def detail_of(record: Record) -> str:
     except msgspec.DecodeError:
         return ""
     marks = [name for name, holds in (("paused", plan.paused or plan.held), ("taken back", plan.reverting)) if holds]
+    if plan.bounds is not None and not record.state.is_final:
+        marks.append(paced(plan.rate_bytes_per_s, plan.bounds))
     if record.bypassed and plan.throttles:
         marks.append(_throttles_left(plan.throttles))
     return "; ".join((reassign.sentence(plan), *marks))
+
+
+def paced(rate_bytes_per_s: int, bounds: RateBounds) -> str:
+    """Describes a throttle between two bounds: its present value and the cause."""
+    low, high = in_bytes(bounds.low_bytes_per_s), in_bytes(bounds.high_bytes_per_s)
+    return f"throttle {in_bytes(rate_bytes_per_s)}/s, between {low} and {high}: {bounds.why}"
 
 
 def _of_election(found: MassElection) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -241,8 +241,10 @@ class ProcedureView:
         term = self._active()
         engine = term.procedures.engine_or_none
         record = engine.records.get(pid) if engine is not None else None
-        given = {"rate_bytes_per_s": command.rate_bytes_per_s, "broker_moves_max": command.broker_moves_max}
-        changes = {name: value for name, value in given.items() if value is not None}
+        rate = command.rate_bytes_per_s_max or command.rate_bytes_per_s
+        given = {"rate_bytes_per_s": rate, "broker_moves_max": command.broker_moves_max}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        changes |= {"bounds": None} if rate is not None else {}
         if record is not None and record.kind == reassign.NAME and not record.state.is_final and changes:
             await refuse_slow(term, replace(reassign.plan_of(record), **changes), FEWER_OR_LATER)
 

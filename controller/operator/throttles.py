@@ -132,7 +132,12 @@ def _item(record: Record, causes: Mapping[int, str], found: Sequence[Standing]) 
         settings_total=len(found),
     )
     if record.kind == reassign.NAME:
-        return common.model_copy(update={"rate_bytes_per_s": reassign.plan_of(record).rate_bytes_per_s})
+        plan = reassign.plan_of(record)
+        rates: dict[str, object] = {"rate_bytes_per_s": plan.rate_bytes_per_s}
+        if plan.bounds is not None:
+            low, high = plan.bounds.low_bytes_per_s, plan.bounds.high_bytes_per_s
+            rates |= {"rate_bytes_per_s_min": low, "rate_bytes_per_s_max": high, "rate_why": plan.bounds.why}
+        return common.model_copy(update=rates)
     order = order_of(record.data)
     own = {
         "rate_bytes_per_s": order.rate_bytes_per_s,

@@ -25,6 +25,7 @@ from controller.kinds.calls import CALLS
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.foreign_sizes import ForeignSizes
 from controller.kinds.guard import MinIsrGuard
+from controller.kinds.plan_rates import RatePacer
 from controller.kinds.throttle_holders import throttles_of
 from controller.procedures.broadcast import Responses
 from controller.procedures.engine import Engine
@@ -135,7 +136,11 @@ class TermProcedures:
                 {},
                 responses,
                 {},
+<<<<<<< HEAD
                 {},
+=======
+                RatePacer(),
+>>>>>>> fe478f85 (A throttle between two bounds, 1M..50M, follows the ISR: it rises while live replicas keep up, is halved when one does not, and a failover goes on with it)
                 self._live,
                 self._known,
             ),

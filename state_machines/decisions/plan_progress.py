@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from state_machines.admin_rules.throttles import Throttle
 from state_machines.decisions.plan_caps import Caps, Sizes, sizes_of
+from state_machines.decisions.plan_rate import RateBounds
 from state_machines.decisions.reassignment import (
     LAST_IN_SYNC,
     NOT_LIVE,
@@ -107,7 +108,8 @@ class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     ``bytes_max`` and ``broker_bytes_max``: the same in bytes, 0 without. Reassignments of other clients count.
     ``rate_bytes_per_s``: the throttle of each broker and direction, 0 without; ``rate_in_force``: the one that was
     written; ``throttles``: what stood there before. ``held``: paused and without a throttle, because the role was given
-    back. ``adopts``: moves that another client has begun are the plan's own from now on.
+    back. ``adopts``: moves that another client has begun are the plan's own from now on. ``bounds``: those
+    between which the rate changes by itself; None: it stays.
     """
 
     moves: tuple[PlannedMove, ...]
@@ -123,6 +125,12 @@ class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     broker_bytes_max: int = 0
     adopts: bool = False
     superseded: tuple[Superseded, ...] = ()
+    bounds: RateBounds | None = None
+
+    @property
+    def rate_max_bytes_per_s(self) -> int:
+        """Returns the highest rate that the plan may have; 0 without a throttle."""
+        return self.rate_bytes_per_s if self.bounds is None else self.bounds.high_bytes_per_s
 
 
 class Progress(NamedTuple):

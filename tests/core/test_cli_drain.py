@@ -38,7 +38,13 @@ def test_a_drain_names_its_brokers_its_reason_and_its_caller(double: DaemonDoubl
 def test_replicas_move_below_a_throttle(double: DaemonDouble) -> None:
     items("drain", 3, "--replicas", "--throttle", 50_000_000)
     request, _ = drain_request(double)
-    assert (request.replicas, request.rate_bytes_per_s) == (True, 50_000_000)
+    assert (request.replicas, request.rate_bytes_per_s, request.rate_bytes_per_s_max) == (True, 50_000_000, 0)
+
+
+def test_a_throttle_of_a_drain_may_have_two_bounds(double: DaemonDouble) -> None:
+    items("drain", 3, "--replicas", "--throttle", "1M..50M")
+    request, _ = drain_request(double)
+    assert (request.rate_bytes_per_s, request.rate_bytes_per_s_max) == (1_000_000, 50_000_000)
 
 
 @pytest.mark.parametrize(("state", "code"), [("success", Exit.DONE), ("rolledback", Exit.FAILED)])
@@ -62,7 +68,9 @@ def test_undrain_lists_the_marks_that_are_left(double: DaemonDouble) -> None:
     assert (name, request) == ("undrain", UndrainRequest(brokers=[4]))
 
 
-@pytest.mark.parametrize("words", [("drain",), ("undrain",), ("drain", "-1"), ("drain", 3, "--throttle", -1)])
+@pytest.mark.parametrize(
+    "words", [("drain",), ("undrain",), ("drain", "-1"), ("drain", 3, "--replicas", "--throttle", -1)]
+)
 def test_a_command_without_brokers_or_with_bad_numbers_is_a_usage_error(words: tuple[object, ...]) -> None:
     regent(*words, code=Exit.USAGE)
 

@@ -8,9 +8,9 @@ import pytest
 
 from cli.exit_codes import Exit
 from controller.http.procedure_models import ServerResult
-from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleRequest, ThrottleSetting
-from tests.core.cli_kit import items, regent
-from tests.core.http_world import DaemonDouble, daemon_in_thread
+from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
+from tests.core.cli_kit import items, regent, unwrapped
+from tests.core.http_world import DaemonDouble, ThrottlesDouble, daemon_in_thread
 
 LEFT = ThrottleSetting(entity="broker 3", setting="leader.replication.throttled.rate", value="9", owner="nobody")
 
@@ -78,6 +78,23 @@ def test_the_list_shows_what_is_throttled(double: DaemonDouble) -> None:
     [found] = items("throttle", "show")
     assert (found["pid"], found["rateBytesPerS"], found["brokers"]) == (12, 7, [1])
     assert "BYTES/S" in regent("throttle", "show").stdout
+
+
+def test_a_rate_between_bounds_is_shown_with_them_and_its_cause(
+    double: DaemonDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paced = ThrottleItem(pid=3, kind="reassign", brokers=[1], rate_bytes_per_s=5).model_copy(
+        update={"rate_bytes_per_s_min": 2, "rate_bytes_per_s_max": 9, "rate_why": "raised: every live replica keeps up"}
+    )
+
+    async def listed(_: object) -> list[ThrottleItem]:
+        return [paced]
+
+    monkeypatch.setattr(ThrottlesDouble, "listed", listed)
+    assert "5 (2..9: raised:" in unwrapped(regent("throttle", "show").stdout)
+    [found] = items("throttle", "show")
+    assert (found["rateBytesPerSMin"], found["rateBytesPerSMax"]) == (2, 9)
+    assert found["rateWhy"].startswith("raised")
 
 
 def test_the_list_shows_settings_that_nobody_owns_and_the_command_that_removes_them(double: DaemonDouble) -> None:
