@@ -34,13 +34,10 @@ class KafkaEnv(NamedTuple):
     """Messages of procedures to brokers that are under way, and their responses."""
     judged: dict[int, RestartPlan]
     """The latest judgement of each rolling restart, until its step takes it."""
-<<<<<<< HEAD
     leading: dict[int, Leading]
     """Leaders of brokers as each drain that moves leaders has counted them in this term."""
-=======
     pacer: RatePacer
     """Keeps throttles of plans between their bounds."""
->>>>>>> fe478f85 (A throttle between two bounds, 1M..50M, follows the ISR: it rises while live replicas keep up, is halved when one does not, and a failover goes on with it)
     live: Callable[[], Iterable[Record]]
     """Returns the records of procedures that have not ended, as the next write finds them."""
     known: Callable[[], Iterable[Record]]

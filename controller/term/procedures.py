@@ -136,11 +136,8 @@ class TermProcedures:
                 {},
                 responses,
                 {},
-<<<<<<< HEAD
                 {},
-=======
                 RatePacer(),
->>>>>>> fe478f85 (A throttle between two bounds, 1M..50M, follows the ISR: it rises while live replicas keep up, is halved when one does not, and a failover goes on with it)
                 self._live,
                 self._known,
             ),
