@@ -18,7 +18,8 @@ class Loaded(NamedTuple):
     """How procedures go on. Each is in the order in which the scheduler takes it.
 
     ``records``: of sound families. ``locked``: pids that held locks, parents first. ``ready``: those that run, failed
-    ones first. ``later``: those that wait for their deadline. ``unusable``: all others, the unreadable ones included.
+    ones first. ``later``: those that wait for their deadline, and that no operator has ended. ``unusable``: all others,
+    the unreadable ones included.
     """
 
     records: Mapping[int, Record]
@@ -68,9 +69,11 @@ def _order(sound: Mapping[int, Record], unusable: Mapping[int, Unusable]) -> Loa
     for pid, record in sound.items():
         if record.state.is_final or children[pid]:
             continue
-        if sound[record.root].state is State.FAILED or record.state is State.FAILED:
-            (later if record.deadline_ms and record.state is State.FAILED else failed).append(pid)
-        elif record.state is State.WAITING_TIMEOUT and record.deadline_ms and not record.bypassed:
+        root = sound[record.root]
+        waits = record.deadline_ms > 0 and not (record.bypassed or root.aborted)
+        if root.state is State.FAILED or record.state is State.FAILED:
+            (later if waits and record.state is State.FAILED else failed).append(pid)
+        elif waits and record.state is State.WAITING_TIMEOUT:
             later.append(pid)
         else:
             ready.append(pid)

@@ -54,6 +54,19 @@ def test_descendants_of_a_failed_root_undo_their_steps_at_once() -> None:
     assert (found.ready, found.later) == ((3, 4), ())
 
 
+def test_what_an_operator_has_ended_waits_for_no_time() -> None:
+    """Without a restart it ends at once, too."""
+    found = loaded(
+        record(1, State.WAITING_TIMEOUT, deadline_ms=90, bypassed=True),
+        record(2, State.FAILED, deadline_ms=90, bypassed=True),
+        record(3, State.WAITING_TIMEOUT, deadline_ms=90, aborted=True),
+        record(4, State.WAITING, aborted=True),
+        record(5, State.WAITING_TIMEOUT, 4, deadline_ms=90),
+        record(6, State.WAITING_TIMEOUT, deadline_ms=90),
+    )
+    assert (found.ready, found.later) == ((2, 1, 3, 5), (6,))
+
+
 @pytest.mark.seed("S1-36")
 def test_locks_are_restored_from_the_root_to_the_leaves() -> None:
     found = loaded(
