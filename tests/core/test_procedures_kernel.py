@@ -401,6 +401,14 @@ def test_every_family_ends_as_a_whole_or_leaves_nothing(seed: int) -> None:
             assert not any(root == pid for root, _, _ in world.effects), "something was not undone"
 
 
+def test_a_procedure_of_many_steps_undoes_all_of_them() -> None:
+    p = started(record(1))
+    for number in range(3 * DONE_MAX):
+        p.apply(p.executed(1, Next(1 - number % 2, b""), 10))
+    assert p.aborted(1, 10) is not None
+    assert p.records[1].done == (0, 1) * (3 * DONE_MAX // 2)
+
+
 def test_a_procedure_that_goes_round_keeps_its_latest_steps_alone() -> None:
     p = Procedures(lambda _: 0)
     p.apply(p.submitted(record(1)))

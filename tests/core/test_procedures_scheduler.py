@@ -215,6 +215,28 @@ def test_parts_are_locked_all_or_nothing() -> None:
     assert polled(s) == [2]
 
 
+def test_a_part_stays_with_its_holder_while_children_that_may_use_it_come_and_go() -> None:
+    """A move has the region; its close and its assign demand the same one, and another move waits for it."""
+    part = Demand(TABLES[0], exclusive=False, parts=(5,))
+    s = Scheduler()
+    parent = s.entry(1, part)
+    s.add_back(parent)
+    assert s.poll() is parent
+    for pid in (2, 3):
+        child = s.entry(pid, part, (1,))
+        s.add_front([child])
+        assert s.poll() is child
+        if pid == 2:
+            other = s.entry(9, part)
+            s.add_back(other)
+        assert s.poll() is None
+        s.release(child)
+        s.drop(child)
+        assert s.poll() is None, "the part is the parent's still"
+    s.release(parent)
+    assert s.poll() is other
+
+
 def test_lanes_come_in_the_order_of_scopes() -> None:
     lanes = [Scope.TABLE, Scope.TOPIC, Scope.NAMESPACE, Scope.SERVER, Scope.SYSTEM, Scope.CLUSTER]
     s = queued(*(Demand(Resource(scope, "x" if scope else ""), False) for scope in lanes))

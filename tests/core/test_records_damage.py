@@ -198,3 +198,15 @@ def test_a_family_of_a_kind_that_is_gone_is_never_moved() -> None:
         4: Fault.CORRUPT,
     }
     assert moved_aside(records, found) == [3, 4]
+
+
+def test_a_damaged_parent_stays_with_a_child_that_a_daemon_with_its_kind_can_use() -> None:
+    records = [record(2, 1), record(4, 3)]
+    found = load(records, lambda one: "no such kind" if one.pid == 2 else None, {1: BROKEN, 3: BROKEN}).unusable
+    assert {pid: one.fault for pid, one in found.items()} == {
+        1: Fault.CORRUPT,
+        2: Fault.UNKNOWN_KIND,
+        3: Fault.CORRUPT,
+        4: Fault.ORPHAN,
+    }
+    assert moved_aside(records, found) == [3, 4]
