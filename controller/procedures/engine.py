@@ -1,4 +1,4 @@
-"""The engine: gives procedures out in turn, executes their steps, and writes what follows in one transaction a turn.
+"""The engine: what callers ask of procedures, and how their records are read; :mod:`controller.procedures.turns` runs.
 
 One consumer calls :meth:`Engine.turn`, the event queue of a term for instance; all else only enqueues and calls
 ``wanted``. Memory follows the store: a change is entered, and a caller gets its response, once the change is durable.
@@ -8,11 +8,10 @@ A store that fails ends the engine: another one loads the records and goes on (H
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Generic
 
-from controller.procedures.group import RECORDS_MAX, Decided, Group
+from controller.procedures.group import Decided
 from controller.procedures.intake import Intake
 from controller.procedures.kinds import Env, Kind, Kinds
 from controller.procedures.parking import Parking
@@ -21,21 +20,16 @@ from controller.procedures.requests import Abort, Bypass, Command, Refused, Remo
 from controller.procedures.running import Entered, LockItem, Running
 from controller.procedures.stepping import Stepping
 from controller.procedures.steps import Steps
+from controller.procedures.turns import Turns
 from controller.procedures.weighing import Scale
-from metadata_store.records.port import Fenced, RecordStore, StoreFailed, Unstorable
-from state_machines.procedures.entity_queue import Entry
+from metadata_store.records.port import RecordStore, StoreFailed
 from state_machines.procedures.faults import Unusable
 from state_machines.procedures.kernel import Change
 from state_machines.procedures.record import NO_ENDING, Caller, Ending, Record
 from state_machines.procedures.recovery import load
 
-TURN_S_MAX: Final = 0.05
-"""Time after which a turn begins no further step: other events of the queue wait for its end."""
 DATA_BYTES_MAX: Final = 256 * 1024
 """Bytes of the message of a submitted procedure."""
-
-
-NO_PIDS: Final[frozenset[int]] = frozenset()
 
 
 class Engine(Generic[Env]):
@@ -63,7 +57,6 @@ class Engine(Generic[Env]):
     ) -> None:
         self._kinds = Kinds(kinds)
         self._steps = Steps(env, self._kinds, interruptions, ends)
-        self._blameless = (*interruptions, *ends, StoreFailed, Refused)
         self._store = store
         self._pids = Pids(store)
         self._wanted = wanted
@@ -75,13 +68,19 @@ class Engine(Generic[Env]):
         self._results = self._running.results
         scale = Scale(store)
         self._intake = Intake(self._kinds, self._running, self._pids, now_ms, scale, self._parking)
-        self._stepping = Stepping(self._kinds, self._steps, self._running, self._pids, now_ms, scale, self._parking)
-        self._step_of = 0
-        """The procedure whose step runs, or is written with its effect; 0: none."""
-        self._writing: frozenset[int] | set[int] = NO_PIDS
-        """Procedures whose steps are being written and entered."""
-        self._sent: Group | Change | None = None
-        """Changes that the store was sent; they stay where it gave no response."""
+        stepping = Stepping(self._kinds, self._steps, self._running, self._pids, now_ms, scale, self._parking)
+        self._turns = Turns(
+            store,
+            self._intake,
+            self._running,
+            self._steps,
+            stepping,
+            self._pids,
+            self._parking,
+            self._age_ms,
+            wanted,
+            blameless=(*interruptions, *ends, StoreFailed, Refused),
+        )
         self._closed: Exception | None = None
 
     # -- for callers
@@ -110,8 +109,7 @@ class Engine(Generic[Env]):
     @property
     def unanswered(self) -> list[int]:
         """Returns the procedures whose write has no response: once the term has ended, it may be stored or not."""
-        sent = self._sent
-        return sorted({one.pid for one in sent.puts}.union(sent.deletes)) if sent is not None else []
+        return self._turns.unanswered
 
     @property
     def unusable(self) -> Mapping[int, str]:
@@ -223,7 +221,7 @@ class Engine(Generic[Env]):
         self._pids.begin_after(stored.last_pid)
         await self._pids.go_above(above)
         self._parking.keep({record.pid for record in self.live()})
-        self._running.waiting.arm(self._evicts_ms())
+        self._running.arm()
         self._wanted()
 
     async def turn(self) -> None:
@@ -231,35 +229,7 @@ class Engine(Generic[Env]):
 
         Raises ``StoreFailed`` and the errors of ``ends``: the engine is of no use any more.
         """
-        group = Group(self._store)
-        try:
-            await self._turn(group)
-        except BaseException as error:
-            self._blame(error)
-            if isinstance(error, Fenced | Unstorable):  # nothing of the write was applied
-                self._sent = None
-            stopped = Refused(f"the daemon stops, or its term ended ({error}): try again")
-            group.refuse(error if isinstance(error, Refused | StoreFailed) else stopped)
-            raise
-
-    async def _turn(self, group: Group) -> None:
-        running = self._running
-        self._intake.take_early(self._parking.take_early())
-        running.resume(running.waiting.due())
-        roots = self._results.take_due(self._age_ms(), RECORDS_MAX)
-        if roots:
-            self._stage(group, Decided(self._procedures.evicted(roots)))
-        await self._carry_out(group)
-        ends_s = time.monotonic() + TURN_S_MAX
-        while not group.is_full and time.monotonic() < ends_s:
-            entry = running.scheduler.poll()
-            if entry is None:
-                break
-            await self._run(entry, group)
-        await self._write(group)
-        running.waiting.arm(self._evicts_ms())
-        if self._intake or running.scheduler.is_busy:
-            self._wanted()
+        await self._turns.turn()
 
     @property
     def last_number(self) -> int:
@@ -285,14 +255,7 @@ class Engine(Generic[Env]):
         if self._results.overflow:
             self._wanted()
         else:
-            self._running.waiting.arm(self._evicts_ms())
-
-    # -- how a turn works
-
-    def _evicts_ms(self) -> int:
-        """Returns the wall clock's time of the next eviction as of now, 0 without any."""
-        next_ms = self._results.next_ms
-        return next_ms and self._now_ms() + max(0, next_ms - self._age_ms())
+            self._running.arm()
 
     async def _request(self, request: Request) -> int:
         if self._closed is not None:
@@ -300,81 +263,6 @@ class Engine(Generic[Env]):
         response = self._intake.add(request)
         self._wanted()
         return await response
-
-    async def _carry_out(self, group: Group) -> None:
-        count = len(self._intake)
-        await self._pids.reserve(count)
-        for _ in range(count):  # others may have come while pids were reserved: they wait for the next turn
-            if group.is_full:
-                break
-            pending = self._intake.take()
-            try:
-                decided = self._intake.decide(pending)
-            except Exception as error:  # also a fault: it ends the request that has it, and nothing else
-                pending.refuse(error)
-                continue
-            try:
-                if not group.has_room(decided):
-                    await self._write(group)
-            except Exception as error:
-                pending.refuse(error)
-                raise
-            self._stage(group, decided)
-
-    async def _run(self, entry: Entry, group: Group) -> None:
-        """Runs a step, and adds what follows to the group; a step with an effect is written by itself."""
-        is_suspect = entry.pid in self._parking.suspects
-        if is_suspect:  # what operators want, and what others did, is durable before the term can end by it
-            await self._write(group)
-        self._step_of = entry.pid
-        found = await self._stepping.run(entry)
-        if isinstance(found, Decided):
-            if not group.has_room(found):
-                self._step_of = 0
-                await self._write(group)
-                self._step_of = entry.pid
-            self._stage(group, found)
-            self._step_of = 0
-            if is_suspect:
-                await self._write(group)
-                self._settle(entry.pid, found)
-            return
-        self._step_of = 0
-        await self._write(group)
-        self._step_of = entry.pid
-        self._sent = found.decided.change
-        why_not = await self._steps.write(found.write, found.decided.change, entry.pid)
-        if why_not is None:
-            self._running.enter((found.decided,))
-            self._parking.went_on(entry.pid)
-        else:
-            self._stage(group, found.otherwise(why_not))
-        self._step_of, self._sent = 0, None
-
-    def _settle(self, pid: int, decided: Decided) -> None:
-        """Acquits a suspect once a change of it is durable and entered."""
-        if decided.change.puts or decided.change.deletes:
-            self._parking.went_on(pid)
-
-    def _blame(self, error: BaseException) -> None:
-        """Notes which procedures have ended the term, unless the store itself or the connection has."""
-        is_fault = isinstance(error, Exception) and not isinstance(error, self._blameless)
-        if isinstance(error, Exception) and (is_fault or isinstance(error, Unstorable)):
-            self._parking.blame({self._step_of} if self._step_of else self._writing, error)
-
-    def _stage(self, group: Group, decided: Decided) -> None:
-        self._procedures.stage(decided.change)
-        group.add(decided)
-
-    async def _write(self, group: Group) -> None:
-        """Writes a group and enters it; the group is empty afterwards."""
-        self._writing = group.pids
-        puts, deletes = group.puts, group.deletes
-        if puts or deletes or group.rows:
-            self._sent = group
-            await self._store.write(puts, deletes, group.rows)
-        self._running.enter(group.take())
-        self._writing, self._sent = NO_PIDS, None
 
 
 def _ignored(response: asyncio.Future[int]) -> None:

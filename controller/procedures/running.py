@@ -164,6 +164,11 @@ class Running(Generic[Env]):
                     found.append(LockItem(pid, name, one.exclusive, list(map(str, one.parts)), not held))
         return found
 
+    def arm(self) -> None:
+        """Sets the timer to the end of the first wait, or to the next eviction of results where that comes first."""
+        next_ms = self.results.next_ms
+        self.waiting.arm(next_ms and self._now_ms() + max(0, next_ms - self._age_ms()))
+
     def resume(self, pids: Iterable[int]) -> None:
         """Queues those procedures that wait for a time or an event."""
         self.scheduler.add_front([self._entries[pid] for pid in pids if self.waiting.take(pid)])

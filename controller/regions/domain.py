@@ -192,5 +192,5 @@ def _serving(term: RegionsTerm, opened: Opened) -> Serving:
     """Describes a term to what judges the epochs and tokens that servers have seen."""
     engine, end = term.engine, term.manager.end
     return Serving(
-        opened.epoch, term.env.former_number, lambda: engine.last_number, opened.look, opened.leads, term.note_copy, end
+        opened.epoch, term.env.former_number, lambda: engine.last_number, opened.look, opened.leads, term.copy.note, end
     )

@@ -176,10 +176,7 @@ class RegionsEnv:
         self.restored_ends_s = 0.0
         """End of that lease, by ``clock``."""
         self.former_number = 0
-        """The highest number of the store as the term begins: up to it a number may have been a token.
-
-        Also where no server shows that the store was restored from a copy.
-        """
+        """The highest number of the store as the term begins. Any up to it may have been a token, of a copy or not."""
         self.outdated: set[int] = set()
         """Pids of opens that such a store has on their way: the region may have gone elsewhere since."""
         self.former = Regime(options.lease_ms, options.fence)

@@ -13,7 +13,6 @@ from typing import Any, Final
 from controller.journal.term_journal import TermJournal
 from controller.metrics.region_counters import RegionCounters
 from controller.procedures.engine import Engine
-from controller.procedures.kinds import Kind, Kinds
 from controller.procedures.parking import Parking
 from controller.procedures.results import loop_ms
 from controller.procedures.running import Entered
@@ -24,24 +23,12 @@ from controller.regions.bypassed import picked_up, see_to
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.journal import RegionsJournal
-from controller.regions.kinds import (
-    assign,
-    close,
-    crash,
-    forgetting,
-    log_task,
-    many,
-    marks,
-    move,
-    namespaces,
-    servers,
-    tables,
-)
+from controller.regions.kinds import crash, every
 from controller.regions.kinds.messages import CRASH, Crash
 from controller.regions.manager import Manager
 from controller.regions.service import RegionService
 from controller.regions.steady import SteadyClock
-from metadata_store.catalog.rows import Catalog, MarkRow
+from metadata_store.catalog.rows import Catalog
 from metadata_store.records.port import NOTHING_SEEN, Above, RecordStore, StoreFailed
 from state_machines.procedures.transition import Transition
 from state_machines.regions.model import Regions
@@ -49,29 +36,6 @@ from state_machines.regions.placement import PLACEMENTS
 
 log = logging.getLogger("regent.regions")
 
-KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
-    assign.ASSIGN,
-    close.CLOSE,
-    move.MOVE_REGION,
-    many.ASSIGN_REGIONS,
-    many.CLOSE_REGIONS,
-    crash.CRASH_OF_SERVER,
-    log_task.FENCE_LOG,
-    log_task.SPLIT_LOG,
-    tables.CREATE,
-    tables.ENABLE,
-    tables.DISABLE,
-    tables.DELETE,
-    servers.DRAIN_SERVER,
-    servers.CLOSE_STRAY,
-    forgetting.FORGET_SERVER,
-    marks.MARK_SUBJECT,
-    marks.UNMARK_SUBJECT,
-    namespaces.CREATE,
-    namespaces.DELETE,
-)
-NAMES: Final = Kinds(KINDS)
-"""Names of steps, locks and subjects of procedures, for the journal."""
 LEFT_TOGETHER: Final = 500
 """Regions that no procedure moves, and for which one begins with one check of leases."""
 CHECKS_PER_LEASE: Final = 20
@@ -119,7 +83,7 @@ class RegionsTerm:
         self.complaint: Callable[[], str] = lambda: ""
         """Returns the faults of the store's permissions, with the remedy; empty without any."""
         self._leads = leads
-        self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), NAMES, retains=placement == "retain")
+        self.journal = RegionsJournal(journal or TermJournal(epoch=epoch), every.NAMES, retains=placement == "retain")
         self.env = RegionsEnv(
             Regions(),
             Dispatcher(epoch, limits or Limits(), clock, self.journal.dispatched),
@@ -137,7 +101,7 @@ class RegionsTerm:
         self._wanted = asyncio.Event()
         self.engine: Engine[RegionsEnv] = Engine(
             self.env,
-            KINDS,
+            every.KINDS,
             store,
             wanted=self._wanted.set,
             now_ms=wall_ms,
@@ -153,9 +117,7 @@ class RegionsTerm:
         self.service = RegionService(self.manager, counters or RegionCounters(), leads, look)
         self._catalog = catalog
         self._store = store
-        self._above = above
-        self._noted_copy = False
-        """Whether the store says that it was restored from a copy, of which this term is to see the end."""
+        self.copy = restored.Copy(store, above)
         self._regime = regime.Regime(options.lease_ms, options.fence)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -169,7 +131,7 @@ class RegionsTerm:
         if self._steady is not None:
             self._steady.begin(content.marks)
             await self._store_time(self._steady)
-        await self._restored(content.marks)
+        self.env.restored = await self.copy.begin(content.marks)
         before, more = damaged.regime_of(content, self._regime)
         content = content._replace(damaged=(*content.damaged, *more))
         self.env.former = self._regime.united(before or self._regime)
@@ -192,7 +154,7 @@ class RegionsTerm:
         await loading.enter(self.env.model, content, self.env.now_ms())
         damaged.tell(self.env.model.damages)
         self.env.routes.unanswered = self.env.model.damages.overlapping
-        await self.engine.load(max(self._above.number, restored.number(content.marks)))
+        await self.engine.load(max(self.copy.above.number, restored.number(content.marks)))
         self.env.former_number = self.engine.last_number
         self.env.contradictions.begin(self.env.former_number)
         loading.resume(self.env, self.engine.live(), self.engine.park)
@@ -218,26 +180,6 @@ class RegionsTerm:
             sum(1 for _ in self.engine.live()),
             self.manager.epoch,
         )
-
-    async def _restored(self, marks: Sequence[MarkRow]) -> None:
-        """Notes, durably, that the store was restored from a copy; a term before may have noted it."""
-        if self._above != NOTHING_SEEN:
-            number = max(self._above.number, restored.number(marks))
-            await self._store.write((), (), (restored.row(number),))
-        self.env.restored = self._noted_copy = self._above != NOTHING_SEEN or restored.stored(marks)
-
-    async def note_copy(self, number: int) -> None:
-        """Stores that this is a copy, and what the next term goes above: another daemon may begin it."""
-        self._noted_copy = False  # the next term is to see its end
-        await self._store.write((), (), (restored.row(number),))
-
-    async def _settle_copy(self) -> None:
-        """Forgets the copy once a lease is over, and no open and no procedure of the copy is left."""
-        if not self._noted_copy or not self.env.restored_places or self.env.outdated:
-            return
-        if not any(one.pid <= self.env.former_number for one in self.engine.live()):
-            await self._store.write((), (), (restored.drop(),))
-            self._noted_copy = False
 
     def _begin_times(self) -> None:
         """Has leases begin now, and waits end: the load took its time, and the wall clock may have been set since."""
@@ -320,7 +262,7 @@ class RegionsTerm:
         """Stores what is settled by now, and the time. A store that is slow delays no check of leases."""
         while True:
             await self._settle_regime()
-            await self._settle_copy()
+            await self.copy.settle(self.env, self.engine.live())
             if self._steady is not None and self._steady.is_due():
                 await self._store_time(self._steady)
             await asyncio.sleep(self.options.lease_ms / 1000 / CHECKS_PER_LEASE)

@@ -10,7 +10,7 @@ import pytest
 
 from controller.procedures import engine as engine_module
 from controller.procedures import pids as pids_module
-from controller.procedures import results
+from controller.procedures import results, turns
 from controller.procedures.engine import DATA_BYTES_MAX
 from controller.procedures.group import CHANGE_BYTES_MAX, RECORDS_MAX
 from controller.procedures.intake import REQUESTS_MAX, Intake
@@ -269,7 +269,7 @@ async def test_a_turn_writes_a_bounded_number_of_records_and_the_next_goes_on(mo
 
 
 async def test_a_turn_ends_in_time_although_steps_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_module, "TURN_S_MAX", 0)
+    monkeypatch.setattr(turns, "TURN_S_MAX", 0)
     daemon = await Host(Kind("root", (step(), step(last)), part)).daemon()
     pids = [await submitted(daemon, "root", b"%d" % n) for n in range(3)]
     assert all(state(daemon, pid) is State.RUNNABLE for pid in pids), "no step began: the time was over"

@@ -8,8 +8,7 @@ from unittest import mock
 
 import pytest
 
-from controller.procedures import engine as engine_module
-from controller.procedures import group
+from controller.procedures import group, turns
 from controller.procedures import parking as parking_module
 from controller.procedures.kinds import Kind, Step
 from controller.procedures.parking import EARLY_MAX, TERMS_MAX, Parking
@@ -130,7 +129,7 @@ async def test_the_culprit_is_found_beside_a_procedure_that_is_always_at_work() 
 
     terms = Terms("store")
     terms.host.kinds = (*terms.host.kinds, Kind("busy", (step(goes_round),), apart, no_return=0))
-    with mock.patch.object(engine_module, "RECORDS_MAX", 10), mock.patch.object(group, "RECORDS_MAX", 10):
+    with mock.patch.object(turns, "RECORDS_MAX", 10), mock.patch.object(group, "RECORDS_MAX", 10):
         first = await terms.begin()
         busy = await submitted(first, "busy", b"0")
         bad = await submitted(first, "bad")

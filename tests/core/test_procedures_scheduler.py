@@ -219,16 +219,14 @@ def test_a_part_stays_with_its_holder_while_children_that_may_use_it_come_and_go
     """A move has the region; its close and its assign demand the same one, and another move waits for it."""
     part = Demand(TABLES[0], exclusive=False, parts=(5,))
     s = Scheduler()
-    parent = s.entry(1, part)
+    parent, other = s.entry(1, part), s.entry(9, part)
     s.add_back(parent)
     assert s.poll() is parent
+    s.add_back(other)
     for pid in (2, 3):
         child = s.entry(pid, part, (1,))
         s.add_front([child])
         assert s.poll() is child
-        if pid == 2:
-            other = s.entry(9, part)
-            s.add_back(other)
         assert s.poll() is None
         s.release(child)
         s.drop(child)

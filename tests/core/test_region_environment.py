@@ -14,7 +14,7 @@ from controller.regions import environment
 from controller.regions.dispatcher import Dispatcher, Limits
 from controller.regions.environment import Options, RegionsEnv, Results
 from controller.regions.journal import RegionsJournal
-from controller.regions.term import NAMES
+from controller.regions.kinds.every import NAMES
 from regent_agent.protocol import CLOSED, DONE, OPENED, Result
 from state_machines.regions.lost_parts import LeftOut, LostPart, LostParts
 from state_machines.regions.model import Regions, Server

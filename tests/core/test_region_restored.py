@@ -376,14 +376,14 @@ async def test_a_restored_store_is_one_like_others_once_the_lease_is_over(tmp_pa
     async with stage(tmp_path, options=options, above=Above(9, 500)) as raised:
         await raised.join("s1")
         await raised.create("t", 1)
-        await raised.until(lambda: not raised.term._noted_copy)
+        await raised.until(lambda: not raised.term.copy.is_noted)
     async with stage(tmp_path, options=options) as after:
         assert not after.term.env.restored
 
 
 async def test_another_daemon_goes_above_what_the_term_before_noted(tmp_path: Path) -> None:
     async with stage(tmp_path) as before:
-        await before.term.note_copy(70_000)
+        await before.term.copy.note(70_000)
     async with stage(tmp_path) as after:
         assert after.term.env.restored
         assert after.term.engine.last_number >= 70_000
@@ -393,7 +393,7 @@ async def test_what_another_daemon_noted_outlives_a_term_that_ends_as_it_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stage(tmp_path) as before:
-        await before.term.note_copy(70_000)
+        await before.term.copy.note(70_000)
     with monkeypatch.context() as dies:
         dies.setattr("controller.procedures.engine.Engine.load", lambda *_: _breaks(0))
         with pytest.raises(StoreFailed):
@@ -406,9 +406,9 @@ async def test_what_another_daemon_noted_outlives_a_term_that_ends_as_it_loads(
 async def test_a_copy_that_is_noted_as_an_earlier_one_is_settled_stays_noted(tmp_path: Path) -> None:
     options = Options(lease_ms=60_000, startup_wait_ms=0)
     async with stage(tmp_path, options=options, above=Above(9, 500)) as raised:
-        await raised.term.note_copy(70_000)
+        await raised.term.copy.note(70_000)
         raised.term.env.restored_places = True  # the lease is over
-        await raised.term._settle_copy()
+        await raised.term.copy.settle(raised.term.env, ())
     async with stage(tmp_path, options=options) as after:
         assert after.term.engine.last_number >= 70_000
 

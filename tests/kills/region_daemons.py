@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple, TypeVar
 from unittest import mock
 
-from controller.procedures import engine
+from controller.procedures import turns
 from controller.regions.admission import ServerDead
 from controller.regions.dispatcher import Limits
 from controller.regions.environment import Options
@@ -119,7 +119,7 @@ class Life:
             self.term._wanted.clear()
             self.term.engine.wake_all(self.term.env.waking.take())
             self.term.manager.check_leases()
-            with mock.patch.object(engine, "TURN_S_MAX", 60):  # a turn has the same steps on a slow machine
+            with mock.patch.object(turns, "TURN_S_MAX", 60):  # a turn has the same steps on a slow machine
                 await self.term.engine.turn()
             self._turns += 1
             assert self._turns < TURNS_MAX, f"it does not end: {list(self.term.engine.records.values())}"[:2_000]

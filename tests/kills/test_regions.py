@@ -14,7 +14,7 @@ from controller.procedures.kinds import Along, Effect, Execute, Kind
 from controller.regions import fencing, term
 from controller.regions.environment import Options, RegionsEnv
 from controller.regions.kinds import many
-from controller.regions.term import KINDS
+from controller.regions.kinds.every import KINDS
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from metadata_store.catalog.sqlite import SqliteCatalog
 from metadata_store.records.sqlite import SqliteRecords

@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from controller.procedures.kinds import Along
-from controller.regions import loading, term
-from controller.regions.kinds import assign, locks, tables
+from controller.regions import loading
+from controller.regions.kinds import assign, every, locks, tables
 from controller.regions.kinds.messages import TRANSIT, Transit
 from controller.regions.unheard import Unheard
 from metadata_store.catalog.rows import Content
@@ -131,5 +131,5 @@ def disable_a_table_with_regions_open(stack: ExitStack) -> None:
         return tables._stated(env, record, TableState.DISABLED, Done())
 
     put_step(stack, tables.DISABLE, "close", changed)
-    [kind] = [one for one in term.KINDS if one.name == tables.DISABLE.name]
+    [kind] = [one for one in every.KINDS if one.name == tables.DISABLE.name]
     put_step(stack, kind, "end", lambda _: disabled)

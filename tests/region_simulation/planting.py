@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from controller.procedures.kinds import Kind
-from controller.regions import term
+from controller.regions.kinds import every
 from tests.simulation.planting import Plant, put
 
 __all__ = ["AUDITED", "MUTATIONS", "audited", "mutation", "put", "put_step"]
@@ -33,5 +33,5 @@ def audited(plant: Plant) -> Plant:
 def put_step(stack: ExitStack, kind: Kind[Any], name: str, changed: Callable[[Step], Step]) -> None:
     """Replaces a step of a kind, by a function of the present one."""
     steps = tuple(step._replace(execute=changed(step.execute)) if step.name == name else step for step in kind.steps)
-    kinds = tuple(one._replace(steps=steps) if one.name == kind.name else one for one in term.KINDS)
-    put(stack, term, "KINDS", kinds)
+    kinds = tuple(one._replace(steps=steps) if one.name == kind.name else one for one in every.KINDS)
+    put(stack, every, "KINDS", kinds)

@@ -73,7 +73,7 @@ async def _polls(server: Server) -> None:
 async def test_a_store_that_was_restored_says_for_how_long_it_waits_before_it_places_regions() -> None:
     disk = RegionDisk()
     async with running(disk) as term:
-        await term.note_copy(1)
+        await term.copy.note(1)
     async with running(disk) as term:
         server = Server(term, "a")
         await server.register()

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
-from controller.procedures import engine
+from controller.procedures import turns
 from controller.regions import comparison, domain, fencing
 from controller.regions.environment import Options
 from controller.regions.fencing import NotFenced
@@ -286,7 +286,7 @@ class World(logging.Handler):
         """Replaces what processes take from their machine, for the time of a run."""
         with ExitStack() as stack:
             for target, name, value in (
-                (engine, "time", SimpleNamespace(monotonic=self.loop.time)),
+                (turns, "time", SimpleNamespace(monotonic=self.loop.time)),
                 (domain, "RegionsTerm", self.new_term),
                 (comparison, "PIECE", PIECE),
                 (fencing, "run_command", self.run_command),

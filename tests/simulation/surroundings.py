@@ -119,7 +119,7 @@ def surroundings(world: World) -> Iterator[None]:
             ("controller.role.claim", "time", clock),
             ("controller.role.queue_member", "time", clock),
             ("controller.process.wall_clock", "time", clock),
-            ("controller.procedures.engine", "time", SimpleNamespace(monotonic=lambda: world.loop.now_s)),
+            ("controller.procedures.turns", "time", SimpleNamespace(monotonic=lambda: world.loop.now_s)),
             ("controller.role.own_znodes", "started_ticks", world.started_ticks),
             ("controller.engine.controller", "Draft", WatchedDraft),
         ):

@@ -16,6 +16,7 @@ from controller.http.region_models import Table as TableItem
 from controller.procedures.kinds import Kind
 from controller.regions.ages import Aged
 from controller.regions.environment import RegionsEnv
+from controller.regions.kinds.every import KINDS
 from controller.regions.kinds.marks import MARK_TASK, MarkTask
 from controller.regions.kinds.messages import (
     CRASH,
@@ -35,7 +36,6 @@ from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator.counts import OfTables, owned_by_state
 from controller.regions.operator.unmet import shown_state, unmet_of
 from controller.regions.overdue import wait_of
-from controller.regions.term import KINDS
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
 from state_machines.regions.damage import Damages

@@ -1,0 +1,45 @@
+"""Lists all kinds of procedures of the regions' domain."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from controller.procedures.kinds import Kind, Kinds
+from controller.regions.environment import RegionsEnv
+from controller.regions.kinds import (
+    assign,
+    close,
+    crash,
+    forgetting,
+    log_task,
+    many,
+    marks,
+    move,
+    namespaces,
+    servers,
+    tables,
+)
+
+KINDS: Final[tuple[Kind[RegionsEnv], ...]] = (
+    assign.ASSIGN,
+    close.CLOSE,
+    move.MOVE_REGION,
+    many.ASSIGN_REGIONS,
+    many.CLOSE_REGIONS,
+    crash.CRASH_OF_SERVER,
+    log_task.FENCE_LOG,
+    log_task.SPLIT_LOG,
+    tables.CREATE,
+    tables.ENABLE,
+    tables.DISABLE,
+    tables.DELETE,
+    servers.DRAIN_SERVER,
+    servers.CLOSE_STRAY,
+    forgetting.FORGET_SERVER,
+    marks.MARK_SUBJECT,
+    marks.UNMARK_SUBJECT,
+    namespaces.CREATE,
+    namespaces.DELETE,
+)
+NAMES: Final = Kinds(KINDS)
+"""Names of steps, locks and subjects of procedures, for the journal."""
