@@ -134,6 +134,16 @@ async def test_a_close_that_hangs_is_explained_with_the_command_that_ends_it(cas
     assert f"'regent regions procedures bypass {case.region.pid}'" in text
 
 
+@in_situation("a disable whose close hangs")
+async def test_a_region_of_a_table_that_is_disabled_at_present_names_no_command_that_goes_on_already(
+    case: Case,
+) -> None:
+    text = text_of(case)
+    assert "'regent tables disable t" not in text
+    assert "repeat this" not in text
+    assert "its table becomes disabled: it can be enabled then, which opens it" in text
+
+
 # -- opens that fail
 
 

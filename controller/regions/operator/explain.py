@@ -14,12 +14,13 @@ from controller.regions.environment import RegionsEnv
 from controller.regions.kinds.crash import FENCE
 from controller.regions.kinds.log_task import FENCE_LOG
 from controller.regions.kinds.messages import Transit
-from controller.regions.operator import checks, ways
+from controller.regions.operator import ways
+from controller.regions.operator.counts import halted
 from controller.regions.operator.crashes import crash_of, failures_of, held_until_ms, works_of
 from controller.regions.operator.items import cause_of, message_of, region_item, step_of, why_of
 from state_machines.procedures.record import Record
 from state_machines.regions.changes import awaits_crash
-from state_machines.regions.model import Region, Server
+from state_machines.regions.model import Region, Server, Table
 from state_machines.regions.states import IN_TRANSITION, WANTED, RegionState, ServerState, TableState
 
 S = RegionState
@@ -194,13 +195,22 @@ def without_servers(env: RegionsEnv) -> str:
     return text
 
 
+def _of_unwanted(table: Table, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
+    """Names what would change a region that is not to be open; a procedure that goes on by itself needs no command."""
+    if table.state is TableState.DISABLED:
+        yield f"'regent tables enable {table.name}' opens it"
+    elif table.name in halted(env.model, engine.live()):
+        act = "delete" if table.state is TableState.DELETING else "disable"
+        yield f"'regent tables {act} {table.name} --wait' goes on with that"
+    elif table.state is TableState.DISABLING:
+        yield "its table becomes disabled: it can be enabled then, which opens it"
+
+
 def _changes(region: Region, env: RegionsEnv, engine: Engine[RegionsEnv]) -> Iterator[str]:
     """Names the events that would change the region."""
     server = region.server
     if region.table.state not in WANTED:
-        is_disabled = region.table.state is TableState.DISABLED
-        opens = f"'regent tables enable {region.table.name}' opens it"
-        yield opens if is_disabled else checks.table_remedy(env.model, region.table, "enable")
+        yield from _of_unwanted(region.table, env, engine)
     elif region.state is S.FAILED_OPEN or (server is None and not region.pid):
         yield f"'regent regions assign {region.id}' opens it"
     elif region.state in IN_TRANSITION and not region.pid and server is not None and server.state is ServerState.ONLINE:
