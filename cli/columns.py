@@ -192,6 +192,14 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("DRAIN-REASON", "drainReason", wide=True),
         Column("DRAIN-PID", "drainPid", wide=True),
     ),
+    "Deletion": (
+        Column("TOPIC", "topic"),
+        Column("PARTITIONS", "partitions"),
+        Column("STATE", "state"),
+        Column("SINCE", "since"),
+        Column("WAITS-FOR", "waitsFor"),
+        Column("WHY", "why"),
+    ),
     "StrayLog": (
         Column("BROKER", "broker"),
         Column("TOPIC", "topic"),

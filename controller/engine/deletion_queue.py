@@ -30,6 +30,8 @@ class DeletionQueue:
 
     ``markers``: children of ``/admin/delete_topics`` as last read.
 
+    ``resting``: topics that wait for a broker or a reassignment, and why; ``since_ms``: the creation of markers.
+
     ``changed`` is set whenever a deletion begins, rests or ends: :meth:`until` looks again. ``awaited``: a caller waits
     until brokers were sent the ended ones. ``refused``: znodes whose deletion failed are tried again after a while.
     ``absent``: brokers with replicas that are not registered. ``forgotten``: rows of the topics last deleted while no
@@ -42,6 +44,8 @@ class DeletionQueue:
         self.waiting: dict[int, None] = {}
         self.under_way: dict[int, int] = {}
         self.ended: dict[int, int] = {}
+        self.resting: dict[int, str] = {}
+        self.since_ms: dict[int, int] = {}
         self.changed = asyncio.Event()
         self.awaited = False
         self.refused = False
@@ -62,7 +66,10 @@ class DeletionQueue:
 
     def resume(self, topics: Iterable[int]) -> None:
         """Queues deletions that may start, or go on with requests that could not be sent before."""
-        self.waiting.update(dict.fromkeys(topics))
+        resumed = dict.fromkeys(topics)
+        self.waiting.update(resumed)
+        for index in resumed:
+            self.resting.pop(index, None)
 
     def touch(self, topics: Iterable[int]) -> None:
         """Notes topics that may no longer wait for a response."""
@@ -142,10 +149,12 @@ class DeletionQueue:
         self.waiting = {index: None for index in self.waiting if index in queued}
         self.under_way = {index: size for index, size in self.under_way.items() if index in queued}
         self.ended = {index: size for index, size in self.ended.items() if index in queued}
+        self.resting = {index: why for index, why in self.resting.items() if index in queued}
+        self.since_ms = {index: since for index, since in self.since_ms.items() if index in queued}
 
     def _sort(self, topics: Iterable[int]) -> dict[int, str]:
         self.changed.set()
-        cluster, chosen = self._cluster, list(topics)
+        cluster, chosen = self._cluster, dict.fromkeys(topics)
         busy = set(under_way(cluster, chosen))
         rest = [index for index in chosen if index not in busy]
         done = finished(cluster, rest)
@@ -153,7 +162,9 @@ class DeletionQueue:
             self.under_way.pop(index, None)
         self.under_way.update(_sizes(cluster, busy))
         self.ended.update(_sizes(cluster, done))
-        return ineligible(cluster, set(rest).difference(done))
+        found = ineligible(cluster, set(rest).difference(done))
+        self.resting = {index: why for index, why in self.resting.items() if index not in chosen} | found
+        return found
 
 
 def _sizes(cluster: Cluster, topics: Iterable[int]) -> dict[int, int]:

@@ -52,6 +52,7 @@ class EventKind(StrEnum):
     REMOVE_STRAYS = "remove_strays"
     ALLOCATE_PRODUCER_IDS = "allocate_producer_ids"
     DELETE_TOPICS = "delete_topics"
+    GIVE_UP = "give_up"
     ELECT_LEADERS = "elect_leaders"
     ALTER_REASSIGNMENTS = "alter_reassignments"
     LIST_REASSIGNMENTS = "list_reassignments"

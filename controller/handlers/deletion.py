@@ -20,11 +20,13 @@ from controller.engine.event_kinds import EventKind
 from controller.handlers.isr_notification import discard
 from controller.handlers.removal import remove_topic
 from controller.journal.reason import Reason
+from controller.process.wall_clock import wall_ms
 from controller.process.wording import abbreviate
 from metadata_store import paths
 from metadata_store.commits.topic_deletion import TopicToDelete, delete_topics
 from metadata_store.errors import Code
 from metadata_store.fencing.fenced import confirm
+from metadata_store.port import Node
 from state_machines.decisions.deletion import advance, answered, restored, sort_markers, waiting_for
 from state_machines.machines.draft import Draft
 from state_machines.model.types import Topic, TopicAssignment
@@ -52,7 +54,19 @@ async def topic_deletion(c: Controller) -> None:
     void = queue_markers(c, found[0] if found is not None else ())
     if void:
         await _remove(c, void)
+    await note_times(c)
     await deletion_progress(c)
+
+
+async def note_times(c: Controller) -> None:
+    """Notes since when topics are to be deleted: the creation of their markers, by ZooKeeper's clock."""
+    since, cluster = c.deletion_queue.since_ms, c.cluster
+    fresh = [index for index in sorted(cluster.deletions) if index not in since]
+    found = await c.zk.read_many([paths.deletion(cluster.topics[index].name) for index in fresh]) if fresh else []
+    now_ms = wall_ms()
+    since.update(
+        (i, n.stat.ctime_ms or now_ms if isinstance(n, Node) else now_ms) for i, n in zip(fresh, found, strict=True)
+    )
 
 
 def queue_markers(c: Controller, markers: Collection[str]) -> Sequence[str]:

@@ -53,7 +53,7 @@ async def finish_missed(c: Controller, rows: Collection[int]) -> set[int]:
             break
         await c.connected()
         try:
-            await _ensure_parent(c)
+            await ensure_parent(c)
             for some in _parts(changes, min(writes_max, TOPICS_MAX)):
                 refused |= await _write(c, some, alone=writes_max == 1)
         except (NotConnected, OutcomeUnknown):
@@ -78,7 +78,8 @@ def _parts(changes: Sequence[TopicChange], size: int) -> Iterator[Sequence[Topic
         yield changes[at : at + size]
 
 
-async def _ensure_parent(c: Controller) -> None:
+async def ensure_parent(c: Controller) -> None:
+    """Creates the parent of the memories where this term knows of none."""
     if not c.strays.parent:
         error = await c.write_singly(Create(PARENT, b""))
         c.strays.parent = error is None or error.code is Code.NODE_EXISTS
@@ -90,7 +91,7 @@ async def _write(c: Controller, changes: Sequence[TopicChange], *, alone: bool) 
     ``alone``: one topic is written, so that a refusal is its own.
     """
     rows, memories = _memories(c, changes)
-    why = _unwritable(c, memories)
+    why = unwritable(c, memories)
     if why is None:
         try:
             rider = ops(c.strays.entries, memories)
@@ -122,7 +123,7 @@ def _memories(c: Controller, changes: Sequence[TopicChange]) -> tuple[set[int], 
     rows: set[int] = set()
     now_ms = wall_ms()
     for change in changes:
-        topic_id = _topic_id(c, change.topic)
+        topic_id = topic_id_of(c, change.topic)
         for number in change.partitions:
             i = c.cluster.find(change.topic, number)
             for broker in () if i is None else c.reassignment_queue.unacknowledged(c.cluster, i):
@@ -134,12 +135,13 @@ def _memories(c: Controller, changes: Sequence[TopicChange]) -> tuple[set[int], 
     return rows, found
 
 
-def _topic_id(c: Controller, name: str) -> str:
+def topic_id_of(c: Controller, name: str) -> str:
+    """Returns the id of a topic as memories have it."""
     topic = c.cluster.topic(name)
     return topic.topic_id.hex() if topic is not None and topic.topic_id is not None else ""
 
 
-def _unwritable(c: Controller, memories: dict[StrayKey, Remembered]) -> str | None:
+def unwritable(c: Controller, memories: dict[StrayKey, Remembered]) -> str | None:
     """Returns why the memories cannot be written, None where they can."""
     if PARENT in c.strays.unread:
         return f"{PARENT} cannot be read: check its ACL"

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Query, Request, Response
 from prometheus_client import CollectorRegistry
 from pydantic import Field, StringConstraints
 
+from controller.http.deletions import add_deletion_routes
 from controller.http.documents import document, respond
 from controller.http.drains import add_drain_routes
 from controller.http.elections import add_election_routes
@@ -94,6 +95,7 @@ def create_app(
     add_pause_routes(app, view.pauses)
     add_role_history_route(app, view.role_history)
     add_stray_routes(app, view.strays)
+    add_deletion_routes(app, view.deletions)
     if regions is not None:
         add_region_routes(app, regions)
     app.add_middleware(ChangeGuard, owner=os.geteuid() if owner is None else owner)

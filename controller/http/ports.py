@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import ClassVar, NamedTuple, Protocol
 
+from controller.http.deletions import Deletions
 from controller.http.drains import Draining
 from controller.http.elections import Electing
 from controller.http.models import (
@@ -215,6 +216,10 @@ class DaemonView(Protocol):
     @property
     def strays(self) -> Strays:
         """Returns the view of logs that no assignment names."""
+
+    @property
+    def deletions(self) -> Deletions:
+        """Returns the view of topics that are being deleted."""
 
     def operation(self) -> Operation | None:
         """Returns the running take-over or hand-back, or the last one of this process."""

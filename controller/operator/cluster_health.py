@@ -9,6 +9,7 @@ from controller.kinds.throttle_holders import throttles_of
 from controller.kinds.throttle_standing import owners
 from controller.operator.counts import Counts
 from controller.operator.dead_brokers import Dead, dead_brokers
+from controller.operator.deletions import waiting_deletions
 from controller.operator.procedure_items import detail_of
 from controller.operator.progress_watch import OPERATOR, Idle
 from controller.operator.refused import refused_sentences
@@ -33,6 +34,7 @@ def troubles(cluster: Cluster, counts: Counts | None, under_min_isr: int | None,
         yield f"{below}: regent list partitions --under-min-isr"
     yield from refused_sentences(cluster)
     yield from _dead(dead_brokers(cluster, counts, term))
+    yield from waiting_deletions(cluster, term)
     if counts is not None and counts.under_replicated:
         lacking = counted(counts.under_replicated, "partition")
         yield f"{lacking} under-replicated, a replica is not in the ISR: regent list partitions --under-replicated"

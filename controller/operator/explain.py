@@ -12,6 +12,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.operator.deletion_words import deletion_of_row
 from controller.operator.refused import cause, ways_out
 from state_machines.decisions.reassignment import is_complete
 from state_machines.machines import selectors
@@ -31,6 +32,8 @@ STATES = {
 Since = Mapping[int, str]
 NOT_KNOWN: Final[Since] = {}
 
+DELETED = "its topic is being deleted, and brokers are sent that it is gone"
+NO_ISR = "there is none: its topic is being deleted"
 LEAVING = "its leader has just gone, and an election is under way"
 
 
@@ -58,11 +61,16 @@ def explain(
     ``min.insync.replicas``, None while it is unknown; ``since``: of dead brokers, since when, in words after "dead".
     """
     row = cluster.rows[i]
+    if row.topic in cluster.deletions and row.state is PartitionState.NON_EXISTENT:
+        return Explained(
+            f"{row.state.name}: {DELETED}", "nobody leads it any more", NO_ISR, [deletion_of_row(cluster, i)]
+        )
     leaving = row.state is PartitionState.ONLINE and row.leader not in cluster.brokers
     state = f"{row.state.name}: {LEAVING if leaving else STATES[row.state]}"
     least = None if min_isr is None else required(row, min_isr)
     changes = _would_change(cluster, i, unclean, least)
-    would_change = [*ways_out(cluster, i), *changes, *_would_end(cluster, i, row, since)]
+    deleted = [deletion_of_row(cluster, i)] if row.topic in cluster.deletions else []
+    would_change = [*deleted, *ways_out(cluster, i), *changes, *_would_end(cluster, i, row, since)]
     isr = _isr(cluster, i, row, since) + _waiting(row, min_isr)
     return Explained(state, _leader(cluster, i, unclean, last, since), isr, would_change)
 

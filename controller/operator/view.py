@@ -30,6 +30,7 @@ from controller.operator.cluster_health import throttles_held
 from controller.operator.cordons import CordonView
 from controller.operator.counts import Counts, partitions_of
 from controller.operator.dead_brokers import EarlierDeaths, dead, dead_brokers
+from controller.operator.deletions import DeletionView
 from controller.operator.drains import DrainView
 from controller.operator.elections import ElectionView
 from controller.operator.explain import explain
@@ -93,6 +94,7 @@ class View:
             daemon, self._present.term, self._present.active_daemon, lambda: self.status_reader.role_status.cluster_id
         )
         self.strays = StrayView(self._present.active, self._dial)
+        self.deletions = DeletionView(self._present.active)
         self.drains = DrainView(self._present.active, self.cordons, self.procedures)
         self.throttles = ThrottleView(
             self._present.active, self.procedures, lambda: daemon.role.zk if daemon.role is not None else None

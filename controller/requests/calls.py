@@ -75,6 +75,16 @@ class PendingCall(Generic[C, R]):
             self.reply.set_exception(NotController())
 
 
+class GiveUp(Struct, frozen=True):
+    """Brokers that never return, for which a deletion waits. ``known``: the topic was being deleted when asked for."""
+
+    topic: str
+    brokers: tuple[int, ...]
+    principal: str
+    reason: str = ""
+    known: bool = True
+
+
 class PendingShutdown(PendingCall[ControlledShutdownCall, ControlledShutdownReply]):
     """A call for a broker's shutdown. ``by_operator``: an operator made it in the broker's place."""
 
@@ -95,6 +105,8 @@ PendingReassignment = PendingCall[AlterReassignments, AlterReassignmentsReply]
 PendingListing = PendingCall[ListReassignments, ListReassignmentsReply]
 PendingStrays = PendingCall[Removal, None]
 """An operator's call to remove strays; the reply says that the request is being sent."""
+PendingGiveUp = PendingCall[GiveUp, str | None]
+"""An operator's call to end a deletion's wait for brokers; the reply is why it goes on, None where it has ended."""
 PendingCarried = PendingCall[CarriedCall, Struct]
 """A call whose handler reads the request's message and writes the response's."""
 
@@ -145,6 +157,10 @@ class Calls:
     async def remove_strays(self, removal: Removal) -> None:
         """Has a broker delete strays; returns once they are judged and the request is being sent."""
         await self._ask(EventKind.REMOVE_STRAYS, PendingStrays(removal))
+
+    async def give_up(self, wanted: GiveUp) -> str | None:
+        """Ends the wait of a deletion for brokers; returns why it goes on, None where it has ended."""
+        return await self._ask(EventKind.GIVE_UP, PendingGiveUp(wanted))
 
     async def alter_partition(self, call: AlterPartitionCall) -> AlterPartitionReply:
         """Commits ISR changes."""

@@ -25,6 +25,7 @@ from controller.handlers.deletion import deletion_progress, topic_deletion
 from controller.handlers.elections import elect_leaders, preferred_election
 from controller.handlers.endpoint_change import endpoint_change
 from controller.handlers.ghosts import end_ghosts
+from controller.handlers.given_up import give_up_call
 from controller.handlers.isr_notification import isr_notification
 from controller.handlers.late_partitions import late_partitions
 from controller.handlers.log_directories import Failed, log_dir_event, replicas_failed
@@ -154,6 +155,7 @@ EVENTS: Final[Mapping[EventKind, Handling]] = {
     EventKind.REMOVE_STRAYS: Handling(call(remove_strays)),
     EventKind.ALLOCATE_PRODUCER_IDS: Handling(call(allocate_producer_ids)),
     EventKind.DELETE_TOPICS: Handling(call(delete_topics_call), KafkaState.TOPIC_DELETION),
+    EventKind.GIVE_UP: Handling(call(give_up_call)),
     EventKind.ELECT_LEADERS: Handling(call(elect_leaders), KafkaState.MANUAL_LEADER_BALANCE),
     EventKind.ALTER_REASSIGNMENTS: Handling(call(reassignment_calls.alter_reassignments), _REASSIGNING),
     EventKind.LIST_REASSIGNMENTS: Handling(

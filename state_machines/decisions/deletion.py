@@ -19,7 +19,7 @@ from state_machines.machines.partition import PartitionStateMachine
 from state_machines.machines.replica import ReplicaStateMachine
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import TopicChange
-from state_machines.model.types import PartitionState, ReplicaState, TopicAssignment
+from state_machines.model.types import PartitionState, ReplicaState, Topic, TopicAssignment
 
 DELETED: Final = "its topic is being deleted"
 LOG_DELETED: Final = "its broker deleted the log"
@@ -161,6 +161,34 @@ def waits_for(cluster: Cluster, rows: Sequence[int]) -> str | None:
         return MOVES
     if any(cluster.replica_state(i, b) is INELIGIBLE for i in rows for b in _hosts(cluster, i)):
         return WAITS
+    return None
+
+
+def awaited(cluster: Cluster, rows: Sequence[int]) -> list[int]:
+    """Returns the brokers that rows of a queued topic wait for: those that are gone, and those that refused."""
+    hosts = {broker for replicas in {cluster.rows[i].assignment.replicas for i in rows} for broker in replicas}
+    gone = hosts.difference(cluster.brokers, cluster.daemons)
+    state, replicas_of = cluster.replica_state, cluster.rows
+    found = {b for b in gone if any(state(i, b) is INELIGIBLE for i in rows if b in replicas_of[i].assignment.replicas)}
+    members = frozenset(rows) if cluster.replica_states else frozenset[int]()
+    refused = (key for key, known in cluster.replica_states.items() if known is INELIGIBLE and key[0] in members)
+    return sorted(found.union(broker for _, broker in refused))
+
+
+def ended_waits(cluster: Cluster, topic: Topic, brokers: Collection[int]) -> str | None:
+    """Returns why the wait of a deletion for brokers cannot be ended; None where it can, or has been."""
+    if topic.index not in cluster.deletions:
+        return f"topic {topic.name} is not being deleted: delete it first"
+    here = sorted(cluster.brokers.keys() & set(brokers))
+    if here:
+        return f"brokers {here} are registered: the deletion of {topic.name} goes on there by itself"
+    if any(map(cluster.is_moving, topic.rows)):
+        return f"the deletion of {topic.name} has not begun: {MOVES}"
+    waiting = awaited(cluster, topic.rows)
+    known = {broker for i, broker in cluster.given_up if cluster.rows[i].topic == topic.index}
+    if others := sorted(set(brokers).difference(waiting, known)):
+        of = f"brokers {waiting}" if waiting else "no broker that is gone"
+        return f"the deletion of {topic.name} does not wait for brokers {others}: it waits for {of}"
     return None
 
 

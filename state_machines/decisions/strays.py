@@ -85,10 +85,10 @@ def judge_log(
     topic = cluster.topic(name.topic)
     if topic is None:
         return NO_TOPIC
-    if _assigned(cluster, topic, name.partition, broker):
-        return NAMED
     if topic.index in cluster.deletions:
         return DELETED
+    if _assigned(cluster, topic, name.partition, broker):
+        return NAMED
     if (with_ids and topic.topic_id is None) or cluster.doubts_id(topic):
         return DOUBTED
     i = cluster.row_in(topic, name.partition)

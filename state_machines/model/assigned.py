@@ -27,6 +27,8 @@ class Assigned(Directory):
         """Topics whose ids brokers refused (INCONSISTENT_TOPIC_ID), with these brokers and rows."""
         self.refusals = Refusals()
         """Replicas whose brokers refused the last LeaderAndIsr."""
+        self.given_up: set[tuple[int, int]] = set()
+        """Rows of topics in deletion, and brokers for whose logs of them it does not wait while they are away."""
         self.ended = 0
         """Rows of topics that vanished, and of partitions that brokers alone knew: they stay until the term ends."""
         self.ids_learned = 0
@@ -114,6 +116,10 @@ class Assigned(Directory):
             refusals.discard((broker, i))
             if not refusals:
                 self.ids_refused.pop(topic, None)
+
+    def observe_given_up(self, logs: Iterable[tuple[int, int]]) -> None:
+        """Enters rows and brokers whose logs are remembered as strays, so that a deletion does not wait for them."""
+        self.given_up.update(logs)
 
     def observe_ghosts(self, name: str, numbers: Iterable[int]) -> list[int]:
         """Enters partitions that brokers show and ZooKeeper lacks as removed ones; returns their rows.

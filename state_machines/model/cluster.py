@@ -102,7 +102,9 @@ class Cluster(Assigned):
             return ReplicaState.NON_EXISTENT
         if broker in self.brokers:
             return ReplicaState.OFFLINE if broker in self.failed(i) else ReplicaState.ONLINE
-        return ReplicaState.DELETION_INELIGIBLE if deleted else ReplicaState.OFFLINE
+        if not deleted:
+            return ReplicaState.OFFLINE
+        return _DELETED if (i, broker) in self.given_up else ReplicaState.DELETION_INELIGIBLE
 
     @property
     def any_stopped(self) -> bool:
@@ -235,6 +237,7 @@ class Cluster(Assigned):
         self.deletions.discard(index)
         self.leaderless.difference_update(rows)
         self.refusals.end_rows(rows)
+        self.given_up = {one for one in self.given_up if self.rows[one[0]].topic != index}
         self.ended += len(rows)
         return rows
 

@@ -14,7 +14,7 @@ from tests.cluster.scene import Scene, agreed
 from tests.cluster.test_deletion import started
 from tests.polling import eventually
 
-pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.seed("S4-78")]
+pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 async def shown(stage: Scene, *topics: str) -> dict[int, dict[str, list[int]]]:

@@ -68,6 +68,7 @@ from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.gauges import Gauges, ShownMode
 from controller.term.dispatch import KAFKA_STATES
 from state_machines.decisions.hindrances import StopCause
+from tests.core.deletions_double import DeletionsDouble
 
 
 class CordonsDouble:
@@ -313,6 +314,7 @@ class DaemonDouble:
     marks: CordonsDouble = field(default_factory=CordonsDouble)
     running: ProceduresDouble = field(default_factory=ProceduresDouble)
     strays: StraysDouble = field(default_factory=StraysDouble)
+    deletions: DeletionsDouble = field(default_factory=DeletionsDouble)
     drained: list[tuple[Any, ...]] = field(default_factory=list)
     """Requests to drain and undrain."""
     hindrances: list[Hindrance] = field(default_factory=list)

@@ -14,6 +14,7 @@ import httpx
 from fastapi import FastAPI
 
 from controller.http.app import create_app, create_regions_app
+from controller.http.deletions import Deletions
 from controller.http.drains import Draining
 from controller.http.elections import Electing
 from controller.http.pauses import Pausing
@@ -73,6 +74,7 @@ def daemon_view(noted: list[Call]) -> DaemonView:
     parts = {
         "procedures": Procedures, "cordons": Cordoning, "drains": Draining, "throttles": Throttling,
         "elections": Electing, "restarts": Restarting, "pauses": Pausing, "role_history": RoleHistory, "strays": Strays,
+        "deletions": Deletions,
     }  # fmt: skip
     vars(view).update({name: Noting(part, noted) for name, part in parts.items()})
     vars(view)["stale"] = lambda: "old"

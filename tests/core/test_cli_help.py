@@ -35,6 +35,7 @@ PANELS = {
         "takeover",
         "reassign",
         "cordon",
+        "deletions",
         "uncordon",
         "drain",
         "throttle",

@@ -95,10 +95,10 @@ def wanted(case: Case) -> LogJudgement:
         return UNREAD
     if not case.topic:
         return NO_TOPIC
-    if case.partition == 0 and (case.names != "no" or case.written == "adding"):
-        return NAMED
     if case.marked:
         return DELETED
+    if case.partition == 0 and (case.names != "no" or case.written == "adding"):
+        return NAMED
     if case.topic_id == "refused" or (case.topic_id == "none" and case.with_ids):
         return DOUBTED
     if case.partition == 1:

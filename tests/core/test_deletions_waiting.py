@@ -1,0 +1,141 @@
+"""Deletions that wait name their brokers, since when, and the way to end the wait; an operator ends it for good."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.http.deletion_models import GiveUpRequest
+from controller.http.ports import NotFound, Refused
+from controller.operator.cluster_health import troubles
+from controller.operator.counts import Counts
+from controller.operator.deletions import DeletionView
+from controller.operator.explain import explain
+from metadata_store.nodes.stray_nodes import PARENT
+from state_machines.model.types import Assignment
+from tests.core.controller_world import World, in_world
+
+
+async def running(w: World) -> None:
+    """t: two partitions, both on broker 3; u stays."""
+    await w.topic("t", (1, 2, 3), (2, 3, 1), leaders=True)
+    await w.topic("u", (1, 2), leaders=True)
+    await w.serve()
+
+
+async def waiting(w: World) -> None:
+    """Marks t while broker 3 is gone."""
+    await running(w)
+    w.die(3)
+    await w.propagated()
+    await w.mark("t")
+    await w.propagated()
+    assert w.znodes_of("t"), "its logs on broker 3 are still to be deleted"
+    w.forget()
+
+
+def view(w: World) -> DeletionView:
+    return DeletionView(lambda: w.term)
+
+
+async def give_up(w: World, *brokers: int, topic: str = "t") -> list[str]:
+    found = await view(w).given_up(GiveUpRequest(topic=topic, brokers=list(brokers), reason="lost"), "uid 0")
+    return [item.topic for item in found]
+
+
+@in_world(before=waiting)
+async def test_a_waiting_deletion_names_its_broker_since_when_and_how_to_end_the_wait(w: World) -> None:
+    way = "broker 3 is not registered: start it; only if it never returns: regent deletions give-up t --broker 3"
+    [item] = view(w).listed()
+    assert (item.topic, item.state, item.waits_for, item.why) == ("t", "waiting", [3], way)
+    assert item.since is not None
+    [told] = [line for line in troubles(w.term.cluster, Counts(), 0, w.term) if "deletion" in line]
+    assert told == f"the deletion of t waits since {item.since:%Y-%m-%d %H:%M:%S} UTC: {way}"
+    row = w.term.cluster.find("t", 0)
+    assert row is not None
+    found = explain(w.term.cluster, row, unclean=False)
+    assert found.state == "NON_EXISTENT: its topic is being deleted, and brokers are sent that it is gone"
+    assert found.would_change == [f"the deletion of its topic waits: {way}"]
+    assert "znode" not in str(found), "nothing is wrong with its state znode"
+
+
+@in_world(before=waiting)
+async def test_the_wait_for_a_broker_that_never_returns_ends_for_good(w: World) -> None:
+    assert await give_up(w, 3) == []
+    await w.propagated()
+    assert not w.znodes_of("t")
+    assert w.node(f"{PARENT}/3-t") is not None, "the logs there are remembered"
+    assert view(w).listed() == []
+    with pytest.raises(NotFound, match="topic t does not exist"):
+        await give_up(w, 3)
+    await w.topic("t", (1, 2))
+    await w.propagated()
+    await w.boot(3)
+    await w.propagated()
+    assert sorted(w.wires.deleted(3)) == [("t", 0), ("t", 1)], "it returned after all"
+    assert w.node(f"{PARENT}/3-t") is None
+    assert w.leaders()["t", 0] == (1, (1, 2))
+
+
+@in_world(before=waiting)
+async def test_a_new_term_does_not_wait_again(w: World) -> None:
+    """The term ends between the memory and the end of the deletion, which waits for another broker."""
+    await w.topic("v", (2, 3), leaders=True)
+    await w.propagated()
+    w.die(2)
+    await w.propagated()
+    await w.mark("v")
+    await w.propagated()
+    assert await give_up(w, 3, topic="v") == ["v"], "it waits for broker 2"
+    await w.active.crash()
+    await w.serve()
+    [item] = [one for one in view(w).listed() if one.topic == "v"]
+    assert item.waits_for == [2]
+    await w.boot(2)
+    await w.propagated()
+    assert not w.znodes_of("v")
+    assert w.node(f"{PARENT}/3-v") is not None
+
+
+@in_world(before=waiting)
+async def test_only_waits_that_there_are_can_be_ended(w: World) -> None:
+    for brokers, topic, why in (
+        ((2,), "t", r"brokers \[2\] are registered: the deletion of t goes on there by itself"),
+        ((9,), "t", r"the deletion of t does not wait for brokers \[9\]: it waits for brokers \[3\]"),
+        ((3,), "u", "topic u is not being deleted: delete it first"),
+    ):
+        with pytest.raises(Refused, match=why):
+            await give_up(w, *brokers, topic=topic)
+    assert w.znodes_of("t")
+    assert w.node(f"{PARENT}/3-t") is None
+
+
+@in_world(before=waiting)
+async def test_the_deletion_goes_on_to_wait_for_the_other_broker(w: World) -> None:
+    w.die(2)
+    await w.propagated()
+    await w.topic("v", (2, 3), leaders=True)
+    await w.propagated()
+    await w.mark("v")
+    await w.propagated()
+    [item] = [one for one in view(w).listed() if one.topic == "v"]
+    assert item.waits_for == [2, 3]
+    assert await give_up(w, 3, topic="v") == ["v"]
+    [item] = [one for one in view(w).listed() if one.topic == "v"]
+    assert item.waits_for == [2]
+    await w.boot(2)
+    await w.propagated()
+    assert not w.znodes_of("v")
+
+
+@in_world(before=running)
+async def test_a_deletion_that_waits_for_a_reassignment_says_so(w: World) -> None:
+    w.term.cluster.observe_assignments("t", w.assignment("t").version, {0: Assignment((1, 2, 3), (), (3,))})
+    await w.mark("t")
+    await w.propagated()
+    [item] = view(w).listed()
+    assert (item.state, item.waits_for) == ("waiting", [])
+    assert "a reassignment of its topic is in progress" in item.why
+    row = w.term.cluster.find("t", 0)
+    assert row is not None
+    [first, *_] = explain(w.term.cluster, row, unclean=False).would_change
+    assert first.startswith("the deletion of its topic waits: a reassignment")
