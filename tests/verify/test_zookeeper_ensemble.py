@@ -9,8 +9,11 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from controller.role.own_znodes import LOCKS
+from metadata_store import paths
+from testing.embedded.load import Load
 from testing.embedded.zookeeper import EmbeddedZooKeeper, in_sync
-from tests.cluster.scene import Scene, scene
+from tests.cluster.scene import PARTITIONS, RATE_PER_S, TOPIC, Scene, scene
+from tests.cluster.world import World, world
 from tests.polling import eventually
 from tests.verify.system import PATIENT, Times
 
@@ -147,3 +150,42 @@ async def test_a_server_frozen_for_longer_than_lease_and_session_costs_no_term()
         times.note("terms", str(int(await stage.metric("regent_terms_total"))))
         times.note("leases that ran out", str(int(await stage.metric("regent_standstills_total"))))
         assert stood_still_s > 0.0, "no lease ran out: the leader was replaced too early for this test"
+
+
+async def kafka_epoch(w: World) -> int:
+    node = await w.zk.get(paths.CONTROLLER_EPOCH)
+    assert node is not None
+    return int(node.data or b"0")
+
+
+async def flow(load: Load) -> None:
+    """Waits until every partition has acknowledged a record that was sent from now on."""
+    begin = load.ledger.sent
+    await eventually(lambda: load.acknowledged_since(begin), 60.0)
+
+
+@pytest.mark.timeout(420 + 240 * ROUNDS)
+async def test_terms_of_kafkas_own_controller_under_the_same_freezes_are_noted() -> None:
+    """The same faults without a daemon, and brokers with its session: figures beside its own, nothing is asserted."""
+    async with world(
+        3,
+        zookeepers=3,
+        zookeeper_options=SLOW_SERVERS,
+        partitions=PARTITIONS,
+        properties={"zookeeper.session.timeout.ms": SHORT["zookeeper.session_timeout_ms"]},
+    ) as w:
+        times = Times("ensemble: frozen for 12 s, Kafka's own controller")
+        servers, epoch = w.cluster.zookeepers, await kafka_epoch(w)
+        async with Load(w.cluster.bootstrap, {TOPIC: PARTITIONS}, rate_per_s=RATE_PER_S, request_s_max=120) as load:
+            for server in servers * ROUNDS:
+                mode = (await server.query("srvr")).partition("Mode: ")[2].split("\n")[0]
+                await flow(load)
+                load.take_stall()
+                server.pause()
+                await asyncio.sleep(FROZEN_S)
+                server.resume()
+                await eventually(lambda: in_sync(servers), 90.0)
+                await flow(load)
+                times.note(f"longest wait of a record ({mode})", round(load.take_stall().seconds, 2))
+            await w.reconnected()
+            times.note("elections", str(await kafka_epoch(w) - epoch))
