@@ -22,7 +22,7 @@ from controller.metrics.region_metrics import RegionsCollector
 from controller.process.logs import logging_to
 from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
-from controller.regions.domain import RegionsDomain
+from controller.regions.domain import RegionsDomain, shown
 from controller.regions.operator.view import View
 from controller.regions.process import domain_of, regions_secrets_of, running
 
@@ -86,7 +86,8 @@ async def _stop_on_signal(stopping: asyncio.Event) -> None:
 
 
 def _status(domain: RegionsDomain) -> str:
-    return f"regions {domain.mode}: {domain.why}"
+    mode, why = shown(domain)
+    return f"regions {mode}: {why}"
 
 
 async def _report(domain: RegionsDomain, manager: ServiceManager) -> None:

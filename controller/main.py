@@ -33,7 +33,7 @@ from controller.process.logs import logging_to
 from controller.process.sessions import connections
 from controller.process.stall_guard import StallGuard
 from controller.process.systemd import ServiceManager
-from controller.regions.domain import RegionsDomain
+from controller.regions.domain import RegionsDomain, shown
 from controller.regions.operator.view import View as RegionsView
 from controller.regions.process import domain_of, regions_secrets_of, running
 from controller.role.lease import Lease
@@ -146,7 +146,10 @@ def secret_of(settings: Settings) -> bytes | None:
 
 def _status(daemon: Daemon, regions: RegionsDomain | None) -> str:
     line = f"{daemon.mode}: {daemon.why}"
-    return line if regions is None else f"{line}; regions {regions.mode}: {regions.why}"
+    if regions is None:
+        return line
+    mode, why = shown(regions)
+    return f"{line}; regions {mode}: {why}"
 
 
 async def _report(daemon: Daemon, regions: RegionsDomain | None, manager: ServiceManager) -> None:

@@ -12,6 +12,8 @@ class RegionGauges:
     """The state at one moment; numbers are zero on a daemon that is not active."""
 
     active: bool = False
+    suspended: bool = False
+    """Whether the lease on the store ran out, and the term waits."""
     epoch: int = 0
     places: bool = False
     connections: int = 0

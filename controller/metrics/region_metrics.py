@@ -46,6 +46,11 @@ class RegionsCollector(Collector):
 
 def _gauges(g: RegionGauges) -> Iterator[Metric]:
     yield gauge("regent_regions_active", "1 on the daemon that assigns regions", float(g.active))
+    yield gauge(
+        "regent_regions_suspended",
+        "1 while the active daemon stores and grants nothing, because ZooKeeper does not answer it",
+        float(g.suspended),
+    )
     yield gauge("regent_regions_epoch", "Epoch of the current term, 0 outside", g.epoch)
     yield gauge("regent_regions_placing", "1 once enough servers have come", float(g.places))
     yield gauge("regent_regions_connections", "Open connections of servers and clients", g.connections)

@@ -45,6 +45,7 @@ class RegionsMode(StrEnum):
     STANDBY = "standby"
     LOADING = "loading"
     ACTIVE = "active"
+    SUSPENDED = "suspended"
     FAILING = "failing"
     STOPPED = "stopped"
 
@@ -162,6 +163,7 @@ class RegionsDomain:
                 counters=self.counters,
                 leads=opened.leads,
                 look=opened.look,
+                suspended=opened.suspended,
                 parking=self.parking,
                 above=above,
                 steady=(clock := SteadyClock(self._wall_ms, self._up)),
@@ -186,6 +188,13 @@ class RegionsDomain:
             await opened.close()
             if model is not None:
                 await loading.unload(model)
+
+
+def shown(domain: RegionsDomain) -> tuple[RegionsMode, str]:
+    """Returns the mode and why as operators see them: an active term that can store nothing for now is suspended."""
+    if domain.term is not None and (why := domain.term.suspended()):
+        return RegionsMode.SUSPENDED, why
+    return domain.mode, domain.why
 
 
 def _serving(term: RegionsTerm, opened: Opened) -> Serving:

@@ -47,6 +47,10 @@ class Opened(Protocol):
         """Returns the event of the next look's end, which :meth:`leads` takes into account."""
         ...
 
+    def suspended(self) -> str:
+        """Returns why nothing can be written or granted for now, and until when; empty while it can."""
+        ...
+
     def complaint(self) -> str:
         """Returns the faults of the permissions of the store, with the remedy; empty where nothing is."""
         ...

@@ -61,7 +61,8 @@ class RegionService:
 
     ``leads``: checks whether no other daemon can be the active one. ``look``: returns the event of the end of a look at
     the claim that begins from now on. A response to a server is made only after a look that began once its request was
-    here. The server's lease counts from before that, and ends before the next daemon may doubt it.
+    here. The server's lease counts from before that, and ends before the next daemon may doubt it. ``suspended``
+    returns why a server's request would wait for long; it is refused then, and the agent tries again.
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class RegionService:
         counters: RegionCounters | None = None,
         leads: Callable[[], bool] = lambda: True,
         look: Callable[[], asyncio.Event] | None = None,
+        suspended: Callable[[], str] = lambda: "",
     ) -> None:
         self._manager = manager
-        self._leads, self._look = leads, look
+        self._leads, self._look, self._suspended = leads, look, suspended
         self._counters = counters or RegionCounters()
         self._env = manager.env
         self._hold_ms = manager.env.options.lease_ms // HOLD_FRACTION
@@ -86,6 +88,9 @@ class RegionService:
         """Returns the response to a request of a connection."""
         if isinstance(request, (protocol.ListRoutes, protocol.Follow)):  # it counts what it refuses
             return codec.decode_response((await self.routes(request))[codec.LENGTH.size :])
+        if isinstance(request, protocol.OF_SERVERS) and (why := self._suspended()):
+            self._counters.refusals[protocol.NOT_ACTIVE] += 1
+            return Refused(protocol.NOT_ACTIVE, why)
         looked = self._look() if self._look is not None and isinstance(request, protocol.OF_SERVERS) else None
         response = await self._judged(request, peer)
         if looked is not None:

@@ -66,6 +66,10 @@ class SqliteOpened:
         """Returns the event of the next look's end: it is set once a look that begins from now on is over."""
         return self._looks.ask()
 
+    def suspended(self) -> str:
+        """Returns nothing: a file has no lease."""
+        return ""
+
     def complaint(self) -> str:
         """Returns nothing: the permissions of a file are the system's."""
         return ""

@@ -51,7 +51,8 @@ class RegionsTerm:
 
     ``entered`` is called with durable changes of procedures. ``journal``: of this term; without one the loop logs.
     ``parking``: outlives the term.
-    ``leads``: checks whether no other daemon can have the store yet; ``look``: has the claim looked at, see ``Opened``.
+    ``leads``: checks whether no other daemon can have the store yet; ``look``: has the claim looked at; ``suspended``
+    returns why nothing can be stored for now: see ``Opened``.
     ``above``: what servers have seen of a store that was restored from a copy. ``steady`` takes the place of
     ``wall_ms``, and goes on from the time that the store has.
     """
@@ -73,6 +74,7 @@ class RegionsTerm:
         leads: Callable[[], bool] = lambda: True,
         parking: Parking | None = None,
         look: Callable[[], asyncio.Event] | None = None,
+        suspended: Callable[[], str] = lambda: "",
         above: Above = NOTHING_SEEN,
         steady: SteadyClock | None = None,
     ) -> None:
@@ -114,7 +116,8 @@ class RegionsTerm:
         self.env.waking.wanted = self._wanted.set
         self.ages = Ages(self.env, self.engine, options.transit_warning_ms)
         self.manager = Manager(self.env, self.engine, store, epoch)
-        self.service = RegionService(self.manager, counters or RegionCounters(), leads, look)
+        self.suspended = suspended
+        self.service = RegionService(self.manager, counters or RegionCounters(), leads, look, suspended)
         self._catalog = catalog
         self._store = store
         self.copy = restored.Copy(store, above)

@@ -1,7 +1,8 @@
 """The store of the regions' domain in ZooKeeper, on a session of its own, with the claim that the session holds.
 
 The daemon leads only while its lease holds, which ends before ZooKeeper can end the session: nothing is written, and
-no server gets a response, once another daemon may have the domain.
+no lease of a server is renewed, once another daemon may have the domain. The end of the lease ends no term: it goes on
+where the session and the claim turn out to be the same.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class ZooKeeperOpened:
         self._changed = asyncio.Event()
         self._looks = ClaimLooks(self._prove, lease_ms)
         self._heartbeats = asyncio.ensure_future(lease.keep(zk.heartbeat, ZooKeeperError))
+        self._lapses = asyncio.ensure_future(self._tell_lapses())
         self._closing: asyncio.Task[None] | None = None
         self._complaint = ""
         self.epoch = 0
@@ -137,6 +139,27 @@ class ZooKeeperOpened:
         """Checks whether no other daemon can have the domain yet."""
         return not self._over and self._lease.valid() and self._looks.hold()
 
+    def suspended(self) -> str:
+        """Returns why nothing can be written or granted for now, and until when; empty while the lease holds."""
+        if self._over or self._lease.valid():
+            return ""
+        return (
+            f"ZooKeeper has answered no heartbeat for {self._lease.silent_s():.0f} s (server {self._zk.peer}), and the "
+            f"lease ran out {-self._lease.remaining_s():.0f} s ago: nothing is stored, and servers and requests are "
+            f"refused; epoch {self.epoch} goes on once ZooKeeper answers, unless session or claim are lost by then"
+        )
+
+    async def _tell_lapses(self) -> None:
+        """Logs each end of the lease, and that the term goes on after it."""
+        await self._lease.until_valid()
+        while True:
+            await self._lease.until_over()
+            if self.epoch:
+                log.warning("regions: %s", self.suspended())
+            await self._lease.until_valid()
+            if self.epoch:
+                log.info("regions: ZooKeeper answers again: epoch %d goes on once its claim is proven", self.epoch)
+
     def complaint(self) -> str:
         """Returns which other clients may write below the domain's root, as the latest look found it."""
         return self._complaint
@@ -166,7 +189,7 @@ class ZooKeeperOpened:
         self._over = True
         self._looks.end()
         self._ended.set()
-        for task in (self._heartbeats, self._closing):
+        for task in (self._heartbeats, self._lapses, self._closing):
             while task is not None and not task.done():  # wait_for may pass over one cancellation (bpo-37658)
                 task.cancel()
                 await asyncio.wait({task}, timeout=LOOK_S)

@@ -80,6 +80,13 @@ class Lease:
             self._renewed.clear()
             await self._renewed.wait()
 
+    async def until_over(self) -> None:
+        """Waits until the lease has run out; each answered heartbeat makes that later."""
+        left_s = self.remaining_s()
+        while left_s > 0:
+            await asyncio.sleep(left_s)
+            left_s = self.remaining_s()
+
     async def keep(self, heartbeat: Callable[[], Awaitable[None]], refused: type[Exception]) -> None:
         """Sends heartbeats until cancelled; one that raises ``refused`` or times out only lets the lease run down."""
         while True:

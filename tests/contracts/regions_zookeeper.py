@@ -8,18 +8,22 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from brokers.regions.listener import RegionListener
+from controller.http.ports import NotActive
 from controller.regions.dispatcher import Limits
-from controller.regions.domain import RegionsDomain, RegionsMode
+from controller.regions.domain import RegionsDomain, RegionsMode, shown
 from controller.regions.environment import Options
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.opened import Opening
+from controller.regions.operator.access import acting_term
 from controller.regions.term import RegionsTerm
 from controller.regions.zookeeper_store import ZooKeeperOpened
-from controller.role.lease import Lease
+from controller.role.lease import LEASE_FRACTION, Lease
 from metadata_store import closing
 from metadata_store.acl import CREATE, READABLE, digest_acl
 from metadata_store.catalog.rows import NewRegions, PutNamespace, PutServer, PutTable
@@ -331,6 +335,71 @@ class ZooKeeperRegionsContract:
         await asyncio.wait({lost})
         await first.close()
 
+    async def test_a_term_outlives_its_lease_where_its_session_does(self, backend: Backend) -> None:
+        now_s = [100.0]
+        zk = backend.client()
+        first = await ZooKeeperOpened.open(
+            lambda: zk, new_lease=lambda timeout_s, fraction: Lease(timeout_s, lambda: now_s[0], fraction)
+        )
+        lost = asyncio.ensure_future(first.lost())
+        term = await term_of(first)
+        domain = cast("RegionsDomain", SimpleNamespace(term=term, mode=RegionsMode.ACTIVE, why="epoch 1"))
+        await term.service.handle(protocol.Register("s1", 1, "s1:1"))
+        assert shown(domain) == (RegionsMode.ACTIVE, "epoch 1")
+        backend.suspend(zk)
+        now_s[0] += zk.session_timeout_ms / 1000 * LEASE_FRACTION + 1.0
+        assert not first.leads()
+        for request in (protocol.Poll("s1", 1, 1, 0), protocol.Register("s2", 1, "s2:1"), protocol.Leave("s1", 1, 1)):
+            at_once = await asyncio.wait_for(term.service.handle(request), 1.0)
+            assert isinstance(at_once, protocol.Refused)
+            assert (at_once.code, "and the lease ran out 1 s ago" in at_once.text) == (protocol.NOT_ACTIVE, True)
+        mode, why = shown(domain)
+        assert mode is RegionsMode.SUSPENDED
+        assert why.endswith("epoch 1 goes on once ZooKeeper answers, unless session or claim are lost by then")
+        with pytest.raises(NotActive, match=r"is suspended: ZooKeeper has answered no heartbeat for \d+ s"):
+            acting_term(domain)
+        stored = asyncio.ensure_future(first.store.write((), (), (PutNamespace("late"),)))
+        await asyncio.sleep(0.05)
+        assert not stored.done()
+        backend.resume(zk)
+        await asyncio.wait_for(stored, WITHIN_S)
+        await eventually(first.leads, WITHIN_S)
+        assert (shown(domain), lost.done()) == ((RegionsMode.ACTIVE, "epoch 1"), False)
+        assert await term.service.handle(protocol.Poll("s1", 1, 1, 0)) == protocol.Operations(1, 0)
+        assert acting_term(domain) is term
+        lost.cancel()
+        await asyncio.wait({lost})
+        await first.close()
+
+    @pytest.mark.parametrize("deleted", [True, False])
+    async def test_a_claim_lost_behind_the_lease_ends_the_term_before_it_does_anything(
+        self, backend: Backend, deleted: bool
+    ) -> None:
+        now_s = [100.0]
+        zk = backend.client()
+        first = await ZooKeeperOpened.open(
+            lambda: zk, new_lease=lambda timeout_s, fraction: Lease(timeout_s, lambda: now_s[0], fraction)
+        )
+        lost = asyncio.ensure_future(first.lost())
+        term = await term_of(first)
+        await term.service.handle(protocol.Register("s1", 1, "s1:1"))
+        backend.suspend(zk)
+        now_s[0] += zk.session_timeout_ms / 1000
+        held = asyncio.ensure_future(first.store.write((), (), (PutNamespace("late"),)))
+        async with session(backend) as s:
+            if deleted:
+                await s.zk.delete(f"{ROOT}/daemon", ANY_VERSION)
+            await s.zk.set(f"{ROOT}/epoch", b"2", ANY_VERSION)
+            backend.resume(zk)
+            with pytest.raises(StoreFailed):
+                await asyncio.wait_for(held, WITHIN_S)
+            with pytest.raises(StoreFailed):
+                await asyncio.wait_for(lost, WITHIN_S)
+            late = await term.service.handle(protocol.Poll("s1", 1, 1, 0))
+            assert (isinstance(late, protocol.Refused), first.leads()) == (True, False)
+            assert await s.zk.exists(f"{ROOT}/namespaces/late") is None
+        await first.close()
+
     @pytest.mark.seed("S1-4", "S1-42", "S2-3")
     async def test_the_standby_takes_over_and_regions_stay_where_they_are(self, backend: Backend) -> None:
         opens: Counter[int] = Counter()
@@ -368,8 +437,9 @@ async def term_of(found: ZooKeeperOpened) -> RegionsTerm:
     """Loads a term, which nothing runs."""
     options = Options(lease_ms=2_000)
     term = RegionsTerm(
-        found.store, found.catalog, found.epoch, options, wall_ms=lambda: 1_000_000, leads=found.leads, look=found.look
-    )
+        found.store, found.catalog, found.epoch, options, wall_ms=lambda: 1_000_000, leads=found.leads, look=found.look,
+        suspended=found.suspended,
+    )  # fmt: skip
     await term.load()
     return term
 

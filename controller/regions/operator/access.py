@@ -24,6 +24,14 @@ def active_term(domain: RegionsDomain) -> RegionsTerm:
     return domain.term
 
 
+def acting_term(domain: RegionsDomain) -> RegionsTerm:
+    """Returns the present term for a request; raises ``NotActive`` also where it would wait for the store."""
+    term = active_term(domain)
+    if why := term.suspended():
+        raise NotActive(f"the regions' domain of this daemon is suspended: {why}", "try again once it is active")
+    return term
+
+
 def region_of(model: Regions, region: int) -> Region:
     """Returns a region by its id."""
     found = model.regions.get(region)

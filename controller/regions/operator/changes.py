@@ -18,7 +18,7 @@ from controller.regions.kinds import assign, close, crash, forgetting, move, nam
 from controller.regions.kinds.messages import CRASH, MOVE, TABLE_TASK, TRANSIT, Crash, Move, TableTask, Transit
 from controller.regions.kinds.namespaces import NAMESPACE_TASK, NamespaceTask
 from controller.regions.operator import checks, ways
-from controller.regions.operator.access import active_term, name_of, region_of, server_of, table_of
+from controller.regions.operator.access import acting_term, name_of, region_of, server_of, table_of
 from controller.regions.operator.crashes import crash_of
 from controller.regions.operator.items import procedure_item
 from controller.regions.operator.starting import caller_of, known, start
@@ -213,7 +213,7 @@ class Changes:
     # -- all of them
 
     def _term(self) -> RegionsTerm:
-        return active_term(self._domain)
+        return acting_term(self._domain)
 
 
 def _opens(term: RegionsTerm, table: str) -> int:

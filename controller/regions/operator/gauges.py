@@ -16,7 +16,8 @@ def gauges_of(domain: RegionsDomain) -> RegionGauges:
     env, model = term.env, term.env.model
     transit = term.ages.present()
     return RegionGauges(
-        active=True,
+        active=not (suspended := bool(term.suspended())),
+        suspended=suspended,
         epoch=term.manager.epoch,
         places=env.places,
         connections=connections,

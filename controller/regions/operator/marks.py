@@ -8,7 +8,7 @@ from controller.http.record_items import time_of
 from controller.http.region_marks import MarkRemoval, MarkRequest, RegionMark
 from controller.regions.domain import RegionsDomain
 from controller.regions.kinds.marks import MARK, MARK_TASK, UNMARK, MarkTask
-from controller.regions.operator.access import active_term, name_of, region_of, server_of
+from controller.regions.operator.access import acting_term, active_term, name_of, region_of, server_of
 from controller.regions.operator.starting import caller_of, known, start
 from controller.regions.term import RegionsTerm
 from state_machines.regions.marks import MarkKind
@@ -39,7 +39,7 @@ class Marks:
 
     async def mark(self, request: MarkRequest, principal: str) -> Procedure:
         """Sets a mark."""
-        term, caller = active_term(self._domain), caller_of(request, principal)
+        term, caller = acting_term(self._domain), caller_of(request, principal)
         if (found := known(term, caller, request, MARK, _named(request))) is not None:
             return found
         kind, subject = MarkKind(request.kind), _subject(term.env.model, request)
@@ -49,7 +49,7 @@ class Marks:
 
     async def unmark(self, request: MarkRemoval, principal: str) -> Procedure:
         """Removes a mark."""
-        term, caller = active_term(self._domain), caller_of(request, principal)
+        term, caller = acting_term(self._domain), caller_of(request, principal)
         if (found := known(term, caller, request, UNMARK, _named(request))) is not None:
             return found
         kind = MarkKind(request.kind)

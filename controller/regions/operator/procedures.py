@@ -18,7 +18,7 @@ from controller.regions.domain import RegionsDomain
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash
 from controller.regions.operator import ways
-from controller.regions.operator.access import active_term
+from controller.regions.operator.access import acting_term, active_term
 from controller.regions.operator.behind import holders, waits_behind
 from controller.regions.operator.failing import failing_of, shown
 from controller.regions.operator.items import BY_NAME, procedure_item
@@ -100,7 +100,7 @@ class Procedures:
             return await self._left_out(pid, principal, " ".join(reason.split()))
         if self._domain.term is None and self._domain.failed:
             return await self._early(act, pid, Ending(act, principal, " ".join(reason.split())))
-        engine, ending = self._engine(), Ending(act, principal, " ".join(reason.split()))
+        engine, ending = acting_term(self._domain).engine, Ending(act, principal, " ".join(reason.split()))
         if act == "remove":
             return await self._removed(engine, pid, ending)
         before = engine.records.get(pid)
@@ -137,7 +137,7 @@ class Procedures:
         return ended_item(pid, ending) if record is None else procedure_item(record)
 
     async def _left_out(self, pid: int, principal: str, reason: str) -> Procedure:
-        term = active_term(self._domain)
+        term = acting_term(self._domain)
         if (done := done_before(term, pid)) is not None:
             return procedure_item(done)
         wanted = leaving_out(term, pid, principal, reason)

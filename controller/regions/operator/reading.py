@@ -33,7 +33,7 @@ from controller.process.wording import counted, named
 from controller.regions.ages import oldest
 from controller.regions.contradictions import Contradictions
 from controller.regions.damaged import NAMED_MAX, left_out
-from controller.regions.domain import RegionsDomain, RegionsMode
+from controller.regions.domain import RegionsDomain, RegionsMode, shown
 from controller.regions.environment import RegionsEnv
 from controller.regions.kinds import crash
 from controller.regions.operator import ways
@@ -67,15 +67,16 @@ class Reading:
 
     def health(self) -> Health:
         """Reports whether the domain is active, or stands by."""
-        domain = self._domain
-        return Health(ok=domain.mode in WELL, mode=domain.mode.value, why=domain.why)
+        mode, why = shown(self._domain)
+        return Health(ok=mode in WELL, mode=mode.value, why=why)
 
     def status(self) -> RegionsStatus:
         """Returns the status, in every mode."""
         domain, wanted = self._domain, self._settings.regions
+        mode, why = shown(domain)
         found = RegionsStatus(
-            mode=domain.mode.value,
-            why=domain.why,
+            mode=mode.value,
+            why=why,
             version=product_version(),
             daemon=name_of(self._settings),
             listener=f"{self._settings.regions_host}:{domain.listener.port}" if domain.mode not in UNBOUND else "",
