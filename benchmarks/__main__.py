@@ -43,6 +43,7 @@ from benchmarks.plan import (
 )
 from benchmarks.real_split import split
 from benchmarks.results import RESULTS, Row, Sample, save, show
+from benchmarks.throttled_plan import waits
 from benchmarks.turns import Wrong
 from benchmarks.zookeeper_speed import speeds
 from testing.embedded.process import ProcessFailed
@@ -61,13 +62,14 @@ ZOOKEEPER_SIZE: Final = {False: "20kx10", True: "100kx20"}
 CPU_ROUNDS: Final = 5
 PART_SIZE: Final = "100kx20"
 DEATHS: Final = 5
+PLANS: Final = 2
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all sizes")
-    cases = [*EVENTS, "C1", "S", "Z", "K", "J", "I", "all"]
+    cases = [*EVENTS, "C1", "S", "Z", "K", "W", "J", "I", "all"]
     parser.add_argument("--case", choices=cases, action="append", help="only these")
     parser.add_argument("--size", type=known_size, action="append", help="100kx20 (partitions x brokers) or 25ktopics")
     parser.add_argument("--rounds", type=int, help="warm rounds of both")
@@ -104,8 +106,7 @@ async def run(chosen: argparse.Namespace) -> list[Row]:
             for size in chosen.size or [PART_SIZE]:
                 with scratch(chosen.keep) as folder:
                     made += kept([await part_cost.cost(case, size, folder)])
-    if "K" in wanted or (chosen.full and "all" in wanted):
-        made += kept(await deaths(chosen.rounds or DEATHS))
+    made += await on_real_brokers(wanted | ({"K", "W"} if chosen.full and "all" in wanted else set()), chosen.rounds)
     if wanted & {"C1", "all"}:
         for size in chosen.size or [CPU_SIZE[chosen.full]]:
             made += kept([await cpu(size)])
@@ -127,6 +128,12 @@ async def on_real_zookeeper(size: str, wanted: set[str], *, keep: bool) -> list[
         async with arena(shape(size), folder) as found:
             made = kept([await split(found)]) if wanted & {"S", "all"} else []
             return made + (kept(await speeds(found)) if wanted & {"Z", "all"} else [])
+
+
+async def on_real_brokers(wanted: set[str], rounds_wanted: int | None) -> list[Row]:
+    """Measures the cases of clusters of some real brokers."""
+    made = kept(await deaths(rounds_wanted or DEATHS)) if "K" in wanted else []
+    return made + (kept([await waits(rounds_wanted or PLANS)]) if "W" in wanted else [])
 
 
 def runs(chosen: argparse.Namespace) -> list[Run]:
