@@ -57,10 +57,21 @@ def live_procedures(term: Term | None, now_ms: int, idle: Iterable[Idle] = ()) -
 
     ``idle``: how long procedures have made no progress; a long time is said.
     """
-    standing = {one.pid: one for one in idle if one.for_ms >= IDLE_MS_MIN and one.cause != OPERATOR}
+    standing = {pid: one for pid, one in _by_root(term, idle).items() if one.cause != OPERATOR}
     live = [record for record in _live(term) if not record.parent]
     told = [_told(record, now_ms, standing.get(record.pid)) for record in live[:SHOWN_MAX]]
     return told + ([f"and {len(live) - SHOWN_MAX} more: regent procedures list"] if len(live) > SHOWN_MAX else [])
+
+
+def _by_root(term: Term | None, idle: Iterable[Idle]) -> dict[int, Idle]:
+    """Returns the procedures without progress for long, by root: a family goes on where one of its parts does."""
+    roots = {record.pid: record.root for record in _live(term)}
+    found: dict[int, Idle] = {}
+    for one in idle:
+        root = roots.get(one.pid, one.pid)
+        if root not in found or one.for_ms < found[root].for_ms:
+            found[root] = one
+    return {root: one for root, one in found.items() if one.for_ms >= IDLE_MS_MIN}
 
 
 def _told(record: Record, now_ms: int, idle: Idle | None) -> str:

@@ -136,6 +136,22 @@ async def test_each_kind_has_waits_that_operators_chose(w: World) -> None:
     assert cause(elect.NAME, unclean, attempts=STUCK_ATTEMPTS) == VAIN
 
 
+@in_world(1, 2, 3, 4)
+async def test_a_drain_whose_plan_waits_makes_no_progress(w: World) -> None:
+    await running(w)
+    plan = ReassignPlan(moves((1, 4)), paused=True)
+    pid = await w.term.procedures.engine.submit(drain.NAME, drain.encode_drain(Drain((2,), plan=plan)), OPS)
+    await w.settle()
+    await asyncio.sleep(20)
+    await w.settle()
+    [child] = [one.pid for one in w.term.procedures.engine.live() if one.parent == pid]
+    now_ms = record(w, child).updated_ms + 600_000
+    [found] = ProgressWatch().idle(w.term, now_ms)
+    assert (found.pid, found.cause) == (child, OPERATOR), "the drain itself waits for its plan"
+    [told] = live_procedures(w.term, now_ms, [found._replace(cause=OTHER)])
+    assert told.startswith(f"drain {pid}, for 10 min, no progress for 10 min: ")
+
+
 def test_an_attempt_in_vain_is_no_progress_and_what_goes_on_after_it_is() -> None:
     known = Procedures(lambda _: None)
     known.apply(known.submitted(Record(1, "drain", State.RUNNABLE, 0, 10, 10)))
