@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from cli.commands.reassign_undo import undone
 from cli.exit_codes import Exit, Failure
 from cli.session import Session
 
@@ -26,6 +27,8 @@ EXAMPLES: Final = (
     "regent reassign plan --replication-factor 3 --topic orders --out plan.json",
     "regent reassign plan --restore-racks --out plan.json",
     "regent reassign plan --target wanted.json --out plan.json",
+    "regent reassign plan --undo 12 --out back.json",
+    "regent reassign plan --undo plan.json --out back.json",
 )
 
 
@@ -47,14 +50,23 @@ def make(
     restore_racks: Annotated[
         bool, typer.Option("--restore-racks", help="Spread replicas that share a rack over racks.")
     ] = False,
+    undo: Annotated[
+        str | None,
+        typer.Option("--undo", metavar="PID|FILE", help="The way back of a plan or drain that ended, or of a file."),
+    ] = None,
     topic: Annotated[list[str] | None, typer.Option("--topic", help="Limits the plan to a topic; repeatable.")] = None,
     rate: Annotated[
         int | None, typer.Option("--rate", min=1, help="Bytes per second of each broker and direction, for the time.")
     ] = None,
     sizes: Annotated[bool, typer.Option("--sizes/--no-sizes", help="Query brokers for the sizes of replicas.")] = True,
 ) -> None:
-    """Plan moves of replicas; changes nothing. Reads ZooKeeper and brokers, no daemon needs to be alive."""
-    goal = _goal(target, decommission, add, replication_factor, restore_racks, tuple(topic) if topic else None)
+    """Plan moves of replicas; changes nothing. Reads ZooKeeper and brokers, no daemon needs to be alive.
+
+    --undo PID alone reads the moves from a daemon, which keeps them as long as the result of the plan.
+    """
+    topics = tuple(topic) if topic else None
+    back = undone(session, undo, topics) if undo is not None else None
+    goal = _goal(target, decommission, add, replication_factor, restore_racks, topics, back)
     settings = session.settings().settings
     from cli.planning import make_plan
 
@@ -77,13 +89,14 @@ def _goal(
     factor: int | None,
     restore_racks: bool,
     topics: Topics,
+    back: Goal | None = None,
 ) -> Goal:
     """Returns the one goal that the options name; raises :class:`Failure` for none and for several."""
     from state_machines.planning import goals
     from state_machines.planning.json_file import UnusableFile
     from state_machines.planning.kafka_json import decode_kafka
 
-    given: list[Goal] = []
+    given: list[Goal] = [back] if back is not None else []
     if target is not None:
         try:
             given.append(decode_kafka(target.read_bytes()))
@@ -101,7 +114,7 @@ def _goal(
         given.append(goals.RestoreRacks(topics))
     if len(given) != 1:
         what = "several goals are given" if given else "no goal is given"
-        remedy = "give one of --target, --decommission, --add, --replication-factor and --restore-racks"
+        remedy = "give one of --target, --decommission, --add, --replication-factor, --restore-racks and --undo"
         raise Failure(Exit.USAGE, what, remedy)
     return given[0]
 

@@ -37,6 +37,7 @@ class Procedure(Item):
     state: str
     step: str = ""
     detail: str = ""
+    brokers: list[int] = Field([], description="of a drain: those that it frees")
     parent: int | None = None
     principal: str = ""
     client: str = ""

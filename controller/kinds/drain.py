@@ -121,8 +121,10 @@ def _leaders_moved(env: KafkaEnv, drain: Drain) -> Outcome:
 
 
 async def end(env: KafkaEnv, record: Record) -> Outcome:
-    """Ends a drain whose plan has ended."""
+    """Ends a drain whose plan has ended; the pid of that child, whose record is gone, is stored before."""
     drain, cluster = drain_of(record), env.controller.cluster
+    if record.born and not drain.moved_by:
+        return Wait(env.now_ms(), encode_drain(replace(drain, moved_by=record.born[0])))
     leaders = sentence(drain, staying(cluster, drain.brokers))
     return Done(f"{leaders}; {replicas_sentence(drain, hosted(cluster, drain.brokers))}".encode())
 

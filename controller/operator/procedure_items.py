@@ -42,7 +42,15 @@ def procedure_item(
     step = kind.steps[record.step].name if kind is not None and known else str(record.step)
     if unusable:  # its message may be what cannot be read
         return record_item(record, step, unusable=unusable)
-    return record_item(record, step, detail_of(record), _results(record, causes), unmet=unmet_of(record))
+    found = record_item(record, step, detail_of(record), _results(record, causes), unmet=unmet_of(record))
+    return found.model_copy(update={"brokers": list(drained)}) if (drained := _drained(record)) else found
+
+
+def _drained(record: Record) -> tuple[int, ...]:
+    try:
+        return drain.drain_of(record).brokers if record.kind == drain.NAME else ()
+    except msgspec.DecodeError:
+        return ()
 
 
 def unmet_of(record: Record) -> str:
@@ -67,6 +75,32 @@ def move_items(plan: ReassignPlan, each: Sequence[MovePace] | None = None) -> li
     return [
         _move_item(move, each[at] if each is not None else None, notes.get(at)) for at, move in enumerate(plan.moves)
     ]
+
+
+def moved_by(record: Record) -> int:
+    """Returns the pid of the plan that moved the replicas of a drain, 0 without one."""
+    if record.kind != drain.NAME:
+        return 0
+    try:
+        return drain.drain_of(record).moved_by
+    except msgspec.DecodeError:
+        return 0
+
+
+def drained_items(found: Drain, cluster: Cluster | None) -> list[Move]:
+    """Describes the moves of a drain without those of its plan: by where replicas are now, as far as that is known."""
+    items = [_move_item(move, None, None) for move in (found.plan.moves if found.plan is not None else ())]
+    return [
+        item.model_copy(update={"status": _place_of(item, cluster) if found.moved_by else "queued"}) for item in items
+    ]
+
+
+def _place_of(move: Move, cluster: Cluster | None) -> str:
+    row = cluster.find(move.topic, move.partition) if cluster is not None else None
+    if cluster is None or row is None:
+        return "unknown" if cluster is None else "gone"
+    replicas = cluster.rows[row].assignment.replicas
+    return "done" if set(replicas) == set(move.target) else "back" if replicas == move.origin else "moved since"
 
 
 def _move_item(move: PlannedMove, pace: MovePace | None, note: Superseded | None) -> Move:

@@ -13,7 +13,7 @@ from controller.daemon.daemon import Daemon
 from controller.http.ports import NotActive, NotFound, Refused
 from controller.http.procedure_models import Lock, Move, Procedure, ReassignCommand, Reassignment, ReassignRequest
 from controller.http.record_items import ended_item, removed_item, unreadable_item
-from controller.kinds import elect, reassign, throttle, throttle_order
+from controller.kinds import drain, elect, reassign, throttle, throttle_order
 from controller.kinds.environment import KafkaEnv
 from controller.operator.plan_meter import PlanMeter
 from controller.operator.plan_requests import (
@@ -26,7 +26,9 @@ from controller.operator.plan_requests import (
 )
 from controller.operator.procedure_items import (
     NO_CAUSES,
+    drained_items,
     move_items,
+    moved_by,
     planned_item,
     procedure_item,
     reassignment_items,
@@ -130,12 +132,17 @@ class ProcedureView:
         raise NotFound(f"procedure {pid} is not known", "it never was, or its result was removed: see 'regent events'")
 
     async def moves(self, pid: int) -> list[Move]:
-        """Lists the moves of a reassign plan."""
+        """Lists the moves of a reassign plan, or of a drain; those of a drain's plan also after its end."""
         records, _ = await self._records()
-        record = records.get(pid)
+        record, term = records.get(pid), self._term()
+        if record is not None and record.kind == drain.NAME:
+            record = next((one for one in records.values() if one.parent == pid and one.kind == reassign.NAME), record)
+        if record is None:
+            record = next((one for one in records.values() if moved_by(one) == pid), None)
+        if record is not None and record.kind == drain.NAME:
+            return drained_items(drain.drain_of(record), term.cluster if term is not None else None)
         if record is None or record.kind != reassign.NAME:
             raise NotFound(f"no reassign plan has pid {pid}", "see 'regent procedures list'")
-        term = self._term()
         if term is None or record.state.is_final:
             return move_items(reassign.plan_of(record))
         found = await self._meter.measured(term, record)

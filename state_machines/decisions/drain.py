@@ -35,7 +35,7 @@ class Drain(Struct, frozen=True, omit_defaults=True):
     """A drain as it is stored. ``after``: the last partition whose turn is over.
 
     ``led``: partitions that the brokers led when they were marked. ``plan``: moves all replicas away, None where they
-    stay; ``hosted``: replicas on the brokers when it began.
+    stay; ``hosted``: replicas on the brokers when it began; ``moved_by``: the pid of the child that carried it out.
     """
 
     brokers: tuple[int, ...]
@@ -43,6 +43,7 @@ class Drain(Struct, frozen=True, omit_defaults=True):
     led: int = 0
     plan: ReassignPlan | None = None
     hosted: int = 0
+    moved_by: int = 0
 
 
 def wave(cluster: Cluster, drain: Drain) -> list[int]:

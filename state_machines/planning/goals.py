@@ -7,6 +7,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from state_machines.planning.plan import Move
+
 LISTED_MAX: Final = 10
 """Names or numbers that a text lists before it gives the count of the others."""
 
@@ -55,7 +57,14 @@ class RestoreRacks(Struct, frozen=True):
     topics: Topics = None
 
 
-Goal = Target | Decommission | Add | ReplicationFactor | RestoreRacks
+class Undo(Struct, frozen=True):
+    """Partitions return to the replicas that they had before ``moves``; ``source`` names the plan in words."""
+
+    moves: tuple[Move, ...]
+    source: str
+
+
+Goal = Target | Decommission | Add | ReplicationFactor | RestoreRacks | Undo
 
 
 def in_words(goal: Goal) -> str:
@@ -71,6 +80,8 @@ def in_words(goal: Goal) -> str:
             return f"replication factor {goal.factor}{_limit(goal.topics)}"
         case RestoreRacks():
             return f"restore racks{_limit(goal.topics)}"
+        case Undo():
+            return f"undo {goal.source}"
 
 
 def _limit(topics: Topics) -> str:

@@ -8,11 +8,21 @@ from __future__ import annotations
 from state_machines.planning.balancing import draw_added
 from state_machines.planning.cluster_view import ClusterView
 from state_machines.planning.drafting import PlanDraft
-from state_machines.planning.goals import Add, Decommission, Goal, ReplicationFactor, RestoreRacks, Target, in_words
+from state_machines.planning.goals import (
+    Add,
+    Decommission,
+    Goal,
+    ReplicationFactor,
+    RestoreRacks,
+    Target,
+    Undo,
+    in_words,
+)
 from state_machines.planning.plan import Plan
 from state_machines.planning.relocating import draw_decommission, draw_racks
 from state_machines.planning.resizing import draw_factor
 from state_machines.planning.targets import draw_targets
+from state_machines.planning.undoing import draw_undo
 
 
 def plan(view: ClusterView, goal: Goal) -> Plan:
@@ -33,4 +43,6 @@ def plan(view: ClusterView, goal: Goal) -> Plan:
             draw_factor(draft, goal)
         case RestoreRacks():
             draw_racks(draft, goal)
+        case Undo():
+            draw_undo(draft, goal)
     return draft.finish(in_words(goal))

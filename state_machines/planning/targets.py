@@ -27,14 +27,15 @@ def draw_targets(draft: PlanDraft, goal: Target) -> None:
             continue
         row = draft.view.find(wanted.topic, wanted.partition)
         origin = () if row is None else draft.view.assignments[row].replicas
-        faults = list(_faults(draft.view, wanted, origin))
-        for why in faults:
+        wrong = list(faults(draft.view, wanted, origin))
+        for why in wrong:
             draft.refuse(f"{wanted.topic}-{wanted.partition}", why)
-        if row is not None and draft.may_move(wanted.topic, row) and not faults:
+        if row is not None and draft.may_move(wanted.topic, row) and not wrong:
             draft.move(wanted.topic, row, wanted.replicas)
 
 
-def _faults(view: ClusterView, wanted: TargetReplicas, origin: tuple[int, ...]) -> Iterator[str]:
+def faults(view: ClusterView, wanted: TargetReplicas, origin: tuple[int, ...]) -> Iterator[str]:
+    """Yields what is wrong with the replicas that a partition is to have, where ``origin`` are those it has."""
     replicas, rows = wanted.replicas, view.topics.get(wanted.topic)
     if rows is None:
         yield f"topic = {wanted.topic!r}: it does not exist; correct the name"

@@ -31,6 +31,7 @@ PANELS = {
         "locks",
     },
     Panel.CHANGE: {
+        "end",
         "preflight",
         "takeover",
         "reassign",

@@ -9,12 +9,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from brokers.client import BrokerCallFailed
 from cli import planning
 from cli.exit_codes import Exit, Failure
+from controller.http.ports import NotFound
 from controller.role import own_znodes as own
 from metadata_store import paths
 from state_machines.model.replica_logs import LogDirectory, ReplicaLog
@@ -27,6 +29,7 @@ from testing.memory import MemoryServer, MemoryZooKeeper
 from testing.znodes import create_topic
 from tests.core.cli_kit import items, regent, unwrapped
 from tests.core.controller_kafka import registration
+from tests.core.http_world import DaemonDouble, ProceduresDouble, daemon_in_thread
 
 SIZES = {("t", 0): 700, ("t", 1): 10}
 
@@ -172,3 +175,40 @@ def test_a_view_is_planned_without_sizes_too() -> None:
 
 async def _without_sizes() -> ClusterView:
     return await viewed(await cluster(1, 2, 3), [], sizes=False)
+
+
+def undo(planned: Path, named: object, *words: object, code: Exit = Exit.DONE) -> str:
+    return unwrapped(regent("reassign", "plan", "--undo", named, *words, "--config", planned, code=code).stderr)
+
+
+def test_the_way_back_of_a_file_is_a_plan(planned: Path, tmp_path: Path) -> None:
+    """The topic t is on 1 and 2 now: a file that moved it there from 3 is undone, and one that did not is refused."""
+    file, back = tmp_path / "plan.json", tmp_path / "back.json"
+    move = {"topic": "t", "partition": 0, "origin": [3, 2], "target": [1, 2], "bytes": None}
+    saved = {"version": 1, "cluster_id": "here", "goal": "a test", "moves": [move]}
+    file.write_text(json.dumps(saved))
+    assert "undo the plan of plan.json: 1 moves" in undo(planned, file, "--out", back)
+    assert [(one.origin, one.target) for one in decode_plan(back.read_bytes()).moves] == [((1, 2), (3, 2))]
+    file.write_text(json.dumps(saved | {"moves": [move | {"target": [2, 3, 1]}]}))
+    assert "it was moved since" in undo(planned, file, code=Exit.REFUSED)
+    assert "moved nothing" in undo(planned, file, "--topic", "other", code=Exit.REFUSED)
+    file.write_text('{"version": 1, "partitions": []}')
+    assert "it has the former replicas" in undo(planned, file, code=Exit.USAGE)
+    file.write_text(json.dumps(saved))
+    assert "several goals" in undo(planned, file, "--restore-racks", code=Exit.USAGE)
+
+
+def test_the_way_back_of_a_procedure_is_read_from_the_daemon(
+    planned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double = DaemonDouble()
+    with daemon_in_thread(tmp_path, double) as socket:
+        monkeypatch.setenv("REGENT_SERVER", str(socket))
+        assert "regent end 12 --undo takes it back" in undo(planned, 12, code=Exit.REFUSED)
+        double.running.state = "success"
+        said = undo(planned, 12, code=Exit.REFUSED)
+        assert "undo procedure 12: 0 moves" in said
+        assert "orders-0 and 1 more: it does not exist any more" in said
+        double.running.refuse = NotFound("no reassign plan has pid 13", "look")
+        with mock.patch.object(ProceduresDouble, "list_all", return_value=[]):
+            assert "give the plan's file" in undo(planned, 13, code=Exit.REFUSED)

@@ -300,6 +300,7 @@ def test_the_documented_commands_run_in_their_order(
         "restart-next",
         "restart",
         "procedures",
+        "end",
         "cordon",
         "uncordon",
         "drain",

@@ -12,7 +12,7 @@ import pytest
 from brokers.outbound.channel import PropagationLag
 from controller.handlers.cordon_change import ROUNDS_MAX, change_marks
 from controller.http.drain_models import DrainRequest, UndrainRequest
-from controller.http.ports import Refused
+from controller.http.ports import NotFound, Refused
 from controller.http.procedure_models import CordonRequest, Procedure
 from controller.kinds import drain as kind
 from controller.kinds.waves import BEHIND_S_MAX, brokers_are_behind
@@ -326,6 +326,16 @@ async def test_with_replicas_every_replica_leaves_by_a_plan_of_its_own(w: World)
     assert all(1 not in written(w, *name).replicas for name in w.states)
     assert 1 not in leaders(w) + leaders(w, "u")
     w.agreed()
+    assert found.brokers == [1]
+    kept = kind.drain_of(w.term.procedures.engine.records[found.pid])
+    assert kept.plan is not None
+    for pid in (found.pid, kept.moved_by):
+        moves = await view_of(w).moves(pid)
+        assert [(move.origin, move.target) for move in moves] == [(one.origin, one.target) for one in kept.plan.moves]
+        assert {move.status for move in moves} == {"done"}, "also by the pid of its plan, whose record is gone"
+    assert {move.status for move in await view_of(w, await w.seat()).moves(found.pid)} == {"unknown"}
+    with pytest.raises(NotFound):
+        await view_of(w).moves(99)
 
 
 @in_world(1, 2, 3, 4)

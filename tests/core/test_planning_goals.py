@@ -17,9 +17,10 @@ from state_machines.planning.goals import (
     RestoreRacks,
     Target,
     TargetReplicas,
+    Undo,
     in_words,
 )
-from state_machines.planning.plan import INT32_MAX
+from state_machines.planning.plan import INT32_MAX, Move
 from state_machines.planning.planner import plan
 from state_machines.planning.resizing import FACTOR_MAX
 from tests.core.planning_kit import DAEMON, Replicas, counts_of, make_view, moved, moves_of, refusals_of
@@ -30,6 +31,39 @@ RACKED: dict[int, str | None] = {1: "a", 2: "b", 3: "c", 4: "a", 5: "b", 6: "c"}
 
 def target(*given: tuple[str, int, Replicas]) -> Target:
     return Target(tuple(TargetReplicas(*one) for one in given))
+
+
+# -- the way back
+
+
+def way_back(*moves: tuple[int, Replicas, Replicas]) -> Undo:
+    return Undo(tuple(Move("a", *one) for one in moves), "procedure 12")
+
+
+def test_a_plan_is_undone_where_its_moves_stand_and_what_moved_since_stays() -> None:
+    placed: list[Replicas | Assignment] = [(3, 4), (1, 2), (3, 1), (4, 3), Assignment((3, 4, 1), (1,), (4,))]
+    view = make_view(BARE, {"a": placed}, sizes={("a", 0): 10})
+    undo = way_back(*((number, (1, 2), (3, 4)) for number in range(6)))
+    found = plan(view, undo)
+    assert moves_of(found) == {"a-0": ((3, 4), (1, 2)), "a-3": ((4, 3), (1, 2))}, (
+        "another order of replicas is the same"
+    )
+    assert found.goal == "undo procedure 12"
+    assert [subject for subject, _ in refusals_of(found)] == ["a-2", "a-4", "a-5"]
+    moved_since, moving, gone = (why for _, why in refusals_of(found))
+    assert moved_since.startswith("its replicas are [3, 1], and the plan gave it [3, 4]: it was moved since")
+    assert "it is being reassigned now" in moving
+    assert "it does not exist any more" in gone
+    again = plan(make_view(BARE, {"a": [(1, 2)]}), way_back((0, (1, 2), (3, 4))))
+    assert (again.moves, again.refused) == ((), ()), "what is back already needs no move"
+
+
+def test_a_way_back_to_brokers_that_take_no_replica_is_refused_with_what_keeps_them() -> None:
+    view = make_view(BARE, {"a": [(3, 4)] * 2}, cordoned=[1], dead=[2])
+    found = plan(view, way_back((0, (1, 3), (3, 4)), (1, (2, 3), (3, 4))))
+    assert found.moves == ()
+    assert ["cordoned" in refusals_of(found)[0][1], "2" in refusals_of(found)[1][1]] == [True, True]
+    assert plan(view, way_back()).refused[0].why.startswith("procedure 12 moved nothing")
 
 
 # -- given replicas

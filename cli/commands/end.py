@@ -1,0 +1,133 @@
+"""Adds regent end: ends a procedure in the way that its kind and its state allow, and says which one that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
+
+import typer
+
+from cli.commands.procedures import KAFKA, Pid, Why, Yes, name_families
+from cli.exit_codes import Exit, Failure
+from cli.help import Panel
+from cli.session import Session, command, confirmed
+
+if TYPE_CHECKING:
+    from cli.client import Json
+
+NOTHING_QUEUED: Final = "what is queued does not begin, moves under way end, and what has moved stays"
+
+
+class Way(NamedTuple):
+    """A way to end a procedure: what it does, the command that does the same, and the request; no path: nothing."""
+
+    does: str
+    same_as: str = ""
+    path: str = ""
+    body: Mapping[str, Any] = {}
+    then: str = ""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command."""
+    examples = ("regent end 12", 'regent end 12 --undo --reason "wrong rack"', "regent end 12 --yes -o json")
+    command(app, panel=Panel.CHANGE, examples=examples)(end)
+
+
+def end(
+    session: Session,
+    pid: Pid,
+    undo: Annotated[bool, typer.Option("--undo", help="Take back what it has done, where that is possible.")] = False,
+    reason: Why = "",
+    yes: Yes = False,
+) -> None:
+    """End a procedure in the right way: by cancel, abort, bypass, remove, throttle lift or undrain, and say which.
+
+    A plan or an election stops with what it has done, a throttle is lifted, a restart names no further broker, and the
+    brokers of a drain that has ended lead again. With --undo a plan or drain is taken back.
+    """
+    client, output = session.client(), session.output
+    items = client.get(KAFKA.path)["items"]
+    found = next((one for one in items if one["pid"] == pid), None) or client.get(f"{KAFKA.path}/{pid}")["items"][0]
+    way = way_of(found, items, undo=undo)
+    if not way.path:
+        output.detail("Procedure", found)
+        output.message(way.does)
+        return
+    confirmed(yes, f"{found['kind']} {pid}: {way.does} ({way.same_as})?")
+    body = {**way.body, **({"reason": reason} if reason and "brokers" not in way.body else {})}
+    ended = client.post(way.path, body)["items"]
+    if "brokers" in way.body:
+        output.listing("CordonedBroker", ended)
+    else:
+        output.detail("Procedure", ended[0])
+        name_families(session, ended)
+    output.message(f"{found['kind']} {pid}: {way.does} ({way.same_as})", style="green")
+    if way.then:
+        output.message(way.then)
+
+
+def way_of(found: Json, items: Iterable[Json], *, undo: bool) -> Way:
+    """Returns how a procedure ends, from its kind and state; raises :class:`Failure` where ``undo`` is impossible."""
+    pid, kind = found["pid"], found["kind"]
+    if found.get("unusable"):
+        return _acting("remove", pid, "its record cannot be used, and is removed with its family")
+    if found["ended"]:
+        return _after_its_end(found, undo=undo)
+    if found.get("aborted") or found["state"] == "failed":
+        stays = f"; 'regent procedures bypass {pid}' ends it as it is" if found.get("stuck") else ""
+        return Way(f"it is being taken back already: regent procedures wait {pid}{stays}")
+    if found.get("parked") and not undo:
+        return _acting("bypass", pid, f"it is parked, and ends as it is; nothing is undone: {found['parked']}")
+    if kind == "drain" and not undo:
+        return _drain(pid, items)
+    if kind == "elect" and undo:
+        remedy = f"'regent end {pid}' stops it; 'regent elect preferred' gives preferred replicas their leaders"
+        raise Failure(Exit.REFUSED, "leaders that were elected are not taken back", remedy)
+    if kind == "reassign" and not undo:
+        return _stopped(pid)
+    if kind == "throttle":
+        return Way(
+            "it is lifted, and settings get their former values",
+            f"regent throttle lift {pid}",
+            "/v1/throttles/lift",
+            {"pids": [pid]},
+        )
+    if kind == "elect":
+        return _acting("cancel", pid, "no further leader is elected, and those that are stay")
+    if kind == "restart":
+        return _acting("abort", pid, "no further broker is named; nothing is undone")
+    return _acting("abort", pid, "it is taken back, step by step")
+
+
+def _acting(act: str, pid: int, does: str) -> Way:
+    return Way(does, f"regent procedures {act} {pid}", f"{KAFKA.path}/{pid}/{act}")
+
+
+def _stopped(pid: int, of: str = "") -> Way:
+    same_as = f"regent reassign cancel {pid}"
+    return Way(f"{of}{NOTHING_QUEUED}", same_as, f"/v1/reassignments/{pid}", {"stop": True})
+
+
+def _drain(pid: int, items: Iterable[Json]) -> Way:
+    """Stops the plan of a drain; one that moves leaders still has no gentle end, and is aborted."""
+    plan = next((one["pid"] for one in items if one.get("parent") == pid and not one["ended"]), None)
+    if plan is None:
+        return _acting("abort", pid, "its marks go, its brokers lead again by the automatic balance")
+    then = f"its brokers stay drained; once it has ended, 'regent end {pid}' lets them lead again"
+    return _stopped(plan, f"its plan {plan} stops: ")._replace(then=then)
+
+
+def _after_its_end(found: Json, *, undo: bool) -> Way:
+    pid, kind, brokers = found["pid"], found["kind"], found.get("brokers") or []
+    back = f"regent reassign plan --undo {pid} --out back.json, then regent reassign apply back.json"
+    if kind == "drain" and found["state"] == "success":
+        named = " ".join(map(str, brokers))
+        then = f"replicas that it moved return by: {back}" if undo else ""
+        does = f"it has ended; brokers {named} may lead again, and host replicas unless they are cordoned"
+        return Way(does, f"regent undrain {named}", "/v1/drains/remove", {"brokers": brokers}, then)
+    if undo and kind == "reassign" and found["state"] == "success":
+        raise Failure(Exit.REFUSED, f"plan {pid} has ended: a further plan takes it back", back)
+    if undo:
+        raise Failure(Exit.REFUSED, f"{kind} {pid} has ended ({found['state']})", "nothing of it is left to take back")
+    return Way(f"{kind} {pid} has ended already ({found['state']}): nothing was done")
