@@ -118,7 +118,7 @@ class Controller(Facts):
 
         After ``conflict_rounds_max`` rounds each remaining write is sent alone, so that a contended partition holds up
         no other. After as many again the row waits for its next event, which never ends the term. Rounds that a lost
-        connection cut short do not count: the lease bounds those.
+        connection cut short do not count: the next one waits until connection, lease and claim hold.
         """
         report = Report(why, reason.value)
         only: Collection[int] | None = None

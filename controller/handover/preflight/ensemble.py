@@ -47,7 +47,7 @@ async def zookeeper_release(ctx: Context) -> Finding:
 
 
 async def frozen_leader(ctx: Context) -> Finding:
-    """Checks that followers give up a frozen leader well within a session: else each freeze ends a term."""
+    """Checks that followers give up a frozen leader well within a session: else each freeze outlasts the lease."""
     name, settings = "ZooKeeper syncLimit", ctx.settings.zookeeper
     requested_ms = settings.session_timeout_ms
     found = {f"{h}:{p}": await limits_of(h, p, settings) for h, p in servers(settings.connect)}
@@ -63,7 +63,8 @@ async def frozen_leader(ctx: Context) -> Finding:
         return warn(
             name,
             f"{named(slow)}: followers wait {worst.follower_wait_ms} ms (tickTime x syncLimit) for a frozen leader, "
-            f"not less than half of the session of {session_ms} ms: such a freeze may end the daemon's term",
+            f"not less than half of the session of {session_ms} ms: the daemon is suspended for the rest of such a "
+            "freeze",
             f"set syncLimit={max(1, (session_ms - 1) // (2 * worst.tick_ms))} (tickTime={worst.tick_ms}) on every "
             "server and restart them one after the other",
         )
