@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
 from controller.role.own_znodes import LOCKS
 from metadata_store import paths
+from regent_agent.agent import Agent
+from regent_agent.options import AgentOptions
+from regent_agent.service import OpenedRegion, RegionService
 from testing.embedded.load import Load
+from testing.embedded.process import free_port
 from testing.embedded.zookeeper import EmbeddedZooKeeper, in_sync
 from tests.cluster.scene import PARTITIONS, RATE_PER_S, TOPIC, Scene, scene
 from tests.cluster.world import World, world
@@ -25,6 +30,7 @@ SLOW_SERVERS = {"tick_ms": 2_000, "session_ms_max": 40_000}
 """A frozen leader is replaced after 8 s: longer than the lease of :data:`SHORT`, and than its session."""
 SHORT = {"zookeeper.session_timeout_ms": 6_000, "controller.loop_stall_ms_max": 2_700}
 FROZEN_S = 12.0
+REGIONS = 4
 ROUNDS = int(os.environ.get("ENSEMBLE_ROUNDS", "1"))
 """Rounds in which each server freezes once."""
 
@@ -106,6 +112,41 @@ async def test_the_epoch_is_kept_whichever_server_fails(fault: Fault) -> None:
             assert await session_of_daemon(stage) == session
 
 
+class Regions(RegionService):
+    """A service of which regions open and close at once."""
+
+    async def open(self, region: OpenedRegion) -> int:
+        return region.sequence + 1
+
+    async def close(self, region: OpenedRegion) -> None:
+        """Closes it."""
+
+
+@asynccontextmanager
+async def regions_of(stage: Scene, port: int) -> AsyncIterator[Agent]:
+    """Creates a table of regions on one server, whose agent it returns."""
+    agent = Agent(Regions(), AgentOptions((("127.0.0.1", port),), "s1", "s1:7000"))
+    await agent.start()
+    try:
+        await stage.daemon.post("/v1/regions/tables", {"name": "t", "uniform": REGIONS})
+        yield agent
+    finally:
+        await agent.stop()
+
+
+async def owned(stage: Scene, agent: Agent) -> tuple[int, list[tuple[int, str, int]]]:
+    """Waits until all regions are open and owned; returns the epoch of their domain, with servers and tokens."""
+
+    async def opened() -> tuple[int, list[tuple[int, str, int]]]:
+        [status] = (await stage.daemon.get("/v1/regions"))["items"]
+        found = (await stage.daemon.get("/v1/regions/list"))["items"]
+        assert (status["mode"], [one["state"] for one in found]) == ("active", ["OPEN"] * REGIONS)
+        assert all(agent.owns(one["id"]) for one in found)
+        return status["epoch"], [(one["id"], one["server"], one["token"]) for one in found]
+
+    return await eventually(opened, 60.0)
+
+
 async def longest_standstill(stage: Scene, seconds: float) -> float:
     """Looks at the daemon for some time; returns how long its term stood still, with readiness and status agreeing."""
     longest_s, loop = 0.0, asyncio.get_running_loop()
@@ -123,17 +164,22 @@ async def longest_standstill(stage: Scene, seconds: float) -> float:
 
 @pytest.mark.timeout(420 + 240 * ROUNDS)
 async def test_a_server_frozen_for_longer_than_lease_and_session_costs_no_term() -> None:
-    """No server serves while a frozen leader is not replaced, so no session ends: the term stands still and goes on."""
-    async with scene(
-        zookeepers=3,
-        zookeeper_options=SLOW_SERVERS,
-        settings=SHORT,
-        request_s_max=120,
-        properties={"zookeeper.session.timeout.ms": KAFKA_SESSION_MS},
-    ) as stage:
+    """No server serves while a frozen leader is not replaced, so no session ends: both domains go on."""
+    port = free_port()
+    regions = {"regions.store": "zookeeper", "regions.host": "127.0.0.1", "regions.port": port}
+    async with (
+        scene(
+            zookeepers=3,
+            zookeeper_options=SLOW_SERVERS,
+            settings=SHORT | regions | {"regions.startup_wait_ms": 0},
+            request_s_max=120,
+            properties={"zookeeper.session.timeout.ms": KAFKA_SESSION_MS},
+        ) as stage,
+        regions_of(stage, port) as agent,
+    ):
         times = Times("ensemble: frozen for 12 s")
         servers, epoch, session = stage.w.cluster.zookeepers, await stage.active(), await session_of_daemon(stage)
-        stood_still_s = 0.0
+        stood_still_s, domain = 0.0, await owned(stage, agent)
         for server in servers * ROUNDS:
             mode = (await server.query("srvr")).partition("Mode: ")[2].split("\n")[0]
             stage.load.take_stall()
@@ -146,6 +192,7 @@ async def test_a_server_frozen_for_longer_than_lease_and_session_costs_no_term()
             times.note(f"lease over for ({mode})", round(still_s, 2))
             assert await stage.active() == epoch, f"a new term: {stage.daemon.log_tail()}"
             assert await session_of_daemon(stage) == session
+            assert await owned(stage, agent) == domain, "another term of the regions' domain, or other owners"
             stood_still_s = max(stood_still_s, still_s)
         times.note("terms", str(int(await stage.metric("regent_terms_total"))))
         times.note("leases that ran out", str(int(await stage.metric("regent_standstills_total"))))
