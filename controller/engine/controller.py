@@ -113,15 +113,17 @@ class Controller(Facts):
         """Returns the rounds that the settings allow: first writes share multis, then each has its own."""
         return ConflictRounds(self._conflict_rounds_max, alone=self._conflict_rounds_max)
 
-    async def carry_out(self, decide: Decide, reason: Reason, why: str) -> Report:
+    async def carry_out(
+        self, decide: Decide, reason: Reason, why: str, *, only: Collection[int] | None = None
+    ) -> Report:
         """Decides, commits, applies and propagates until every row is settled; raises Fenced or TermEnded.
 
+        ``only``: rows that may be drawn; None: all of them.
         After ``conflict_rounds_max`` rounds each remaining write is sent alone, so that a contended partition holds up
         no other. After as many again the row waits for its next event, which never ends the term. Rounds that a lost
         connection cut short do not count: the next one waits until connection, lease and claim hold.
         """
         report = Report(why, reason.value)
-        only: Collection[int] | None = None
         rounds = self.conflict_rounds()
         for writes_max in rounds:
             before = report.conflicts, report.unknown, report.written

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Final
 
 from brokers.outbound.delivery import BrokerResponse
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import EventQueue
-from state_machines.decisions.deletion import finished, ineligible, under_way
+from state_machines.decisions.deletion import MOVES, WAITS, all_deleted, any_waits, waits_for
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import PartitionState, Topic
 
@@ -23,6 +23,9 @@ PARTITIONS_MAX: Final = 20_000
 """Partitions of topics whose deletion is under way; a topic that has more is alone."""
 TURN_PARTITIONS: Final = 2_000
 """Partitions at which no further topic is decided on in the same turn of the loop: some tens of milliseconds."""
+
+PART_ROWS: Final = 10_000
+"""Partitions of one topic whose replicas are looked at in one turn of the loop."""
 
 
 class DeletionQueue:
@@ -115,10 +118,10 @@ class DeletionQueue:
         brokers = self._cluster.brokers
         return [a for a in taken if (known := brokers.get(a.broker_id)) is not None and known.epoch == a.broker_epoch]
 
-    def settle(self) -> dict[int, str]:
+    async def settle(self) -> dict[int, str]:
         """Sorts the touched topics anew; returns those that rest now, and what they wait for."""
         touched, self._touched = self._touched, set()
-        return self._sort(index for index in sorted(touched) if index in self.under_way)
+        return await self._sort([index for index in sorted(touched) if index in self.under_way])
 
     def next_turn(self) -> list[int]:
         """Takes the topics whose deletion begins now, as many as there is room for."""
@@ -136,12 +139,12 @@ class DeletionQueue:
                 break
         return taken
 
-    def begun(self, topics: Iterable[int]) -> dict[int, str]:
+    async def begun(self, topics: Iterable[int]) -> dict[int, str]:
         """Notes topics whose requests were sent; returns those that rest all the same, and what they wait for."""
         topics = list(topics)
         for index in topics:
             self.waiting.pop(index, None)
-        return self._sort(topics)
+        return await self._sort(topics)
 
     def _prune(self) -> None:
         """Drops topics that left the model meanwhile."""
@@ -152,19 +155,48 @@ class DeletionQueue:
         self.resting = {index: why for index, why in self.resting.items() if index in queued}
         self.since_ms = {index: since for index, since in self.since_ms.items() if index in queued}
 
-    def _sort(self, topics: Iterable[int]) -> dict[int, str]:
-        self.changed.set()
-        cluster, chosen = self._cluster, dict.fromkeys(topics)
-        busy = set(under_way(cluster, chosen))
-        rest = [index for index in chosen if index not in busy]
-        done = finished(cluster, rest)
+    async def _sort(self, topics: Iterable[int]) -> dict[int, str]:
+        """Looks at all replicas, with turns of the loop in between, before it moves a topic to another place."""
+        cluster = self._cluster
+        chosen = dict.fromkeys(topics)
+        busy: list[int] = []
+        rest: dict[int, bool] = {}
+        for index in chosen:
+            if await self._holds(any_waits, index, any):
+                busy.append(index)
+            else:
+                rest[index] = await self._holds(all_deleted, index, all)
         for index in rest:
             self.under_way.pop(index, None)
         self.under_way.update(_sizes(cluster, busy))
-        self.ended.update(_sizes(cluster, done))
-        found = ineligible(cluster, set(rest).difference(done))
+        self.ended.update(_sizes(cluster, (index for index, done in rest.items() if done)))
+        self.changed.set()
+        waits = {index: await self._waits_for(index) for index, done in rest.items() if not done}
+        found = {index: why for index, why in waits.items() if why is not None}
         self.resting = {index: why for index, why in self.resting.items() if index not in chosen} | found
         return found
+
+    async def _holds(
+        self, test: Callable[[Cluster, Sequence[int]], bool], index: int, of: Callable[[Iterable[bool]], bool]
+    ) -> bool:
+        """Tests the rows of a queued topic part by part, until ``any`` of them, or ``all``, is decided."""
+        async for rows in self._parts(index):
+            found = test(self._cluster, rows)
+            if found is (of is any):
+                return found
+        return of is all and index in self._cluster.deletions
+
+    async def _waits_for(self, index: int) -> str | None:
+        found = {waits_for(self._cluster, rows) async for rows in self._parts(index)}
+        return next((why for why in (MOVES, WAITS) if why in found), None)
+
+    async def _parts(self, index: int) -> AsyncIterator[Sequence[int]]:
+        """Yields the rows of a queued topic, the last ones first: brokers respond in the order of the rows."""
+        rows = self._cluster.topics[index].rows if index in self._cluster.deletions else ()
+        for end in range(len(rows), 0, -PART_ROWS):
+            yield rows[max(0, end - PART_ROWS) : end]
+            if end > PART_ROWS:
+                await asyncio.sleep(0)
 
 
 def _sizes(cluster: Cluster, topics: Iterable[int]) -> dict[int, int]:

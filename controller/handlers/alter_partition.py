@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
+from typing import Final
 
 from brokers.wire.calls import AlterPartitionCall, IsrProposal
 from brokers.wire.errors import Error
 from brokers.wire.replies import AlterPartitionReply, PartitionReply
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
+from controller.engine.portions import portions
 from controller.handlers.controlled_shutdown import keep_out_of_isrs
 from controller.handlers.reassignment import isrs_changed
 from controller.journal.reason import Reason
@@ -20,7 +23,9 @@ from state_machines.model.types import PartitionState
 CALLS_MAX = 200
 """Calls that one commit takes at the most."""
 PROPOSALS_MAX = 10_000
-"""ISR changes in the calls of a commit at which no further call is added: deciding on them takes some 40 ms."""
+"""ISR changes in the calls at which no further call is taken together with them."""
+TURN_PROPOSALS: Final = 10_000
+"""ISR changes of one decision, of one call or of many: some 60 ms."""
 
 
 async def alter_partition(c: Controller, first: PendingAlterPartition) -> None:
@@ -54,28 +59,43 @@ class _Proposed:
 
 
 async def _answer(c: Controller, pending: list[PendingAlterPartition]) -> None:
-    accepted: list[tuple[PendingAlterPartition, list[_Proposed]]] = []
+    accepted: list[PendingAlterPartition] = []
     for one in pending:
         call = one.call
         broker = c.cluster.brokers.get(call.broker_id)
         if broker is None or broker.epoch != call.broker_epoch:
             one.answer(AlterPartitionReply(Error.STALE_BROKER_EPOCH))
         else:
-            accepted.append((one, [_Proposed(p, request(c, call, p)) for p in call.proposals]))
-    proposed = [item for _, items in accepted for item in items]
-    for item in proposed:
+            accepted.append(one)
+    replies: dict[int, list[PartitionReply]] = {at: [] for at in range(len(accepted))}
+    behind: set[int] = set()
+    ineligible: list[IsrRequest] = []
+    asked = [(at, proposal) for at, one in enumerate(accepted) for proposal in one.call.proposals]
+    for some in portions(asked, TURN_PROPOSALS):
+        items = [_Proposed(proposal, request(c, accepted[at].call, proposal)) for at, proposal in some]
+        await _write(c, items)
+        for (at, _), item in zip(some, items, strict=True):
+            replies[at].append(reply(c.cluster, item))
+        behind.update(row for item in items if (row := _behind(item)) is not None)
+        ineligible += [item.request for item in items if item.verdict in INELIGIBLE]
+        await asyncio.sleep(0)
+    for at, one in enumerate(accepted):
+        one.answer(AlterPartitionReply(Error.NONE, replies[at]))
+    c.take_up(behind)
+    await keep_out_of_isrs(c, ineligible)
+
+
+async def _write(c: Controller, items: list[_Proposed]) -> None:
+    """Judges proposals, writes those that are sound, and judges the others again: they met another write."""
+    for item in items:
         item.judge(c.cluster)
-    wanted = [item for item in proposed if item.verdict is None]
+    wanted = [item for item in items if item.verdict is None]
     if wanted:
         decide = partial(alter_partitions, requests=[item.request for item in wanted])
         await c.carry_out(decide, Reason.ISR_BY_LEADER, "ISR changes of leaders")
         isrs_changed(c, [item.request.row for item in wanted if item.request.row is not None])
         for item in wanted:
             item.judge(c.cluster)
-    for one, items in accepted:
-        one.answer(AlterPartitionReply(Error.NONE, [reply(c.cluster, item) for item in items]))
-    c.take_up({row for item in proposed if (row := _behind(item)) is not None})
-    await keep_out_of_isrs(c, [item.request for item in proposed if item.verdict in INELIGIBLE])
 
 
 def _behind(item: _Proposed) -> int | None:

@@ -8,11 +8,16 @@ change is missed, and no notification needs to be read.
 from __future__ import annotations
 
 from functools import partial
+from typing import Final
 
 from controller.engine.controller import Controller
+from controller.engine.portions import portions
 from controller.journal.reason import Reason
 from metadata_store import paths
 from state_machines.decisions.leader_election import allow_unclean
+
+TURN_ROWS: Final = 15_000
+"""Leaderless partitions of one decision, in one turn of the loop."""
 
 
 async def config_change(c: Controller) -> None:
@@ -22,4 +27,6 @@ async def config_change(c: Controller) -> None:
     c.quotas.forget()
     c.inherited.forget()
     if c.cluster.leaderless:
-        await c.carry_out(partial(allow_unclean, unclean=c.unclean), Reason.UNCLEAN_ALLOWED, "a configuration changed")
+        decide = partial(allow_unclean, unclean=c.unclean)
+        for some in portions(sorted(c.cluster.leaderless), TURN_ROWS):
+            await c.carry_out(decide, Reason.UNCLEAN_ALLOWED, "a configuration changed", only=some)

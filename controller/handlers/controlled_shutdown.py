@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from brokers.wire.errors import Error
 from brokers.wire.replies import ControlledShutdownReply
 from controller.engine.controller import Controller
+from controller.engine.portions import carry_out_portions, portions
 from controller.journal.reason import Reason
 from controller.requests.calls import PendingShutdown, PendingUndo
 from state_machines.decisions.alter_partition import IsrRequest
@@ -22,6 +24,8 @@ from state_machines.decisions.controlled_shutdown import (
 )
 from state_machines.journal.events import Kind
 
+TURN_ROWS: Final = 15_000
+"""Rows of a decision, in one turn of the loop: some 50 ms."""
 TOLD_S_MAX = 2.0
 """Longest wait of the response for the new leaders; the broker itself waits for 30 s."""
 
@@ -45,9 +49,11 @@ async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> N
         hosted = c.cluster.hosted(call.broker_id)
         led = [i for i in hosted if c.cluster.rows[i].leader == call.broker_id]
         moves = partial(move_leaders, broker=call.broker_id)
-        await c.carry_out(moves, Reason.CONTROLLED_SHUTDOWN, _why(pending))
+        reason = Reason.CONTROLLED_SHUTDOWN
+        await carry_out_portions(c, moves, led, reason, _why(pending), rows_max=TURN_ROWS)
         stops = partial(stop_followers, broker=call.broker_id, moved=frozenset(led), may_be_undone=may_be_undone)
-        await c.carry_out(stops, Reason.CONTROLLED_SHUTDOWN, f"broker {call.broker_id} follows no more")
+        why = f"broker {call.broker_id} follows no more"
+        await carry_out_portions(c, stops, hosted, reason, why, rows_max=TURN_ROWS)
         moved = [i for i in led if c.cluster.rows[i].leader != call.broker_id]
         left = [c.cluster.name(i) for i in remaining(c.cluster, call.broker_id)]
         if left:
@@ -71,8 +77,10 @@ async def controlled_shutdown_call(c: Controller, pending: PendingShutdown) -> N
 async def keep_out_of_isrs(c: Controller, refused: Iterable[IsrRequest]) -> None:
     """Stops followers on brokers in their shutdown once a leader was refused to have them in the ISR."""
     for broker, fetching in proposed(c.cluster, refused).items():
-        decide = partial(keep_out, broker=broker, fetching=fetching)
-        await c.carry_out(decide, Reason.CONTROLLED_SHUTDOWN, f"broker {broker} shuts down and stays out of ISRs")
+        why = f"broker {broker} shuts down and stays out of ISRs"
+        for some in portions(list(fetching.items()), TURN_ROWS):
+            decide = partial(keep_out, broker=broker, fetching=dict(some))
+            await c.carry_out(decide, Reason.CONTROLLED_SHUTDOWN, why)
 
 
 async def undo_shutdown_call(c: Controller, pending: PendingUndo) -> None:
@@ -88,7 +96,10 @@ async def undo_shutdown_call(c: Controller, pending: PendingUndo) -> None:
         c.journal.brokers(Kind.BROKER_UP, [broker])
         c.cluster.observe_shutdown_undone(broker.id)
         undone = partial(shutdown_undone, broker=broker.id, unclean=c.unclean)
-        await c.carry_out(undone, Reason.BROKER_RETURN, f"the shutdown of broker {broker.id} is undone")
+        why = f"the shutdown of broker {broker.id} is undone"
+        rows = sorted(c.cluster.leaderless.union(c.cluster.hosted(broker.id)))
+        for some in portions(rows, TURN_ROWS):
+            await c.carry_out(undone, Reason.BROKER_RETURN, why, only=some)
     except BaseException:
         pending.refuse()
         raise

@@ -16,6 +16,7 @@ from typing import Final
 
 from brokers.outbound.delivery import BrokerResponse
 from controller.engine.controller import Controller
+from controller.engine.deletion_queue import TURN_PARTITIONS
 from controller.engine.event_kinds import EventKind
 from controller.handlers.isr_notification import discard
 from controller.handlers.removal import remove_topic
@@ -110,11 +111,22 @@ async def deletion_progress(c: Controller) -> None:
         while topics:
             await confirm(c.zk, c.fence)
             c.gate.check()
-            names = abbreviate([c.cluster.topics[index].name for index in topics])
-            await c.carry_out(partial(advance, topics=topics, retry=True), Reason.DELETION, f"deletion of {names}")
-            _explain(c, c.deletion_queue.begun(topics))
+            await _advance(c, topics)
+            _explain(c, await c.deletion_queue.begun(topics))
             topics = c.deletion_queue.next_turn()
     await _delete_znodes(c)
+
+
+async def _advance(c: Controller, topics: Sequence[int]) -> None:
+    """Has brokers forget the partitions of topics and delete their logs; a large topic takes several turns."""
+    names = abbreviate([c.cluster.topics[index].name for index in topics])
+    size = max(len(c.cluster.topics[index].rows) for index in topics)
+    with c.channels.more_coming() if size > TURN_PARTITIONS else nullcontext():
+        for at in range(0, size, TURN_PARTITIONS):
+            part = slice(at, at + TURN_PARTITIONS)
+            begin = partial(advance, topics=topics, retry=True, part=part)
+            await c.carry_out(begin, Reason.DELETION, f"deletion of {names}")
+            await asyncio.sleep(0)
 
 
 async def _count_answers(c: Controller) -> None:
@@ -126,7 +138,7 @@ async def _count_answers(c: Controller) -> None:
         await c.carry_out(counts, Reason.DELETION, f"{len(some)} responses to StopReplica")
         c.deletion_queue.touch({c.cluster.rows[i].topic for answer in some for i in answer.rows})
         await asyncio.sleep(0)
-    _explain(c, c.deletion_queue.settle())
+    _explain(c, await c.deletion_queue.settle())
 
 
 def _some(answers: Sequence[BrokerResponse]) -> Sequence[BrokerResponse]:

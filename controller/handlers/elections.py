@@ -16,6 +16,7 @@ from typing import Final
 from brokers.wire.errors import Error
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
+from controller.engine.portions import portions
 from controller.handlers.await_leaders import shown
 from controller.journal.reason import Reason
 from controller.requests.calls import PendingElection
@@ -37,8 +38,8 @@ from state_machines.model.types import TopicPartition
 
 log = logging.getLogger("regent.controller")
 
-ROWS_MAX: Final = 50_000
-"""Partitions of one decision: some 150 ms."""
+ROWS_MAX: Final = 20_000
+"""Partitions of one decision: some 50 ms."""
 TURN_ROWS: Final = 20_000
 """Partitions that are checked between two turns of the loop."""
 UNSAID: Final = frozenset({ElectionError.ELECTION_NOT_NEEDED, ElectionError.INVALID_TOPIC_EXCEPTION})
@@ -78,12 +79,16 @@ def _with_earlier(became: Became) -> Became:
 
 
 async def _rows(c: Controller, partitions: Iterable[TopicPartition] | None) -> Asked:
-    if partitions is not None:
-        return {TopicPartition(*name): c.cluster.find(*name) for name in partitions}
     found: dict[TopicPartition, int | None] = {}
+    if partitions is not None:
+        for some in portions(list(partitions), TURN_ROWS):
+            found.update((TopicPartition(*name), c.cluster.find(*name)) for name in some)
+            await asyncio.sleep(0)
+        return found
     for index in c.cluster.topic_index.values():
-        found.update((c.cluster.name(i), i) for i in c.cluster.topics[index].rows)
-        await asyncio.sleep(0)
+        for rows in portions(c.cluster.topics[index].rows, TURN_ROWS):
+            found.update((c.cluster.name(i), i) for i in rows)
+            await asyncio.sleep(0)
     return found
 
 

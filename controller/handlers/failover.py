@@ -16,6 +16,7 @@ from typing import Final
 
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
+from controller.engine.portions import carry_out_portions, portions
 from controller.handlers import auto_balance, token_expiry
 from controller.handlers.broker_settings import load_kept_settings
 from controller.handlers.cordon_change import cordon_change
@@ -34,7 +35,7 @@ from metadata_store.codecs.base import Malformed
 from metadata_store.nodes import cluster_nodes
 from metadata_store.nodes.cluster_nodes import Contended, ensure_top_level_paths
 from metadata_store.reads import topic_names
-from state_machines.decisions.failover import failover
+from state_machines.decisions.failover import absent_members, failover
 from state_machines.journal.events import Kind
 from state_machines.model.types import TopicAssignment
 
@@ -48,6 +49,10 @@ TOLD_S_MAX: Final = 60.0
 """Longest wait of the garbage collection for the first propagation."""
 TURN_ROWS: Final = 20_000
 """Partitions that are entered into the model in one turn of the loop: about 40 ms."""
+DECIDED_ROWS: Final = 15_000
+"""Partitions of one decision, in one turn of the loop: some 60 ms."""
+SCANNED_ROWS: Final = 200_000
+"""Partitions whose ISRs are looked at in one turn of the loop."""
 
 
 PARENTS: Final = (
@@ -84,7 +89,8 @@ async def fail_over(c: Controller) -> None:
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
     c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())
-    report = await c.carry_out(partial(failover, unclean=c.unclean), Reason.FAILOVER, "failover")
+    decide, touched = partial(failover, unclean=c.unclean), await touched_rows(c)
+    report = await carry_out_portions(c, decide, touched, Reason.FAILOVER, "failover", rows_max=DECIDED_ROWS)
     c.channels.snapshot(None)
     c.queue.signal(EventKind.RESUME_REASSIGNMENTS)
     c.queue.signal(EventKind.TOPIC_DELETION)
@@ -104,6 +110,15 @@ async def fail_over(c: Controller) -> None:
         sum(report.done.values()),
         len(c.cluster.leaderless),
     )
+
+
+async def touched_rows(c: Controller) -> list[int]:
+    """Returns the rows on which the term's first decision acts, in their order."""
+    touched = set(c.cluster.leaderless)
+    for rows in portions(range(len(c.cluster.rows)), SCANNED_ROWS):
+        touched.update(*absent_members(c.cluster, rows).values())
+        await asyncio.sleep(0)
+    return sorted(touched)
 
 
 async def tidy(c: Controller) -> None:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
+from controller.engine.portions import portions
 from controller.handlers.isr_notification import discard
 from controller.journal.reason import Reason
 from metadata_store import paths
@@ -23,7 +24,9 @@ from state_machines.decisions.log_directories import log_directories_failed
 log = logging.getLogger("regent.controller")
 
 ANSWERS_MAX: Final = 100
-"""Responses of brokers in one decision."""
+"""Responses of brokers that are handled together."""
+TURN_ROWS: Final = 10_000
+"""Rows of one decision, in one turn of the loop."""
 
 
 class Failed(NamedTuple):
@@ -79,4 +82,6 @@ async def replicas_failed(c: Controller, first: Failed) -> None:
             c.cluster.name(found[0]),
         )
     decide = partial(log_directories_failed, failed=failed, unclean=c.unclean)
-    await c.carry_out(decide, Reason.LOG_DIRECTORY, f"log directories failed on brokers {sorted(failed)}")
+    why = f"log directories failed on brokers {sorted(failed)}"
+    for some in portions(sorted(c.cluster.leaderless.union(*failed.values())), TURN_ROWS):
+        await c.carry_out(decide, Reason.LOG_DIRECTORY, why, only=some)

@@ -50,8 +50,10 @@ log = logging.getLogger("regent.controller")
 
 STOPPED_S_MAX: Final = 30.0
 """Longest wait of a final rewrite until brokers stop replicas; those that did not are remembered by it."""
-TURN_ROWS: Final = 10_000
-"""Rows in one decision, which is one turn of the loop: about a tenth of a second."""
+JUDGED_MAX: Final = 4_000
+"""Targets that are judged in one turn of the loop: some 40 ms."""
+TURN_ROWS: Final = 5_000
+"""Rows in one decision, which is one turn of the loop: some 40 ms."""
 AGAIN_S: Final = 5.0
 """Pause before a failed write is tried again."""
 
@@ -89,19 +91,21 @@ async def _requested(c: Controller) -> list[int]:
 
 async def judge_targets(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
     """Returns assignments by row, and refusals; it reads states again before it refuses for an ISR."""
-    judged = _judged(c, targets, live_only=live_only)
+    judged = await _judged(c, targets, live_only=live_only)
     behind = [c.cluster.find(*name) for name, found in judged[1].items() if found.why == LAST_IN_SYNC]
     if not behind or c.ibp.alter_partition:
         return judged
     await c.reread_isrs([row for row in behind if row is not None])
-    return _judged(c, targets, live_only=live_only)
+    return await _judged(c, targets, live_only=live_only)
 
 
-def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
+async def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[dict[int, Assignment], Refused]:
     """Judges targets; a partition that only waits for its final rewrite is at its target already."""
     wanted: dict[int, Assignment] = {}
     refused: Refused = {}
-    for name, target in targets.items():
+    for at, (name, target) in enumerate(targets.items(), 1):
+        if at % JUDGED_MAX == 0:
+            await asyncio.sleep(0)
         row = c.cluster.find(*name)
         found = judge(c.cluster, ReassignmentRequest(row, target), c.daemons, live_only=live_only)
         if isinstance(found, NotReassigned):

@@ -82,6 +82,20 @@ class Report:
             "in sync; records may be lost"
         )
 
+    def add(self, other: Report) -> None:
+        """Adds the counts of another portion of the same decision."""
+        for mine, more in ((self.done, other.done), (self.refused, other.refused), (self.failed, other.failed)):
+            mine.update(more)
+        self.joined.update(other.joined)
+        self.left.update(other.left)
+        self.uncleanly += other.uncleanly[: UNCLEAN_SHOWN - len(self.uncleanly)]
+        self.unclean += other.unclean
+        self.written += other.written
+        self.conflicts += other.conflicts
+        self.unknown += other.unknown
+        self.moved_leaders += other.moved_leaders
+        self.doubted |= other.doubted
+
     def sentence(self) -> str:
         """Returns one line for the log."""
         parts = [f"{count} x {why}" for why, count in self.done.most_common() if why != ISR_CHANGED]

@@ -7,7 +7,7 @@ together, so no crash leaves one of them behind. Kafka's controller deletes node
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -21,6 +21,9 @@ from metadata_store.port import IN_FLIGHT_MAX, Create, Delete, Node, Op, ZooKeep
 
 ROUNDS_MAX: Final = 6
 """How often the rest is read and tried again: with fewer writes in a multi each time, singly in the fourth."""
+
+UNITS_MAX: Final = 4_000
+"""Units whose znodes are deleted before those of the next ones are read: some 40 ms of the loop."""
 
 DeletionOutcome = MultiOutcome[str, str]
 """By name: ``applied`` are gone, ``conflicts`` are other incarnations by now, ``refused`` are left with the reason."""
@@ -76,9 +79,9 @@ class _Deletion:
             await self._zk.sync("/")
             left = await self._same(left)
             writes_max = max(1, WRITES_MAX >> 3 * round_)
-            failed = await self._delete(await self._below(left), writes_max)
+            failed = await self._delete(_some(self._below(left)), writes_max)
             empty = [topic.name for topic in left if topic.name not in failed]
-            failed |= await self._delete(list(map(_last, empty)), writes_max)
+            failed |= await self._delete(_some(_each(map(_last, empty))), writes_max)
             self._outcome.applied += [name for name in empty if name not in failed]
             refused = {name for name, _ in self._outcome.refused}
             left = [topic for topic in left if topic.name in failed and topic.name not in refused]
@@ -102,11 +105,11 @@ class _Deletion:
 
     # -- existing znodes
 
-    async def _below(self, topics: Sequence[TopicToDelete]) -> list[_Unit]:
-        units: list[_Unit] = []
+    async def _below(self, topics: Sequence[TopicToDelete]) -> AsyncIterator[_Unit]:
+        """Yields the znodes below topics."""
         for topic in topics:
-            units += await self._listed(topic.name) if topic.name in self._odd else _expected(topic)
-        return units
+            for unit in await self._listed(topic.name) if topic.name in self._odd else _expected(topic):
+                yield unit
 
     async def _listed(self, name: str) -> list[_Unit]:
         """Lists each child of ``.../partitions`` with its subtree, and all other znodes of the topic."""
@@ -126,15 +129,16 @@ class _Deletion:
 
     # -- deleting
 
-    async def _delete(self, units: Sequence[_Unit], writes_max: int) -> set[str]:
-        """Deletes the existing znodes of ``units``; returns the topics of which some are left."""
+    async def _delete(self, lists: AsyncIterator[list[_Unit]], writes_max: int) -> set[str]:
+        """Deletes the existing znodes, one list after the other; returns the topics of which some are left."""
         too_big: list[tuple[str, Code]] = []
         failed: set[str] = set()
-        jobs = self._jobs(await self._writes(units), too_big, writes_max)
-        async for names, culprit, code in in_flight(jobs, IN_FLIGHT_MAX):
-            failed.update(names)
-            if culprit is not None:
-                self._odd[culprit] = code
+        async for units in lists:
+            jobs = self._jobs(await self._writes(units), too_big, writes_max)
+            async for names, culprit, code in in_flight(jobs, IN_FLIGHT_MAX):
+                failed.update(names)
+                if culprit is not None:
+                    self._odd[culprit] = code
         final = {name: code for name, code in self._odd.items() if name in failed and code is Code.NO_AUTH}
         self._outcome.refused += (final | dict(too_big)).items()
         return failed | dict(too_big).keys()
@@ -171,9 +175,26 @@ class _Deletion:
             emit(_Failed(batch.keys, *found.refused[0]))
 
 
-def _expected(topic: TopicToDelete) -> list[_Unit]:
+def _expected(topic: TopicToDelete) -> Iterator[_Unit]:
     name = topic.name
-    return [_Unit(name, [paths.state(name, p), paths.partition(name, p)]) for p in topic.partitions]
+    return (_Unit(name, [paths.state(name, p), paths.partition(name, p)]) for p in topic.partitions)
+
+
+async def _each(units: Iterable[_Unit]) -> AsyncIterator[_Unit]:
+    for unit in units:
+        yield unit
+
+
+async def _some(units: AsyncIterator[_Unit]) -> AsyncIterator[list[_Unit]]:
+    """Yields the units in lists, so that neither the reads nor the deletes of a large topic take a long turn."""
+    some: list[_Unit] = []
+    async for unit in units:
+        some.append(unit)
+        if len(some) == UNITS_MAX:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 def _last(name: str) -> _Unit:

@@ -5,13 +5,14 @@ The caller observes the registrations first: the model then knows the live broke
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
 from state_machines.machines.draft import Draft
 from state_machines.machines.partition import PartitionStateMachine, Unclean, never_unclean
 from state_machines.machines.replica import ReplicaStateMachine
+from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker, PartitionState
 
 LEADER_DIED = "the leader's broker died"
@@ -46,27 +47,58 @@ def compare(known: Mapping[int, Broker], found: Mapping[int, Broker]) -> BrokerD
     )
 
 
-def broker_death(draft: Draft, dead: Collection[int], unclean: Unclean = never_unclean) -> None:
-    """Takes the partitions that ``dead`` lead offline and elects leaders where none is left.
+def touched_by_death(cluster: Cluster, dead: Collection[int]) -> list[int]:
+    """Returns the rows that :func:`broker_death` may change, those first that have no leader.
 
-    Then takes all replicas on ``dead`` offline.
     Reads the leader of every row, because a znode written by hand may name a leader outside of the assignment.
     """
-    partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
     gone = PartitionState.NON_EXISTENT
-    led = [i for i, row in enumerate(draft.rows) if row.leader in dead and row.has_leadership and row.state is not gone]
+    led = [
+        i for i, row in enumerate(cluster.rows) if row.leader in dead and row.has_leadership and row.state is not gone
+    ]
+    first = dict.fromkeys((*led, *sorted(cluster.leaderless)))
+    for broker in sorted(dead):
+        first.update(dict.fromkeys(cluster.hosted(broker)))
+    return list(first)
+
+
+def broker_death(
+    draft: Draft, dead: Collection[int], unclean: Unclean = never_unclean, rows: Sequence[int] | None = None
+) -> None:
+    """Takes the partitions that ``dead`` lead offline and elects leaders where none is left.
+
+    Then takes all replicas on ``dead`` offline. ``rows``: some of :func:`touched_by_death`; None: all of them.
+    """
+    table, leaderless, gone = draft.rows, draft.cluster.leaderless, PartitionState.NON_EXISTENT
+    rows = touched_by_death(draft.cluster, dead) if rows is None else rows
+    partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
+    led = [i for i in rows if table[i].leader in dead and table[i].has_leadership and table[i].state is not gone]
     partitions.take_offline(led, LEADER_DIED)
-    waiting = draft.cluster.leaderless.difference(led)
+    waiting = leaderless.intersection(rows).difference(led)
     partitions.elect_leaderless(led + sorted(waiting), unclean)
     for broker in sorted(dead):
-        replicas.take_offline(broker, draft.cluster.hosted(broker), REPLICA_DIED)
+        hosted = [i for i in rows if broker in table[i].assignment.replicas and table[i].state is not gone]
+        replicas.take_offline(broker, sorted(hosted), REPLICA_DIED)
 
 
-def broker_return(draft: Draft, returned: Collection[int], unclean: Unclean = never_unclean) -> None:
+def touched_by_return(cluster: Cluster, returned: Collection[int]) -> list[int]:
+    """Returns the rows that :func:`broker_return` may change or send, those first that have no leader."""
+    first = dict.fromkeys(sorted(cluster.leaderless))
+    for broker in sorted(returned):
+        first.update(dict.fromkeys(cluster.hosted(broker)))
+    return list(first)
+
+
+def broker_return(
+    draft: Draft, returned: Collection[int], unclean: Unclean = never_unclean, rows: Sequence[int] | None = None
+) -> None:
     """Sends metadata of the partitions on ``returned``, then elects leaders for leaderless ones.
 
-    The replicas on ``returned`` are online because their brokers are registered.
+    The replicas on ``returned`` are online because their brokers are registered. ``rows``: some of
+    :func:`touched_by_return`; None: all of them.
     """
+    table, gone = draft.rows, PartitionState.NON_EXISTENT
+    rows = touched_by_return(draft.cluster, returned) if rows is None else rows
     for broker in sorted(returned):
-        draft.send_metadata(draft.cluster.hosted(broker))
-    PartitionStateMachine(draft).elect_leaderless(sorted(draft.cluster.leaderless), unclean)
+        draft.send_metadata(i for i in rows if broker in table[i].assignment.replicas and table[i].state is not gone)
+    PartitionStateMachine(draft).elect_leaderless(sorted(draft.cluster.leaderless.intersection(rows)), unclean)

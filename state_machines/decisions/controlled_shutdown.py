@@ -28,25 +28,35 @@ def controlled_shutdown(draft: Draft, broker: int) -> None:
     stop_followers(draft, broker)
 
 
-def move_leaders(draft: Draft, broker: int) -> None:
-    """Moves the broker's leaderships to other ISR members; single-replica partitions are left alone."""
+def move_leaders(draft: Draft, broker: int, rows: Iterable[int] | None = None) -> None:
+    """Moves the broker's leaderships to other ISR members; single-replica partitions are left alone.
+
+    ``rows``: some of those that the broker hosts; None: all of them.
+    """
     cluster = draft.cluster
-    led = [i for i in _replicated(draft, broker) if draft.rows[i].leader == broker]
+    led = [i for i in _replicated(draft, broker, rows) if draft.rows[i].leader == broker]
     select = partial(selectors.controlled_shutdown, registered=cluster.brokers, shutting_down=cluster.shutting_down)
     PartitionStateMachine(draft).elect(led, selectors.last(select, draft.outranked, draft.drained))
 
 
-def stop_followers(draft: Draft, broker: int, moved: Collection[int] = (), *, may_be_undone: bool = False) -> None:
+def stop_followers(
+    draft: Draft,
+    broker: int,
+    moved: Collection[int] = (),
+    *,
+    may_be_undone: bool = False,
+    rows: Iterable[int] | None = None,
+) -> None:
     """Stops the broker's followers, but for the rows whose leadership it has just given away.
 
     ``may_be_undone``: only those that leave the ISR, which raises the leader epoch. Brokers ignore LeaderAndIsr with an
     epoch that they know, so the others would not follow again before their broker restarts. These, and the leaders that
-    moved, follow on until :func:`keep_out`.
+    moved, follow on until :func:`keep_out`. ``rows``: some of those that the broker hosts; None: all of them.
     """
-    rows = draft.rows
-    followed = [i for i in _replicated(draft, broker) if rows[i].leader != broker and i not in moved]
+    table = draft.rows
+    followed = [i for i in _replicated(draft, broker, rows) if table[i].leader != broker and i not in moved]
     if may_be_undone:
-        followed = [i for i in followed if broker in rows[i].isr and len(rows[i].isr) > 1]
+        followed = [i for i in followed if broker in table[i].isr and len(table[i].isr) > 1]
     ReplicaStateMachine(draft).take_offline(broker, followed, LEAVES)
 
 
@@ -95,12 +105,12 @@ def shutdown_undone(draft: Draft, broker: int, unclean: Unclean = never_unclean)
     PartitionStateMachine(draft).elect_leaderless(sorted(cluster.leaderless), unclean)
 
 
-def _replicated(draft: Draft, broker: int) -> list[int]:
-    rows = draft.rows
+def _replicated(draft: Draft, broker: int, rows: Iterable[int] | None) -> list[int]:
+    table = draft.rows
     return [
         i
-        for i in draft.cluster.hosted(broker)
-        if rows[i].version != NO_VERSION and len(rows[i].assignment.replicas) > 1
+        for i in (draft.cluster.hosted(broker) if rows is None else rows)
+        if table[i].version != NO_VERSION and len(table[i].assignment.replicas) > 1
     ]
 
 

@@ -28,6 +28,7 @@ WAITS: Final = "a broker of its replicas is gone or did not delete: it goes on w
 MOVES: Final = "a reassignment of its topic is in progress: wait for it, or cancel it"
 RESTORED: Final = "partitions that were added while the topic is being deleted are taken back"
 
+WHOLE: Final = slice(None)
 INELIGIBLE: Final = ReplicaState.DELETION_INELIGIBLE
 _WAITING: Final = frozenset({ReplicaState.ONLINE, ReplicaState.NEW, ReplicaState.OFFLINE})
 
@@ -56,11 +57,11 @@ def sort_markers(cluster: Cluster, markers: Iterable[str], *, enabled: bool | No
     return Markers(tuple(removed), tuple(queued))
 
 
-def advance(draft: Draft, topics: Iterable[int], *, retry: bool = False) -> None:
+def advance(draft: Draft, topics: Iterable[int], *, retry: bool = False, part: slice = WHOLE) -> None:
     """Starts the deletion of queued topics, and of replicas that could not be sent StopReplica before.
 
     ``retry``: also of replicas whose brokers refused (at the return of a broker, or the end of a reassignment). A topic
-    with a reassignment in progress waits for its end.
+    with a reassignment in progress waits for its end. ``part``: of the rows of each topic.
     """
     cluster = draft.cluster
     rows: list[int] = []
@@ -69,7 +70,7 @@ def advance(draft: Draft, topics: Iterable[int], *, retry: bool = False) -> None
             members = cluster.topics[index].rows
             moving = next((i for i in members if cluster.is_moving(i)), None) if cluster.reassigning else None
             if moving is None:
-                rows += members
+                rows += members[part]
             else:
                 draft.refuse(moving, PartitionState.NON_EXISTENT.name, MOVES)
     _forget_partitions(draft, [i for i in rows if not draft.row(i).is_removed])
@@ -112,30 +113,33 @@ def answered(draft: Draft, broker: int, deleted: Iterable[int], failed: Collecti
 
 def under_way(cluster: Cluster, topics: Iterable[int]) -> list[int]:
     """Returns those of ``topics`` of which a replica still waits for its broker's response."""
-    return [index for index in topics if index in cluster.deletions and _waits(cluster, index)]
+    return [index for index in topics if index in cluster.deletions and any_waits(cluster, cluster.topics[index].rows)]
 
 
-def _waits(cluster: Cluster, index: int) -> bool:
-    rows, state = cluster.rows, cluster.replica_state
+def any_waits(cluster: Cluster, rows: Sequence[int]) -> bool:
+    """Checks whether a replica of these rows waits for its broker's response; the last rows are looked at first.
+
+    Brokers respond in the order of the rows.
+    """
+    table, state = cluster.rows, cluster.replica_state
     return any(
         state(i, broker) is ReplicaState.DELETION_STARTED
-        for i in cluster.topics[index].rows
-        for broker in rows[i].assignment.replicas
+        for i in reversed(rows)
+        for broker in table[i].assignment.replicas
     )
 
 
 def finished(cluster: Cluster, topics: Iterable[int]) -> list[int]:
     """Returns those of ``topics`` whose every replica is deleted: their znodes are to be deleted next."""
-    return [index for index in topics if index in cluster.deletions and _is_finished(cluster, index)]
+    return [
+        index for index in topics if index in cluster.deletions and all_deleted(cluster, cluster.topics[index].rows)
+    ]
 
 
-def _is_finished(cluster: Cluster, index: int) -> bool:
+def all_deleted(cluster: Cluster, rows: Iterable[int]) -> bool:
+    """Checks whether every replica of these rows of a queued topic is deleted."""
     state = cluster.replica_state
-    return all(
-        state(i, broker) is ReplicaState.DELETION_SUCCESSFUL
-        for i in cluster.topics[index].rows
-        for broker in _hosts(cluster, i)
-    )
+    return all(state(i, broker) is ReplicaState.DELETION_SUCCESSFUL for i in rows for broker in _hosts(cluster, i))
 
 
 def waiting_for(cluster: Cluster, brokers: Collection[int]) -> list[int]:

@@ -12,18 +12,24 @@ from collections.abc import Iterable
 from state_machines.machines.draft import Draft
 from state_machines.machines.partition import PartitionStateMachine, Unclean, never_unclean
 from state_machines.machines.replica import ReplicaStateMachine
+from state_machines.model.cluster import Cluster
 from state_machines.model.types import PartitionState
 
 ABSENT = "a replica's broker was gone when this controller took over"
 TAKEN_UP = "it was there before this controller knew of it: its leader goes on with another leader epoch"
 
 
-def failover(draft: Draft, unclean: Unclean = never_unclean) -> None:
-    """Takes replicas on absent brokers out of the ISRs, then elects missing leaders: the replicas come first."""
+def failover(draft: Draft, unclean: Unclean = never_unclean, rows: Iterable[int] | None = None) -> None:
+    """Takes replicas on absent brokers out of the ISRs, then elects missing leaders: the replicas come first.
+
+    ``rows``: some of those that :func:`absent_members` returns or that have no leader; None: all of them.
+    """
+    cluster = draft.cluster
     partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
-    for broker, rows in sorted(absent_members(draft, range(len(draft.rows))).items()):
-        replicas.take_offline(broker, rows, ABSENT)
-    partitions.elect_leaderless(sorted(draft.cluster.leaderless), unclean)
+    rows = range(len(draft.rows)) if rows is None else rows
+    for broker, found in sorted(absent_members(cluster, rows).items()):
+        replicas.take_offline(broker, found, ABSENT)
+    partitions.elect_leaderless(sorted(cluster.leaderless.intersection(rows)), unclean)
 
 
 def take_up(draft: Draft, rows: Iterable[int], unclean: Unclean = never_unclean) -> None:
@@ -34,7 +40,7 @@ def take_up(draft: Draft, rows: Iterable[int], unclean: Unclean = never_unclean)
     """
     partitions, replicas = PartitionStateMachine(draft), ReplicaStateMachine(draft)
     present = [i for i in rows if _may_be_taken_up(draft, i)]
-    for broker, found in sorted(absent_members(draft, present).items()):
+    for broker, found in sorted(absent_members(draft.cluster, present).items()):
         replicas.take_offline(broker, found, ABSENT)
     partitions.elect_leaderless(present, unclean)
     for i in present:
@@ -49,12 +55,12 @@ def _may_be_taken_up(draft: Draft, i: int) -> bool:
     return there and draft.covers(i)
 
 
-def absent_members(draft: Draft, rows: Iterable[int]) -> dict[int, list[int]]:
+def absent_members(cluster: Cluster, rows: Iterable[int]) -> dict[int, list[int]]:
     """Returns rows by the absent brokers in their ISRs; each distinct ISR is checked once."""
-    registered = draft.cluster.brokers
+    registered = cluster.brokers
     absent: dict[tuple[int, ...], tuple[int, ...]] = {}
     found: dict[int, list[int]] = {}
-    table = draft.rows
+    table = cluster.rows
     for i in rows:
         row = table[i]
         isr = row.isr
