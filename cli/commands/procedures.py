@@ -125,7 +125,7 @@ def flag(item: Json, now: datetime) -> str:
     if item.get("unusable"):
         return "unusable"
     if item["ended"]:
-        return ""
+        return "unmet" if item.get("unmet") and item["state"] == "success" else ""
     if item.get("parked"):
         return "parked"
     if item.get("aborted"):

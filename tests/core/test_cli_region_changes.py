@@ -111,16 +111,21 @@ def test_names_and_keys_are_printed_as_they_are(capsys: pytest.CaptureFixture[st
     assert said.err == "name 'a:b:c': one colon\n"
 
 
-@pytest.mark.parametrize(("ended", "flag"), [(False, "failing"), (True, "")])
-def test_a_procedure_whose_parts_fail_is_flagged_in_the_list(ended: bool, flag: str) -> None:
+@pytest.mark.parametrize(
+    ("item", "flag"),
+    [
+        ({"state": "waiting", "ended": False, "error": "on t#1: no disk"}, "failing"),
+        ({"state": "waiting", "ended": True, "error": "on t#1: no disk"}, ""),
+        ({"state": "success", "ended": True, "unmet": "2 regions not open"}, "unmet"),
+        ({"state": "success", "ended": True, "unmet": ""}, ""),
+        ({"state": "bypassed", "ended": True, "unmet": "what it left undone is listed"}, ""),
+    ],
+)
+def test_a_procedure_that_fails_or_left_something_undone_is_flagged_in_the_list(
+    item: dict[str, Any], flag: str
+) -> None:
     found = list[dict[str, Any]]()
-    item = {
-        "pid": 7,
-        "state": "waiting",
-        "ended": ended,
-        "stuck": False,
-        "error": "on t#1: no disk",
-    }
+    item = {"pid": 7, "stuck": False, **item}
     client = SimpleNamespace(pages=lambda path, params: [item])
     output = SimpleNamespace(listing=lambda _, items: found.extend(items))
     region_procedures.listed(cast("Any", SimpleNamespace(client=lambda: client, output=output)))
