@@ -79,6 +79,11 @@ class Session:
 
         ``endpoint``: as the admin endpoint has them. ``kafka_optional``: also those of a daemon for regions alone.
         """
+        if not kafka_optional and self.is_without_kafka():
+            message = "these settings are of a daemon for regions alone, which has no Kafka cluster"
+            raise Failure(
+                Exit.USAGE, message, "see 'regent regions status'; a cluster needs [zookeeper] and [listener]"
+            )
         return _configured(lambda: self._load(endpoint=endpoint, kafka_optional=kafka_optional))
 
     def read_settings(self) -> Settings:

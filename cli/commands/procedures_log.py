@@ -15,6 +15,7 @@ from cli.session import Session, command, confirmed
 
 if TYPE_CHECKING:
     from cli.procedure_log import Judged, Place
+    from configs.settings import Settings
 
 ZOOKEEPER: Final = "zookeeper"
 REGIONS: Final = "zookeeper-regions"
@@ -55,7 +56,7 @@ def log(
     place = {ZOOKEEPER: procedure_log.KAFKA, REGIONS: procedure_log.REGIONS}.get(store)
     path = None if place is not None else Path(store)
     if place is not None:
-        found = asyncio.run(procedure_log.read_zookeeper(session.settings().settings, place))
+        found = asyncio.run(procedure_log.read_zookeeper(_settings(session, place), place))
     else:
         found = procedure_log.read_file(Path(store))
     if bypass is not None:
@@ -69,6 +70,19 @@ def log(
         return
     session.output.listing("ProcedureRecord", procedure_log.items(found, pid, live=live))
     _summarize(session, found)
+
+
+def _settings(session: Session, place: Place) -> Settings:
+    """Returns the settings with the ensemble of a store; a daemon for regions alone has no listener for brokers."""
+    from cli import procedure_log
+
+    if place is not procedure_log.REGIONS:
+        return session.settings().settings
+    settings = session.settings(kafka_optional=True).settings
+    if not settings.zookeeper.connect:
+        message = "zookeeper.connect is not set, so there is no store of regions in ZooKeeper"
+        raise Failure(Exit.USAGE, message, "name the file of the SQLite store, regions.db in state.directory")
+    return settings
 
 
 def _summarize(session: Session, found: Judged) -> None:
@@ -113,7 +127,7 @@ def _bypass(
     if place is None:
         procedure_log.end_in_file(Path(store), found, records)
     else:
-        asyncio.run(procedure_log.end_in_zookeeper(session.settings().settings, place, found, records))
+        asyncio.run(procedure_log.end_in_zookeeper(_settings(session, place), place, found, records))
     session.output.message(f"the next daemon ends pid {pid} as it is", style="green")
 
 

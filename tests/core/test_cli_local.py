@@ -54,6 +54,16 @@ def test_a_daemon_of_regions_that_is_down_is_looked_for_with_the_tools_of_the_sy
     assert "preflight" not in found
 
 
+@pytest.mark.parametrize("line", ["preflight", "takeover --yes --without-daemon", "handback --yes --offline"])
+def test_a_change_of_the_role_by_settings_of_regions_alone_says_so(file: Path, line: str) -> None:
+    file.write_text("[regions]\n")
+    found = " ".join(regent(*line.split(), code=Exit.USAGE).stderr.split())
+    assert found == (
+        "these settings are of a daemon for regions alone, which has no Kafka cluster "
+        "Remedy: see 'regent regions status'; a cluster needs [zookeeper] and [listener]"
+    )
+
+
 def test_a_demo_without_its_parts_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> NoReturn:
         raise JarsUnavailable("No module named 'jgo'. Run 'make demo'")

@@ -12,10 +12,12 @@ import pytest
 
 from cli import offline
 from cli.exit_codes import Exit, Failure
+from configs.settings import Settings
 from controller.procedures.kinds import Kind
 from controller.regions.kinds.messages import TABLE_TASK, TableTask
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role import own_znodes as own
+from metadata_store.records.found import Content
 from metadata_store.records.sqlite import SqliteRecords
 from metadata_store.records.zookeeper import ZooKeeperRecords
 from state_machines.procedures.record import Record
@@ -250,3 +252,30 @@ async def test_a_kind_of_another_store_is_one_that_no_daemon_of_this_one_runs(
         [item] = procedure_log.items(found, None, live=False)
         assert item["why"].partition(" to this daemon")[0] == ("kind 'drain' is not known" if kind == "drain" else "")
         assert bool(item["fault"]) is (kind == "drain")
+
+
+@pytest.mark.parametrize(
+    ("sections", "code"),
+    [
+        ('[zookeeper]\nconnect = "zk:2181"\n[regions]\nstore = "zookeeper"\n', Exit.DONE),
+        ('[zookeeper]\nconnect = "zk:2181"\n[listener]\nadvertised_host = "127.0.0.1"\n', Exit.DONE),
+        ("[regions]\n", Exit.USAGE),
+    ],
+)
+def test_the_regions_of_the_ensemble_are_read_with_settings_that_have_no_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: str, code: Exit
+) -> None:
+    from cli import procedure_log
+
+    asked = list[str]()
+
+    async def read(settings: Settings, place: object) -> procedure_log.Judged:
+        assert place is procedure_log.REGIONS
+        asked.append(settings.zookeeper.connect)
+        return procedure_log.judged(Content([], 0, 0))
+
+    monkeypatch.setattr(procedure_log, "read_zookeeper", read)
+    (tmp_path / "regent.toml").write_text(sections)
+    said = regent("procedures", "log", "zookeeper-regions", "--config", tmp_path / "regent.toml", code=code).stderr
+    assert asked == (["zk:2181"] if code is Exit.DONE else [])
+    assert ("name the file of the SQLite store" in unwrapped(said)) is (code is Exit.USAGE)
