@@ -194,6 +194,9 @@ class MemoryOpened:
         over.set()
         return over
 
+    def suspended(self) -> str:
+        return ""
+
     def complaint(self) -> str:
         return ""
 

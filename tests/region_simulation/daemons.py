@@ -151,6 +151,10 @@ class SimOpened:
         """Returns what is set once a look that begins from now on is over."""
         return self._looks.ask()
 
+    def suspended(self) -> str:
+        """Returns nothing: a lock has no lease."""
+        return ""
+
     def complaint(self) -> str:
         return ""
 
