@@ -15,7 +15,7 @@ from brokers.wire.errors import Error, error_name
 from brokers.wire.frames import reason
 from brokers.wire.log_dirs import REPLICAS_MAX, encode_log_dirs, newest_version, read_log_dirs
 from brokers.wire.messages import prepare
-from brokers.wire.off_loop import run_off_loop
+from brokers.wire.off_loop import LARGE_BYTES, run_off_loop
 from brokers.wire.primitives import Malformed
 from brokers.wire.versions import Api
 from state_machines.admin_rules.inherited_configs import Setting
@@ -125,7 +125,8 @@ class BrokerClient:
     async def metadata(self, topics: Iterable[str] | None = None) -> ClusterMetadata:
         """Returns the broker's metadata of ``topics`` (None: all), queried in batches so that no response is huge."""
         if topics is None:
-            return _cluster_metadata(await self._metadata(None))
+            response = await self._metadata(None)
+            return await run_off_loop(partial(_cluster_metadata, response), LARGE_BYTES + 1)
         names = list(topics)
         found = [await self._metadata(names[i : i + TOPICS_PER_CALL]) for i in range(0, len(names), TOPICS_PER_CALL)]
         parts = [_cluster_metadata(response) for response in found or [await self._metadata([])]]

@@ -7,6 +7,7 @@ acknowledged everything. Kafka's controller never looks.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Mapping
 from itertools import islice
@@ -30,6 +31,9 @@ MANY: Final = 1_000
 ACKNOWLEDGED_S_MAX: Final = 30.0
 """Longest wait for the acknowledgements of all brokers before they are queried."""
 ANSWER_S_MAX: Final = 10.0
+TRIES_MAX: Final = 5
+PAUSE_S: Final = 20.0
+"""Pause before brokers that did not respond are queried again."""
 TOPICS_MAX: Final = 500
 """Topics whose znodes are read in one turn of the queue."""
 
@@ -38,20 +42,34 @@ Shown = Mapping[str, Collection[int]]
 
 
 async def find_ghosts(c: Controller, dial: Dial, brokers: Collection[int]) -> None:
-    """Queries brokers beside the queue, one after the other; each find ends with an event."""
-    await c.channels.quiesced(ACKNOWLEDGED_S_MAX)
-    for broker_id in sorted(brokers):
+    """Queries brokers beside the queue; each find ends with an event. One that does not respond is queried again."""
+    silent: dict[int, str] = dict.fromkeys(sorted(brokers), "")
+    for _ in range(TRIES_MAX):
+        await c.channels.quiesced(ACKNOWLEDGED_S_MAX)
+        silent = await _query(c, dial, silent)
+        if not silent:
+            return
+        await asyncio.sleep(PAUSE_S)
+    for broker, why in silent.items():
+        log.info("broker %d was not queried for partitions that ZooKeeper lacks: %s", broker, why)
+
+
+async def _query(c: Controller, dial: Dial, brokers: Collection[int]) -> dict[int, str]:
+    """Queries brokers, one after the other; returns those that did not respond, and why."""
+    silent: dict[int, str] = {}
+    for broker_id in brokers:
         live = c.cluster.brokers
         if broker_id not in live or broker_id in c.cluster.outranked:
             continue
         if c.cluster.present * len(live) > COMPARED_MAX:
             log.debug("%d partitions on %d brokers are too many to look for others", c.cluster.present, len(live))
-            return
+            return {}
         told = (await query_each(dial, {broker_id: live[broker_id]}, _shown, ANSWER_S_MAX))[broker_id]
         if isinstance(told, BrokerCallFailed):
-            log.info("broker %d was not queried for partitions that ZooKeeper lacks: %s", broker_id, told)
+            silent[broker_id] = str(told)
         elif found := unknown_to(c.cluster, told):
             _note(c, broker_id, found)
+    return silent
 
 
 async def _shown(queries: BrokerQueries, _: Broker) -> Shown:

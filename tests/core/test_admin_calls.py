@@ -46,6 +46,8 @@ async def test_without_a_controller_a_call_ends_with_not_controller() -> None:
     async with endpoint_world() as w:
         response = await (await w.connect()).call(CREATE_TOPICS, 7, **create(7))
         assert [(t.name, t.error_code) for t in response.topics] == [("t", 41)]
+        [topic] = response.topics
+        assert topic.error_message.startswith("no active daemon responds: its term is about to begin")
 
 
 async def test_an_error_in_the_controllers_port_ends_the_connection_and_nothing_else(

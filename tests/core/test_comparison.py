@@ -57,6 +57,13 @@ def test_each_field_of_a_brokers_partition_is_compared(
     assert {(d.topic, d.broker) for d in found} <= {("orders", BROKER)}
 
 
+def test_a_partition_that_a_broker_shows_and_zookeeper_lacks_is_found() -> None:
+    known = metadata()
+    more = structs.replace(known, partitions={**known.partitions, 7: known.partitions[0]})
+    found = [*with_metadata(BROKER, "orders", TOPIC, STATES, more, ALL, ids_sent=True)]
+    assert lines(found) == ["7 partition | unknown | known"]
+
+
 def test_an_unregistered_leader_is_no_leader_and_replicas_that_shut_down_are_offline() -> None:
     gone = Liveness(frozenset({2, 3}), frozenset({2}))
     shown = metadata(leader=NO_LEADER, offline=(3, 1))
