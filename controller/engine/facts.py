@@ -51,6 +51,8 @@ class Facts:
         self.strays = StrayMemory(self.queue)
         self.ghosts: dict[str, set[int]] = {}
         """Partitions by topic that brokers show and the model lacks: :mod:`controller.handlers.ghosts`."""
+        self.vanished: dict[str, set[int]] = {}
+        """Partitions by topic that brokers show still: the topic's znode vanished without a deletion in this term."""
         self.late: set[int] = set()
         """Rows that :func:`state_machines.decisions.failover.take_up` has yet to be carried out for."""
 

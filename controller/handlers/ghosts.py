@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -20,7 +20,7 @@ from controller.engine.event_kinds import EventKind
 from controller.process.wording import counted
 from metadata_store.codecs.base import Malformed
 from state_machines.model.cluster import Cluster
-from state_machines.model.types import Broker, TopicPartition
+from state_machines.model.types import Broker, TopicAssignment, TopicPartition
 
 log = logging.getLogger("regent.controller")
 
@@ -112,6 +112,13 @@ def _note(c: Controller, broker: int, found: Mapping[str, set[int]]) -> None:
     for name, numbers in found.items():
         c.ghosts.setdefault(name, set()).update(numbers)
     c.queue.signal(EventKind.GHOSTS)
+
+
+def end_vanished(c: Controller, topics: Iterable[TopicAssignment]) -> None:
+    """Ends partitions of vanished topics whose names come again with fewer, where brokers would show them."""
+    for topic in topics if c.vanished else ():
+        numbers = c.vanished.pop(topic.name, set()).difference(topic.partitions)
+        c.channels.metadata_changed(c.cluster.observe_ghosts(topic.name, numbers) if numbers else ())
 
 
 async def end_ghosts(c: Controller) -> None:

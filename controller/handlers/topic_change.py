@@ -17,6 +17,7 @@ from controller.engine.event_kinds import EventKind
 from controller.engine.gate import TermEnded
 from controller.engine.portions import portions
 from controller.handlers.deletion import take_back
+from controller.handlers.ghosts import end_vanished
 from controller.handlers.lost_ids import inquire_of_new
 from controller.handlers.removal import remove_topic
 from controller.handlers.repair import Load, State, States, note_running, read_new, repair
@@ -147,6 +148,7 @@ async def start(c: Controller, topics: list[TopicAssignment]) -> None:
     rows, states = await bring_in(c, topics)
     await asyncio.sleep(0)
     inquire_of_new(c)
+    end_vanished(c, topics)
     if not c.deletion_queue.markers.isdisjoint(topic.name for topic in topics):
         c.queue.signal(EventKind.TOPIC_DELETION)
     for topic in created:

@@ -14,6 +14,8 @@ from metadata_store.port import ANY_VERSION
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import LEADER_DURING_DELETE, Assignment, PartitionState, TopicAssignment
 from testing.znodes import remove_by_hand
+from tests.core.controller_parts import UPDATE_METADATA
+from tests.core.controller_world import World, in_world
 from tests.core.role_kit import Kafka, kafka
 from tests.polling import eventually
 
@@ -86,3 +88,21 @@ def test_only_what_the_model_lacks_is_entered_as_removed() -> None:
     assert cluster.observe_ghosts("t", [1, 3]) == [4], "partition 1 is there by now"
     cluster.observe_topic(topic("u", 0))
     assert cluster.find("u", 0) == 5
+
+
+async def three(w: World) -> None:
+    await w.topic("t", (1, 2), (2, 3), (3, 1), leaders=True)
+    await w.serve()
+    w.forget()
+
+
+@in_world(before=three)
+async def test_partitions_of_a_topic_that_vanished_do_not_show_in_the_next_one_of_its_name(w: World) -> None:
+    await w.delete_topic("t")
+    await w.propagated()
+    await w.topic("t", (1, 2))
+    await w.propagated()
+    for broker in (1, 2, 3):
+        last = w.wires.last_sent(broker, UPDATE_METADATA)
+        assert [last["t", p] for p in range(3)] == [(1, 0), (LEADER_DURING_DELETE, 0), (LEADER_DURING_DELETE, 0)]
+    w.agreed()
