@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 SHOWN_MAX: Final = 20
 """Distinct reasons of refusals that are shown."""
 
+TOPIC_HELP: Final = "Limits the plan to a topic, or to those of a pattern such as 'orders-*'; repeatable."
+
 EXAMPLES: Final = (
     "regent reassign plan --decommission 3 --out plan.json",
     "regent reassign plan --decommission 3 --rate 50000000",
@@ -27,6 +29,7 @@ EXAMPLES: Final = (
     "regent reassign plan --replication-factor 3 --topic orders --out plan.json",
     "regent reassign plan --restore-racks --out plan.json",
     "regent reassign plan --target wanted.json --out plan.json",
+    "regent reassign plan --rebalance --topic 'orders-*' --exclude 'orders-test*' --out plan.json",
     "regent reassign plan --undo 12 --out back.json",
     "regent reassign plan --undo plan.json --out back.json",
 )
@@ -50,11 +53,17 @@ def make(
     restore_racks: Annotated[
         bool, typer.Option("--restore-racks", help="Spread replicas that share a rack over racks.")
     ] = False,
+    rebalance: Annotated[
+        bool, typer.Option("--rebalance", help="Even counts of replicas and leaders, and bytes, over all brokers.")
+    ] = False,
     undo: Annotated[
         str | None,
         typer.Option("--undo", metavar="PID|FILE", help="The way back of a plan or drain that ended, or of a file."),
     ] = None,
-    topic: Annotated[list[str] | None, typer.Option("--topic", help="Limits the plan to a topic; repeatable.")] = None,
+    topic: Annotated[list[str] | None, typer.Option("--topic", help=TOPIC_HELP)] = None,
+    exclude: Annotated[
+        list[str] | None, typer.Option("--exclude", help="Leaves a topic, or topics of a pattern, out; repeatable.")
+    ] = None,
     rate: Annotated[
         int | None, typer.Option("--rate", min=1, help="Bytes per second of each broker and direction, for the time.")
     ] = None,
@@ -64,9 +73,9 @@ def make(
 
     --undo PID alone reads the moves from a daemon, which keeps them as long as the result of the plan.
     """
-    topics = tuple(topic) if topic else None
+    topics = (*(topic or ()), *(f"!{one}" for one in exclude or ())) or None
     back = undone(session, undo, topics) if undo is not None else None
-    goal = _goal(target, decommission, add, replication_factor, restore_racks, topics, back)
+    goal = _goal(target, decommission, add, replication_factor, restore_racks, topics, back, rebalance)
     settings = session.settings().settings
     from cli.planning import make_plan
 
@@ -90,6 +99,7 @@ def _goal(
     restore_racks: bool,
     topics: Topics,
     back: Goal | None = None,
+    rebalance: bool = False,
 ) -> Goal:
     """Returns the one goal that the options name; raises :class:`Failure` for none and for several."""
     from state_machines.planning import goals
@@ -112,9 +122,13 @@ def _goal(
         given.append(goals.ReplicationFactor(topics, factor))
     if restore_racks:
         given.append(goals.RestoreRacks(topics))
+    if rebalance:
+        given.append(goals.Rebalance(topics))
     if len(given) != 1:
         what = "several goals are given" if given else "no goal is given"
-        remedy = "give one of --target, --decommission, --add, --replication-factor, --restore-racks and --undo"
+        remedy = (
+            "give one of --target, --decommission, --add, --replication-factor, --restore-racks, --rebalance and --undo"
+        )
         raise Failure(Exit.USAGE, what, remedy)
     return given[0]
 

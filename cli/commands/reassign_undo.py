@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 def undone(session: Session, named: str, topics: Topics) -> Undo:
     """Returns the goal that takes back a plan, by the pid of a plan or drain that has ended, or by the plan's file."""
     from state_machines.planning.goals import Undo
+    from state_machines.planning.topics import chosen_topics
 
     by_pid = named.isdecimal() and not Path(named).exists()
     moves = _of_pid(session, int(named)) if by_pid else _of_file(Path(named))
-    chosen = tuple(move for move in moves if topics is None or move.topic in topics)
+    names = chosen_topics(topics, {move.topic for move in moves})
+    chosen = tuple(move for move in moves if names is None or move.topic in names)
     return Undo(chosen, f"procedure {named}" if by_pid else f"the plan of {Path(named).name}")
 
 

@@ -28,14 +28,16 @@ def draw_added(draft: PlanDraft, goal: Add) -> None:
     givers = {b for b, known in draft.view.brokers.items() if known.live and b not in added}
     low = min(counts[b] for b in added)
     crowded = {b for b in givers if counts[b] - low > 1}
-    rows = _smallest_first(draft, draft.rows(goal.topics, lambda replicas: not crowded.isdisjoint(replicas)))
+    rows = smallest_first(draft, draft.rows(goal.topics, lambda replicas: not crowded.isdisjoint(replicas)))
     least, most = _levels(counts, crowded, added)
-    _draw(draft, rows, lambda b: b in least and counts[b] > least[b], lambda: [b for b in added if counts[b] < most[b]])
+    draw_between(
+        draft, rows, lambda b: b in least and counts[b] > least[b], lambda: [b for b in added if counts[b] < most[b]]
+    )
     if any(counts[b] < most[b] for b in added):
-        _draw(draft, rows, lambda b: b in crowded, lambda: added)
+        draw_between(draft, rows, lambda b: b in crowded, lambda: added)
 
 
-def _smallest_first(draft: PlanDraft, rows: Iterable[Row]) -> list[Row]:
+def smallest_first(draft: PlanDraft, rows: Iterable[Row]) -> list[Row]:
     """Sorts by size, unknown ones last; equal ones by partition, so that no topic gives all of its partitions."""
     sizes, numbers = draft.view.sizes, draft.view.partitions
 
@@ -61,7 +63,7 @@ def _levels(counts: Counter[int], givers: set[int], added: list[int]) -> tuple[C
     return least, most
 
 
-def _draw(
+def draw_between(
     draft: PlanDraft, rows: Iterable[Row], gives: Callable[[int], bool], takers: Callable[[], Sequence[int]]
 ) -> None:
     """Draws moves from brokers that give to takers, each along a gap above one; in one pass over ``rows``.

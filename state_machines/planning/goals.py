@@ -13,7 +13,7 @@ LISTED_MAX: Final = 10
 """Names or numbers that a text lists before it gives the count of the others."""
 
 Topics = tuple[str, ...] | None
-"""Topics that a goal is limited to; None: all topics."""
+"""Topics that a goal is limited to: names, patterns such as ``orders-*``, exclusions as ``!PATTERN``; None: all."""
 
 
 class TargetReplicas(Struct, frozen=True, gc=False):
@@ -57,6 +57,12 @@ class RestoreRacks(Struct, frozen=True):
     topics: Topics = None
 
 
+class Rebalance(Struct, frozen=True):
+    """Replicas, leaders and bytes are even over all brokers that may take replicas."""
+
+    topics: Topics = None
+
+
 class Undo(Struct, frozen=True):
     """Partitions return to the replicas that they had before ``moves``; ``source`` names the plan in words."""
 
@@ -64,7 +70,7 @@ class Undo(Struct, frozen=True):
     source: str
 
 
-Goal = Target | Decommission | Add | ReplicationFactor | RestoreRacks | Undo
+Goal = Target | Decommission | Add | ReplicationFactor | RestoreRacks | Rebalance | Undo
 
 
 def in_words(goal: Goal) -> str:
@@ -80,6 +86,8 @@ def in_words(goal: Goal) -> str:
             return f"replication factor {goal.factor}{_limit(goal.topics)}"
         case RestoreRacks():
             return f"restore racks{_limit(goal.topics)}"
+        case Rebalance():
+            return f"rebalance all brokers{_limit(goal.topics)}"
         case Undo():
             return f"undo {goal.source}"
 

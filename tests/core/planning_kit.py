@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicAssignment
 from state_machines.planning.cluster_view import ClusterView, view_of
-from state_machines.planning.goals import Add, Decommission, Goal, ReplicationFactor, RestoreRacks
+from state_machines.planning.goals import Add, Decommission, Goal, Rebalance, ReplicationFactor, RestoreRacks
 from state_machines.planning.plan import Move, Plan
 from tests.core.model import broker
 
@@ -131,5 +131,6 @@ def goals(view: ClusterView, *kinds: type) -> st.SearchStrategy[Goal]:
         Add: st.builds(Add, added, limits),
         ReplicationFactor: st.builds(ReplicationFactor, names, st.integers(1, 5)),
         RestoreRacks: st.builds(RestoreRacks, limits),
+        Rebalance: st.builds(Rebalance, limits),
     }
     return st.one_of([drawn[kind] for kind in kinds or drawn])

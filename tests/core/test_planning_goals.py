@@ -8,22 +8,26 @@ from collections.abc import Sequence
 import pytest
 
 from state_machines.model.types import Assignment
+from state_machines.planning.cluster_view import ClusterView
 from state_machines.planning.goals import (
     LISTED_MAX,
     Add,
     Decommission,
     Goal,
+    Rebalance,
     ReplicationFactor,
     RestoreRacks,
     Target,
     TargetReplicas,
+    Topics,
     Undo,
     in_words,
 )
-from state_machines.planning.plan import INT32_MAX, Move
+from state_machines.planning.plan import INT32_MAX, Move, Plan
 from state_machines.planning.planner import plan
 from state_machines.planning.resizing import FACTOR_MAX
-from tests.core.planning_kit import DAEMON, Replicas, counts_of, make_view, moved, moves_of, refusals_of
+from state_machines.planning.topics import chosen_topics
+from tests.core.planning_kit import DAEMON, Replicas, assigned, counts_of, make_view, moved, moves_of, refusals_of
 
 BARE: dict[int, str | None] = {1: None, 2: None, 3: None, 4: None}
 RACKED: dict[int, str | None] = {1: "a", 2: "b", 3: "c", 4: "a", 5: "b", 6: "c"}
@@ -64,6 +68,86 @@ def test_a_way_back_to_brokers_that_take_no_replica_is_refused_with_what_keeps_t
     assert found.moves == ()
     assert ["cordoned" in refusals_of(found)[0][1], "2" in refusals_of(found)[1][1]] == [True, True]
     assert plan(view, way_back()).refused[0].why.startswith("procedure 12 moved nothing")
+
+
+# -- all brokers even
+
+
+def spread(found: Plan, view: ClusterView) -> tuple[dict[int, int], dict[int, int]]:
+    """Returns replicas and first replicas by broker after a plan."""
+    after = {name: assignment.replicas for name, assignment in assigned(view).items()}
+    after |= {(move.topic, move.partition): move.target for move in found.moves}
+    first = Counter(replicas[0] for replicas in after.values())
+    return dict(sorted(Counter(b for replicas in after.values() for b in replicas).items())), dict(
+        sorted(first.items())
+    )
+
+
+def test_a_rebalance_evens_replicas_and_leaders_over_all_brokers_and_then_has_nothing_to_do() -> None:
+    view = make_view(BARE, {"a": [(1, 2)] * 8, "b": [(2, 3)] * 4})
+    found = plan(view, Rebalance())
+    assert found.goal == "rebalance all brokers"
+    assert spread(found, view) == (dict.fromkeys((1, 2, 3, 4), 6), dict.fromkeys((1, 2, 3, 4), 3))
+    placed = {name: assignment.replicas for name, assignment in assigned(view).items()}
+    placed |= {(move.topic, move.partition): move.target for move in found.moves}
+    even = make_view(BARE, {t: [placed[t, p] for p in range(n)] for t, n in (("a", 8), ("b", 4))})
+    assert plan(even, Rebalance()).moves == ()
+
+
+def test_leaders_alone_are_evened_without_a_copy() -> None:
+    view = make_view(BARE, {"a": [(1, 2), (1, 4), (3, 4), (3, 2)] * 2})
+    found = plan(view, Rebalance())
+    assert sum(len(move.added) for move in found.moves) == 0
+    assert max(spread(found, view)[1].values()) == 2
+
+
+def test_a_rebalance_keeps_racks_and_leaves_cordoned_and_dead_brokers_alone() -> None:
+    view = make_view(RACKED, {"a": [(1, 2, 3)] * 12}, cordoned=[5], dead=[6])
+    found = plan(view, Rebalance())
+    assert not {broker for move in found.moves for broker in move.added} & {5, 6}
+    assert found.summary.rack_violations_after == 0
+    assert spread(found, view)[0] == {1: 6, 2: 12, 3: 12, 4: 6}, "only brokers 1 and 4 share a rack"
+    alone = plan(make_view(BARE, {"a": [(1,)]}, cordoned=[2, 3, 4]), Rebalance())
+    assert refusals_of(alone)[0][1].startswith("fewer than 2 brokers may take replicas")
+
+
+def test_bytes_are_evened_by_swaps_that_keep_the_counts() -> None:
+    sizes = {("a", p): 100 if p < 4 else 10 for p in range(8)}
+    view = make_view({1: None, 2: None}, {"a": [(1,)] * 4 + [(2,)] * 4}, sizes=sizes)
+    found = plan(view, Rebalance())
+    assert spread(found, view)[0] == {1: 4, 2: 4}
+    after = {p: (1,) if p < 4 else (2,) for p in range(8)} | {move.partition: move.target for move in found.moves}
+    held = Counter({b: sum(sizes["a", p] for p, at in after.items() if at == (b,)) for b in (1, 2)})
+    assert held == {1: 220, 2: 220}
+    assert plan(make_view({1: None, 2: None}, {"a": [(1,)] * 4 + [(2,)] * 4}), Rebalance()).moves == ()
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (None, None),
+        (("orders",), ("orders",)),
+        (("orders-*",), ("orders-a", "orders-test")),
+        (("orders-*", "pay", "!*-test"), ("orders-a", "pay")),
+        (("!orders*",), ("pay",)),
+        (("gone", "or?ers"), ("gone", "orders")),
+        (("no-*",), ("no-*",)),
+        (("orders", "!orders"), ()),
+    ],
+)
+def test_topics_are_chosen_by_names_patterns_and_exclusions(given: Topics, expected: Topics) -> None:
+    assert chosen_topics(given, ["orders", "orders-a", "orders-test", "pay"]) == expected
+
+
+def test_every_goal_takes_patterns_and_refuses_those_without_a_topic() -> None:
+    view = make_view(BARE, {"ab": [(1, 2)], "ac": [(1, 2)], "b": [(1, 2)]})
+    for goal in (Decommission((1,), ("a*", "!ac")), Add((4,), ("a*", "!ac")), ReplicationFactor(("a*", "!ac"), 3)):
+        assert {move.topic for move in plan(view, goal).moves} <= {"ab"}
+        assert not plan(view, goal).refused
+    refused = plan(view, Rebalance(("x*",))).refused
+    assert [one.why for one in refused] == ["topics names 'x*', which does not exist: correct the name"]
+    assert plan(view, Rebalance(("b", "!b"))).refused[0].why.startswith("topics is empty")
+    assert in_words(Rebalance(("a*",))) == "rebalance all brokers of topics a*"
 
 
 # -- given replicas
