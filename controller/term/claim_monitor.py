@@ -36,7 +36,7 @@ class ClaimMonitor:
     """Watches a term's claim, and its lease.
 
     ``end`` ends the term. ``stood_still`` runs when the lease runs out; ``back`` when connection, lease and claim hold
-    again.
+    again, with whether the lease had run out.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ClaimMonitor:
         *,
         end: Callable[[str], None],
         stood_still: Callable[[], None],
-        back: Callable[[], None],
+        back: Callable[[bool], None],
     ) -> None:
         self.ready = asyncio.Event()
         self.ready.set()
@@ -168,10 +168,10 @@ class ClaimMonitor:
             "after the lease had run out, and session and claim are unchanged" if self.stands_still else WITHIN,
             self._claim.epoch,
         )
-        self.stands_still = False
+        stood_still, self.stands_still = self.stands_still, False
         self.ready.set()
         self._watch_lease()
-        self._back()
+        self._back(stood_still)
 
     async def _compare(self) -> None:
         """Ends the term where the claim is lost; stops the daemon where it holds but brokers saw a higher epoch."""

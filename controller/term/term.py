@@ -46,6 +46,7 @@ from controller.term.dispatch import HANDLERS, RAISED, REREAD
 from controller.term.own_closing import close_own_znodes
 from controller.term.procedures import TermProcedures
 from controller.term.settings_reader import query_settings
+from controller.term.standstill import go_on, stand_still
 from controller.term.watches import changed
 from metadata_store import paths
 from metadata_store.errors import NotConnected, OutcomeUnknown, SessionLost
@@ -69,12 +70,6 @@ def _on_request(journal: TermJournal, counters: Counters, found: Delivered) -> N
     journal.request(found)
     if found.acknowledged:
         counters.broker_requests[found.broker_id].record(found.seconds)
-
-
-def _stand_still(queue: EventQueue, counters: Counters) -> None:
-    """Refuses callers of a term whose lease ran out: it may be long until it goes on."""
-    counters.standstills += 1
-    queue.refuse_calls()
 
 
 class Term:
@@ -106,16 +101,16 @@ class Term:
         self.zk = zk
         queue = self.queue = EventQueue()
         self.gate = Gate(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
+        journal = journal or TermJournal()
         end = weakly(self._end, None)
         self._claim_monitor = ClaimMonitor(
             role,
             claim,
             self.gate,
             end=end,
-            stood_still=partial(_stand_still, queue, counters),
-            back=lambda: queue.signal(EventKind.RECONNECTED),
+            stood_still=partial(stand_still, queue, journal, counters),
+            back=partial(go_on, queue, journal),
         )
-        journal = journal or TermJournal()
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
         deletion_queue = DeletionQueue(self.cluster, queue, enabled=None)
         answers = BrokerResponses(

@@ -341,7 +341,7 @@ class Watched:
     def _stand_still(self) -> None:
         self.stood_still.append(now_s())
 
-    def _back(self) -> None:
+    def _back(self, _stood_still: bool) -> None:
         self.backs += 1
 
     def down(self) -> None:

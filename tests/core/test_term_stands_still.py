@@ -12,6 +12,7 @@ from brokers.listener.controller_listener import NotController
 from controller.role.claim import Claim
 from metadata_store import paths
 from metadata_store.port import ConnectionState
+from state_machines.journal.events import Kind
 from tests.core.controller_world import World, in_world
 from tests.polling import eventually
 
@@ -195,3 +196,14 @@ async def test_a_term_stands_still_each_time_that_its_lease_runs_out(w: World) -
         await go_on(w)
         assert (w.counters.standstills, (await w.producer_ids(2)).error) == (number, 0)
     assert not w.term.gate.ended
+    told = [row.why for row in w.book.rows() if row.kind is Kind.CTL_PHASE]
+    assert [why.partition(":")[0] for why in told if why is not None][1:] == [
+        "suspended", "ZooKeeper answers again, session and claim are unchanged",
+    ] * 3  # fmt: skip
+
+
+@in_world(before=running)
+async def test_a_short_outage_is_not_journaled(w: World) -> None:
+    w.server.reconnect(session(w))
+    await w.propagated()
+    assert sum(row.kind is Kind.CTL_PHASE for row in w.book.rows()) == 1
