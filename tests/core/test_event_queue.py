@@ -139,3 +139,28 @@ async def test_the_first_response_stays() -> None:
     pending.answer(AllocateProducerIdsReply(0, 5_000, 1_000))
     pending.refuse()
     assert (await pending.reply).start == 5_000
+
+
+async def test_a_queue_that_refuses_calls_keeps_everything_else_and_takes_calls_behind_it() -> None:
+    queue, refused = EventQueue(), list[int]()
+
+    def call(number: int) -> Event:
+        return Event(EventKind.CONTROLLED_SHUTDOWN, number, preempt=lambda: refused.append(number))
+
+    queue.post(call(1))
+    queue.signal(EventKind.BROKER_CHANGE)
+    queue.post(call(2))
+    queue.post(Event(EventKind.SETTLED, "kept", key="kept", preempt=lambda: refused.append(0)))
+    queue.refuse_calls()
+    assert (refused, len(queue)) == ([1, 2], 2)
+    queue.post(call(3))
+    queue.signal(EventKind.TOPIC_CHANGE)
+    assert refused == [1, 2, 3]
+    queue.take_calls()
+    queue.post(call(4))
+    assert await taken(queue) == [
+        (EventKind.BROKER_CHANGE, None),
+        (EventKind.SETTLED, "kept"),
+        (EventKind.TOPIC_CHANGE, None),
+        (EventKind.CONTROLLED_SHUTDOWN, 4),
+    ]

@@ -115,8 +115,11 @@ async def test_refused_heartbeats_let_the_lease_run_out_and_are_repeated_soon(er
             assert beats.lease.valid()
             refused = len(beats.sent)
             beats.error = error
-            await asyncio.sleep(6.0)
-            assert not beats.lease.valid()
+            over = asyncio.ensure_future(beats.lease.until_over())
+            await asyncio.sleep(3.5)
+            assert not over.done(), "the last answered heartbeat was sent less than a lease ago"
+            await asyncio.sleep(2.5)
+            assert (beats.lease.valid(), over.done()) == (False, True)
             assert set(beats.pauses(refused)) == {REFUSED_PAUSE_S}
             beats.error = None
             await asyncio.wait_for(beats.lease.until_valid(), REFUSED_PAUSE_S)

@@ -31,7 +31,7 @@ SLOW_SERVERS = {"tick_ms": 2_000, "session_ms_max": 40_000}
 SHORT = {"zookeeper.session_timeout_ms": 6_000, "controller.loop_stall_ms_max": 2_700}
 FROZEN_S = 12.0
 REGIONS = 4
-ROUNDS = int(os.environ.get("ENSEMBLE_ROUNDS", "1"))
+ROUNDS = int(os.environ.get("REGENT_ENSEMBLE_ROUNDS", "1"))
 """Rounds in which each server freezes once."""
 
 Fault = Callable[[EmbeddedZooKeeper, Scene, int], Awaitable[None]]
