@@ -19,6 +19,7 @@ CODES: Final = {
     403: Exit.NOT_AUTHORISED,
     404: Exit.FAILED,
     409: Exit.REFUSED,
+    413: Exit.USAGE,
     422: Exit.USAGE,
     503: Exit.UNREACHABLE,
 }

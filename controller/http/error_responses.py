@@ -55,6 +55,9 @@ def add_errors(app: FastAPI, unknown: Unknown = no_path) -> None:
 def _problem(found: dict[str, Any]) -> str:
     """Words one fault of a request; a check of our own names the field itself."""
     text, place = str(found["msg"]), ".".join(map(str, found["loc"]))
+    if found["type"] == "too_long":
+        bounds = found["ctx"]
+        return f"{place} has {bounds['actual_length']:,} entries, at most {bounds['max_length']:,} are possible"
     if found["type"] == "string_too_long":
         return f"{place} has {len(found['input']):,} characters, at most {found['ctx']['max_length']:,} are possible"
     return text.removeprefix(OWN) if text.startswith(OWN) and place == "body" else f"{place}: {text}"

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
+import httpx
 import pytest
 
 from cli import client
@@ -283,3 +284,13 @@ def test_a_wait_whose_time_is_over_names_the_command_that_goes_on_with_it(
     assert f"procedure 12 has not ended after {7 if timeout else 60} s" in said
     assert said.rstrip().endswith(f"it goes on: {again}")
     assert now_s[0] == 1_000 + (7 if timeout else 60)
+
+
+def test_a_request_that_is_too_large_is_one_of_wrong_use() -> None:
+    """Its sender has to make it smaller: no daemon failed."""
+    refused = httpx.Response(413, json={"message": "a body of 2080135 bytes is not read", "remedy": "send fewer"})
+    sender = Client(Path("/nowhere"), 1)
+    sender._http = httpx.Client(transport=httpx.MockTransport(lambda _: refused), base_url="http://regent")
+    with pytest.raises(Failure, match="is not read") as failure:
+        sender.post("/v1/regions/tables", {})
+    assert failure.value.code is Exit.USAGE

@@ -74,6 +74,9 @@ async def test_documents_errors_and_probes(tmp_path: Path) -> None:
         long = (await client.post("/v1/regions/tables/t/disable", json={"reason": "x" * 1_001})).json()
         assert long["message"].endswith("body.reason has 1,001 characters, at most 1,000 are possible")
         assert long["remedy"].startswith("correct it")
+        many = {"name": "t2", "splits": [f"{number:05}" for number in range(10_001)]}
+        too_many = await client.post("/v1/regions/tables", json=many)
+        assert too_many.json()["message"].endswith("body.splits has 10,001 entries, at most 10,000 are possible")
         for named in ("", "/enable"):
             nowhere = await (client.post if named else client.get)(f"/v1/regions/tables/a%2Fb{named}", **BODY[named])
             assert nowhere.json()["message"] == "table 'a/b' does not exist"

@@ -148,6 +148,31 @@ async def test_each_request_is_known_by_its_nonce_when_it_is_repeated() -> None:
 
 
 @virtual
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_a_table_whose_keys_are_too_many_bytes_is_refused_also_in_a_dry_run(dry_run: bool) -> None:
+    async with running(RegionDisk(), LONG) as term:
+        changes = changes_of(term)
+        keys = [f"{number:01000}" for number in range(260)]
+        begun = await changes.create_table(TableCreation(name="fits", splits=keys, dry_run=True), "uid 0")
+        assert begun.detail == "table fits with 261 regions"
+        keys += [f"{number:01000}" for number in range(260, 270)]
+        with pytest.raises(Refused, match=r"270,\d+ bytes of split keys .* 262,144 are stored") as refused:
+            await changes.create_table(TableCreation(name="t", splits=keys, dry_run=dry_run), "uid 0")
+        assert refused.value.remedy == "give fewer or shorter split keys or options"
+
+
+@virtual
+async def test_a_wanted_server_that_is_named_with_its_incarnation_is_not_said_to_be_away() -> None:
+    async with running(RegionDisk(), LONG) as term, serving(Server(term, "a"), Server(term, "b")):
+        await ended(term, creates(term))
+        [region] = regions_of(term)
+        changes = changes_of(term)
+        for server, why in (("b,1", "name 'b'"), ("c,1", "'c,1' is not online"), ("c", "'c' is not online")):
+            with pytest.raises(Refused, match=why):
+                await changes.change_region("move", region.id, RegionChange(server=server), "uid 0")
+
+
+@virtual
 async def test_a_table_is_enabled_while_another_one_is_created() -> None:
     async with running(RegionDisk(), LONG) as term:
         async with serving(Server(term, "a")):

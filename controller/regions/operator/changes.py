@@ -11,6 +11,7 @@ from controller.http.ports import Invalid, NotFound, Refused
 from controller.http.procedure_models import Procedure
 from controller.http.region_ports import RegionAct, ServerAct, TableAct
 from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
+from controller.procedures.engine import DATA_BYTES_MAX
 from controller.process.wording import counted
 from controller.regions.damaged import REMEDY
 from controller.regions.domain import RegionsDomain
@@ -91,7 +92,10 @@ class Changes:
         task = TableTask(request.name, kind, request.options, splits, request.uniform, why=request.reason)
         count = count_of(splits, request.uniform)
         about = f"table {request.name} with {counted(count, 'region')}"
-        return await start(term, "create_table", TABLE_TASK.encode(task), caller, request, about)
+        if len(data := TABLE_TASK.encode(task)) > DATA_BYTES_MAX:
+            why = f"the table has {len(data):,} bytes of split keys and options, at most {DATA_BYTES_MAX:,} are stored"
+            raise Refused(why, "give fewer or shorter split keys or options")
+        return await start(term, tables.CREATE.name, data, caller, request, about)
 
     async def change_table(self, act: TableAct, table: str, request: Change, principal: str) -> Procedure:
         """Enables, disables or deletes a table."""

@@ -71,6 +71,9 @@ def _is_of_crash(region: Region) -> bool:
 def _target_problem(env: RegionsEnv, region: Region, server: str) -> str | None:
     model = env.model
     target = model.current(server)
+    name = server.partition(",")[0]
+    if target is None and name != server and model.current(name) is not None:
+        return f"{server!r} names a process, and a region is wanted at a server, whatever its process: name {name!r}"
     if target is None:
         return f"server {server!r} is not online"
     if model.marks.is_cordoned(server):
