@@ -371,6 +371,27 @@ async def test_a_plan_that_runs_gets_no_throttle_below_the_traffic_of_its_moves(
 
 
 @in_world(1, 2, 3)
+async def test_a_throttle_between_bounds_is_judged_by_the_upper_one_and_wrong_bounds_are_refused(
+    w: World,
+) -> None:
+    view = await running(w)
+    measured_by(w, {1: {T0: 0, TopicPartition("t", 1): 0}}, growth_bytes=60_000)
+    slow = ReassignRequest(moves=SIZED, rate_bytes_per_s=10_000, rate_bytes_per_s_max=100_000)
+    with pytest.raises(Refused, match=r"throttle of 100\.0 kB/s is below the 120\.0 kB/s"):
+        await view.apply(slow, "uid 0")
+    for wrong in ({"rate_bytes_per_s": 200_000}, {"rate_bytes_per_s": 0}):
+        with pytest.raises(Refused, match="rate_bytes_per_s_max is 100000") as refused:
+            await view.apply(slow.model_copy(update=wrong), "uid 0")
+        assert "--throttle 1M..50M" in refused.value.remedy
+    begun = await view.apply(slow.model_copy(update={"rate_bytes_per_s_max": 500_000}), "uid 0")
+    assert "throttle 10.0 kB/s, between 10.0 kB and 500.0 kB: it begins at the lower bound" in begun.detail
+    with pytest.raises(Refused, match=r"throttle of 90\.0 kB/s is below"):
+        await view.command(begun.pid, ReassignCommand(rate_bytes_per_s=1_000, rate_bytes_per_s_max=90_000))
+    changed = await view.command(begun.pid, ReassignCommand(rate_bytes_per_s=1_000, rate_bytes_per_s_max=900_000))
+    assert "between 1.0 kB and 900.0 kB: an operator has set its bounds" in changed.detail
+
+
+@in_world(1, 2, 3)
 async def test_a_throttle_is_taken_where_no_leader_reports_its_logs(w: World) -> None:
     view = await running(w)
     measured_by(w, {})
