@@ -28,6 +28,7 @@ from controller.life import failed, log_start, need_http, need_regions, tune
 from controller.metrics.counters import Counters
 from controller.metrics.exposition import About, DaemonCollector, registry
 from controller.metrics.region_metrics import RegionsCollector
+from controller.operator.sampling import suspension
 from controller.operator.view import View
 from controller.process.logs import logging_to
 from controller.process.sessions import connections
@@ -145,7 +146,8 @@ def secret_of(settings: Settings) -> bytes | None:
 
 
 def _status(daemon: Daemon, regions: RegionsDomain | None) -> str:
-    line = f"{daemon.mode}: {daemon.why}"
+    suspended = suspension(daemon)
+    line = f"{daemon.mode}: {daemon.why}" if suspended is None else f"suspended: {suspended}"
     if regions is None:
         return line
     mode, why = shown(regions)
