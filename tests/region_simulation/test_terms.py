@@ -163,7 +163,7 @@ async def test_a_list_that_is_compared_as_its_term_ends_is_not_accepted() -> Non
     term = await term_of(RegionDisk())
     server = Server(term, "s1")
     await server.register()
-    listing = asyncio.ensure_future(server.ask(protocol.Regions("s1", 1, server.epoch, [])))
+    listing = asyncio.ensure_future(server.ask(protocol.Regions("s1", 1, server.epoch, [protocol.Owned(7, 3)])))
     await asyncio.sleep(0)
     term.close(StoreFailed("the term is over"))
     response = await listing
