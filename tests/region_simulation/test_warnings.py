@@ -42,6 +42,16 @@ def test_the_status_names_the_first_regions_that_hang_or_fail_with_their_wait_an
     story()
 
 
+@in_situation("a region that failed to open")
+async def test_the_status_says_where_regions_that_no_server_could_open_are_listed(case: Case) -> None:
+    said = "2 regions could be opened by no server: see 'regent regions list --state failed_open', and"
+    assert [one for one in reading(case).status().warnings or () if one.startswith(said)]
+    await case.done("tables disable t")
+    assert [one for one in reading(case).status().warnings or () if one.startswith(said)], "the alert counts it, too"
+    await case.done("tables delete t")
+    assert not reading(case).status().warnings
+
+
 @in_situation("a move whose close hangs")
 async def test_a_region_that_has_just_begun_to_move_is_no_warning(case: Case) -> None:
     assert not [one for one in reading(case).status().warnings or () if "in transition" in one]

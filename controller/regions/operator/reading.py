@@ -117,6 +117,7 @@ class Reading:
                 *_crashed(term),
                 *late(term, transit.overdue),
                 *_drained(term.env),
+                *_failed(states[RegionState.FAILED_OPEN]),
                 *_left(left, halted(model, term.engine.records.values())),
                 *_damaged(model),
             ],
@@ -217,6 +218,15 @@ def _damaged(model: Regions) -> Iterator[str]:
         yield (
             f"{left_out(damages)}; {counted(len(gaps), 'gap')} in the keys of tables: stop the daemon, restore the "
             "rows from a copy of the store, then start it"
+        )
+
+
+def _failed(count: int) -> Iterator[str]:
+    """Says that regions wait for an operator, which no server could open."""
+    if count:
+        yield (
+            f"{counted(count, 'region')} could be opened by no server: see 'regent regions list --state failed_open', "
+            "and 'regent regions explain ID' for the cause"
         )
 
 
