@@ -6,6 +6,9 @@ import asyncio
 from contextlib import suppress
 from typing import Final
 
+from controller.http.deletion_models import GiveUpRequest
+from controller.http.ports import ViewError
+from controller.operator.deletions import DeletionView
 from metadata_store import paths
 from metadata_store.errors import Code, ConnectFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.port import ANY_VERSION, Delete, Op
@@ -38,6 +41,21 @@ class TopicActions(Acting):
     async def _mark(self, name: str) -> None:
         with suppress(ZkError, NotConnected, OutcomeUnknown):
             await self.w.operator.create(paths.deletion(name), None)
+
+    def do_give_up(self, name: str, *brokers: int) -> None:
+        """Ends the wait of a deletion for brokers that never return."""
+        self.w.operate(self._give_up(name, brokers))
+
+    async def _give_up(self, name: str, brokers: tuple[int, ...]) -> None:
+        term, topic = self.w.serving_term(), self.w.invariants.history.topics.get(name)
+        if term is None or topic is None:
+            return
+        waits = [(topic.czxid, broker) for broker in brokers]
+        self.w.invariants.history.given_up.update(dict.fromkeys(waits, False))
+        with suppress(ViewError):
+            request = GiveUpRequest(topic=name, brokers=list(brokers))
+            await DeletionView(lambda: term).given_up(request, "an operator")
+            self.w.invariants.history.given_up.update(dict.fromkeys(waits, True))
 
     async def _replace(self, name: str, gap_s: float, placed: dict[int, tuple[int, ...]]) -> None:
         topic_id = self.w.chance.randbytes(16) if self.w.chance.random() < 0.5 else None

@@ -59,7 +59,9 @@ class History:
     partitions that began with content of the topic's former incarnation, by a controller that did not know the next one
     yet. ``incarnations``: the last content of each of a topic's znodes, told apart by their czxid.
 
-    ``markers``: topics marked for deletion. ``dropped``: replicas that reassignments removed, of present incarnations.
+    ``markers``: topics marked for deletion. ``given_up``: topics, by czxid, and brokers for
+    which an operator has ended the wait of their deletion, and whether that was confirmed.
+    ``dropped``: replicas that reassignments removed, of present incarnations.
     ``removed``: brokers whose replica a daemon removed last, whatever became of the topic.
     ``request``: targets in the znode of reassignments. ``joined``: reassigned partitions whose target was in sync.
 
@@ -80,6 +82,7 @@ class History:
         self.unfound: dict[Key, set[int]] = {}
         self.unstopped: dict[Key, set[int]] = {}
         self.markers: set[str] = set()
+        self.given_up: dict[tuple[int, int], bool] = {}
         self.spoilt: set[Key] = set()
         self.overwritten: set[str] = set()
         self.topics: dict[str, TopicAssignment] = {}
@@ -134,6 +137,11 @@ class History:
             return
         if state is not None and (not found.kept.moving or set(found.target) <= set(state.isr)):
             self.joined[key] = Joined(found.target, now_s, known_epochs())
+
+    def given_up_on(self, name: str) -> set[int]:
+        """Returns the brokers for which the deletion of a topic need not wait."""
+        topic = self.topics.get(name)
+        return {broker for czxid, broker in self.given_up if topic is not None and czxid == topic.czxid}
 
     def current(self, key: Key) -> Leadership | None:
         """Returns the content of the state znode."""

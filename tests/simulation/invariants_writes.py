@@ -330,7 +330,7 @@ class WriteInvariants(Checking):
             self._fail("I12", f"{session.client.name} deletes {key}, which no client requested")
         brokers = self.world.brokers
         replicas = [b for b in self.history.assignment(key) if b in brokers]
-        unfound = self.history.unfound.get(key, set())
+        unfound = self.history.unfound.get(key, set()) | self.history.given_up_on(key[0])
         for broker in replicas:
             if key in brokers[broker].core.hosting.logs and broker not in unfound:
                 self._fail("I12", f"{session.client.name} deletes {key}, and broker {broker} still has its log")

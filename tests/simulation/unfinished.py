@@ -62,7 +62,8 @@ def _deletions(world: World) -> Iterator[Unfinished]:
         elif not held_up(world, name):
             replicas = {((name, partition), b) for partition, a in topic.partitions.items() for b in a.replicas}
             refused = any(b in history.unstopped.get(key, ()) or has_failed(world, b, key) for key, b in replicas)
-            if not refused and all(b in history.registered for _, b in replicas):
+            awaited = {b for _, b in replicas if not history.given_up.get((topic.czxid, b))}
+            if not refused and awaited <= history.registered.keys():
                 yield Unfinished(f"{name} is still not deleted", frozenset(history.registered))
 
 
