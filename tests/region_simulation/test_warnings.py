@@ -7,11 +7,12 @@ import asyncio
 import pytest
 
 from controller.regions.operator.explain import explained
+from controller.regions.operator.items import region_item
 from controller.regions.operator.reading import _warnings
 from controller.regions.term import RegionsTerm
 from testing.memory.region_store import RegionDisk
 from tests.region_simulation.cases import Case
-from tests.region_simulation.kit import Server, creates, running, until, virtual
+from tests.region_simulation.kit import Server, creates, regions_of, running, until, virtual
 from tests.region_simulation.test_named_ways import in_situation, reading, text_of
 
 
@@ -40,6 +41,15 @@ def test_the_status_names_the_first_regions_that_hang_or_fail_with_their_wait_an
         assert found.endswith(f"see 'regent regions explain {region.id}'")
 
     story()
+
+
+@virtual
+async def test_a_region_that_no_server_has_been_found_for_is_listed_with_its_wait() -> None:
+    async with running(RegionDisk()) as term:
+        await creates(term)
+        await until(lambda: bool(term.env.unplaced))
+        [region] = regions_of(term)
+        assert region_item(region, term.env).waits_for == "a server comes that may get regions"
 
 
 @in_situation("a region that failed to open")

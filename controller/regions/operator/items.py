@@ -102,7 +102,7 @@ def _waits_for(region: Region, env: RegionsEnv) -> str:
     """Returns what a region in transition, or of a crashed process, waits for; empty for others."""
     if awaits_crash(region):
         return f"the crash of server {region.server}"
-    return wait_of(region, env).what if region.state in IN_TRANSITION else ""
+    return wait_of(region, env).what if region.pid or region.state in IN_TRANSITION else ""
 
 
 def transition_item(aged: Aged, env: RegionsEnv, *, overdue: bool) -> TransitionItem:
