@@ -56,8 +56,8 @@ def _problem(found: dict[str, Any]) -> str:
     """Words one fault of a request; a check of our own names the field itself."""
     text, place = str(found["msg"]), ".".join(map(str, found["loc"]))
     if found["type"] == "too_long":
-        bounds = found["ctx"]
-        return f"{place} has {bounds['actual_length']:,} entries, at most {bounds['max_length']:,} are possible"
+        count = len(found["input"])  # of a dictionary pydantic has no actual_length
+        return f"{place} has {count:,} entries, at most {found['ctx']['max_length']:,} are possible"
     if found["type"] == "string_too_long":
         return f"{place} has {len(found['input']):,} characters, at most {found['ctx']['max_length']:,} are possible"
     return text.removeprefix(OWN) if text.startswith(OWN) and place == "body" else f"{place}: {text}"
