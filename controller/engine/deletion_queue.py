@@ -174,6 +174,7 @@ class DeletionQueue:
         waits = {index: await self._waits_for(index) for index, done in rest.items() if not done}
         found = {index: why for index, why in waits.items() if why is not None}
         self.resting = {index: why for index, why in self.resting.items() if index not in chosen} | found
+        self.changed.set()
         return found
 
     async def _holds(

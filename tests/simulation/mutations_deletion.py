@@ -12,7 +12,6 @@ from state_machines.admin_rules.broker_settings import InForce, Reported, Value,
 from state_machines.decisions import deletion as decisions
 from state_machines.machines.draft import Draft
 from state_machines.machines.partition import PartitionStateMachine
-from state_machines.model.cluster import Cluster
 from tests.simulation.planting import mutation, mutation_in_a_story, put
 
 
@@ -20,14 +19,8 @@ from tests.simulation.planting import mutation, mutation_in_a_story, put
 def delete_znodes_before_the_answers(stack: ExitStack) -> None:
     """Ends a topic as soon as its brokers were sent StopReplica."""
 
-    def none_under_way(_cluster: Cluster, _topics: Iterable[int]) -> list[int]:
-        return []
-
-    def all_ended(cluster: Cluster, topics: Iterable[int]) -> list[int]:
-        return [index for index in topics if index in cluster.deletions]
-
-    put(stack, deleting, "under_way", none_under_way)
-    put(stack, deleting, "finished", all_ended)
+    put(stack, deleting, "any_waits", lambda _cluster, _rows: False)
+    put(stack, deleting, "all_deleted", lambda _cluster, _rows: True)
 
 
 @mutation
