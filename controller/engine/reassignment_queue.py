@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from brokers.outbound.delivery import BrokerResponse
 from controller.engine.event_kinds import EventKind
@@ -57,6 +57,10 @@ class ReassignmentQueue:
     def left(self, cluster: Cluster) -> None:
         """Drops acknowledgements of rows that are finished, or whose replicas changed again."""
         self.acknowledged = {(i, broker) for i, broker in self.acknowledged if broker in leaves(cluster, i)}
+
+    def retargeted(self, rows: Collection[int]) -> None:
+        """Drops acknowledgements of rows with new targets: a replica may come back, and be removed once more."""
+        self.acknowledged = {(i, broker) for i, broker in self.acknowledged if i not in rows}
 
     def touch(self, path: str) -> None:
         """Notes a path whose watch fired."""

@@ -118,6 +118,7 @@ async def _judged(c: Controller, targets: Targets, *, live_only: bool) -> tuple[
 async def write_targets(c: Controller, wanted: Mapping[int, Assignment], riding: Riding | None = None) -> Refused:
     """Writes the topic znodes: step 1, U (S4-51); returns the partitions of those that cannot be written."""
     failed = await rewrite_topics(c, lambda: rewrites(c.cluster, wanted), riding=riding)
+    c.reassignment_queue.retargeted(wanted)
     names = [c.cluster.name(i) for i in wanted] if failed else []
     return {name: _not_written(failed[name.topic]) for name in names if name.topic in failed}
 

@@ -23,10 +23,11 @@ from state_machines.decisions.reassignment import is_settled
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment
 from tests.core.controller_kafka import id_of
-from tests.core.controller_parts import STOP_REPLICA
+from tests.core.controller_parts import LEADER_AND_ISR, STOP_REPLICA
 from tests.core.controller_world import World, in_world
-from tests.core.reassignment_kit import alter, caught_up, propagated, written
+from tests.core.reassignment_kit import alter, caught_up, join, propagated, written
 from tests.core.strays_kit import moved_while_away, next_term, remembered, stops
+from tests.polling import eventually
 
 T = ("t", 0)
 
@@ -106,6 +107,29 @@ async def test_replicas_that_a_cancel_drops_are_remembered_as_those_of_a_move(w:
     await propagated(w)
     assert w.wires.deleted(3) == [T]
     assert remembered(w) == {}
+
+
+@in_world(1, 2, 3, 4)
+async def test_a_replica_that_came_back_before_it_was_removed_again_is_not_taken_for_deleted(w: World) -> None:
+    await w.topic("t", (1, 4, 2), leaders=True)
+    await w.begin_term()
+    await propagated(w)
+    w.wires.silent.add(4)  # the final rewrite waits for it
+    await alter(w, {T: (2, 3)})
+    await w.settle()
+    await eventually(lambda: bool(w.wires.partitions(3, LEADER_AND_ISR)))
+    await join(w)
+    await eventually(lambda: w.wires.deleted(1) == [T])
+    await alter(w, {T: (1, 2, 3)})  # broker 1 has a log again
+    await w.settle()
+    w.die(1)
+    await w.settle()
+    await alter(w, {T: (2, 3)})
+    await w.settle()
+    w.wires.respond(4)
+    await caught_up(w)
+    assert written(w, "t") == Assignment((2, 3))
+    assert list(remembered(w)) == ["1-t"]
 
 
 @in_world(1, 2, 3)
