@@ -163,6 +163,12 @@ async def test_a_list_that_is_compared_as_its_term_ends_is_not_accepted() -> Non
     term = await term_of(RegionDisk())
     server = Server(term, "s1")
     await server.register()
+    model, owner = term.env.model, term.env.model.servers["s1", 1]
+    table = Table("t", TableKind.USER, TableState.ENABLED, {}, [])
+    region = Region(7, table, b"", b"", RegionState.OPEN, owner, token=3)
+    model.add_table(table)
+    model.add_regions(table, [region])
+    owner.regions[7] = region
     listing = asyncio.ensure_future(server.ask(protocol.Regions("s1", 1, server.epoch, [protocol.Owned(7, 3)])))
     await asyncio.sleep(0)
     term.close(StoreFailed("the term is over"))
