@@ -121,6 +121,13 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("PLACE", "place", wide=True),
         Column("BYTES", "bytes", wide=True),
     ),
+    "PlannedMove": (
+        Column("TOPIC", "topic"),
+        Column("PARTITION", "partition"),
+        Column("FROM", "origin"),
+        Column("TO", "target"),
+        Column("BYTES", "sizeBytes"),
+    ),
     "Move": (
         Column("TOPIC", "topic"),
         Column("PARTITION", "partition"),

@@ -55,15 +55,27 @@ class Output:
         """Writes a sentence for people."""
         self._err.print(escape(text), style=style)
 
+    def failure(self, message: str, remedy: str, code: int) -> None:
+        """Writes why a command failed: in sentences, or as a document of the kind ``Error`` on standard error."""
+        if self.for_programs:
+            error = {"message": message, "remedy": remedy, "exitCode": int(code)}
+            print(self._encoded("Error", [error]), end="", file=sys.stderr)
+            return
+        self.message(message, style="red")
+        if remedy:
+            self.message(f"Remedy: {remedy}")
+
     def document(self, kind: str, items: Iterable[Any]) -> None:
         """Writes a document for programs."""
+        print(self._encoded(kind, items), end="")
+
+    def _encoded(self, kind: str, items: Iterable[Any]) -> str:
         body = {"apiVersion": API_VERSION, "kind": kind, "items": list(items)}
         if self.form is Format.JSON:
-            print(json.dumps(body, indent=2, ensure_ascii=False))
-        else:
-            import yaml
+            return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
+        import yaml
 
-            print(yaml.safe_dump(body, sort_keys=False, allow_unicode=True), end="")
+        return str(yaml.safe_dump(body, sort_keys=False, allow_unicode=True))
 
     def listing(self, kind: str, items: Iterable[dict[str, Any]]) -> None:
         """Writes items below each other."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
 
 from brokers.client import BrokerCallFailed
 from brokers.queries import QUERIES_AT_ONCE_MAX, Dial, dial_for
@@ -16,10 +17,10 @@ from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.kafka_store import KafkaStore
 from metadata_store.nodes.cluster_nodes import read_cluster_id
-from metadata_store.nodes.cordon_node import read_cordons
+from metadata_store.nodes.cordon_node import Cordon, read_cordons
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Broker, TopicAssignment
-from state_machines.planning.cluster_view import ClusterView, view_of
+from state_machines.planning.cluster_view import DRAINED, ClusterView, view_of
 from state_machines.planning.goals import Goal
 from state_machines.planning.plan import Plan
 from state_machines.planning.planner import plan
@@ -57,12 +58,23 @@ async def read_view(role: Role, dial: Dial, warn: Warn, *, sizes: bool) -> Clust
     return view_of(cluster, cluster_id, sizes=found, min_isr=min_isr, cordoned=await _cordoned(role, warn))
 
 
-async def _cordoned(role: Role, warn: Warn) -> frozenset[int]:
+async def _cordoned(role: Role, warn: Warn) -> dict[int, str]:
+    """Returns the marks of brokers in words."""
     found = await read_cordons(role.zk)
     if isinstance(found, Malformed):
         warn(f"{found.path} cannot be read, no broker counts as cordoned: {found.why}")
-        return frozenset()
-    return frozenset(found.brokers)
+        return {}
+    return {broker: _in_words(mark) for broker, mark in found.brokers.items()}
+
+
+def _in_words(mark: Cordon) -> str:
+    """Words a mark so that it follows "is"; a drain is named, because ``undrain`` removes it."""
+    by, since_ms, reason = mark.principal, mark.since_ms, mark.reason
+    if mark.drain is not None:
+        by, since_ms, reason = mark.drain.principal, mark.drain.since_ms, mark.drain.reason
+    since = f" since {datetime.fromtimestamp(since_ms / 1000, UTC):%Y-%m-%d %H:%M} UTC" if since_ms else ""
+    kind = "cordoned" if mark.drain is None else DRAINED
+    return f"{kind}{since}{f' by {by}' if by else ''}{f' ({reason})' if reason else ''}"
 
 
 async def read_sizes(dial: Dial, brokers: Iterable[Broker], warn: Warn) -> Mapping[tuple[str, int], int]:

@@ -210,10 +210,7 @@ def guarded(session: Session, work: Callable[[], None]) -> None:
     try:
         work()
     except Failure as failure:
-        output = session.output
-        output.message(failure.message, style="red")
-        if failure.remedy:
-            output.message(f"Remedy: {failure.remedy}")
+        session.output.failure(failure.message, failure.remedy, failure.code)
         raise typer.Exit(failure.code) from None
     except KeyboardInterrupt:
         session.output.message("detached; an operation that a daemon has begun goes on. See: regent status")

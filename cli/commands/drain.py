@@ -59,8 +59,14 @@ def drain(
 
 def undrain(session: Session, brokers: Brokers) -> None:
     """Let brokers lead again, and host replicas unless they were cordoned before; also after regent shutdown."""
-    found = session.client().post("/v1/drains/remove", {"brokers": brokers})["items"]
-    session.output.listing("CordonedBroker", found)
+    client, output = session.client(), session.output
+    marked = {one["broker"] for one in client.get("/v1/cordons")["items"] if one.get("drained")}
+    left = client.post("/v1/drains/remove", {"brokers": brokers})["items"]
+    if left or output.for_programs:
+        output.listing("CordonedBroker", left)
+    for broker in sorted(set(brokers)):
+        done = "it may lead again" if broker in marked else "it was not drained; a shutdown by command is undone"
+        output.message(f"broker {broker}: {done}", style="green" if broker in marked else "yellow")
 
 
 def shutdown(

@@ -108,7 +108,14 @@ def listed(
         and (not kind or item["kind"] == kind)
         and (not stuck or item["stuck"] or item["unusable"] or item.get("parked"))
     ]
-    session.output.listing("Procedure", sorted(flagged, key=_urgency))
+    session.output.listing("Procedure", [phased(session, one) for one in sorted(flagged, key=_urgency)])
+
+
+def phased(session: Session, item: Json) -> Json:
+    """Returns a procedure with its phase as the state that a table shows; programs get the stored state."""
+    if session.output.for_programs or not item.get("phase"):
+        return item
+    return {name: value for name, value in item.items() if name != "phase"} | {"state": item["phase"]}
 
 
 def kinds() -> list[str]:
@@ -143,7 +150,8 @@ def _urgency(item: Json) -> tuple[bool, bool, str, int]:
 
 def show(session: Session, pid: Pid) -> None:
     """Show one procedure."""
-    session.output.detail("Procedure", session.client().get(f"/v1/procedures/{pid}")["items"][0])
+    found = session.client().get(f"/v1/procedures/{pid}")["items"][0]
+    session.output.detail("Procedure", phased(session, found))
 
 
 def wait(session: Session, pids: Pids = None, file: PidFile = None, timeout: WaitS = 3600) -> None:
@@ -247,9 +255,9 @@ def name_families(session: Session, found: list[Json]) -> None:
 def show_all(session: Session, found: list[Json]) -> None:
     """Shows procedures: one with all its fields, several as a list."""
     if len(found) == 1:
-        session.output.detail("Procedure", found[0])
+        session.output.detail("Procedure", phased(session, found[0]))
     else:
-        session.output.listing("Procedure", found)
+        session.output.listing("Procedure", [phased(session, one) for one in found])
 
 
 def words_of(pids: list[int]) -> str:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MOVES_MAX: Final = 10_000
 """Moves of one plan; the daemon refuses longer ones."""
+SHOWN_MAX: Final = 20
+"""Moves that are shown before a plan begins."""
 
 Caps = Annotated[int | None, typer.Option(min=1, help="Moves under way in the whole cluster (default: 100).")]
 BrokerCaps = Annotated[
@@ -77,6 +79,7 @@ def apply(
 ) -> None:
     """Begin a plan: its partitions move in waves below the caps; the response is its pid."""
     found = read_plan(plan)
+    _show_moves(session, found["moves"])
     confirmed(yes or dry_run, f"Move {len(found['moves'])} partitions?")
     request: Json = {
         **found,
@@ -100,6 +103,17 @@ def apply(
         f"pid {found['pid']}: it goes on without this command: regent procedures wait {found['pid']}"
     )
     report(session, awaited(session, found["pid"], timeout))
+
+
+def _show_moves(session: Session, moves: list[Json]) -> None:
+    """Shows people the first moves of a plan that is about to begin; a file of Kafka's tool has no former replicas."""
+    if session.output.for_programs:
+        return
+    replicas = ({"origin": list(one.get("origin") or ()), "target": list(one["target"])} for one in moves)
+    shown = [one | placed for one, placed in zip(moves[:SHOWN_MAX], replicas, strict=False)]
+    session.output.listing("PlannedMove", shown)
+    if len(moves) > SHOWN_MAX:
+        session.output.message(f"and {len(moves) - SHOWN_MAX} more moves")
 
 
 def show(session: Session, pid: Pid) -> None:

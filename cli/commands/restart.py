@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.columns import cell
 from cli.commands import restart_run
 from cli.commands.restarting import (
     JUDGE_TIMEOUT_S,
@@ -74,7 +75,9 @@ def can_stop(session: Session, brokers: Brokers, accept: Accept = None) -> None:
     """
     client = session.client(JUDGE_TIMEOUT_S)
     found = client.get("/v1/can-stop", {"broker": brokers, "accept": accept or []})["items"][0]
-    _report(session.output, "CanStop", found, "may stop together", "must not stop together")
+    together = " together" if len(found["brokers"]) > 1 else ""
+    _name_unknown(session, found)
+    _report(session.output, "CanStop", found, f"may stop{together}", f"must not stop{together}")
 
 
 def can_remove(session: Session, brokers: Brokers) -> None:
@@ -83,7 +86,16 @@ def can_remove(session: Session, brokers: Brokers) -> None:
     Yes means that no replica is assigned to them, no reassignment moves one there, and none is the controller.
     """
     found = session.client(JUDGE_TIMEOUT_S).get("/v1/can-remove", {"broker": brokers})["items"][0]
+    _name_unknown(session, found)
     _report(session.output, "CanRemove", found, "may be removed", "must not be removed")
+
+
+def _name_unknown(session: Session, found: dict[str, Any]) -> None:
+    """Names the brokers that there are, where the query names one that there is not."""
+    if found["unknown"] and not session.output.for_programs:
+        known = [broker["id"] for broker in session.client().get("/v1/brokers")["items"]]
+        text = f"{brokers_of(found['unknown'])}: not known; the brokers are {cell(known)}"
+        session.output.message(text, style="yellow")
 
 
 def _report(output: Output, kind: str, found: dict[str, Any], yes: str, no: str) -> None:
@@ -94,12 +106,12 @@ def _report(output: Output, kind: str, found: dict[str, Any], yes: str, no: str)
     for key, state in (
         ("unregistered", "not registered: down"),
         ("shuttingDown", "shutting down already"),
-        ("unknown", "unknown: neither registered nor assigned to a partition"),
     ):
         if found[key]:
             output.message(f"{brokers_of(found[key])}: {state}", style="yellow")
     allowed = found["allowed"]
-    text = f"{brokers_of(found['brokers'])} {yes if allowed else no}; {found['partitions']} partitions were judged"
+    judged = "" if found["brokers"] == found["unknown"] else f"; {found['partitions']} partitions were judged"
+    text = f"{brokers_of(found['brokers'])} {yes if allowed else no}{judged}"
     output.message(text, style="green" if allowed else "red")
     if not allowed:
         remedies(output, found["hindrances"])

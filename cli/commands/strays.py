@@ -69,7 +69,9 @@ def strays(
     size = sum(stray["sizeBytes"] for stray in listed)
     where = f"on brokers {cell(found['brokers'])}"
     text = f"{len(listed)} strays {where}, {size} bytes" if listed else f"no strays {where}"
-    output.message(text, style="red" if listed else "green")
+    if not found["brokers"]:
+        text = "nothing was read: no broker sent its logs" if unread else "nothing was read: there is no such broker"
+    output.message(text, style="red" if listed or not found["brokers"] else "green")
     if listed or unread:
         raise typer.Exit(Exit.FAILED if unread else Exit.REFUSED)
 

@@ -14,7 +14,7 @@ from controller.http.models import ErrorBody
 from controller.http.ports import ViewError
 
 SEE_OPENAPI: Final = "see /openapi.json"
-CORRECT: Final = "correct it; /openapi.json has the form of each request"
+CORRECT: Final = "correct it; --help has the options of a command, /openapi.json the form of each request"
 Unknown = Callable[[str], tuple[str, str]]
 """Returns message and remedy for a path that does not exist."""
 
@@ -58,6 +58,9 @@ def _problem(found: dict[str, Any]) -> str:
     if found["type"] == "too_long":
         count = len(found["input"])  # of a dictionary pydantic has no actual_length
         return f"{place} has {count:,} entries, at most {found['ctx']['max_length']:,} are possible"
+    if found["type"] in ("enum", "literal_error"):
+        named = next((str(part) for part in reversed(found["loc"]) if isinstance(part, str)), place)
+        return f"{named} = {found['input']!r}: give {found['ctx']['expected']}"
     if found["type"] == "string_too_long":
         return f"{place} has {len(found['input']):,} characters, at most {found['ctx']['max_length']:,} are possible"
     return text.removeprefix(OWN) if text.startswith(OWN) and place == "body" else f"{place}: {text}"

@@ -35,6 +35,7 @@ class Procedure(Item):
     pid: int
     kind: str
     state: str
+    phase: str = Field("", description="running, queued, waiting for dead brokers, paused, undoing; until its end")
     step: str = ""
     detail: str = ""
     brokers: list[int] = Field([], description="of a drain: those that it frees")

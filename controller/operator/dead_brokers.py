@@ -19,6 +19,7 @@ from controller.operator.counts import Counts
 from controller.term.term import Term
 from state_machines.decisions.plan_progress import ENDED
 from state_machines.model.cluster import Cluster
+from state_machines.procedures.record import Record
 
 log = logging.getLogger("regent.view")
 
@@ -71,14 +72,19 @@ def _awaited(cluster: Cluster, term: Term | None) -> dict[int, list[int]]:
     live = engine.live() if engine is not None else ()
     running = (one for one in live if one.kind == reassign.NAME and one.locked)
     for record in islice(running, PLANS_MAX):
-        try:
-            moves = reassign.plan_of(record).moves
-        except msgspec.DecodeError:
-            continue
-        for broker in {broker for move in moves if move.status not in ENDED for broker in move.added}:
-            if broker not in cluster.brokers:
-                found.setdefault(broker, []).append(record.pid)
+        for broker in awaited_by(record, cluster):
+            found.setdefault(broker, []).append(record.pid)
     return found
+
+
+def awaited_by(record: Record, cluster: Cluster) -> list[int]:
+    """Returns the dead brokers on which a plan still adds replicas."""
+    try:
+        moves = reassign.plan_of(record).moves
+    except msgspec.DecodeError:
+        return []
+    added = {broker for move in moves if move.status not in ENDED for broker in move.added}
+    return sorted(broker for broker in added if broker not in cluster.brokers)
 
 
 class EarlierDeaths:

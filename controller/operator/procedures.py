@@ -15,6 +15,7 @@ from controller.http.procedure_models import Lock, Move, Procedure, ReassignComm
 from controller.http.record_items import ended_item, removed_item, unreadable_item
 from controller.kinds import drain, elect, reassign, throttle, throttle_order
 from controller.kinds.environment import KafkaEnv
+from controller.operator.phases import phase_of
 from controller.operator.plan_meter import PlanMeter
 from controller.operator.plan_requests import (
     FEWER_OR_LATER,
@@ -331,6 +332,8 @@ class ProcedureView:
     def _item(self, record: Record, unusable: str = "") -> Procedure:
         """Describes a record, also where it is parked."""
         found = procedure_item(record, BY_NAME, unusable, self.causes(record.pid))
+        if not unusable and (phase := phase_of(record, self._term())):
+            found = found.model_copy(update={"phase": phase})
         why = self._daemon.parking.parked.get(record.pid)
         return found if why is None or record.state.is_final else found.model_copy(update={"parked": why})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from msgspec import Struct
 
@@ -17,17 +18,22 @@ from state_machines.model.types import Assignment
 MIN_ISR_DEFAULT = 1
 """Kafka's default of ``min.insync.replicas``."""
 
+DRAINED: Final = "drained"
+"""Begin of the words about a mark that ``undrain`` removes."""
+
 
 class PlannedBroker(Struct, frozen=True, gc=False):
     """A broker that is registered, or that an assignment names.
 
-    ``live``: registered, and not in its controlled shutdown. ``cordoned``: plans place no further replica on it.
+    ``live``: registered, and not in its controlled shutdown. ``cordoned``: plans place no further replica on it;
+    ``mark``: by whom, since when and why, where that is known.
     """
 
     id: int
     rack: str | None = None
     live: bool = True
     cordoned: bool = False
+    mark: str = ""
 
     @property
     def may_host(self) -> bool:
@@ -83,7 +89,10 @@ class ClusterView(Struct, frozen=True):
             return f"broker {broker} is unknown: correct the id, or start the broker"
         if not known.live:
             return f"broker {broker} is not live: start it, or name another one"
-        return f"broker {broker} is cordoned: remove that mark, or name another one" if known.cordoned else None
+        if not known.cordoned:
+            return None
+        command = "undrain" if known.mark.startswith(DRAINED) else "uncordon"
+        return f"broker {broker} is {known.mark or 'cordoned'}: regent {command} {broker}, or name another one"
 
 
 def view_of(
@@ -96,7 +105,8 @@ def view_of(
 ) -> ClusterView:
     """Returns the view of a model; copies two columns, so that the model may change afterwards.
 
-    ``sizes``: bytes of one replica by topic and partition. ``min_isr`` by topic. ``cordoned``: ids of brokers.
+    ``sizes``: bytes of one replica by topic and partition. ``min_isr`` by topic. ``cordoned``: ids of brokers, perhaps
+    with their marks in words.
     """
     topics: dict[str, range] = {}
     partitions: array[int] = array("i")
@@ -109,7 +119,7 @@ def view_of(
         assignments.extend([written.get(i) or rows[i].assignment for i in indexes])
     return ClusterView(
         cluster_id,
-        _brokers(cluster, frozenset(cordoned)),
+        _brokers(cluster, cordoned if isinstance(cordoned, Mapping) else dict.fromkeys(cordoned, "")),
         topics,
         partitions,
         assignments,
@@ -120,9 +130,9 @@ def view_of(
     )
 
 
-def _brokers(cluster: Cluster, cordoned: frozenset[int]) -> dict[int, PlannedBroker]:
+def _brokers(cluster: Cluster, cordoned: Mapping[int, str]) -> dict[int, PlannedBroker]:
     """Returns registered brokers, and absent ones that assignments name: their racks are unknown."""
     written = {b for assignment in cluster.reassigning.values() for b in assignment.replicas}
     known = sorted((cluster.brokers.keys() | cluster.hosts() | written) - cluster.daemons)
     racks = {b: broker.rack for b, broker in cluster.brokers.items()}
-    return {b: PlannedBroker(b, racks.get(b), b in cluster.live, b in cordoned) for b in known}
+    return {b: PlannedBroker(b, racks.get(b), b in cluster.live, b in cordoned, cordoned.get(b, "")) for b in known}

@@ -124,14 +124,17 @@ class PlanDraft:
         return self.view.assignments[row].replicas if drawn is None else drawn.target
 
     def move(self, topic: str, row: int, target: Replicas) -> None:
-        """Draws a move, or draws it anew; nothing where the target is what the partition has."""
+        """Draws a move, or draws it anew; none is left where the target is what the partition has."""
         origin, partition, current = self.view.assignments[row].replicas, self.view.partitions[row], self.current(row)
         if target == current:
+            return
+        self.loads.move(current, target)
+        if target == origin:
+            del self._moves[row]
             return
         added, size = len(set(target) - set(origin)), self.view.sizes.get((topic, partition))
         cost = 0 if not added else None if size is None else size * added
         self._moves[row] = Move(topic, partition, origin, target, cost)
-        self.loads.move(current, target)
 
     def finish(self, goal: str) -> Plan:
         """Returns the plan; moves are in the order of topics and partitions."""

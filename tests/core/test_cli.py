@@ -100,7 +100,7 @@ def test_the_help_of_brokers_explains_its_columns() -> None:
     assert "AGE is the seconds since the oldest of these changes" in text
 
 
-WITHOUT_MODEL = {"Setting", "Event", "BrokerLoad", "ProcedureRecord", "Throttle", "ThrottleRemoval"}
+WITHOUT_MODEL = {"Setting", "Event", "BrokerLoad", "ProcedureRecord", "Throttle", "ThrottleRemoval", "PlannedMove"}
 """Kinds that commands make themselves."""
 
 

@@ -156,7 +156,7 @@ CHANGES: list[tuple[str, dict[str, Any], dict[str, Any], list[str]]] = [
         "a cordoned target",
         {"t": [(1, 2)]},
         {"cordoned": [3]},
-        ["The plan adds replicas, but broker 3 is cordoned: remove that mark, or name another one."],
+        ["The plan adds replicas, but broker 3 is cordoned: regent uncordon 3, or name another one."],
     ),
     (
         "no live replica",

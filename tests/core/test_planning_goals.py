@@ -215,7 +215,7 @@ UNFIT: list[tuple[str, tuple[str, int, Replicas], list[str]]] = [
     ),
     ("dead", ("t", 0, (1, 5)), ["replicas = [1, 5]: broker 5 is not live: start it, or name another one"]),
     ("stopping", ("t", 0, (1, 6)), ["replicas = [1, 6]: broker 6 is not live: start it, or name another one"]),
-    ("cordoned", ("t", 0, (1, 4)), ["replicas = [1, 4]: broker 4 is cordoned: remove that mark, or name another one"]),
+    ("cordoned", ("t", 0, (1, 4)), ["replicas = [1, 4]: broker 4 is cordoned: regent uncordon 4, or name another one"]),
     (
         "daemon",
         ("t", 0, (1, DAEMON)),
@@ -305,7 +305,7 @@ WRONG: list[tuple[Goal, list[tuple[str, str]]]] = [
         Add((3, 4, 9, DAEMON)),
         [
             ("broker 3", "brokers = 3: broker 3 is not live: start it, or name another one"),
-            ("broker 4", "brokers = 4: broker 4 is cordoned: remove that mark, or name another one"),
+            ("broker 4", "brokers = 4: broker 4 is cordoned: regent uncordon 4, or name another one"),
             ("broker 9", "brokers = 9: broker 9 is unknown: correct the id, or start the broker"),
             (
                 f"broker {DAEMON}",
