@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.process.wording import named
-from state_machines.decisions.deletion import awaited, waits_for
+from state_machines.decisions.deletion import MOVES, awaited
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import ReplicaState
 
@@ -35,8 +35,8 @@ def reason_of(cluster: Cluster, index: int) -> tuple[list[int], str]:
         )
     if here:
         parts.append(f"{_brokers(here)} registered and refused to delete logs: see the log there, then restart it")
-    if not brokers and (why := waits_for(cluster, topic.rows)) is not None:
-        parts.append(why)
+    if not brokers and cluster.reassigning and any(map(cluster.is_moving, topic.rows)):
+        parts.append(MOVES)
     return brokers, "; ".join(parts)
 
 

@@ -172,11 +172,16 @@ def awaited(cluster: Cluster, rows: Sequence[int]) -> list[int]:
     """Returns the brokers that rows of a queued topic wait for: those that are gone, and those that refused."""
     hosts = {broker for replicas in {cluster.rows[i].assignment.replicas for i in rows} for broker in replicas}
     gone = hosts.difference(cluster.brokers, cluster.daemons)
-    state, replicas_of = cluster.replica_state, cluster.rows
-    found = {b for b in gone if any(state(i, b) is INELIGIBLE for i in rows if b in replicas_of[i].assignment.replicas)}
-    members = frozenset(rows) if cluster.replica_states else frozenset[int]()
-    refused = (key for key, known in cluster.replica_states.items() if known is INELIGIBLE and key[0] in members)
-    return sorted(found.union(broker for _, broker in refused))
+    begun = [i for i in rows if cluster.rows[i].state is PartitionState.NON_EXISTENT] if gone else []
+    found = {broker for broker in gone if any(_lacks(cluster, i, broker) for i in begun)}
+    refused = [key for key, known in cluster.replica_states.items() if known is INELIGIBLE]
+    members = frozenset(rows) if refused else frozenset[int]()
+    return sorted(found.union(broker for i, broker in refused if i in members))
+
+
+def _lacks(cluster: Cluster, i: int, broker: int) -> bool:
+    """Checks whether a broker that is gone has a log of a row which nobody has given up."""
+    return broker in cluster.rows[i].assignment.replicas and (i, broker) not in cluster.given_up
 
 
 def ended_waits(cluster: Cluster, topic: Topic, brokers: Collection[int]) -> str | None:
