@@ -11,6 +11,8 @@ from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role.lease import Lease
 from metadata_store.closing import Closed
 from metadata_store.errors import Code, ZkError
+from metadata_store.port import ConnectionState
+from metadata_store.records.port import StoreFailed
 from testing.memory import MemoryZooKeeper
 from tests.contracts.closing import CLOSING
 from tests.contracts.memory import MemoryBackend
@@ -102,4 +104,44 @@ async def test_a_walk_that_closes_znodes_and_is_refused_is_shown(monkeypatch: py
     await eventually(lambda: "are not closed before the next term: INVALID_ACL at" in found.complaint())
     assert found.leads(), "the term goes on"
     assert walks == [zookeeper_store.PARENTS, None]
+    await found.close()
+
+
+async def test_what_zookeeper_reports_of_the_session_counts_at_once() -> None:
+    sessions: list[MemoryZooKeeper] = []
+    leases: list[Lease] = []
+
+    def connect() -> MemoryZooKeeper:
+        sessions.append(MemoryBackend().client())
+        return sessions[-1]
+
+    def new_lease(timeout_s: float, fraction: float) -> Lease:
+        leases.append(Lease.of_session(timeout_s, fraction))
+        return leases[-1]
+
+    found = await ZooKeeperOpened.open(connect, new_lease=new_lease)
+    [zk], [lease] = sessions, leases
+    zk.session_timeout_ms //= 2
+    assert zk.on_state is not None
+    assert zk.on_state_thread is not None
+    zk.on_state(ConnectionState.CONNECTED)
+    assert lease.session_timeout_s == zk.session_timeout_ms / 1000, "it was negotiated anew"
+    assert found.leads()
+    zk.on_state_thread(ConnectionState.LOST)
+    assert not found.leads(), "the loop may be busy for a while"
+    with pytest.raises(StoreFailed, match="is over"):
+        await found.store.write([record(1)])
+    await found.close()
+
+
+async def test_a_claim_that_was_not_looked_at_for_long_leads_nothing() -> None:
+    """The session may live on while another client has deleted the claim."""
+    found = await ZooKeeperOpened.open(MemoryBackend().client, lease_ms=800)
+    assert found.leads()
+    await eventually(lambda: not found.leads())
+    assert not found.suspended(), "the lease holds"
+    lost = asyncio.ensure_future(found.lost())
+    await eventually(found.leads)
+    lost.cancel()
+    await asyncio.wait({lost})
     await found.close()
