@@ -39,11 +39,11 @@ POLL_S: Final = 0.3
 GAPS_SHOWN: Final = 5
 
 Directory = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--directory",
         help="Folder of a journal (default: state.directory/events; with a filter of regions, and where the settings "
-        "are of regions alone, its folder regions).",
+        "are of regions alone, its folder regions). Repeated: the journals of several daemons, as one history.",
     ),
 ]
 
@@ -58,6 +58,7 @@ def register(app: typer.Typer) -> None:
             "regent events show --topic orders --partition 0 -o json",
             "regent events show --kind LEADER --broker 3",
             "regent events show --pid 12",
+            "regent events show --since 1d --directory /var/lib/regent/events --directory /mnt/other/events",
             "regent events show --region 17 --since 1h",
             "regent events show --server-name kv-1 --kind SERVER_STATE",
         ),
@@ -86,7 +87,7 @@ def show(
 
     of_regions = OfRegions(region, table, server_name)
     some = wanted(OfKafka(topic, partition, broker), of_regions, pid, kind, since, until)
-    rows, gaps, more = last(_folder(session, directory, of_regions), some, limit)
+    rows, gaps, more = last(_folders(session, directory, of_regions), some, limit)
     _listed(session, rows)
     if more:
         session.output.message(f"these are the last {len(rows)}, there are more: see --limit")
@@ -113,9 +114,9 @@ def tail(
 
     of_regions = OfRegions(region, table, server_name)
     some = wanted(OfKafka(topic, partition, broker), of_regions, pid, kind, since)
-    folder = _folder(session, directory, of_regions)
-    follower = Follower(folder)
-    rows, gaps, _ = last(folder, some, lines)
+    folders = _folders(session, directory, of_regions)
+    follower = Follower(folders)
+    rows, gaps, _ = last(folders, some, lines)
     if not follow:
         _listed(session, rows)
         _print_gaps(session, gaps)
@@ -136,7 +137,7 @@ def check(session: Session, directory: Directory = None) -> None:
     from state_machines.journal.audit import Violation, judge
 
     rows, gaps, violations = 0, list[Gap](), list[Violation]()
-    for row in read(_folder(session, directory)):
+    for row in read(_folders(session, directory)):
         if isinstance(row, Gap):
             gaps.append(row)
         else:
@@ -151,17 +152,23 @@ def check(session: Session, directory: Directory = None) -> None:
         raise typer.Exit(Exit.REFUSED)
 
 
-def _folder(session: Session, directory: Path | None, of_regions: OfRegions | None = None) -> Path:
-    """Returns the folder of a journal: without ``directory`` the daemon's.
+def _folders(session: Session, directories: list[Path] | None, of_regions: OfRegions | None = None) -> list[Path]:
+    """Returns the folders of journals: without ``directories`` the daemon's.
 
     That is the one of regions where those are wanted, or where the daemon has no other.
     """
     from controller.journal.journal import folder_in, regions_folder_in
 
-    folder = directory
-    if folder is None:
+    found = list(dict.fromkeys(directories or ()))
+    if not found:
         of_regions_alone = (of_regions is not None and first_of(of_regions)) or session.is_without_kafka()
-        folder = (regions_folder_in if of_regions_alone else folder_in)(session.section_of_state().directory)
+        found = [(regions_folder_in if of_regions_alone else folder_in)(session.section_of_state().directory)]
+    for folder in found:
+        _refuse_unreadable(folder)
+    return found
+
+
+def _refuse_unreadable(folder: Path) -> None:
     try:
         next(folder.iterdir(), None)
     except PermissionError:
@@ -170,7 +177,6 @@ def _folder(session: Session, directory: Path | None, of_regions: OfRegions | No
     except (FileNotFoundError, NotADirectoryError):
         remedy = "name the folder with --directory; a daemon writes one once it holds the role (journal.enabled)"
         raise Failure(Exit.FAILED, f"there is no journal in {folder}", remedy) from None
-    return folder
 
 
 def _listed(session: Session, rows: Sequence[Row]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -61,12 +61,13 @@ class Wanted(Struct, frozen=True):
         )
 
 
-def last(folder: Path, wanted: Wanted, count: int) -> tuple[list[Row], list[Gap], bool]:
+def last(journal: Path | Sequence[Path], wanted: Wanted, count: int) -> tuple[list[Row], list[Gap], bool]:
     """Returns the last ``count`` wanted rows, oldest first, gaps in the wanted time, and whether there are more.
 
-    It reads back from the newest file no further than it must: a journal may have millions of rows.
+    ``journal``: one folder, or those of several daemons, whose rows are in the order of their epochs. It reads back
+    from the newest file no further than it must: a journal may have millions of rows.
     """
-    paths = list(_since(folder, wanted.since_us))
+    paths = list(_since(journal, wanted.since_us))
     begin, seen = len(paths), 0
     while begin and seen <= count:
         begin -= 1
@@ -89,8 +90,8 @@ def last(folder: Path, wanted: Wanted, count: int) -> tuple[list[Row], list[Gap]
     return list(rows), gaps, seen > count
 
 
-def _since(folder: Path, since_us: int | None) -> Iterator[Path]:
-    for path in segments_in(folder):
+def _since(journal: Path | Sequence[Path], since_us: int | None) -> Iterator[Path]:
+    for path in segments_in(journal):
         try:
             if since_us is None or path.stat().st_mtime_ns // 1_000 >= since_us:
                 yield path
@@ -132,13 +133,13 @@ def rows_with(path: Path, needle: bytes) -> Iterator[Row]:
 class Follower:
     """Reads rows that were added since the last look; leaves an incomplete line for the next look."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._read = {path: path.stat().st_size for path in segments_in(folder)}
+    def __init__(self, journal: Path | Sequence[Path]) -> None:
+        self._journal = journal
+        self._read = {path: path.stat().st_size for path in segments_in(journal)}
 
     def look(self) -> Iterator[Row]:
         """Yields new rows; the caller waits between two looks."""
-        present = segments_in(self._folder)
+        present = segments_in(self._journal)
         self._read = {path: self._read.get(path, 0) for path in present}
         for path in present:
             for end, line, complete in lines(path, self._read[path]):

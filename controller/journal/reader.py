@@ -6,7 +6,7 @@ are skipped, and all other rows are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -98,9 +98,12 @@ def read_file(path: Path) -> Iterator[Row | Gap]:
             yield found
 
 
-def read(folder: Path) -> Iterator[Row | Gap]:
-    """Reads a whole journal. Files that vanish meanwhile were expired: their rows do not count as missing."""
-    return joined(read_each(segments_in(folder)))
+def read(journal: Path | Sequence[Path]) -> Iterator[Row | Gap]:
+    """Reads a whole journal, or those of several daemons together.
+
+    Files that vanish meanwhile were expired: their rows do not count as missing.
+    """
+    return joined(read_each(segments_in(journal)))
 
 
 def read_each(paths: Iterable[Path]) -> Iterator[Row | Gap]:

@@ -10,7 +10,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -38,13 +38,18 @@ class SegmentName(NamedTuple):
         return f"{self.epoch:010d}-{self.seq:012d}{again}.jsonl"
 
 
-def segments_in(folder: Path) -> list[Path]:
-    """Returns the journal's files in the order of their first rows; none without the folder."""
+def segments_in(journal: Path | Sequence[Path]) -> list[Path]:
+    """Returns the files of a folder, or of those of several daemons, in the order of their first rows."""
+    found = [each for folder in ([journal] if isinstance(journal, Path) else journal) for each in _files(folder)]
+    return [path for _, path in sorted(found, key=lambda pair: (SegmentName.of(pair[1]) or (), pair[0]))]
+
+
+def _files(folder: Path) -> list[tuple[int, Path]]:
+    """Returns the files of one folder with the times of their last change; none without the folder."""
     try:
-        found = [(path.stat().st_mtime_ns, path) for path in folder.iterdir() if SegmentName.of(path) is not None]
+        return [(path.stat().st_mtime_ns, path) for path in folder.iterdir() if SegmentName.of(path) is not None]
     except FileNotFoundError:
         return []
-    return [path for _, path in sorted(found, key=lambda pair: (SegmentName.of(pair[1]) or (), pair[0]))]
 
 
 def last_epoch_in(folder: Path) -> int:

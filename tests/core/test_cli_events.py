@@ -87,6 +87,23 @@ def test_rows_are_printed_as_sentences(folder: Path) -> None:
     assert "gap: rows 5 to 8 of epoch 1: the queue was full" in result.stderr
 
 
+def test_the_journals_of_two_daemons_are_one_history(folder: Path, tmp_path: Path) -> None:
+    """Each daemon has the terms that it served; the second one's folder is named first."""
+    whole = numbers("--directory", folder)
+    other = tmp_path / "other"
+    other.mkdir()
+    moved = str(SegmentName(1, 1, 0))
+    (folder / moved).rename(other / moved)
+    assert len(numbers("--directory", folder)) < len(whole)
+    both: list[object] = ["--directory", folder, "--directory", other]
+    assert numbers(*both) == whole
+    assert numbers(*both, "--limit", 2) == [6, 7]
+    assert numbers(*both, "--directory", other) == whole, "a folder that is named twice is read once"
+    assert "orders-1  leader 1 -> none" in events("tail", "-n", 100, *both).stdout
+    assert f"{len(whole)} rows" in events("check", *both).stderr
+    assert "there is no journal in" in events("show", *both, "--directory", tmp_path / "none", code=Exit.FAILED).stderr
+
+
 @pytest.mark.parametrize(
     ("filters", "expected"),
     [
