@@ -105,7 +105,7 @@ def next_rate(rate_bytes_per_s: int, bounds: RateBounds, found: Pressure, now_ms
     if not bounds.calm_since_ms or bounds.calm_since_ms > now_ms:
         bounds = replace(bounds, calm_since_ms=now_ms)
     wait_ms = CALM_MS if bounds.fell else STEP_MS
-    higher = min(high, int(rate_bytes_per_s * RISE) + 1)
+    higher = min(high, max(rate_bytes_per_s + 1, int(rate_bytes_per_s * RISE)))
     if (
         higher == rate_bytes_per_s
         or min(_since(t, now_ms) for t in (bounds.changed_ms, bounds.calm_since_ms)) < wait_ms

@@ -26,7 +26,7 @@ def played(*health: Pressure, rate: int = LOW, step_ms: int = STEP_MS) -> list[i
 
 def test_a_rate_rises_to_the_upper_bound_in_two_minutes_and_stays() -> None:
     rates = played(*[CALM] * 14)
-    assert rates[:4] == [LOW, LOW, 1_500_001, 2_250_002], "the first look begins the calm"
+    assert rates[:4] == [LOW, LOW, 1_500_000, 2_250_000], "the first look begins the calm"
     assert rates[-1] == rates[-2] == HIGH
 
 
@@ -43,7 +43,7 @@ def test_a_rate_that_was_halved_rises_only_after_a_minute_of_calm() -> None:
     _, calm = next_rate(rate, bounds, CALM, 1_030_000)
     assert next_rate(rate, calm, CALM, 1_030_000 + CALM_MS - 1) == (rate, calm)
     higher, risen = next_rate(rate, calm, CALM, 1_030_000 + CALM_MS)
-    assert (higher, risen.fell, risen.why) == (37_500_001, False, "raised: every live replica keeps up")
+    assert (higher, risen.fell, risen.why) == (37_500_000, False, "raised: every live replica keeps up")
     _, again = next_rate(rate, calm, TROUBLE._replace(lagging=1), 1_031_000)
     assert again.calm_since_ms == 0, "trouble ends the calm"
 
