@@ -7,18 +7,20 @@ import asyncio
 import pytest
 
 from controller.regions import zookeeper_store
+from controller.regions.opened import Opening
+from controller.regions.zookeeper_claim import ROOT
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from controller.role.lease import Lease
 from metadata_store.closing import Closed
 from metadata_store.errors import Code, ZkError
-from metadata_store.port import ConnectionState
-from metadata_store.records.port import StoreFailed
+from metadata_store.port import ANY_VERSION, ConnectionState
+from metadata_store.records.port import Above, StoreFailed
 from testing.memory import MemoryZooKeeper
 from tests.contracts.closing import CLOSING
 from tests.contracts.memory import MemoryBackend
 from tests.contracts.records import record
 from tests.contracts.regions_zookeeper import ZooKeeperRegionsContract
-from tests.contracts.support import Backend
+from tests.contracts.support import Backend, session
 from tests.polling import eventually
 
 
@@ -144,4 +146,25 @@ async def test_a_claim_that_was_not_looked_at_for_long_leads_nothing() -> None:
     await eventually(found.leads)
     lost.cancel()
     await asyncio.wait({lost})
+    await found.close()
+
+
+async def test_an_epoch_is_above_what_servers_have_seen() -> None:
+    """The domain may have been restored from a copy."""
+    backend = MemoryBackend()
+    for above, epoch in ((Above(9, 0), 10), (Above(3, 0), 11)):
+        found = await ZooKeeperOpened.open(backend.client, Opening(above))
+        assert found.epoch == epoch
+        await found.close()
+
+
+async def test_a_claim_that_another_session_has_made_anew_is_lost() -> None:
+    backend = MemoryBackend()
+    found = await ZooKeeperOpened.open(backend.client)
+    await found._prove()
+    async with session(backend) as s:
+        await s.zk.delete(f"{ROOT}/daemon", ANY_VERSION)
+        await s.zk.create(f"{ROOT}/daemon", b"", ephemeral=True)
+        with pytest.raises(StoreFailed, match="was deleted or made anew under this daemon"):
+            await found._prove()
     await found.close()
