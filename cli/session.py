@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Concatenate, Final, ParamSpec,
 
 import typer
 
+from cli.completing import TIMEOUT_S, completed
 from cli.exit_codes import Exit, Failure
 from cli.help import Command, Group, Panel, epilog
 from cli.output import Format, Output
@@ -162,13 +163,21 @@ def command(
             session = (context.obj or Session()).merged(context, {option: given.pop(option) for option in SHARED})
             guarded(session, lambda: function(session, **given))  # type: ignore[call-arg]
 
-        _take(run, list(inspect.signature(function, eval_str=True).parameters.values())[1:])
+        own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
+        _take(run, [completed(function.__module__, parameter, _of_a_shell) for parameter in own])
         run.__doc__ = function.__doc__
         named = name or function.__name__.replace("_", "-")
         app.command(named, cls=Command, epilog=epilog(examples), rich_help_panel=panel)(run)
         return function
 
     return register
+
+
+def _of_a_shell() -> Client:
+    """Returns the client of a shell that completes a value: options on its line are not known yet."""
+    config = os.environ.get("REGENT_CONFIG")
+    session = Session(server=os.environ.get(SERVER_VARIABLE), config=Path(config) if config else None)
+    return replace(session, request_timeout=TIMEOUT_S).client()
 
 
 def group(app: typer.Typer, name: str, help_text: str, panel: Panel) -> typer.Typer:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 import typer
 
 from cli.commands import procedures_log
+from cli.completing import kinds
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.progress import BAR_POLL_S, POLL_S
@@ -116,13 +117,6 @@ def phased(session: Session, item: Json) -> Json:
     if session.output.for_programs or not item.get("phase"):
         return item
     return {name: value for name, value in item.items() if name != "phase"} | {"state": item["phase"]}
-
-
-def kinds() -> list[str]:
-    """Returns the kinds of procedures, sorted."""
-    from controller.term.procedures import KINDS
-
-    return sorted(kind.name for kind in KINDS)
 
 
 def flag(item: Json, now: datetime) -> str:
