@@ -20,6 +20,7 @@ from configs.values import (
     Level,
     ListenerName,
     OptionalListenerName,
+    PolicyHook,
     key,
 )
 
@@ -170,7 +171,31 @@ class ControllerSettings(Section):
     ignore_create_topic_policy: bool = key(
         False,
         "Whether the daemon creates topics although brokers have a create.topic.policy.class.name. It cannot run that "
-        "class: with false it refuses the topics of admin clients (POLICY_VIOLATION).",
+        "class by itself: with false, and without create_topic_policy, it refuses the topics of admin clients "
+        "(POLICY_VIOLATION).",
+    )
+    create_topic_policy: PolicyHook | None = key(
+        None,
+        "Policy that is asked before a topic of an admin client is created, in place of the brokers' class. A list "
+        "with the absolute path of a program and its arguments, or with one http:// or https:// address, or with java, "
+        "the class path of the brokers' jars and their policy class, and optionally a properties file that configures "
+        "that class. In the environment it is a list in JSON.",
+        sample=["java", "/opt/kafka/libs/*"],
+        remedy='give a list such as ["/usr/local/bin/topic-policy"], ["https://policies.example/topics"] or '
+        '["java", "/opt/kafka/libs/*"]',
+    )
+    create_topic_policy_timeout_ms: int = key(
+        5_000,
+        "Longest wait for the policy's answer on one topic, in milliseconds. After it the topic is refused "
+        "(POLICY_VIOLATION).",
+        ge=100,
+        le=60_000,
+    )
+    create_topic_policy_calls_max: int = key(
+        4,
+        "Topics for which the policy is asked at the same time; a JVM answers one at a time.",
+        ge=1,
+        le=64,
     )
     super_users: str = key(
         "",

@@ -148,6 +148,26 @@ def _command(value: object) -> object:
     return value
 
 
+def _policy_hook(value: object) -> object:
+    """Checks a policy on new topics: a program with arguments, one address, or ``java`` with a class path."""
+    if isinstance(value, list | tuple) and value and value[0] == "java":
+        if len(value) not in (2, 3) or not all(isinstance(one, str) and one and "\0" not in one for one in value):
+            raise ValueError("has not a class path, and at most a properties file, behind java")
+        return value
+    if isinstance(value, list | tuple) and len(value) == 1 and str(value[0]).startswith(("http://", "https://")):
+        return value
+    return _command(value)
+
+
+def _policy_hook_text(value: object) -> object:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise ValueError("is not a list in JSON") from None
+    return _policy_hook(value)
+
+
 def _socket_path(value: Path) -> Path:
     if len(bytes(_absolute(value))) > _SOCKET_PATH_BYTES_MAX:
         raise ValueError(f"is longer than {_SOCKET_PATH_BYTES_MAX} bytes")
@@ -173,5 +193,6 @@ OptionalListenerName = Annotated[str, AfterValidator(_listener_name)]
 Digest = Annotated[SecretStr, AfterValidator(check_digest)]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 Command = Annotated[tuple[str, ...], BeforeValidator(_command)]
+PolicyHook = Annotated[tuple[str, ...], BeforeValidator(_policy_hook_text)]
 SocketPath = Annotated[Path, AfterValidator(_socket_path)]
 Level = Literal["debug", "info", "warning", "error"]

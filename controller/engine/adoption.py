@@ -111,6 +111,11 @@ class Adoption:
             return []
         return [b for b, broker in live.items() if b not in self._answers or self._answers[b].epoch != broker.epoch]
 
+    def policy_class(self) -> str | None:
+        """Returns the create-topic policy class of the brokers, empty without one; None while that is not known."""
+        found = self.found.get(POLICY)
+        return None if found is None or found.value is None else str(found.value)
+
     def judge(self, live: Iterable[int]) -> dict[str, InForce]:
         """Derives the values in force while these brokers live."""
         return in_force(self.chosen, {broker: answer.told for broker, answer in self._answers.items()}, live)

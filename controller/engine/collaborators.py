@@ -18,6 +18,7 @@ from controller.engine.deletion_queue import DeletionQueue
 from controller.engine.event_queue import EventQueue
 from controller.engine.gate import Gate
 from controller.engine.leader_balance import LeaderBalance
+from controller.engine.topic_policy import TopicPolicy
 from controller.journal.term_journal import TermJournal
 from controller.metrics.counters import Counters
 from metadata_store.kafka_store import KafkaStore
@@ -72,3 +73,4 @@ class TermMemory:
     deletion_queue: DeletionQueue
     journal: TermJournal = field(default_factory=TermJournal)
     authorizer: Authorizer = field(default_factory=lambda: Authorizer(Principals()))
+    topic_policy: TopicPolicy | None = None

@@ -63,6 +63,7 @@ class Controller(Facts):
         self.quotas = QuotaBuckets()
         self.new_topics = TopicDefaults(None, None)
         self.creation_policy: str | None = None
+        self.topic_policy = memory.topic_policy
         self.remote_storage: bool | None = None
         self.token_check_s = 0.0
         self.cordoned: frozenset[int] = frozenset()
@@ -106,6 +107,8 @@ class Controller(Facts):
             task.cancel()
         if self._beside:
             await asyncio.wait(self._beside)
+        if self.topic_policy is not None:
+            await self.topic_policy.close()
 
     # -- the one path
 

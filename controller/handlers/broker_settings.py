@@ -96,7 +96,7 @@ def _set_values(c: Controller, values: Mapping[str, Value | None], *, first: boo
     check_ms = _number(values[s.EXPIRY_CHECK])
     c.token_check_s = max(TOKEN_CHECK_MS_MIN, check_ms) / 1000 if check_ms else 0.0
     c.remote_storage = _switch(values[s.REMOTE])
-    c.creation_policy = _policy(values[s.POLICY])
+    c.creation_policy = _policy(values[s.POLICY]) if c.topic_policy is None else _asked(c, values[s.POLICY])
 
 
 def _switch(value: Value | None) -> bool | None:
@@ -111,14 +111,19 @@ def _known(value: Value | None) -> int | None:
     return None if value is None else int(value)
 
 
+def _asked(c: Controller, value: Value | None) -> str | None:
+    """Returns no objection where a policy is asked for each topic, once the class that it needs is known."""
+    return None if value is None and c.topic_policy is not None and c.topic_policy.needs_class else ""
+
+
 def _policy(value: Value | None) -> str | None:
     """Returns why topics are not created; empty where they are, None while that is unknown."""
     if not value:
         return None if value is None else ""
     return (
         f"brokers have create.topic.policy.class.name={value}, which the daemon that controls the cluster cannot call: "
-        "set controller.ignore_create_topic_policy = true to create topics without it, or hand the role back "
-        "to the brokers"
+        "set controller.create_topic_policy to have it or another policy asked, or "
+        "controller.ignore_create_topic_policy = true to create topics without it"
     )
 
 

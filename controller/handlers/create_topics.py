@@ -31,6 +31,7 @@ from controller.handlers.await_leaders import topics_without_leaders
 from controller.handlers.create_topics_call import CreationCall, Inherited, Outcome, creation_response
 from controller.handlers.quotas import THROTTLED, accounts
 from controller.handlers.topic_change import start_topics
+from controller.handlers.topic_policy import asked_for, verdict
 from controller.process.wording import abbreviate, counted
 from controller.requests.calls import PendingCarried
 from metadata_store.commits import topic_creation
@@ -68,7 +69,9 @@ Planned = dict[str, tuple[CreationCall, NewTopic]]
 
 async def create_topics(c: Controller, first: PendingCarried) -> None:
     """Handles a call and those that directly follow it."""
-    calls = c.queue.following(EventKind.CREATE_TOPICS, first, CALLS_MAX, _topics, TOPICS_MAX)
+    taken = c.queue.following(EventKind.CREATE_TOPICS, first, CALLS_MAX, _topics, TOPICS_MAX)
+    ready = asked_for(c, taken, [[_wanted(topic) for topic in _body(pending).topics] for pending in taken])
+    calls = [pending for pending, is_ready in zip(taken, ready, strict=True) if is_ready]
     waits: set[int] = set()
     try:
         paid = await accounts(c, [payer(pending.call) for pending in calls])
@@ -86,10 +89,14 @@ async def create_topics(c: Controller, first: PendingCarried) -> None:
                 pending.refuse()
 
 
-def _topics(pending: PendingCarried) -> int:
+def _body(pending: PendingCarried) -> CreateTopicsRequest:
     body = pending.call.body
     assert isinstance(body, CreateTopicsRequest)
-    return len(body.topics)
+    return body
+
+
+def _topics(pending: PendingCarried) -> int:
+    return len(_body(pending).topics)
 
 
 # -- deciding
@@ -162,6 +169,8 @@ def _judge(
             outcome = THROTTLED
         else:
             context.spare = seen.spare
+            if isinstance(outcome, NewTopic):
+                outcome = verdict(c, one.pending, name) or outcome
         one.outcomes[name] = outcome
         if isinstance(outcome, NewTopic) and not one.validates_only:
             planned[name] = one, structs.replace(outcome, topic_id=topic_id)

@@ -7,25 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import signal
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from types import TracebackType
 from typing import Final
 
+from controller.process.commands import Output, kill_group
 from state_machines.regions.model import Server
 
 log = logging.getLogger("regent.regions")
 
 RUNS_MAX: Final = 16
 """Commands that run at a time."""
-KILL_S: Final = 5.0
-"""Longest wait for the end of a command that was killed."""
-SAID_BYTES_MAX: Final = 500
-"""Bytes of a command's output that a cause has: the last ones."""
-PIPE_BYTES: Final = 64 * 1024
-"""Bytes that a pipe holds on Linux."""
 
 
 class NotFenced(Exception):
@@ -37,7 +28,7 @@ async def run_command(command: Sequence[str], timeout_s: float) -> None:
 
     Where it does not, or the caller is cancelled, its whole process group is killed.
     """
-    with _Output() as said:
+    with Output() as said:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.DEVNULL, stdout=said.end, stderr=said.end, start_new_session=True
         )
@@ -48,49 +39,9 @@ async def run_command(command: Sequence[str], timeout_s: float) -> None:
             raise NotFenced(f"it ran for longer than {timeout_s:g} s, and was killed{said.text()}") from None
         finally:
             if process.returncode is None:
-                await _killed(process)
+                await kill_group(process)
         if code:
             raise NotFenced(f"it ended with {code}{said.text()}")
-
-
-async def _killed(process: asyncio.subprocess.Process) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with suppress(TimeoutError):
-        async with asyncio.timeout(KILL_S):
-            await process.wait()
-
-
-class _Output:
-    """Reads a command's output from a pipe, and keeps its last bytes. ``end``: of the pipe, for the command.
-
-    Children that outlive the command may hold the pipe open, so nothing waits for its end.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._ours, self.end = os.pipe()
-        self._last = b""
-
-    def __enter__(self) -> _Output:
-        os.set_blocking(self._ours, False)
-        self._loop.add_reader(self._ours, self._read)
-        return self
-
-    def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        self._loop.remove_reader(self._ours)
-        os.close(self._ours)
-        os.close(self.end)
-
-    def _read(self) -> None:
-        with suppress(BlockingIOError):
-            self._last = (self._last + os.read(self._ours, PIPE_BYTES))[-SAID_BYTES_MAX:]
-
-    def text(self) -> str:
-        """Returns the last words as the end of a cause."""
-        self._read()
-        text = " ".join(self._last.decode(errors="replace").split())
-        return f"; it said: {text}" if text else ""
 
 
 class Fencing:

@@ -22,6 +22,7 @@ from controller.access.principals import Principals
 from controller.engine.event_kinds import EventKind
 from controller.engine.event_queue import Event, EventQueue, QueueFull
 from controller.engine.stray_memory import Removal
+from controller.engine.topic_policy import Verdicts
 from controller.requests.authorization import NameOf, permitted
 from controller.requests.codec import TRANSLATIONS, Translation, Unacceptable
 from controller.requests.delete_topics_call import DeleteTopicsCall, DeleteTopicsReply
@@ -107,8 +108,22 @@ PendingStrays = PendingCall[Removal, None]
 """An operator's call to remove strays; the reply says that the request is being sent."""
 PendingGiveUp = PendingCall[GiveUp, str | None]
 """An operator's call to end a deletion's wait for brokers; the reply is why it goes on, None where it has ended."""
-PendingCarried = PendingCall[CarriedCall, Struct]
-"""A call whose handler reads the request's message and writes the response's."""
+
+
+class PendingCarried(PendingCall[CarriedCall, Struct]):
+    """A call whose handler reads the request's message and writes the response's.
+
+    ``verdicts``: of the policy on new topics, None while it was not asked.
+    """
+
+    def __init__(self, call: CarriedCall) -> None:
+        super().__init__(call)
+        self.verdicts: Verdicts | None = None
+
+    def refuse_unasked(self) -> None:
+        """Refuses the call because the term ended before the policy had answered."""
+        if self.verdicts is None:
+            self.refuse()
 
 
 def _topics(body: Struct) -> int:

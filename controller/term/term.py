@@ -32,6 +32,7 @@ from controller.engine.event_queue import Event, EventQueue
 from controller.engine.gate import Gate, TermEnded, weakly
 from controller.engine.ibp_check import IBP, judge_ibp
 from controller.engine.leader_balance import LeaderBalance
+from controller.engine.topic_policy import TopicPolicy
 from controller.handlers.failover import PARENTS, arm_parents, fail_over
 from controller.handlers.ghosts import find_ghosts
 from controller.journal.term_journal import TermJournal
@@ -133,6 +134,8 @@ class Term:
             on_acknowledged=counters.propagation.record,
         )
         self.authorizer = authorizer_of(settings.controller)
+        adoption = Adoption(settings.controller, asks=dial is not None)
+        asks_policy = settings.controller.create_topic_policy is not None
         self.controller = Controller(
             StoreSide(KafkaStore(zk), self.gate, self._claim_monitor.ready, settings.controller.conflict_rounds_max),
             BrokerSide(
@@ -149,11 +152,12 @@ class Term:
                 self.cluster,
                 queue,
                 counters,
-                Adoption(settings.controller, asks=dial is not None),
+                adoption,
                 LeaderBalance.of(settings.controller),
                 deletion_queue,
                 journal,
                 self.authorizer,
+                TopicPolicy(settings.controller, adoption.policy_class) if asks_policy else None,
             ),
         )
         self.procedures = TermProcedures(self.controller, parking)

@@ -170,6 +170,11 @@ FINDINGS: dict[str, list[tuple[Prepare, Level, str]]] = {
     "create.topic.policy.class.name": [
         (POLICY, WARNING, "com.example.Rules on broker 2, which the daemon cannot call"),
         (both(POLICY, ours(ignore_create_topic_policy=True)), WARNING, "ignore_create_topic_policy is true"),
+        (both(POLICY, ours(create_topic_policy=("https://policies/topics",))),
+         OK, "https://policies/topics is asked for each topic (brokers have com.example.Rules)"),
+        (ours(create_topic_policy=("/bin/sh", "-c", "exit 0")),
+         OK, "/bin/sh -c exit 0 is asked for each topic (brokers have no class)"),
+        (ours(create_topic_policy=("/no/such/program",)), WARNING, "/no/such/program, which cannot be run here"),
     ],
     "listener names": [
         (config("inter.broker.listener.name", "REPLICATION", 3),

@@ -39,6 +39,7 @@ def test_every_key_is_in_the_example_with_its_default(tmp_path: Path) -> None:
     settings = load(path, {}).settings
     plain = load(FILE, {}).settings
     files: Any = {
+        "controller": {"create_topic_policy"},
         "zookeeper": True,
         "admin": {"secret_file", *CERTIFICATES[1:], *ADMIN_CREDENTIALS},
         "http": {"token_file", "client_ca_file", *CERTIFICATES[1:]},

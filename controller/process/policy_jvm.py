@@ -1,0 +1,75 @@
+"""Asks the cluster's own policy class, unchanged, in a small JVM beside the daemon.
+
+The JVM starts with the first question, and again with the next one after it has ended or kept a question waiting. It
+ends with the daemon, because its input ends then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from controller.process.commands import Output, kill_group
+from controller.process.policy_hooks import ANSWER_BYTES_MAX, PolicyFailed, answer_of
+
+SOURCE: Final = Path(__file__).with_name("PolicyHost.java")
+OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m", "-Djava.awt.headless=true")
+
+
+class JvmHook:
+    """Keeps one JVM, which answers one question at a time. ``class_name``: of the policy.
+
+    ``class_path`` has the brokers' jars and the policy; ``properties``: a file by which the policy is configured.
+    """
+
+    def __init__(self, class_name: str, class_path: str, properties: str = "") -> None:
+        self._arguments = [class_name, *([properties] if properties else [])]
+        self._class_path = class_path
+        self._process: asyncio.subprocess.Process | None = None
+        self._running = ExitStack()
+        self._free = asyncio.Lock()
+
+    async def ask(self, fields: bytes) -> str | None:
+        """Asks the JVM; one that does not answer in time is killed."""
+        async with self._free:
+            process = self._process = self._process or await self._start()
+            assert process.stdin is not None
+            assert process.stdout is not None
+            answered = False
+            try:
+                process.stdin.write(fields + b"\n")
+                line = await process.stdout.readline()
+                answered = line.endswith(b"\n")
+                if not answered:
+                    await process.wait()
+                    raise PolicyFailed(f"its JVM ended{self._said.text()}")
+            except (ConnectionError, ValueError) as error:  # ValueError: a line beyond the limit
+                raise PolicyFailed(f"its JVM cannot be asked: {error}") from error
+            finally:
+                if not answered:
+                    await self.close()
+            return answer_of(line)
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        java = shutil.which("java")
+        if java is None:
+            raise PolicyFailed("there is no java in the PATH of the daemon")
+        command = [java, *OPTIONS, "-cp", self._class_path, str(SOURCE), *self._arguments]
+        pipe, said = asyncio.subprocess.PIPE, self._running.enter_context(Output())
+        self._said = said
+        try:
+            return await asyncio.create_subprocess_exec(
+                *command, stdin=pipe, stdout=pipe, stderr=said.end, start_new_session=True, limit=ANSWER_BYTES_MAX
+            )
+        except OSError as error:
+            raise PolicyFailed(f"java cannot be run ({error.strerror})") from error
+
+    async def close(self) -> None:
+        """Kills the JVM."""
+        process, self._process = self._process, None
+        if process is not None and process.returncode is None:
+            await kill_group(process)
+        self._running.close()
