@@ -33,7 +33,7 @@ async def test_a_rate_between_bounds_rises_is_halved_while_a_replica_lags_and_ou
     long = {"session_ms_max": 240_000}
     async with system(request.node.name, brokers=4, properties=properties, zookeeper_options=long) as s:
         await filled(s, ["paced"], PACED_PARTITIONS, (1,), PACED_MB)
-        await filled(s, ["beside"], 2, (1, 2), 0.1)
+        await s.create("beside", dict.fromkeys(range(2), (1, 2)), min_insync_replicas=1)
         file = kafkas_file(s, "paced.json", {("paced", p): (3, 4) for p in range(PACED_PARTITIONS)})
         rate = ("--throttle", f"{LOW}..{HIGH}")
         [begun] = await ran(await s.active(), "reassign", "apply", str(file), *rate, "--yes")
