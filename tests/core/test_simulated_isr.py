@@ -14,7 +14,7 @@ from brokers.wire.replies import (
 )
 from metadata_store.codecs.notifications import Partitions, decode_partitions
 from metadata_store.codecs.state import decode_state
-from state_machines.model.types import Leadership
+from state_machines.model.types import Leadership, TopicPartition
 from testing.simulated.broker import SimulatedBroker
 from testing.simulated.calls import ShutdownResponse, controlled_shutdown, shutdown_response
 from testing.simulated.isr import IsrWrite
@@ -171,7 +171,7 @@ def test_old_leaders_write_the_state_znode_and_a_notification() -> None:
     notification = broker.isr.notification()
     assert notification is not None
     assert (notification.path, notification.sequential) == ("/isr_change_notification/isr_change_", True)
-    assert decode_partitions("", notification.data) == Partitions([KEY])
+    assert decode_partitions("", notification.data) == Partitions([TopicPartition(*KEY)])
     assert broker.isr.notification() is None
 
 
