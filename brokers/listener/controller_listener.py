@@ -238,7 +238,7 @@ class ControllerListener(InboundListener):
             return refusal(call, Error.REQUEST_TIMED_OUT)
         task = asyncio.create_task(_dispatch(handlers, call))
         self._running.add(task)
-        task.add_done_callback(self._running.discard)
+        task.add_done_callback(partial(self._ended, type(call).__name__))
         await asyncio.wait({task}, timeout=self.limits.call_timeout_ms / 1000)
         return self._outcome(call, task)
 
@@ -247,13 +247,14 @@ class ControllerListener(InboundListener):
         if not task.done():
             self.limited_log.warn("", "slow call", f"{type(call).__name__} is not done in time; its broker will retry")
             return refusal(call, Error.REQUEST_TIMED_OUT)
-        if task.cancelled() or isinstance(task.exception(), NotController):
-            return not_controller(call)
-        if (error := task.exception()) is not None:
-            kind = type(call).__name__
+        return not_controller(call) if task.cancelled() or task.exception() is not None else task.result()
+
+    def _ended(self, kind: str, task: asyncio.Task[Reply]) -> None:
+        """Logs the fault of a call, also where its broker waits for the response no more."""
+        self._running.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, NotController):
             self.limited_log.error(log, kind, f"{kind} failed", error)
-            return not_controller(call)
-        return task.result()
 
 
 async def _dispatch(handlers: CallHandlers, call: Call) -> Reply:

@@ -174,10 +174,20 @@ class Envelopes:
         task = asyncio.ensure_future(response)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
-        await asyncio.wait({task})
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            task.add_done_callback(self._abandoned)
+            raise
         if task.cancelled():
             raise NotController
         return task.result()
+
+    def _abandoned(self, task: asyncio.Future[Struct]) -> None:
+        """Logs the fault of a call whose connection is gone."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, NotController):
+            self._limited_log.error(log, "admin call", "an admin call failed whose connection is gone", error)
 
     async def stop(self) -> None:
         """Abandons the calls in progress."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 import uvloop
@@ -123,6 +124,27 @@ async def test_a_call_goes_on_after_its_time_out_and_without_its_connection(hang
         assert d.double.finished == 0
         d.double.gate.set()
         await eventually(lambda: d.double.finished == 1)
+
+
+@pytest.mark.parametrize(
+    ("error", "lines"), [(NotController(), []), (ZeroDivisionError(), ["ControlledShutdownCall failed"])]
+)
+async def test_a_call_that_fails_without_its_connection_is_logged_where_it_has_a_fault(
+    error: Exception, lines: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with desk(call_timeout_ms=50) as d:
+        d.double.gate.clear()
+        d.double.error = error
+        peer = await d.connect()
+        peer.begin(SHUTDOWN, 3)
+        await d.in_progress()
+        peer.writer.transport.abort()
+        await d.left(0)
+        d.double.gate.set()
+        await eventually(lambda: d.double.finished == 1)
+    gc.collect()  # asyncio tells of an error that nothing has looked at
+    await asyncio.sleep(0)
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == lines
 
 
 async def test_calls_above_the_bound_are_refused_until_one_ends() -> None:
