@@ -9,6 +9,7 @@ from typing import Final
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
 from controller.engine.leader_balance import FIRST_LOOK_S
+from controller.engine.portions import carry_out_portions
 from controller.journal.reason import Reason
 from state_machines.decisions.leader_election import ElectionType, Imbalance, elect, imbalance, to_balance
 
@@ -42,7 +43,7 @@ async def auto_balance(c: Controller) -> None:
     found = to_balance(c.cluster, balance.percentage_max, budget + 1, counted)
     moves = found[:budget]
     if moves:
-        decide = partial(elect, rows=moves, kind=ElectionType.PREFERRED)
-        await c.carry_out(decide, Reason.ELECTION, "automatic balance of leaders")
+        decide, why = partial(elect, kind=ElectionType.PREFERRED), "automatic balance of leaders"
+        await carry_out_portions(c, decide, moves, Reason.ELECTION, why, rows_max=TURN_ROWS)
         balance.spend(clock(), len(moves))
     c.spawn(_look_later(c, balance.next_look_s(clock(), left=len(found) > budget)))
