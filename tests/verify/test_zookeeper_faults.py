@@ -32,10 +32,12 @@ async def test_no_acknowledged_record_is_lost_when_zookeeper_freezes_and_restart
         zookeeper.resume()
         await stage.settled()
 
+        epoch = await stage.active()
         await zookeeper.kill()
         await asyncio.sleep(8.0)  # sessions end at the earliest one time-out after the server is back
         await zookeeper.boot()
         await stage.settled()
+        assert await stage.active() == epoch, "an outage longer than the lease costs nothing where the session survives"
 
 
 @pytest.mark.seed("S4-44", "S4-45", "S4-46", "S4-77")
