@@ -42,9 +42,9 @@ def _rows(c: Controller, name: str) -> Collection[int]:
 
 
 async def _has_leaders(c: Controller, name: str, count: int, deadline_s: float) -> bool:
-    """Waits until ``count`` partitions, and all, have a leader; False at the deadline."""
+    """Waits until ``count`` partitions, and all, have a leader, as no deleted one has; False at the deadline."""
     now = asyncio.get_running_loop().time
-    while len(rows := _rows(c, name)) < count or any(c.cluster.rows[i].leader == NO_LEADER for i in rows):
+    while len(rows := _rows(c, name)) < count or any(c.cluster.rows[i].leader <= NO_LEADER for i in rows):
         if now() >= deadline_s:
             return False
         await asyncio.sleep(min(LEADERS_POLL_S, max(0.0, deadline_s - now())))

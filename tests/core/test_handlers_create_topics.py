@@ -84,6 +84,17 @@ async def test_a_topic_that_no_broker_shows_times_out(w: World) -> None:
 
 
 @in_world()
+async def test_a_topic_that_is_deleted_before_it_had_a_leader_is_not_called_created(w: World) -> None:
+    await w.begin_term()
+    w.die(3)
+    await w.settle()
+    response = asyncio.ensure_future(created(w, create(topic("t", -1, -1, (3,)), timeout_ms=1_000)))
+    await eventually(lambda: w.node(paths.topic("t")) is not None)
+    await w.mark("t")
+    assert await response == {"t": 7}
+
+
+@in_world()
 async def test_a_topic_that_waits_for_its_deletion_is_marked_for_it(w: World) -> None:
     await w.topic("t", (1, 3), leaders=True)
     await w.begin_term()
