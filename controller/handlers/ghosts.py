@@ -55,7 +55,7 @@ async def find_ghosts(c: Controller, dial: Dial, brokers: Collection[int]) -> No
 
 
 async def _query(c: Controller, dial: Dial, brokers: Collection[int]) -> dict[int, str]:
-    """Queries brokers, one after the other; returns those that did not respond, and why."""
+    """Queries brokers, one after the other, twice where one shows more; returns those that did not respond, and why."""
     silent: dict[int, str] = {}
     for broker_id in brokers:
         live = c.cluster.brokers
@@ -64,17 +64,30 @@ async def _query(c: Controller, dial: Dial, brokers: Collection[int]) -> dict[in
         if c.cluster.present * len(live) > COMPARED_MAX:
             log.debug("%d partitions on %d brokers are too many to look for others", c.cluster.present, len(live))
             return {}
-        told = (await query_each(dial, {broker_id: live[broker_id]}, _shown, ANSWER_S_MAX))[broker_id]
-        if isinstance(told, BrokerCallFailed):
-            silent[broker_id] = str(told)
-        elif found := unknown_to(c.cluster, told):
+        found = await _look(c, dial, live[broker_id])
+        if isinstance(found, dict) and found:  # what is being deleted or created right now is gone, or known, by then
+            found = await _look(c, dial, live[broker_id], sorted(found))
+        if isinstance(found, BrokerCallFailed):
+            silent[broker_id] = str(found)
+        elif found:
             _note(c, broker_id, found)
     return silent
 
 
-async def _shown(queries: BrokerQueries, _: Broker) -> Shown:
-    found: ClusterMetadata = await queries.metadata(None)
-    return {name: topic.partitions.keys() for name, topic in found.topics.items()}
+async def _look(
+    c: Controller, dial: Dial, broker: Broker, names: Collection[str] | None = None
+) -> dict[str, set[int]] | BrokerCallFailed:
+    """Returns the partitions of topics (None: of all) that a broker shows and the model lacks."""
+
+    async def query(queries: BrokerQueries, _: Broker) -> ClusterMetadata:
+        return await queries.metadata(names)
+
+    if names is not None:
+        await c.channels.quiesced(ACKNOWLEDGED_S_MAX)
+    told = (await query_each(dial, {broker.id: broker}, query, ANSWER_S_MAX))[broker.id]
+    if isinstance(told, BrokerCallFailed):
+        return told
+    return unknown_to(c.cluster, {name: topic.partitions.keys() for name, topic in told.topics.items()})
 
 
 def unknown_to(cluster: Cluster, shown: Shown) -> dict[str, set[int]]:
