@@ -8,8 +8,10 @@ import pytest
 
 from brokers.outbound import channel
 from controller.engine import deletion_queue
+from controller.engine.event_kinds import EventKind
 from controller.handlers import (
     alter_partition,
+    auto_balance,
     broker_change,
     config_change,
     controlled_shutdown,
@@ -35,6 +37,7 @@ SIZE = 40
 BOUNDS = [
     (topic_change, "TURN_ROWS"),
     (broker_change, "TURN_ROWS"),
+    (auto_balance, "TURN_ROWS"),
     (failover, "DECIDED_ROWS"),
     (failover, "SCANNED_ROWS"),
     (controlled_shutdown, "TURN_ROWS"),
@@ -132,6 +135,22 @@ async def is_shut_down_on_a_broker(w: World) -> None:
 
 
 async def gets_preferred_leaders(w: World) -> None:
+    await led_by_others(w)
+    await w.elect(ElectionType.PREFERRED, everything=True)
+    await w.propagated()
+    assert [w.leaders()["t", p][0] for p in range(SIZE)] == [r[0] for r in replicas(SIZE)]
+
+
+async def is_balanced(w: World) -> None:
+    await led_by_others(w)
+    w.term.controller.balance.enabled = True
+    w.term.queue.signal(EventKind.AUTO_BALANCE)
+    await w.propagated()
+    assert [w.leaders()["t", p][0] for p in range(SIZE)] == [r[0] for r in replicas(SIZE)]
+
+
+async def led_by_others(w: World) -> None:
+    """Broker 1 was away, and leads nothing."""
     w.die(1)
     await w.propagated()
     await w.boot(1)
@@ -139,9 +158,7 @@ async def gets_preferred_leaders(w: World) -> None:
     for leader in (2, 3):
         names = [name for name, found in w.leaders().items() if found[0] == leader]
         await w.alter_partition(leader, *(w.proposal(*name, isr=(1, 2, 3)) for name in names))
-    await w.elect(ElectionType.PREFERRED, everything=True)
     await w.propagated()
-    assert [w.leaders()["t", p][0] for p in range(SIZE)] == [r[0] for r in replicas(SIZE)]
 
 
 async def is_moved(w: World) -> None:
@@ -174,6 +191,7 @@ async def gets_another_controller(w: World) -> None:
         has_its_isrs_changed,
         is_shut_down_on_a_broker,
         gets_preferred_leaders,
+        is_balanced,
         is_moved,
         is_deleted,
         gets_another_controller,
