@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from metadata_store.nodes.entity_configs import read_entities
 from state_machines.admin_rules.throttles import RATES
 from tests.cluster.kept_waiting import through_a_failover
 from tests.cluster.scene import TOPIC, Scene, succeeds
+from tests.cluster.test_replica_logs import unthrottled
+from tests.polling import eventually
 
 pytestmark = pytest.mark.asyncio(loop_scope="package")
 
@@ -44,4 +47,26 @@ async def test_a_throttle_is_confirmed_by_each_broker_through_a_failover_and_lif
     assert (listed["pid"], listed["reason"]) == (found["pid"], "a test")
     await succeeds(stage.daemon, "throttle", "lift", str(found["pid"]), "--wait")
     assert (await settings(stage, "brokers", "1", "2", "3"), await settings(stage, "topics", TOPIC)) == before
+    await stage.proven()
+
+
+async def test_a_throttle_that_a_bypass_left_is_nobodys_and_real_brokers_lose_it_when_it_is_cleared(
+    stage: Scene,
+) -> None:
+    before = await settings(stage, "brokers", "1", "2", "3"), await settings(stage, "topics", TOPIC)
+    words = ("throttle", "set", "--all", "--rate", RATE, "--topic", TOPIC, "--wait", "-o", "json")
+    [begun] = json.loads(await succeeds(stage.daemon, *words))["items"]
+    await succeeds(stage.daemon, "procedures", "bypass", str(begun["pid"]), "--yes")
+    [left] = json.loads(await succeeds(stage.daemon, "throttle", "show", "-o", "json"))["items"]
+    assert (left["kind"], set(left["brokers"]) >= {1, 2, 3}, left["topics"]) == ("nobody", True, [TOPIC])
+    planned = json.loads(await succeeds(stage.daemon, "throttle", "clear", "--dry-run", "-o", "json"))["items"]
+    assert {one["outcome"] for one in planned} == {"planned"}
+    for broker in (1, 2, 3):
+        assert not await unthrottled(stage, broker), "a dry run removes nothing"
+    cleared = json.loads(await succeeds(stage.daemon, "throttle", "clear", "--yes", "-o", "json"))["items"]
+    assert {one["outcome"] for one in cleared} == {"cleared"}
+    for broker in (1, 2, 3):
+        await eventually(partial(unthrottled, stage, broker), 30.0)
+    assert (await settings(stage, "brokers", "1", "2", "3"), await settings(stage, "topics", TOPIC)) == before
+    assert json.loads(await succeeds(stage.daemon, "throttle", "show", "-o", "json"))["items"] == []
     await stage.proven()
