@@ -18,6 +18,7 @@ from brokers.outbound.delivery import BrokerResponse
 from controller.engine.controller import Controller
 from controller.engine.deletion_queue import TURN_PARTITIONS
 from controller.engine.event_kinds import EventKind
+from controller.handlers.given_up import recall_given_up
 from controller.handlers.isr_notification import discard
 from controller.handlers.removal import remove_topic
 from controller.journal.reason import Reason
@@ -76,6 +77,7 @@ def queue_markers(c: Controller, markers: Collection[str]) -> Sequence[str]:
     c.deletion_queue.markers = frozenset(markers)
     fresh = c.cluster.observe_deletions(sorted_.queued)
     if fresh:
+        recall_given_up(c, frozenset(fresh))
         c.deletion_queue.resume(fresh)
         log.info("%s: to be deleted", abbreviate([c.cluster.topics[index].name for index in fresh]))
     return sorted_.removed

@@ -22,7 +22,6 @@ from controller.handlers.broker_settings import load_kept_settings
 from controller.handlers.cordon_change import cordon_change
 from controller.handlers.deletion import queue_markers
 from controller.handlers.endpoint_change import endpoint_change
-from controller.handlers.given_up import recall_given_up
 from controller.handlers.isr_notification import discard
 from controller.handlers.lost_ids import begin as ask_for_lost_ids
 from controller.handlers.pause_change import pause_change
@@ -78,14 +77,13 @@ async def fail_over(c: Controller) -> None:
     await load_brokers(c)
     await load_kept_settings(c)
     await load_topics(c, since)
+    await load_strays(c)
     await load_deletions(c)
     c.deletion_queue.absent = c.cluster.hosts().difference(c.cluster.brokers, c.daemons)
     loaded_s = time.monotonic()
     await endpoint_change(c)
     await cordon_change(c)
     await pause_change(c)
-    await load_strays(c)
-    recall_given_up(c)
     for broker in c.cluster.brokers.values():
         c.channels.add(broker)
     c.journal.brokers(Kind.BROKER_UP, c.cluster.brokers.values())

@@ -17,7 +17,7 @@ from controller.handlers.strays import CONFLICTS
 from controller.process.wall_clock import wall_ms
 from controller.process.wording import named
 from controller.requests.calls import GiveUp, PendingGiveUp
-from metadata_store.errors import ZkError
+from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import submit
 from metadata_store.nodes.stray_nodes import SEVERAL, Remembered, StrayKey, added, entered, ops, read_strays
 from state_machines.decisions.deletion import ended_waits
@@ -29,11 +29,11 @@ ROUNDS_MAX: Final = 5
 """How often the memories are read and written while other clients write them."""
 
 
-def recall_given_up(c: Controller) -> None:
-    """Enters what is remembered of topics that are being deleted: a former term has ended these waits."""
-    for key, found in c.strays.entries.items():
+def recall_given_up(c: Controller, topics: Collection[int]) -> None:
+    """Enters what is remembered of topics whose deletion is queued now: a former term has ended these waits."""
+    for key, found in c.strays.entries.items() if topics else ():
         topic = c.cluster.topic(key.topic)
-        if topic is not None and topic.index in c.cluster.deletions and found.content.czxid in (topic.czxid, SEVERAL):
+        if topic is not None and topic.index in topics and found.content.czxid in (topic.czxid, SEVERAL):
             rows = (c.cluster.row_in(topic, number) for number in found.content.partitions)
             c.cluster.observe_given_up((i, key.broker) for i in rows if i is not None)
 
@@ -59,20 +59,26 @@ async def _give_up(c: Controller, wanted: GiveUp) -> str | None:
         memories = _memories(c, topic, logs)
         if (why := unwritable(c, memories)) is not None:
             return why
-        try:
-            if memories:
-                await submit(c.zk, c.fence, ops(c.strays.entries, memories))
-        except ZkError as failed:
-            c.gate.check()
-            if failed.code not in CONFLICTS:
-                return f"{failed.path} cannot be written ({failed.code.name}): check its ACL"
-            c.strays.load(await read_strays(c.zk))
-            c.gate.check()
-            continue
+        failed = await _failure(c, memories)
         c.gate.check()
-        _entered(c, topic, logs, memories, wanted)
-        return None
+        if failed is None:
+            _entered(c, topic, logs, memories, wanted)
+            return None
+        if failed.code is Code.TOO_BIG:
+            return f"the logs on brokers {sorted(logs)} are too many for one write: give fewer brokers at a time"
+        if failed.code not in CONFLICTS:
+            return f"{failed.path} cannot be written ({failed.code.name}): check its ACL"
+        c.strays.load(await read_strays(c.zk))
+        c.gate.check()
     return "other clients write /regent/strays all the time: try again"
+
+
+async def _failure(c: Controller, memories: Mapping[StrayKey, Remembered]) -> ZkError | None:
+    """Writes memories; returns why they are not written."""
+    try:
+        return await submit(c.zk, c.fence, ops(c.strays.entries, memories)) if memories else None
+    except ZkError as refused:
+        return refused
 
 
 def _left(c: Controller, topic: Topic, brokers: Collection[int]) -> dict[int, list[int]]:

@@ -10,9 +10,12 @@ from controller.operator.cluster_health import troubles
 from controller.operator.counts import Counts
 from controller.operator.deletions import DeletionView
 from controller.operator.explain import explain
+from metadata_store import paths
 from metadata_store.nodes.stray_nodes import PARENT
+from metadata_store.port import ANY_VERSION
 from state_machines.model.types import Assignment
 from tests.core.controller_world import World, in_world
+from tests.core.strays_kit import remembered
 
 
 async def running(w: World) -> None:
@@ -94,6 +97,46 @@ async def test_a_new_term_does_not_wait_again(w: World) -> None:
     await w.propagated()
     assert not w.znodes_of("v")
     assert w.node(f"{PARENT}/3-v") is not None
+
+
+@in_world(before=waiting)
+async def test_what_another_client_has_written_meanwhile_is_kept_beside_the_logs_that_are_left(w: World) -> None:
+    await w.operator.create(PARENT, b"")
+    await w.operator.create(f"{PARENT}/3-t", b'{"partitions":{"7":1},"version":1}')
+    assert await give_up(w, 3) == []
+    await w.propagated()
+    assert not w.znodes_of("t")
+    assert sorted(remembered(w)["3-t"]["partitions"]) == ["0", "1", "7"]
+
+
+@in_world(before=waiting)
+async def test_a_wait_whose_logs_cannot_be_remembered_is_not_ended(w: World) -> None:
+    await w.operator.create(PARENT, b"")
+    w.restrict(PARENT)
+    with pytest.raises(Refused, match=f"{PARENT}/3-t cannot be written .NO_AUTH.: check its ACL"):
+        await give_up(w, 3)
+    await w.propagated()
+    assert w.znodes_of("t"), "its logs on broker 3 would be nobody's"
+
+
+@in_world(before=waiting)
+async def test_a_topic_that_a_term_could_not_read_at_first_is_not_waited_for_again(w: World) -> None:
+    await w.topic("v", (2, 3), leaders=True)
+    await w.propagated()
+    w.die(2)
+    await w.propagated()
+    await w.mark("v")
+    await w.propagated()
+    assert await give_up(w, 3, topic="v") == ["v"], "it waits for broker 2"
+    await w.active.crash()
+    node = await w.operator.get(paths.topic("v"))
+    assert node is not None
+    await w.operator.set(paths.topic("v"), b"{", ANY_VERSION)
+    await w.serve()
+    await w.operator.set(paths.topic("v"), node.data or b"", ANY_VERSION)
+    await w.propagated()
+    [item] = [one for one in view(w).listed() if one.topic == "v"]
+    assert item.waits_for == [2]
 
 
 @in_world(before=waiting)

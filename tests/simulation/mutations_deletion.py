@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from controller.engine import adoption
 from controller.engine import deletion_queue as deleting
-from controller.handlers import broker_change, failover
+from controller.handlers import broker_change, deletion
 from state_machines.admin_rules.broker_settings import InForce, Reported, Value, in_force
 from state_machines.decisions import deletion as decisions
 from state_machines.machines.draft import Draft
@@ -63,7 +63,7 @@ def only_known_leaderships_are_ended(stack: ExitStack) -> None:
 @mutation_in_a_story
 def the_next_term_waits_again(stack: ExitStack) -> None:
     """Forgets in the next term which waits operators have ended."""
-    put(stack, failover, "recall_given_up", lambda _c: None)
+    put(stack, deletion, "recall_given_up", lambda _c, _topics: None)
 
 
 @mutation
