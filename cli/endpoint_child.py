@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from controller.process.commands import OF_SYSTEMD
+
 log = logging.getLogger("regent.admin")
 
 PARENT: Final = "REGENT_PARENT"
@@ -21,7 +23,6 @@ PAUSE_S_MAX: Final = 30.0
 SETTLED_S: Final = 60.0
 """Life after which the pauses begin anew: the end of such a child has a new cause."""
 STOP_S_MAX: Final = 5.0
-_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
 _PR_SET_PDEATHSIG: Final = 1
 
 
@@ -30,7 +31,7 @@ async def keep_endpoint(config: Path | None) -> None:
     command = [sys.executable, "-m", "cli.main", "admin-endpoint"]
     if config is not None:
         command += ["--config", str(config)]
-    env = {name: value for name, value in os.environ.items() if name not in _SYSTEMD} | {PARENT: str(os.getpid())}
+    env = {name: value for name, value in os.environ.items() if name not in OF_SYSTEMD} | {PARENT: str(os.getpid())}
     pause_s = PAUSE_S
     while True:
         began_s = time.monotonic()

@@ -30,6 +30,11 @@ Raw = dict[str, dict[str, Any]]
 S = TypeVar("S", bound=Section)
 
 
+def is_setting(variable: str) -> bool:
+    """Checks whether a variable of the environment sets a key; without two underscores none does: REGENT_CONFIG."""
+    return variable.startswith(PREFIX) and "__" in variable.removeprefix(PREFIX)
+
+
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """Settings, the file that was read (if any) and, by ``section.key``, the origin of each value."""
@@ -121,9 +126,8 @@ class _Sources:
 
     def _add_environment(self, environ: Mapping[str, str]) -> None:
         for variable, value in sorted(environ.items()):
-            section, separator, name = variable.removeprefix(PREFIX).lower().partition("__")
-            # A variable without the double underscore is no setting: Kubernetes sets REGENT_PORT.
-            if variable.startswith(PREFIX) and separator and value != "":
+            section, _, name = variable.removeprefix(PREFIX).lower().partition("__")
+            if is_setting(variable) and value != "":
                 self._put(section, name, value, f"environment {variable}")
 
     def _put(self, section: str, name: str, value: object, origin: str) -> None:

@@ -14,8 +14,9 @@ import org.apache.kafka.common.errors.PolicyViolationException;
 import org.apache.kafka.server.policy.CreateTopicPolicy;
 
 /**
- * Loads a create-topic policy class as a broker does, and asks it: each line of the input is a topic, each line of the
- * output its answer. Arguments: the class, and a properties file by which it is configured, if there is one.
+ * Loads a create-topic policy class as a broker does, and asks it: each line of the input is a number and a topic, each
+ * line of the output that number and its answer; other lines are of the JVM. Arguments: the class, and a properties
+ * file by which it is configured, if there is one.
  */
 public class PolicyHost {
     private static final ObjectMapper JSON = new ObjectMapper();
@@ -32,7 +33,8 @@ public class PolicyHost {
         }
         BufferedReader topics = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = topics.readLine(); line != null; line = topics.readLine()) {
-            answers.println(JSON.writeValueAsString(answer(policy, line)));
+            int end = line.indexOf(' ') + 1;
+            answers.println(line.substring(0, end) + JSON.writeValueAsString(answer(policy, line.substring(end))));
         }
         policy.close();
     }

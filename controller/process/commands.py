@@ -1,4 +1,7 @@
-"""Ends commands that the daemon has started, each in a session of its own, and keeps their last words."""
+"""Ends commands that the daemon has started, each in a session of its own, and keeps their last words.
+
+Commands get the daemon's environment without its settings: these have the credentials of ZooKeeper.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,21 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final
 
+from configs.loading import is_setting
+
 KILL_S: Final = 5.0
 """Longest wait for the end of a command that was killed."""
 SAID_BYTES_MAX: Final = 500
 """Bytes of a command's output that a cause has: the last ones."""
 PIPE_BYTES: Final = 64 * 1024
 """Bytes that a pipe holds on Linux."""
+OF_SYSTEMD: Final = ("NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC")
+"""Variables by which a process of its own reports to systemd."""
+
+
+def environment() -> dict[str, str]:
+    """Returns the environment of commands."""
+    return {name: value for name, value in os.environ.items() if not is_setting(name) and name not in OF_SYSTEMD}
 
 
 async def kill_group(process: asyncio.subprocess.Process) -> None:

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import Struct
 
-from controller.process.commands import kill_group
+from controller.process.commands import environment, kill_group
 
 REASON_CHARS_MAX: Final = 500
 """Characters of a refusal or of a cause; the rest is cut off."""
@@ -75,8 +75,9 @@ class CommandHook:
         pipe = asyncio.subprocess.PIPE
         try:
             process = await asyncio.create_subprocess_exec(
-                *self._command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT, start_new_session=True
-            )
+                *self._command, stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.STDOUT, start_new_session=True,
+                env=environment(),
+            )  # fmt: skip
         except OSError as error:
             raise PolicyFailed(f"it cannot be run ({error.strerror})") from error
         try:

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from controller.process.commands import Output, kill_group
+from controller.process.commands import Output, environment, kill_group
 from controller.process.policy_hooks import ANSWER_BYTES_MAX, PolicyFailed, answer_of
 
 SOURCE: Final = Path(__file__).with_name("PolicyHost.java")
@@ -29,29 +29,38 @@ class JvmHook:
         self._arguments = [class_name, *([properties] if properties else [])]
         self._class_path = class_path
         self._process: asyncio.subprocess.Process | None = None
+        self._asked = 0
         self._running = ExitStack()
         self._free = asyncio.Lock()
 
     async def ask(self, fields: bytes) -> str | None:
-        """Asks the JVM; one that does not answer in time is killed."""
+        """Asks the JVM; one that does not answer in time is killed, so that no late answer meets the next question."""
         async with self._free:
-            process = self._process = self._process or await self._start()
-            assert process.stdin is not None
-            assert process.stdout is not None
-            answered = False
+            answer = b""
             try:
-                process.stdin.write(fields + b"\n")
-                line = await process.stdout.readline()
-                answered = line.endswith(b"\n")
-                if not answered:
-                    await process.wait()
-                    raise PolicyFailed(f"its JVM ended{self._said.text()}")
+                self._process = self._process or await self._start()
+                answer = await self._exchange(self._process, fields)
             except (ConnectionError, ValueError) as error:  # ValueError: a line beyond the limit
                 raise PolicyFailed(f"its JVM cannot be asked: {error}") from error
             finally:
-                if not answered:
+                if not answer:
                     await self.close()
-            return answer_of(line)
+            return answer_of(answer)
+
+    async def _exchange(self, process: asyncio.subprocess.Process, fields: bytes) -> bytes:
+        """Returns the line with the number of the question: others are warnings of the JVM."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._asked += 1
+        number = b"%d " % self._asked
+        process.stdin.write(number + fields + b"\n")
+        line = b""
+        while not line.startswith(number):
+            line = await process.stdout.readline()
+            if not line.endswith(b"\n"):
+                await process.wait()
+                raise PolicyFailed(f"its JVM ended{self._said.text()}")
+        return line.removeprefix(number)
 
     async def _start(self) -> asyncio.subprocess.Process:
         java = shutil.which("java")
@@ -62,8 +71,9 @@ class JvmHook:
         self._said = said
         try:
             return await asyncio.create_subprocess_exec(
-                *command, stdin=pipe, stdout=pipe, stderr=said.end, start_new_session=True, limit=ANSWER_BYTES_MAX
-            )
+                *command, stdin=pipe, stdout=pipe, stderr=said.end, start_new_session=True, limit=ANSWER_BYTES_MAX,
+                env=environment(),
+            )  # fmt: skip
         except OSError as error:
             raise PolicyFailed(f"java cannot be run ({error.strerror})") from error
 

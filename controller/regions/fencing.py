@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from controller.process.commands import Output, kill_group
+from controller.process.commands import Output, environment, kill_group
 from state_machines.regions.model import Server
 
 log = logging.getLogger("regent.regions")
@@ -30,8 +30,9 @@ async def run_command(command: Sequence[str], timeout_s: float) -> None:
     """
     with Output() as said:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=said.end, stderr=said.end, start_new_session=True
-        )
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=said.end, stderr=said.end, start_new_session=True,
+            env=environment(),
+        )  # fmt: skip
         try:
             async with asyncio.timeout(timeout_s):
                 code = await process.wait()

@@ -71,6 +71,19 @@ async def test_a_class_is_loaded_configured_and_asked_and_its_jvm_begun_again_af
     await hook.close()
 
 
+async def test_what_the_jvm_itself_prints_is_no_answer(rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-Xlog:gc=info:stdout -XX:+UseSerialGC -Xlog:safepoint=info:stdout")
+    hook = JvmHook("TeamRules", class_path(rules))
+    found = []
+    for topic in ("a.b", "orders", "a.b", "orders"):
+        try:
+            found.append(await hook.ask(fields(topic)))
+        except PolicyFailed as failed:
+            found.append(f"failed: {failed}")
+    await hook.close()
+    assert found == [None, "name the owner: team.orders", None, "name the owner: team.orders"]
+
+
 async def test_a_class_that_is_not_there_is_named(rules: Path) -> None:
     hook = JvmHook("NoSuchRules", class_path(rules))
     with pytest.raises(PolicyFailed, match=r"NoSuchRules cannot be loaded: java\.lang\.ClassNotFoundException"):
