@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 
 import msgspec
 from msgspec import Struct
@@ -12,11 +13,15 @@ from msgspec import Struct
 from configs.sections import ControllerSettings
 from controller.process.policy_hooks import CommandHook, Hook, HttpHook, PolicyFailed
 from controller.process.policy_jvm import JvmHook
+from controller.process.wording import counted
 
 log = logging.getLogger("regent.controller")
 
 JAVA = "java"
 """First item of the setting for the policy class of the brokers."""
+
+CALL_S_MAX = 60.0
+"""Longest wait of a call for its verdicts: admin clients wait for as long by default."""
 
 Verdicts = Mapping[str, str | None]
 """Why topics are refused, by name; None where they may be created."""
@@ -47,37 +52,54 @@ class TopicPolicy:
         self._class_name = class_name
         self._hooks: dict[str, Hook] = {}
 
-    async def verdicts(self, wanted: Sequence[TopicFields]) -> Verdicts:
-        """Asks for each topic; one that gets no answer in time, or an error, is refused with the cause."""
-        asked = [asyncio.ensure_future(self._verdict(one)) for one in wanted]
+    async def verdicts(self, wanted: Sequence[TopicFields], within_s: float = CALL_S_MAX) -> Verdicts:
+        """Asks for each topic; one that gets no answer in time, or an error, is refused with the cause.
+
+        ``within_s``: for all of them; the caller waits no longer. Each has its own time at least.
+        """
+        causes: dict[str, str] = {}
+        within_s = min(CALL_S_MAX, max(within_s, self._timeout_s))
+        asked = {asyncio.ensure_future(self._verdict(one, causes)): one.topic for one in wanted}
         try:
-            found = await asyncio.gather(*asked)
+            _, late = await asyncio.wait(asked, timeout=within_s)
         finally:
             for one in asked:
                 one.cancel()
-        return {one.topic: why for one, why in zip(wanted, found, strict=True)}
+        causes |= {asked[one]: f"its turn did not come within {within_s:g} s" for one in late}
+        self._tell(causes)
+        refused = {topic: self._no_answer(cause) for topic, cause in causes.items()}
+        return {topic: refused.get(topic) or one.result() for one, topic in asked.items()}
 
-    async def _verdict(self, fields: TopicFields) -> str | None:
+    async def _verdict(self, fields: TopicFields, causes: dict[str, str]) -> str | None:
+        """Returns the policy's answer; enters into ``causes`` why there is none."""
         async with self._free:
             try:
                 hook = self._hook()
                 if hook is None:
                     return None
                 async with asyncio.timeout(self._timeout_s):
-                    why = await hook.ask(msgspec.json.encode(fields))
+                    return await hook.ask(msgspec.json.encode(fields))
             except TimeoutError:
-                why = self._failed(fields.topic, f"it did not answer within {self._timeout_s:g} s")
+                causes[fields.topic] = f"it did not answer within {self._timeout_s:g} s"
             except PolicyFailed as failed:
-                why = self._failed(fields.topic, str(failed))
-            return why
+                causes[fields.topic] = str(failed)
+            return None
 
-    def _failed(self, topic: str, cause: str) -> str:
+    def _no_answer(self, cause: str) -> str:
         name = " ".join(self._words)
-        log.warning(
-            "topic %s is not created, because the policy gave no answer: %s; mend controller.create_topic_policy = %s, "
-            "and have the client try again", topic, cause, name,
-        )  # fmt: skip
         return f"controller.create_topic_policy = {name} gave no answer, so nothing is created: {cause}; try again"
+
+    def _tell(self, causes: Mapping[str, str]) -> None:
+        """Logs one line for the topics of a call."""
+        for topic, cause in islice(causes.items(), 1):
+            log.warning(
+                "%s not created, because the policy gave no answer, the first is %s: %s; mend "
+                "controller.create_topic_policy = %s, and have the client try again",
+                counted(len(causes), "topic"),
+                topic,
+                cause,
+                " ".join(self._words),
+            )
 
     def _hook(self) -> Hook | None:
         """Returns the hook; a new one where brokers have another class by now. None where they have no class."""

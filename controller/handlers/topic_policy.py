@@ -78,7 +78,7 @@ def _as_kafka_has_them(wanted: WantedTopic, new: NewTopic) -> TopicFields:
 async def _ask(c: Controller, pending: PendingCarried, fields: Sequence[TopicFields]) -> None:
     assert c.topic_policy is not None
     assert isinstance(pending.call.body, CreateTopicsRequest)
-    pending.verdicts = await c.topic_policy.verdicts(fields)
+    pending.verdicts = await c.topic_policy.verdicts(fields, pending.call.body.timeout_ms / 1000)
     try:
         c.queue.post(Event(EventKind.CREATE_TOPICS, pending, preempt=pending.refuse))
     except QueueFull:

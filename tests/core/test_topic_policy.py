@@ -89,6 +89,33 @@ def test_a_policy_that_gives_no_answer_refuses_with_the_cause(asked: Asked) -> N
     story(told)
 
 
+def test_a_call_waits_no_longer_for_a_policy_that_hangs_than_its_caller_does(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def ask(_: CommandHook, fields: bytes) -> str | None:
+        asked.append(json.loads(fields))
+        await asyncio.sleep(3_600)
+        return None
+
+    monkeypatch.setattr(CommandHook, "ask", ask)
+
+    async def told(w: World) -> None:
+        await w.begin_term()
+        now = asyncio.get_running_loop().time
+        began_s = now()
+        answer = await carried(w, create(*(topic(f"t{number}", 1, 1) for number in range(50)), timeout_ms=10_000))
+        assert now() - began_s < 11
+        assert {one.error_code for one in answer.topics} == {44}
+        texts = [str(one.error_message) for one in answer.topics]
+        hung = sum("it did not answer within 2 s" in text for text in texts)
+        assert hung >= 16, "four at a time, for five times 2 s"
+        assert sum("its turn did not come within 10 s" in text for text in texts) == 50 - hung
+        [line] = [line for line in caplog.messages if "gave no answer" in line]
+        assert line.startswith("50 topics not created, because the policy gave no answer, the first is t")
+
+    story(told)
+
+
 def test_no_other_event_waits_for_a_policy(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     let_go = asyncio.Event()
 
