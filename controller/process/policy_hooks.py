@@ -80,11 +80,13 @@ class CommandHook:
             )  # fmt: skip
         except OSError as error:
             raise PolicyFailed(f"it cannot be run ({error.strerror})") from error
+        has_ended = False
         try:
             said = await _exchange(process, fields)
             code = await process.wait()
+            has_ended = True
         finally:
-            if process.returncode is None:
+            if not has_ended:  # children that it has left may hold its output open
                 await kill_group(process)
         text = _text(said.decode(errors="replace"))
         if code == REFUSED:

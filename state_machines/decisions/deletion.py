@@ -174,9 +174,16 @@ def awaited(cluster: Cluster, rows: Sequence[int]) -> list[int]:
     gone = hosts.difference(cluster.brokers, cluster.daemons)
     begun = [i for i in rows if cluster.rows[i].state is PartitionState.NON_EXISTENT] if gone else []
     found = {broker for broker in gone if any(_lacks(cluster, i, broker) for i in begun)}
-    refused = [key for key, known in cluster.replica_states.items() if known is INELIGIBLE]
-    members = frozenset(rows) if refused else frozenset[int]()
-    return sorted(found.union(broker for i, broker in refused if i in members))
+    return sorted(found | _refusing(cluster, rows))
+
+
+def _refusing(cluster: Cluster, rows: Sequence[int]) -> set[int]:
+    """Returns the brokers that refused to delete a row; looks through the rows or the exceptions, which are fewer."""
+    states, table = cluster.replica_states, cluster.rows
+    if len(states) < len(rows):
+        members = frozenset(rows)
+        return {broker for (i, broker), known in states.items() if known is INELIGIBLE and i in members}
+    return {b for i in rows for b in table[i].assignment.replicas if states.get((i, b)) is INELIGIBLE}
 
 
 def _lacks(cluster: Cluster, i: int, broker: int) -> bool:

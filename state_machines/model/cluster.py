@@ -237,7 +237,8 @@ class Cluster(Assigned):
         self.deletions.discard(index)
         self.leaderless.difference_update(rows)
         self.refusals.end_rows(rows)
-        self.given_up = {one for one in self.given_up if self.rows[one[0]].topic != index}
+        if self.given_up:
+            self.given_up.difference_update((i, broker) for i in rows for broker in self.rows[i].assignment.replicas)
         self.ended += len(rows)
         return rows
 

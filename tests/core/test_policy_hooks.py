@@ -38,6 +38,10 @@ def running(pid: int) -> bool:
     return stat.exists() and stat.read_text().split()[2] != "Z"
 
 
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def policy(words: list[str], **changes: Any) -> TopicPolicy:
     return TopicPolicy(ControllerSettings.model_validate({"create_topic_policy": words, **changes}))
 
@@ -91,6 +95,16 @@ async def test_a_program_that_takes_too_long_is_killed_with_its_children(tmp_pat
     child = int(alive.read_text())
 
     await eventually(lambda: not running(child), 10.0)
+
+
+async def test_a_child_that_a_program_leaves_is_killed_where_it_keeps_the_answer_open(tmp_path: Path) -> None:
+    alive = tmp_path / "alive"
+    asked = policy(program(tmp_path, f"sleep 600 & echo $! > {alive}; exit 0"), create_topic_policy_timeout_ms=500)
+    before = open_files()
+    assert "it did not answer within 0.5 s" in str((await asked.verdicts([FIELDS]))["orders"])
+    child = int(alive.read_text())
+    await eventually(lambda: not running(child), 10.0)
+    await eventually(lambda: open_files() <= before, 10.0)
 
 
 async def test_so_many_topics_are_asked_for_at_once_and_each_has_its_verdict(
