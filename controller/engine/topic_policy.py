@@ -23,6 +23,9 @@ JAVA = "java"
 CALL_S_MAX = 60.0
 """Longest wait of a call for its verdicts: admin clients wait for as long by default."""
 
+NO_ANSWER = "controller.create_topic_policy gave no answer, so nothing is created: {}; try again"
+"""Reason for clients: the setting's value, which may have credentials, is not theirs."""
+
 Verdicts = Mapping[str, str | None]
 """Why topics are refused, by name; None where they may be created."""
 
@@ -66,8 +69,8 @@ class TopicPolicy:
             for one in asked:
                 one.cancel()
         causes |= {asked[one]: f"its turn did not come within {within_s:g} s" for one in late}
-        self._tell(causes)
-        refused = {topic: self._no_answer(cause) for topic, cause in causes.items()}
+        _tell(causes)
+        refused = {topic: NO_ANSWER.format(cause) for topic, cause in causes.items()}
         return {topic: refused.get(topic) or one.result() for one, topic in asked.items()}
 
     async def _verdict(self, fields: TopicFields, causes: dict[str, str]) -> str | None:
@@ -84,22 +87,6 @@ class TopicPolicy:
             except PolicyFailed as failed:
                 causes[fields.topic] = str(failed)
             return None
-
-    def _no_answer(self, cause: str) -> str:
-        name = " ".join(self._words)
-        return f"controller.create_topic_policy = {name} gave no answer, so nothing is created: {cause}; try again"
-
-    def _tell(self, causes: Mapping[str, str]) -> None:
-        """Logs one line for the topics of a call."""
-        for topic, cause in islice(causes.items(), 1):
-            log.warning(
-                "%s not created, because the policy gave no answer, the first is %s: %s; mend "
-                "controller.create_topic_policy = %s, and have the client try again",
-                counted(len(causes), "topic"),
-                topic,
-                cause,
-                " ".join(self._words),
-            )
 
     def _hook(self) -> Hook | None:
         """Returns the hook; a new one where brokers have another class by now. None where they have no class."""
@@ -118,3 +105,15 @@ class TopicPolicy:
     async def close(self) -> None:
         """Ends what hooks have started."""
         await asyncio.gather(*(hook.close() for hook in self._hooks.values()))
+
+
+def _tell(causes: Mapping[str, str]) -> None:
+    """Logs one line for the topics of a call."""
+    for topic, cause in islice(causes.items(), 1):
+        log.warning(
+            "%s not created, because the policy gave no answer, the first is %s: %s; mend "
+            "controller.create_topic_policy, and have the client try again",
+            counted(len(causes), "topic"),
+            topic,
+            cause,
+        )

@@ -78,11 +78,11 @@ async def test_a_program_without_an_answer_has_failed(tmp_path: Path, body: str,
 
 
 async def test_a_program_that_does_not_exist_refuses_with_the_setting_and_the_cause() -> None:
-    found = await policy(["/no/such/program", "-v"]).verdicts([FIELDS])
+    found = await policy(["/no/such/program", "--token=secret"]).verdicts([FIELDS])
     assert found == {
-        "orders": "controller.create_topic_policy = /no/such/program -v gave no answer, so nothing is created: it "
-        "cannot be run (No such file or directory); try again"
-    }
+        "orders": "controller.create_topic_policy gave no answer, so nothing is created: it cannot be run (No such "
+        "file or directory); try again"
+    }, "clients do not see the setting's value"
 
 
 async def test_a_program_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:

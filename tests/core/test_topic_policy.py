@@ -82,8 +82,7 @@ def test_a_policy_that_gives_no_answer_refuses_with_the_cause(asked: Asked) -> N
         [refused] = (await carried(w, create(topic("broken", 1, 1)))).topics
         assert refused.error_code == 44
         assert refused.error_message == (
-            "controller.create_topic_policy = /bin/policy gave no answer, so nothing is created: its disk is full; "
-            "try again"
+            "controller.create_topic_policy gave no answer, so nothing is created: its disk is full; try again"
         )
 
     story(told)
