@@ -15,6 +15,7 @@ from controller.engine.lost_id_search import LostIds
 from controller.engine.reassignment_queue import ReassignmentQueue
 from controller.engine.recent_changes import RecentChanges
 from controller.engine.stray_memory import StrayMemory
+from metadata_store import paths
 from metadata_store.codecs.base import Malformed
 from metadata_store.errors import MultiFailed, NotConnected, OutcomeUnknown, ZkError
 from metadata_store.fencing.fenced import submit
@@ -53,6 +54,8 @@ class Facts:
         """Partitions by topic that brokers show and the model lacks: :mod:`controller.handlers.ghosts`."""
         self.vanished: dict[str, set[int]] = {}
         """Partitions by topic that brokers show still: the topic's znode vanished without a deletion in this term."""
+        self.unread_topics: set[str] = set()
+        """Topics whose znodes could not be understood when they were last read: the model may lack them."""
         self.late: set[int] = set()
         """Rows that :func:`state_machines.decisions.failover.take_up` has yet to be carried out for."""
 
@@ -137,6 +140,9 @@ class Facts:
 
         It stays listed until a watch reports a change, then it is read again.
         """
+        parent, _, name = found.path.rpartition("/")
+        if parent == paths.TOPICS:
+            self.unread_topics.add(name)
         if self.counters.malformed.get(found.path) != found.why:
             log.error(
                 "%s cannot be used: %s; repair or delete it, the rest of the cluster is served", found.path, found.why

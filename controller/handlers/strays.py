@@ -20,7 +20,6 @@ from controller.engine.stray_memory import Log
 from controller.process.wall_clock import wall_ms
 from controller.process.wording import counted
 from controller.requests.calls import PendingStrays
-from metadata_store import paths
 from metadata_store.errors import Code, ZkError
 from metadata_store.fencing.fenced import confirm, submit
 from metadata_store.nodes.stray_nodes import Remembered, StrayKey, entered, ops, read_strays, without
@@ -61,9 +60,8 @@ def judged(c: Controller, broker: int, name: TopicPartition) -> LogJudgement:
     """Judges a log on a broker by the present model."""
     known = c.strays.entries.get(StrayKey(broker, name.topic))
     czxid = known.content.czxid if known is not None and name.partition in known.content.partitions else None
-    unread = () if name.topic in c.cluster.topic_index else [paths.topic(name.topic)]
-    held_back = [name.topic] if any(path in c.counters.malformed for path in unread) else ()
-    return judge_log(c.cluster, broker, name, held_back, czxid=czxid, with_ids=c.ibp.topic_ids)
+    unread = () if name.topic in c.cluster.topic_index else c.unread_topics
+    return judge_log(c.cluster, broker, name, unread, czxid=czxid, with_ids=c.ibp.topic_ids)
 
 
 def deletable(c: Controller, broker: int, names: Sequence[TopicPartition]) -> dict[TopicPartition, int]:

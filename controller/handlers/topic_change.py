@@ -53,6 +53,7 @@ async def topic_change(c: Controller) -> None:
     c.gate.check()
     found = set(listed[0]) if listed is not None else set()
     known = set(c.cluster.topic_index)
+    c.unread_topics &= found
     gone = sorted(known - found)
     if gone:
         partitions = sum(remove_topic(c, name) for name in gone)
@@ -185,6 +186,7 @@ async def bring_in(c: Controller, topics: list[TopicAssignment]) -> tuple[list[i
     rows: list[int] = []
     found: list[State] = []
     for topic in repaired:
+        c.unread_topics.discard(topic.name)
         c.learn_id(topic.name, topic.topic_id)
         added, read = c.cluster.observe_topic(topic), states[topic.name]
         rows += added

@@ -15,13 +15,15 @@ from controller.engine.event_kinds import EventKind
 from controller.handlers import reassignment
 from controller.handlers.missed_stops import NOT_REMEMBERED, finish_missed
 from controller.handlers.reassignment import STOPPED_S_MAX
-from controller.handlers.strays import AGAIN_S, FORGOTTEN_MS_MIN, NOT_FORGOTTEN
+from controller.handlers.strays import AGAIN_S, FORGOTTEN_MS_MIN, NOT_FORGOTTEN, judged
 from metadata_store import paths
+from metadata_store.codecs.topic import encode_topic
 from metadata_store.errors import NotConnected
 from metadata_store.nodes.stray_nodes import PARENT
 from state_machines.decisions.reassignment import is_settled
+from state_machines.decisions.strays import Fate
 from state_machines.model.cluster import Cluster
-from state_machines.model.types import Assignment
+from state_machines.model.types import Assignment, TopicPartition
 from tests.core.controller_kafka import id_of
 from tests.core.controller_parts import LEADER_AND_ISR, STOP_REPLICA
 from tests.core.controller_world import World, in_world
@@ -544,6 +546,28 @@ async def test_no_log_is_deleted_before_the_claim_is_confirmed(w: World) -> None
     assert confirm.await_count == 2
     assert w.wires.deleted(1) == [T]
     assert remembered(w) == {}
+
+
+@in_world(1, 2, 3)
+async def test_a_topic_that_is_repaired_while_the_claim_is_confirmed_keeps_its_logs(w: World) -> None:
+    await moved_while_away(w)
+    await w.active.crash()
+    await w.operator.set(paths.topic("t"), b"{", -1)
+    await w.begin_term()
+    assert paths.topic("t") in w.counters.malformed
+
+    async def repaired(_zk: object, _fence: object) -> None:
+        """The assignment names broker 1 again; the term has yet to read it."""
+        await w.operator.set(paths.topic("t"), encode_topic({0: Assignment((2, 3, 1))}, id_of("t")), -1)
+        await eventually(lambda: paths.topic("t") not in w.counters.malformed)
+        fates.append(judged(w.term.controller, 1, TopicPartition(*T)).fate)
+
+    fates: list[Fate] = []
+    with mock.patch("controller.handlers.strays.confirm", repaired):
+        await returned(w)
+    assert fates == [Fate.WAITS]
+    assert w.wires.deleted(1) == []
+    assert w.term.cluster.topic("t") is not None
 
 
 @in_world(1, 2, 3)
