@@ -151,7 +151,8 @@ def unwritable(c: Controller, memories: dict[StrayKey, Remembered]) -> str | Non
         if key.path in c.strays.unread:
             return f"{key.path} is not understood: repair or delete it"
         if len(content.partitions) > PARTITIONS_MAX:
-            return f"{key.path} would have more than {PARTITIONS_MAX} partitions"
+            instead = f"start broker {key.broker}, or an empty one with its id"
+            return f"{key.path} would have more than {PARTITIONS_MAX} partitions: {instead}"
     if len(c.strays.entries.keys() | memories.keys()) > ENTRIES_MAX:
         return f"{PARENT} would have more than {ENTRIES_MAX} children: start these brokers, or delete their children"
     return None

@@ -196,6 +196,8 @@ def ended_waits(cluster: Cluster, topic: Topic, brokers: Collection[int]) -> str
     if topic.index not in cluster.deletions:
         return f"topic {topic.name} is not being deleted: delete it first"
     here = sorted(cluster.brokers.keys() & set(brokers))
+    if refused := sorted(_refusing(cluster, topic.rows).intersection(here)):
+        return f"brokers {refused} are registered and refused to delete logs: restart them, or stop them first"
     if here:
         return f"brokers {here} are registered: the deletion of {topic.name} goes on there by itself"
     if any(map(cluster.is_moving, topic.rows)):

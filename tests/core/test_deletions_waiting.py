@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
+from brokers.wire.errors import Error
 from controller.http.deletion_models import GiveUpRequest
 from controller.http.ports import NotFound, Refused
 from controller.operator.cluster_health import troubles
@@ -150,6 +153,33 @@ async def test_only_waits_that_there_are_can_be_ended(w: World) -> None:
             await give_up(w, *brokers, topic=topic)
     assert w.znodes_of("t")
     assert w.node(f"{PARENT}/3-t") is None
+
+
+@in_world(before=running)
+async def test_a_broker_that_refused_to_delete_is_not_said_to_go_on_by_itself(w: World) -> None:
+    w.wires.refused = {2: {("t", 0): Error.KAFKA_STORAGE_ERROR}}
+    await w.mark("t")
+    await w.propagated()
+    [item] = view(w).listed()
+    assert item.waits_for == [2]
+    with pytest.raises(Refused, match=r"brokers \[2\] are registered and refused to delete logs: restart them"):
+        await give_up(w, 2)
+    w.wires.refused = {}
+    w.die(2)
+    await w.propagated()
+    assert await give_up(w, 2) == []
+    await w.propagated()
+    assert not w.znodes_of("t")
+
+
+@in_world(before=waiting)
+async def test_logs_that_are_too_many_to_be_remembered_have_another_way_out(w: World) -> None:
+    way = "more than 1 partitions: start broker 3, or an empty one with its id"
+    with mock.patch("controller.handlers.missed_stops.PARTITIONS_MAX", 1), pytest.raises(Refused, match=way):
+        await give_up(w, 3)
+    await w.boot(3)
+    await w.propagated()
+    assert not w.znodes_of("t")
 
 
 @in_world(before=waiting)
