@@ -138,15 +138,15 @@ async def regent_has_role(w: World) -> None:
 
 def failing(times: int) -> Any:
     """Lets the first ``times`` failovers raise an error."""
-    from state_machines.decisions.failover import failover
+    from controller.handlers.failover import touched_rows
 
     left = times
 
-    def decide(draft: Any, unclean: Any) -> None:
+    async def touched(c: Any) -> Any:
         nonlocal left
         left -= 1
         if left >= 0:
             raise ValueError("a bug")
-        failover(draft, unclean)
+        return await touched_rows(c)
 
-    return mock.patch("controller.handlers.failover.failover", decide)
+    return mock.patch("controller.handlers.failover.touched_rows", touched)

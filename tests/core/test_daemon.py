@@ -11,12 +11,11 @@ from unittest import mock
 
 import pytest
 
+from controller.engine.controller import Controller
 from controller.role.mode import Mode
 from metadata_store import paths
 from metadata_store.errors import NotConnected
 from metadata_store.port import SetData, Write
-from state_machines.machines.draft import Draft
-from state_machines.machines.partition import Unclean
 from state_machines.model.cluster import Cluster
 from tests.core.controller_world import World, world
 from tests.core.daemon_world import DaemonRun, daemon, epoch, holder, idle_turns, now_s, regent_has_role
@@ -81,15 +80,15 @@ async def test_a_standby_keeps_nothing_of_its_last_model() -> None:
 async def test_a_daemon_blocked_by_errors_keeps_nothing_of_its_last_model() -> None:
     models: list[weakref.ref[Cluster]] = []
 
-    def failing(draft: Draft, unclean: Unclean) -> None:
-        models.append(weakref.ref(draft.cluster))
+    async def failing(c: Controller) -> None:
+        models.append(weakref.ref(c.cluster))
         raise ValueError("a bug")
 
     async with world() as w, daemon(w) as d:
         gc.disable()
         try:
             with (
-                mock.patch("controller.handlers.failover.failover", failing),
+                mock.patch("controller.handlers.failover.touched_rows", failing),
                 mock.patch("controller.term.term.log"),  # pytest keeps what is logged, with the frames of its error
             ):
                 await regent_has_role(w)

@@ -56,7 +56,7 @@ class World:
             engine=self.engine, engine_or_none=self.engine, loads_later=True, unavailable="a record is damaged",
             causes=lambda pid: {}, load_soon=self._load,
         )  # fmt: skip
-        self.term: Any = SimpleNamespace(procedures=self.procedures, serving=None)
+        self.term: Any = SimpleNamespace(procedures=self.procedures, serving=None, stands_still=False)
         daemon: Any = self.daemon
         self.view = ProcedureView(daemon, lambda: self.term, lambda: "query another daemon", lambda: None)
 
@@ -112,9 +112,9 @@ async def test_a_procedure_has_the_progress_of_its_plan_that_runs_and_no_other()
         copied = {pid: (await world.view.one(pid, 0)).copied_bytes for pid in (1, 3, 8, 10, 11, 12)}
         assert copied == {1: 501, 3: None, 8: None, 10: 512, 11: None, 12: 512}
         assert [one.status for one in await world.view.moves(8)] == ["begun"], "it has ended, and is not measured"
-    for pid in (10, 99):
-        with pytest.raises(NotFound, match=f"no reassign plan has pid {pid}"):
-            await world.view.moves(pid)
+        assert await world.view.moves(10) == await world.view.moves(12), "those of the drain's plan"
+    with pytest.raises(NotFound, match="no reassign plan has pid 99"):
+        await world.view.moves(99)
 
 
 async def test_a_wait_for_an_end_returns_it_or_what_there_is_by_then() -> None:
@@ -164,7 +164,7 @@ async def test_a_request_to_end_what_stands_still_waits_for_the_next_load(act: s
 async def test_a_request_that_the_next_load_did_not_carry_out_is_refused(act: str) -> None:
     world = World(plan(5, "t"))
     world.term, world.parking.suspects, world.response = None, {5: 1}, False
-    loaded = SimpleNamespace(procedures=world.procedures)
+    loaded = SimpleNamespace(procedures=world.procedures, stands_still=False)
     ask = world.parking.asked
 
     async def asked(*given: Any) -> bool:

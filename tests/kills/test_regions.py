@@ -11,9 +11,9 @@ from unittest import mock
 import pytest
 
 from controller.procedures.kinds import Along, Effect, Execute, Kind
-from controller.regions import fencing, term
+from controller.regions import fencing
 from controller.regions.environment import Options, RegionsEnv
-from controller.regions.kinds import many
+from controller.regions.kinds import every, many
 from controller.regions.kinds.every import KINDS
 from controller.regions.zookeeper_store import ZooKeeperOpened
 from metadata_store.catalog.sqlite import SqliteCatalog
@@ -148,7 +148,7 @@ async def killed_everywhere(name: str, store: str, tmp_path: Path, record_proper
         assert await end_of(case, STORES[store](folder), one) == expected, one._deaths
         assert one.killed, "the run had fewer writes than the clean one"
     if not case.takes:
-        with mock.patch.object(term, "KINDS", tuple(map(doubled, KINDS))):
+        with mock.patch.object(every, "KINDS", tuple(map(doubled, KINDS))):
             assert await end_of(case, STORES[store](tmp_path), Deaths()) == expected, "each step ran twice"
     tally(record_property, f"regions: {name}", store, len(deaths), doubled=1 + (not case.takes))
 
@@ -180,7 +180,7 @@ async def test_every_kind_is_killed_at_every_write(tmp_path: Path) -> None:
 
         return kind._replace(steps=tuple(step._replace(execute=noted(step.execute)) for step in kind.steps))
 
-    with mock.patch.object(term, "KINDS", tuple(map(noting, KINDS))):
+    with mock.patch.object(every, "KINDS", tuple(map(noting, KINDS))):
         for case in CASES.values():
             await end_of(case, in_memory(tmp_path), Deaths())
     assert kinds == {kind.name for kind in KINDS}
