@@ -87,7 +87,8 @@ async def _look(
     told = (await query_each(dial, {broker.id: broker}, query, ANSWER_S_MAX))[broker.id]
     if isinstance(told, BrokerCallFailed):
         return told
-    return unknown_to(c.cluster, {name: topic.partitions.keys() for name, topic in told.topics.items()})
+    shown = {name: topic.partitions.keys() for name, topic in told.topics.items() if name not in c.unread_topics}
+    return unknown_to(c.cluster, shown)
 
 
 def unknown_to(cluster: Cluster, shown: Shown) -> dict[str, set[int]]:

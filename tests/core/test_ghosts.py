@@ -53,6 +53,24 @@ async def test_a_new_term_ends_what_brokers_show_and_zookeeper_lacks(tmp_path: P
             assert ids == {bytes(15) + b"o"}, "no broker drops the id of the topic that stays"
 
 
+async def test_a_topic_that_cannot_be_understood_is_not_said_to_be_lacking(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with kafka(tmp_path) as cluster:
+        await cluster.topic("orders", (1, 2, 3), (1, 2, 3), (1, 2, 3))
+        await cluster.topic("odd", (1, 2, 3))
+        await cluster.take_over()
+        async with cluster.daemon(queries=True) as daemon:
+            await cluster.serving(daemon)
+            await eventually(lambda: len(shown(cluster)) == 4)
+        await cluster.operator.set(paths.topic("odd"), b"{", ANY_VERSION)
+        await cut(cluster, "orders", 1)
+        async with cluster.daemon(queries=True) as daemon:
+            await cluster.serving(daemon)
+            await eventually(lambda: shown(cluster) == {("orders", 0), ("odd", 0)})
+    assert "broker 1 shows 2 partitions that ZooKeeper lacks, the first is orders-1" in caplog.text
+
+
 async def test_more_than_zookeeper_has_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
