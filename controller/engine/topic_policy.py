@@ -90,7 +90,9 @@ class TopicPolicy:
 
     def _hook(self) -> Hook | None:
         """Returns the hook; a new one where brokers have another class by now. None where they have no class."""
-        key = (self._class_name() or "") if self.needs_class else self._words[0]
+        key = self._class_name() if self.needs_class else self._words[0]
+        if key is None:
+            raise PolicyFailed("no broker has reported its create.topic.policy.class.name yet")
         if key and key not in self._hooks:
             self._hooks[key] = self._made(key)
         return self._hooks.get(key)

@@ -85,6 +85,13 @@ async def test_a_program_that_does_not_exist_refuses_with_the_setting_and_the_ca
     }, "clients do not see the setting's value"
 
 
+async def test_a_class_that_is_not_known_yet_allows_nothing_and_none_at_all_allows_everything() -> None:
+    settings = ControllerSettings.model_validate({"create_topic_policy": ["java", "/libs/*"]})
+    [found] = (await TopicPolicy(settings, lambda: None).verdicts([FIELDS])).values()
+    assert "no broker has reported its create.topic.policy.class.name yet" in str(found)
+    assert await TopicPolicy(settings, lambda: "").verdicts([FIELDS]) == {"orders": None}
+
+
 async def test_a_program_that_takes_too_long_is_killed_with_its_children(tmp_path: Path) -> None:
     alive = tmp_path / "alive"
     asked = policy(
