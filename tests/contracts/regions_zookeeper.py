@@ -218,7 +218,10 @@ class ZooKeeperRegionsContract:
         await found.close()
 
     async def test_a_claim_that_an_overloaded_server_refuses_is_made_again(self, backend: Backend) -> None:
-        """Such a reply ends no connection, so nothing is reported after it."""
+        """Such a reply ends no connection, so nothing is reported after it.
+
+        Before a real server a proxy changes the reply of a claim that was carried out: its epoch is used up.
+        """
         async with opened(backend):
             pass
         zk = backend.client()
@@ -235,7 +238,8 @@ class ZooKeeperRegionsContract:
 
         zk.hooks = Refuses()
         found = await asyncio.wait_for(ZooKeeperOpened.open(lambda: zk), WITHIN_S)
-        assert (refused, found.epoch) == ([True], 2)
+        assert refused == [True]
+        assert found.epoch in (2, 3)
         await found.close()
 
     @pytest.mark.parametrize(
