@@ -1,7 +1,8 @@
 """Asks the cluster's own policy class, unchanged, in a small JVM beside the daemon.
 
-The JVM starts with the first question, and again with the next one after it has ended or kept a question waiting. It
-ends with the daemon, because its input ends then.
+The JVM starts with the first question, and again with the next one after it has ended or kept a question waiting. One
+that has yet to answer for the first time is given longer: a busy machine takes more for that than a question may wait.
+It ends with the daemon, because its input ends then.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from controller.process.commands import Output, environment, kill_group
 from controller.process.policy_hooks import ANSWER_BYTES_MAX, PolicyFailed, answer_of
 
 SOURCE: Final = Path(__file__).with_name("PolicyHost.java")
+START_S_MAX: Final = 60.0
+"""Longest wait for the first answer of a JVM."""
 OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m", "-Djava.awt.headless=true")
 
 
@@ -30,22 +33,32 @@ class JvmHook:
         self._class_path = class_path
         self._process: asyncio.subprocess.Process | None = None
         self._asked = 0
+        self._first_due_s = 0.0
+        """When a JVM that has not answered yet is given up, on the loop's clock; 0: it has answered."""
         self._running = ExitStack()
         self._free = asyncio.Lock()
 
     async def ask(self, fields: bytes) -> str | None:
-        """Asks the JVM; one that does not answer in time is killed, so that no late answer meets the next question."""
+        """Asks the JVM; late answers are passed over by their numbers."""
         async with self._free:
-            answer = b""
             try:
                 self._process = self._process or await self._start()
                 answer = await self._exchange(self._process, fields)
-            except (ConnectionError, ValueError) as error:  # ValueError: a line beyond the limit
-                raise PolicyFailed(f"its JVM cannot be asked: {error}") from error
-            finally:
-                if not answer:
+            except asyncio.CancelledError:
+                if not self._is_starting():
                     await self.close()
+                raise
+            except (ConnectionError, ValueError) as error:  # ValueError: a line beyond the limit
+                await self.close()
+                raise PolicyFailed(f"its JVM cannot be asked: {error}") from error
+            except BaseException:
+                await self.close()
+                raise
+            self._first_due_s = 0.0
             return answer_of(answer)
+
+    def _is_starting(self) -> bool:
+        return self._process is not None and asyncio.get_running_loop().time() < self._first_due_s
 
     async def _exchange(self, process: asyncio.subprocess.Process, fields: bytes) -> bytes:
         """Returns the line with the number of the question: others are warnings of the JVM."""
@@ -67,6 +80,7 @@ class JvmHook:
         if java is None:
             raise PolicyFailed("there is no java in the PATH of the daemon")
         command = [java, *OPTIONS, "-cp", self._class_path, str(SOURCE), *self._arguments]
+        self._first_due_s = asyncio.get_running_loop().time() + START_S_MAX
         pipe, said = asyncio.subprocess.PIPE, self._running.enter_context(Output())
         self._said = said
         try:

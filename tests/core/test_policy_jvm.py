@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 
@@ -10,12 +11,15 @@ import pytest
 from controller.process.policy_hooks import CommandHook, PolicyFailed
 from controller.process.policy_jvm import JvmHook
 from controller.regions.fencing import run_command
+from tests.polling import eventually
 
 ECHO = """
 import json, sys
 print("[0.01s][warning][os,container] a file is odd", flush=True)
 for line in sys.stdin:
     number, fields = line.split(" ", 1)
+    if fields == "hang\\n":
+        sys.stdin.read()
     answer = json.dumps({"allowed": False, "reason": fields.strip()})
     print("[warning] late", number + " " + answer, sep="\\n", flush=True)
 """
@@ -42,6 +46,30 @@ async def test_lines_without_the_number_of_the_question_are_no_answer(java: Path
     script(java, f"#!{sys.executable}\n{ECHO}")
     hook = JvmHook("Rules", "/libs/*")
     assert [await hook.ask(b"one"), await hook.ask(b"two"), await hook.ask(b"three")] == ["one", "two", "three"]
+    await hook.close()
+
+
+async def test_a_jvm_that_starts_slowly_is_waited_for_and_one_that_hangs_later_is_begun_anew(
+    java: Path, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    script(java, f"#!{sys.executable}\nimport time\nopen({str(begun)!r}, 'a').write('x')\ntime.sleep(1)\n{ECHO}")
+    hook = JvmHook("Rules", "/libs/*")
+
+    async def asked(fields: bytes) -> str | None:
+        """Returns the answer; empty where it does not come in time."""
+        try:
+            async with asyncio.timeout(0.3):
+                return await hook.ask(fields)
+        except TimeoutError:
+            return ""
+
+    assert await asked(b"one") == ""
+    assert await eventually(lambda: asked(b"two")) == "two"
+    assert await asked(b"hang") == ""
+    assert begun.read_text() == "x", "one JVM until it hung"
+    assert await eventually(lambda: asked(b"three")) == "three"
+    assert begun.read_text() == "xx"
     await hook.close()
 
 
