@@ -74,7 +74,7 @@ def run(
     commanded: set[int] = set()
 
     def judged() -> Json:
-        return client.get("/v1/restart-next", {"pid": pid})
+        return client.get("/v1/restart-next", {"pid": pid, "batchMax": batch_max, "accept": accept or []})
 
     while True:
         found = awaited_batch(session.output, judged, timeout)
@@ -102,7 +102,8 @@ def _begun(session: Session, client: Client, request: Json) -> int:
     if its and request["brokers"] and sorted(set(request["brokers"])) != its:
         remedy = f"leave the ids out to go on with it, or end it first: regent end {pid}"
         raise Failure(Exit.REFUSED, f"restart {pid} runs already, of {brokers_of(its)}", remedy)
-    session.output.message(f"goes on with restart {pid}, by its own brokers and bounds")
+    accepted = f"; this call accepts {', '.join(request['accept'])}, too" if request["accept"] else ""
+    session.output.message(f"goes on with restart {pid}, by its own brokers and bounds{accepted}")
     return pid
 
 

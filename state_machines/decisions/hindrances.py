@@ -64,7 +64,8 @@ REMEDIES: Final[dict[Cause, str]] = {
     StopCause.OFFLINE: "start the brokers of their ISR, and wait until each has a leader",
     StopCause.REASSIGNING: "wait for the end of the reassignment, or cancel it",
     StopCause.UNDER_REPLICATED: "wait until their replicas are in sync; start brokers that are down",
-    StopCause.SINGLE_REPLICA: "add a replica, or accept that they are offline while the broker is down",
+    StopCause.SINGLE_REPLICA: "add a replica, or accept that they are offline while the broker is down: "
+    "--accept single-replica",
     StopCause.NO_LEADER: "stop fewer brokers at a time, or wait until a replica on another broker is in sync",
     StopCause.BELOW_MIN_ISR: "stop fewer brokers at a time, wait until more replicas are in sync, or lower "
     "min.insync.replicas where it equals the number of replicas",

@@ -16,6 +16,7 @@ import pytest
 from cli.exit_codes import Exit
 from controller.http.procedure_models import Procedure
 from controller.http.restart_models import RestartNext
+from state_machines.decisions.hindrances import REMEDIES, StopCause
 from tests.core.cli_kit import regent, unwrapped
 from tests.core.http_world import DaemonDouble, daemon_in_thread
 from tests.polling import eventually
@@ -89,6 +90,11 @@ def test_a_call_goes_on_with_the_restart_that_runs_if_it_is_of_the_same_brokers(
     view.running.others = [RUNNING]
     view.plans = [DONE.model_copy(update={"restarted": [1, 2, 3]})]
     assert "goes on with restart 12" in regent("restart", "run", 3, 2, 1, "--command", "true {}").stderr
+    accepted = ("--accept", "single-replica", "--batch-max", 1)
+    assert "this call accepts single-replica, too" in regent("restart", "run", *accepted, "--command", "true {}").stderr
+    asked = view.restart_queries[-1]
+    assert (asked.accepted, asked.batch_max, asked.pid) == (frozenset({StopCause.SINGLE_REPLICA}), 1, 12)
+    assert "--accept single-replica" in REMEDIES[StopCause.SINGLE_REPLICA], "its remedy names the option"
     said = unwrapped(regent("restart", "run", 3, "--command", "true {}", code=Exit.REFUSED).stderr)
     assert "restart 12 runs already, of brokers 1, 2, 3" in said
     assert not view.restarts_begun
