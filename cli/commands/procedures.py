@@ -126,7 +126,9 @@ def flag(item: Json, now: datetime) -> str:
     if item.get("unusable"):
         return "unusable"
     if item["ended"]:
-        return "unmet" if item.get("unmet") and item["state"] == "success" else ""
+        if item["state"] != "success":
+            return ""
+        return "bypassed" if item.get("bypassed") else "unmet" if item.get("unmet") else ""
     if item.get("parked"):
         return "parked"
     if item.get("aborted"):
@@ -291,7 +293,7 @@ def awaited(
                 return found
             line.show(found, trouble)
             if time.monotonic() >= ends_s:
-                message = f"procedure {pid} has not ended after {timeout_s:g} s"
+                message = f"procedure {pid} has not ended after {round(timeout_s, 1):g} s"
                 raise Failure(Exit.UNFINISHED, message, f"it goes on: {domain.command} wait {pid}")
             if time.monotonic() - began_s < wait_s / 2:  # only the active daemon waits; a standby responds at once
                 time.sleep(min(RETRY_S, max(0.0, ends_s - time.monotonic())))

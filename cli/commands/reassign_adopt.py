@@ -44,7 +44,9 @@ def adopt(
     """Make a plan of reassignments that other clients began: with progress, a throttle, and a way back."""
     foreign = [one for one in _under_way(session, topic) if one.get("pid") is None]
     if not foreign:
-        raise Failure(Exit.REFUSED, "no reassignment of another client is under way", "see regent reassign list")
+        where = f" in {', '.join(topic)}" if topic else ""
+        message = f"no reassignment of another client is under way{where}"
+        raise Failure(Exit.REFUSED, message, "see regent reassign list")
     confirmed(yes, f"Adopt {len(foreign)} reassignments?")
     moves = [{field: one[field] for field in ("topic", "partition", "origin", "target")} for one in foreign]
     request: Json = {

@@ -71,7 +71,7 @@ async def restore_rates(env: KafkaEnv, record: Record) -> Outcome:
     """Restores the former values; what ZooKeeper refuses now is tried again."""
     order = order_of(record.data)
     if not order.throttles:
-        return Done(sentence(order).encode())
+        return Done(sentence(order, over=True).encode())
     found = await restored(env.controller, order.throttles)
     say(found.notes)
     if found.left == order.throttles:

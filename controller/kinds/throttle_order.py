@@ -52,10 +52,11 @@ CONFIRMING: Final = Place(
 """Where the message has the broadcast."""
 
 
-def sentence(order: ThrottleOrder) -> str:
-    """Returns the brokers, the rate, and how many brokers have confirmed it."""
+def sentence(order: ThrottleOrder, *, over: bool = False) -> str:
+    """Returns the brokers, the rate, how many brokers have confirmed it, and whether it is or was lifted."""
     confirmed = sum(result.ok for result in order.confirming.results)
     parts = [f"brokers {list(order.brokers)} at {order.rate_bytes_per_s} bytes/s"]
     parts += [f"all replicas of topics {list(order.topics)}"] if order.topics else []
     parts += [f"{confirmed} of {len(order.brokers)} brokers confirmed it"]
-    return "; ".join((*parts, *order.notes, *(("it is being lifted",) if order.lift else ())))
+    lifted = "it was lifted" if over else "it is being lifted"
+    return "; ".join((*parts, *order.notes, *((lifted,) if order.lift else ())))

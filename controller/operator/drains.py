@@ -37,6 +37,8 @@ from state_machines.procedures.record import Caller
 PLAN_BYTES_MAX: Final = 128 * 1024
 """Bytes of the moves that one drain stores: some thousands; the others stay, and the result names them."""
 REFUSED_SHOWN: Final = 5
+"""Distinct reasons that a refusal names."""
+STAYING: Final = "mend the reasons, add brokers, or drain without --replicas"
 CALL_VERSION: Final = 3
 
 R = TypeVar("R")
@@ -147,13 +149,21 @@ async def _planned(term: Term, brokers: Collection[int], request: DrainRequest) 
     view = view_of(cluster, "", sizes=sizes, min_isr=min_isr, cordoned=marked)
     found = await asyncio.to_thread(plan, view, Decommission(tuple(brokers)))
     if found.refused:
-        named = "; ".join(f"{one.subject}: {one.why}" for one in found.refused[:REFUSED_SHOWN])
-        more = len(found.refused) - REFUSED_SHOWN
-        why = f"replicas cannot leave: {named}{f'; and {more} more' if more > 0 else ''}"
-        raise Refused(why, "drain without --replicas, or add brokers")
+        raise Refused(f"replicas cannot leave: {_reasons(found)}", STAYING)
     made = ReassignPlan(_fitting(found), rate_bytes_per_s=request.rate_bytes_per_s, bounds=bounds)
     await refuse_slow(term, made, UNTHROTTLED)
     return made
+
+
+def _reasons(found: Plan) -> str:
+    """Words each reason once, with the first of its partitions and the number of the others."""
+    subjects: dict[str, list[str]] = {}
+    for one in found.refused:
+        subjects.setdefault(one.why, []).append(one.subject)
+    shown = list(subjects.items())[:REFUSED_SHOWN]
+    named = [f"{s[0]}{f' and {len(s) - 1} more' if len(s) > 1 else ''}: {why}" for why, s in shown]
+    more = sum(map(len, subjects.values())) - sum(len(s) for _, s in shown)
+    return "; ".join((*named, *((f"and {more} more",) if more else ())))
 
 
 def _fitting(found: Plan) -> tuple[PlannedMove, ...]:

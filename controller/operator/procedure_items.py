@@ -225,7 +225,8 @@ def detail_of(record: Record) -> str:
     """Describes what a procedure has done and has left; empty where its message cannot be read."""
     try:
         if record.kind == restart.NAME:
-            return restart.restart_of(record).why
+            ended = record.state is State.SUCCESS and not record.bypassed
+            return record.result.decode(errors="replace") if ended else restart.restart_of(record).why
         if record.kind == elect.NAME:
             return _of_election(elect.election_of(record))
         if record.kind == throttle_order.NAME:
@@ -237,8 +238,10 @@ def detail_of(record: Record) -> str:
         plan = reassign.plan_of(record)
     except msgspec.DecodeError:
         return ""
-    marks = [name for name, holds in (("paused", plan.paused or plan.held), ("taken back", plan.reverting)) if holds]
-    if plan.bounds is not None and not record.state.is_final:
+    over = record.state.is_final
+    marks = ["paused"] if (plan.paused or plan.held) and not over else []
+    marks += ["taken back" if over else "being taken back"] if plan.reverting else []
+    if plan.bounds is not None and not over:
         marks.append(paced(plan.rate_bytes_per_s, plan.bounds))
     if record.bypassed and plan.throttles:
         marks.append(_throttles_left(plan.throttles))
@@ -257,7 +260,7 @@ def _of_election(found: MassElection) -> str:
 
 
 def _of_throttle(record: Record, order: ThrottleOrder) -> str:
-    told = throttle_order.sentence(order)
+    told = throttle_order.sentence(order, over=record.state.is_final and not record.bypassed)
     return f"{told}; {_throttles_left(order.throttles)}" if record.bypassed and order.throttles else told
 
 

@@ -103,14 +103,16 @@ def total(plan: ReassignPlan, each: Sequence[MovePace], now: Sample, before: Sam
     """Returns the progress of the plan; its rate is that since ``before``.
 
     None where other destinations report now than before: bytes of an earlier time would count as those of this one.
+    None where less is copied now, too: the plan is being taken back since, and copies to other brokers.
     """
     counted = {Status.QUEUED, Status.BEGUN, Status.DONE}
     moves = [(move, pace) for move, pace in zip(plan.moves, each, strict=True) if move.status in counted]
     size, copied = sum(pace.size_bytes for _, pace in moves), sum(pace.copied_bytes for _, pace in moves)
     unknown = sum(bool(move.added) and not move.bytes and move.status is not Status.DONE for move, _ in moves)
     rate = None
-    if before is not None and now.at_s > before.at_s and before.unread.keys() == now.unread.keys():
-        rate = max(0, round((now.copied - before.copied) / (now.at_s - before.at_s)))
+    same = before is not None and now.copied >= before.copied and before.unread.keys() == now.unread.keys()
+    if before is not None and same and now.at_s > before.at_s:
+        rate = round((now.copied - before.copied) / (now.at_s - before.at_s))
     remaining = 0 if copied >= size else -(-(size - copied) // rate) if rate else None
     return PlanPace(copied, size, unknown, rate, remaining if not unknown else None)
 

@@ -88,6 +88,13 @@ def test_reports_that_are_missing_make_no_rate() -> None:
     assert found.rate_bytes_per_s == GB // 2, "a destination that is down hides no rate of the others"
 
 
+def test_a_plan_that_was_turned_since_the_last_look_has_no_rate() -> None:
+    """Its copies go to other brokers now, and less of them is there: that is no rate of zero."""
+    plan, cluster = moved(Status.BEGUN)
+    before, now = sample(0.0, (3, 2 * GB, 9), copied=2 * GB), sample(10.0, (3, GB, 9), copied=GB)
+    assert total(plan, paces(plan, cluster, now, before, RUNS), now, before).rate_bytes_per_s is None
+
+
 def test_the_plan_counts_what_is_done_queued_and_under_way() -> None:
     plan, cluster = moved(Status.BEGUN, Status.DONE, Status.QUEUED, Status.SUPERSEDED)
     before, now = sample(0, (3, 0, 9), copied=4 * GB), sample(10, (3, GB, 9), (4, GB, 9), copied=6 * GB)

@@ -99,6 +99,7 @@ async def test_each_broker_is_named_once_and_the_restart_ends_when_all_are_back(
         await in_sync(w)
     found = await shown(w, pid)
     assert (sorted(named), found.state, found.result) == ([1, 2, 3], "success", "all 3 brokers were restarted")
+    assert found.detail == found.result, "the list has the end, and no broker that has to come back"
 
 
 @in_world(1, 2, 3, auto_leader_rebalance_enable=False)

@@ -89,6 +89,7 @@ async def test_a_throttle_is_set_confirmed_by_each_broker_and_lifted(w: World) -
     assert throttled(w) == set()
     assert await view(w).listed() == []
     assert record(w, found.pid).state is State.SUCCESS
+    assert (await view_of(w).one(found.pid, 0)).detail.endswith("; it was lifted")
     ending = record(w, found.pid).ending
     assert (ending.act, ending.principal, ending.reason) == ("cancel", "uid 0", "done")
 

@@ -612,6 +612,25 @@ async def test_a_plan_that_is_taken_back_already_is_named_so(w: World) -> None:
     with pytest.raises(Refused, match=f"pid {pid} is being taken back already") as refused:
         await view.abort(pid)
     assert refused.value.remedy == f"regent procedures wait {pid}"
+    assert (await view.one(pid, 0)).detail.endswith("; being taken back")
+    for _ in range(4):
+        await caught_up(w)
+        await w.settle()
+    assert (await view.one(pid, 0)).detail.endswith("; taken back")
+
+
+@in_world(1, 2, 3)
+async def test_a_plan_that_ended_while_it_was_paused_is_not_shown_as_paused(w: World) -> None:
+    view = await running(w)
+    begun = await view.apply(request(), "uid 0")
+    await w.settle()
+    await view.command(begun.pid, ReassignCommand(paused=True), "uid 0")
+    assert (await view.one(begun.pid, 0)).detail.endswith("; paused")
+    for _ in range(4):
+        await caught_up(w)
+        await w.settle()
+    ended = await view.one(begun.pid, 0)
+    assert (ended.state, ended.detail) == ("success", ended.result)
 
 
 @in_world(1, 2, 3)

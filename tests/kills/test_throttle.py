@@ -71,7 +71,7 @@ async def left(w: World, record: Record) -> End:
     return End(record.state, record.result.decode(), [config(w, *name) for name in names])
 
 
-LIFTED = End(State.SUCCESS, f"{SENTENCE}; it is being lifted", [FORMER, {}, {}, {}])
+LIFTED = End(State.SUCCESS, f"{SENTENCE}; it was lifted", [FORMER, {}, {}, {}])
 ABORTED = End(State.ROLLEDBACK, "", [FORMER, {}, {}, {}])
 
 

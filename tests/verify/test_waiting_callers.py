@@ -226,7 +226,7 @@ async def test_waiting_commands_return_the_result_although_a_standby_finishes_th
         await succeeds(standby, "throttle", "lift", str(begun["pid"]))
     for code, found in await asyncio.gather(following, *([] if story.stays else [beginning])):
         assert (code, found["pid"], found["kind"]) == (story.code, begun["pid"], story.kind)
-        assert (found["state"], found["result"].removesuffix("; it is being lifted")) == (story.state, story.result)
+        assert (found["state"], found["result"].removesuffix("; it was lifted")) == (story.state, story.result)
     s.times.note(f"{story.kind}: both commands ended", f"{story.state}, exit code {story.code}")
     await nothing_left(s, [TOPIC])
 
