@@ -33,6 +33,14 @@ def rates(text: str) -> Rates:
     return found
 
 
+def one_rate(text: str) -> int:
+    """Parses a rate that has no bounds, at least 1."""
+    found = RATE.fullmatch(text.strip())
+    if found is None or not int(found[1]):
+        raise typer.BadParameter(f"{text}: give bytes per second, at least 1, as in 50000000 or 50M")
+    return int(found[1]) * UNITS[found[2]]
+
+
 def _bytes(text: str, whole: str) -> int:
     found = RATE.fullmatch(text.strip())
     if found is None:

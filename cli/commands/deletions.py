@@ -45,10 +45,13 @@ def give_up(
     """
     ids = ", ".join(map(str, sorted(set(brokers))))
     warning = f"the logs of {topic} stay on the disks of broker {ids}, until it starts while a daemon is active"
-    session.output.message(warning, style="yellow")
+    if not yes:
+        session.output.message(warning, style="yellow")
     confirmed(yes, f"End the wait of the deletion of {topic} for broker {ids}?")
     request = {"topic": topic, "brokers": brokers, "reason": reason}
     left = session.client(TIMEOUT_S).post("/v1/deletions/give-up", request)["items"]
+    if yes:
+        session.output.message(warning, style="yellow")
     if session.output.for_programs:
         session.output.document("Deletion", left)
     elif left:

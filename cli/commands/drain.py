@@ -65,7 +65,11 @@ def undrain(session: Session, brokers: Brokers) -> None:
     if left or output.for_programs:
         output.listing("CordonedBroker", left)
     for broker in sorted(set(brokers)):
-        done = "it may lead again" if broker in marked else "it was not drained; a shutdown by command is undone"
+        done = (
+            "it may lead again"
+            if broker in marked
+            else "it was not drained; a shutdown by command, if there was one, is undone"
+        )
         output.message(f"broker {broker}: {done}", style="green" if broker in marked else "yellow")
 
 

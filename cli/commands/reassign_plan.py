@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.commands.reassign_undo import undone
+from cli.commands.reassign_undo import undone, unusable
 from cli.exit_codes import Exit, Failure
+from cli.rates import one_rate
 from cli.session import Session
 
 if TYPE_CHECKING:
@@ -65,7 +66,13 @@ def make(
         list[str] | None, typer.Option("--exclude", help="Leaves a topic, or topics of a pattern, out; repeatable.")
     ] = None,
     rate: Annotated[
-        int | None, typer.Option("--rate", min=1, help="Bytes per second of each broker and direction, for the time.")
+        int | None,
+        typer.Option(
+            "--rate",
+            parser=one_rate,
+            metavar="RATE",
+            help="Bytes per second of each broker and direction, as 50M, for the time.",
+        ),
     ] = None,
     sizes: Annotated[bool, typer.Option("--sizes/--no-sizes", help="Query brokers for the sizes of replicas.")] = True,
 ) -> None:
@@ -87,6 +94,8 @@ def make(
     if out is not None and found.moves:
         _write(out, found)
         warn(f"{len(found.moves)} moves are in {out}: regent reassign apply {out}")
+    elif out is not None:
+        warn(f"nothing is to be moved: {out} is not written", style="yellow")
     if found.refused:
         raise typer.Exit(Exit.REFUSED)
 
@@ -111,7 +120,7 @@ def _goal(
         try:
             given.append(decode_kafka(target.read_bytes()))
         except (OSError, UnusableFile) as error:
-            raise Failure(Exit.USAGE, f"{target}: {error}", "give a file of kafka-reassign-partitions") from error
+            raise Failure(Exit.USAGE, unusable(target, error), "give a file of kafka-reassign-partitions") from error
     if decommission:
         given.append(goals.Decommission(tuple(decommission), topics))
     if add:

@@ -22,7 +22,12 @@ def undone(session: Session, named: str, topics: Topics) -> Undo:
     moves = _of_pid(session, int(named)) if by_pid else _of_file(Path(named))
     names = chosen_topics(topics, {move.topic for move in moves})
     chosen = tuple(move for move in moves if names is None or move.topic in names)
-    return Undo(chosen, f"procedure {named}" if by_pid else f"the plan of {Path(named).name}")
+    source = f"procedure {named}" if by_pid else f"the plan of {Path(named).name}"
+    if moves and not chosen:
+        raise Failure(
+            Exit.REFUSED, f"{source} moved none of the topics that are chosen", "correct --topic or --exclude"
+        )
+    return Undo(chosen, source)
 
 
 def _of_pid(session: Session, pid: int) -> list[Move]:
@@ -50,4 +55,9 @@ def _of_file(file: Path) -> list[Move]:
     try:
         return list(decode_plan(file.read_bytes()).moves)
     except (OSError, UnusableFile) as error:
-        raise Failure(Exit.USAGE, f"{file}: {error}", remedy) from error
+        raise Failure(Exit.USAGE, unusable(file, error), remedy) from error
+
+
+def unusable(file: Path, error: Exception) -> str:
+    """Words why a file of a plan is of no use."""
+    return f"{file} cannot be read: {error.strerror}" if isinstance(error, OSError) else f"{file}: {error}"

@@ -10,6 +10,7 @@ import typer
 from cli.commands.procedures import WaitS, Yes, awaited, report
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
+from cli.rates import one_rate
 from cli.session import Session, command, confirmed, group
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ CLEAR_TIMEOUT_S: Final = 60.0
 
 Brokers = Annotated[list[int] | None, typer.Argument(help="Ids of brokers.", min=0, metavar="[BROKER...]")]
 All = Annotated[bool, typer.Option("--all", help="Every broker, also those that are down.")]
-Rate = Annotated[int, typer.Option("--rate", min=1, help="Bytes per second of each broker and direction.")]
+Rate = Annotated[
+    int,
+    typer.Option(
+        "--rate", parser=one_rate, metavar="RATE", help="Bytes per second of each broker and direction, as 50M."
+    ),
+]
 Topics = Annotated[
     list[str] | None,
     typer.Option("--topic", metavar="TOPIC", help="Throttle all replicas of this topic; may be repeated."),
@@ -68,7 +74,7 @@ def set_rates(
     A broker slows the replicas that topics list as throttled: those of --topic, and those of plans.
     """
     if bool(brokers) is every:
-        raise Failure(Exit.USAGE, "give ids of brokers, or --all", "one of them, not both")
+        raise Failure(Exit.USAGE, "give ids of brokers, or --all", "give one of them, not both")
     body = {
         "brokers": brokers or [],
         "allBrokers": every,
@@ -174,6 +180,7 @@ def clear(
     outcomes = [one.get("outcome") or "unread" for one in found]
     counts = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes))
     kept = "kept" in outcomes or "unread" in outcomes
-    output.message(counts or "no throttle setting is in ZooKeeper", style="yellow" if kept else "green")
+    none = f"no throttle setting{' of these brokers and topics' if brokers or topics else ''} is in ZooKeeper"
+    output.message(counts or none, style="yellow" if kept else "green")
     if kept:
         raise typer.Exit(Exit.REFUSED)

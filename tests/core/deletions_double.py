@@ -16,10 +16,13 @@ class DeletionsDouble:
         self.waiting = [Deletion(topic="orders", partitions=3, state="waiting", since=SINCE, waits_for=[4], why="gone")]
         self.left: list[Deletion] = []
         self.requests: list[tuple[GiveUpRequest, str]] = []
+        self.refuse: Exception | None = None
 
     def listed(self) -> list[Deletion]:
         return self.waiting
 
     async def given_up(self, request: GiveUpRequest, principal: str) -> list[Deletion]:
         self.requests.append((request, principal))
+        if self.refuse is not None:
+            raise self.refuse
         return self.left

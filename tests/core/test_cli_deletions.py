@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cli.exit_codes import Exit
+from controller.http.ports import NotFound
 from tests.core.cli_kit import items, regent, unwrapped
 from tests.core.http_world import DaemonDouble, daemon_in_thread
 
@@ -34,6 +35,14 @@ def test_a_wait_is_ended_after_a_warning_and_a_question(view: DaemonDouble) -> N
     [(request, _)] = view.deletions.requests
     assert (request.topic, request.brokers, request.reason) == ("orders", [4, 5], "burnt")
     assert "orders is deleted" in unwrapped(done.stderr)
+    assert "the logs of orders stay on the disks of broker 4, 5" in unwrapped(done.stderr)
+
+
+def test_a_refused_end_says_nothing_of_logs_that_stay(view: DaemonDouble) -> None:
+    view.deletions.refuse = NotFound("topic orders does not exist", "see the list")
+    said = unwrapped(regent("deletions", "give-up", "orders", "--broker", 4, "--yes", code=Exit.FAILED).stderr)
+    assert "topic orders does not exist" in said
+    assert "stay on the disks" not in said
 
 
 def test_a_deletion_that_still_waits_ends_with_refused(view: DaemonDouble) -> None:

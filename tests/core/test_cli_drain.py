@@ -9,7 +9,7 @@ import pytest
 from cli.exit_codes import Exit
 from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.ports import Refused
-from tests.core.cli_kit import items, regent
+from tests.core.cli_kit import items, regent, unwrapped
 from tests.core.http_world import DaemonDouble, daemon_in_thread
 
 
@@ -64,8 +64,9 @@ def test_a_refusal_shows_its_remedy(double: DaemonDouble) -> None:
 def test_undrain_lists_the_marks_that_are_left(double: DaemonDouble) -> None:
     items("cordon", 3, 4)
     assert [mark["broker"] for mark in items("undrain", 4)] == [3]
-    [(name, request)] = double.drained
-    assert (name, request) == ("undrain", UndrainRequest(brokers=[4]))
+    said = unwrapped(regent("undrain", 9).stderr)
+    assert "broker 9: it was not drained; a shutdown by command, if there was one, is undone" in said
+    assert double.drained == [("undrain", UndrainRequest(brokers=[broker])) for broker in (4, 9)]
 
 
 @pytest.mark.parametrize(

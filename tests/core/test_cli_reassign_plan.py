@@ -127,8 +127,12 @@ def test_a_plan_shows_costs_and_writes_its_file(planned: Path, tmp_path: Path) -
 
 
 def test_a_plan_shows_the_time_that_it_takes_at_a_rate(planned: Path) -> None:
-    shown = regent("reassign", "plan", "--decommission", 2, "--rate", 7, "--config", planned)
-    assert "at 7 B/s for each broker and direction: broker " in unwrapped(shown.stderr)
+    for rate, worded in (7, "7 B"), ("50M", "50.0 MB"):
+        shown = regent("reassign", "plan", "--decommission", 2, "--rate", rate, "--config", planned)
+        assert f"at {worded}/s for each broker and direction: broker " in unwrapped(shown.stderr)
+    for wrong in ("10m", "1M..2M", "0"):
+        refused = regent("reassign", "plan", "--decommission", 2, "--rate", wrong, code=Exit.USAGE).stderr
+        assert f"{wrong}: give bytes per second, at least 1" in unwrapped(refused)
 
 
 def test_programs_get_the_moves(planned: Path) -> None:
@@ -141,6 +145,7 @@ def test_refusals_are_grouped_and_end_with_their_exit_code(planned: Path, tmp_pa
     shown = regent("reassign", "plan", "--decommission", 1, "--decommission", 2, "--out", out, "--config", planned,
                    code=Exit.REFUSED)  # fmt: skip
     assert "refused: t-0 and 1 more" in unwrapped(shown.stderr)
+    assert "nothing is to be moved:" in shown.stderr, "an older file of that name is not taken for this plan"
     assert not out.exists()
 
 
@@ -150,7 +155,8 @@ def test_refusals_are_grouped_and_end_with_their_exit_code(planned: Path, tmp_pa
         ((), "no goal is given"),
         (("--decommission", 1, "--add", 3), "several goals are given"),
         (("--replication-factor", 2), "--replication-factor needs topics"),
-        (("--target", "/no/such/file"), "No such file"),
+        (("--target", "/no/such/file"), "/no/such/file cannot be read: No such file or directory"),
+        (("--undo", "/no/such/file"), "/no/such/file cannot be read: No such file or directory"),
     ],
 )
 def test_one_goal_is_given(planned: Path, options: tuple[object, ...], why: str) -> None:
@@ -191,7 +197,8 @@ def test_the_way_back_of_a_file_is_a_plan(planned: Path, tmp_path: Path) -> None
     assert [(one.origin, one.target) for one in decode_plan(back.read_bytes()).moves] == [((1, 2), (3, 2))]
     file.write_text(json.dumps(saved | {"moves": [move | {"target": [2, 3, 1]}]}))
     assert "it was moved since" in undo(planned, file, code=Exit.REFUSED)
-    assert "moved nothing" in undo(planned, file, "--topic", "other", code=Exit.REFUSED)
+    said = undo(planned, file, "--topic", "other", code=Exit.REFUSED)
+    assert "the plan of plan.json moved none of the topics that are chosen" in said
     file.write_text('{"version": 1, "partitions": []}')
     assert "it has the former replicas" in undo(planned, file, code=Exit.USAGE)
     file.write_text(json.dumps(saved))

@@ -44,6 +44,7 @@ def test_a_throttle_names_brokers_rate_topics_and_reason(double: DaemonDouble) -
         ("set", 1, "--all", "--rate", 5),
         ("set", 1),
         ("set", 1, "--rate", 0),
+        ("set", 1, "--rate", "5m"),
         ("lift",),
         ("lift", 12, "--all"),
     ],
@@ -53,6 +54,13 @@ def test_a_command_that_says_too_little_or_too_much_is_a_usage_error(
 ) -> None:
     regent("throttle", *words, code=Exit.USAGE)
     assert not double.throttles.seen
+
+
+def test_a_rate_may_have_a_unit(double: DaemonDouble) -> None:
+    regent("throttle", "set", 1, "--rate", "50M")
+    [request] = double.throttles.seen
+    assert isinstance(request, ThrottleRequest)
+    assert request.rate_bytes_per_s == 50_000_000
 
 
 def test_wait_ends_once_the_throttle_is_in_force_and_names_silent_brokers(double: DaemonDouble) -> None:
@@ -119,7 +127,9 @@ def test_settings_are_removed_after_a_question_and_a_dry_run_removes_none(double
 
 
 def test_a_setting_that_is_kept_is_exit_code_3_and_none_at_all_is_success(double: DaemonDouble) -> None:
-    assert "no throttle setting" in regent("throttle", "clear", "--yes").stderr
+    assert "no throttle setting is in ZooKeeper" in regent("throttle", "clear", "--yes").stderr
+    named = unwrapped(regent("throttle", "clear", 9, "--yes").stderr)
+    assert "no throttle setting of these brokers and topics is in ZooKeeper" in named
     double.throttles.left = [LEFT.model_copy(update={"outcome": "kept", "why": "another client needs it"})]
     found = regent("throttle", "clear", "--yes", code=Exit.REFUSED)
     assert "another client needs it" in found.stdout
