@@ -86,11 +86,14 @@ def wanted(
         raise Failure(Exit.USAGE, f"there is no kind {unknown[0]}", f"the kinds are {', '.join(sorted(Kind))}")
     now = datetime.now(UTC)
     server, incarnation = _process(of_regions.server_name)
+    begin, end = _moment("--since", since, now), _moment("--until", until, now)
+    if begin is not None and end is not None and end < begin:
+        raise Failure(Exit.USAGE, f"--until {until} is before --since {since}", "exchange the two")
     return Wanted(
         *of_kafka,
         names,
-        _moment("--since", since, now),
-        _moment("--until", until, now),
+        begin,
+        end,
         pid,
         of_regions.region,
         _table(of_regions.table),

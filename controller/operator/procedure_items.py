@@ -241,7 +241,7 @@ def detail_of(record: Record) -> str:
     over = record.state.is_final
     marks = ["paused"] if (plan.paused or plan.held) and not over else []
     marks += ["taken back" if over else "being taken back"] if plan.reverting else []
-    if plan.bounds is not None and not over:
+    if plan.bounds is not None and not over and not plan.held:
         marks.append(paced(plan.rate_bytes_per_s, plan.bounds))
     if record.bypassed and plan.throttles:
         marks.append(_throttles_left(plan.throttles))

@@ -240,6 +240,7 @@ def test_a_broken_invariant_is_printed_and_has_its_exit_code(folder: Path) -> No
         (["--server-name", "kv-1,x"], Exit.USAGE, "--server-name kv-1,x is no server"),
         (["--server-name", ",5"], Exit.USAGE, "--server-name ,5 is no server"),
         (["--since", "yesterday"], Exit.USAGE, "--since yesterday is no time"),
+        (["--since", "1m", "--until", "5m"], Exit.USAGE, "--until 5m is before --since 1m"),
         (["--directory", "/nowhere/at/all"], Exit.FAILED, "there is no journal in /nowhere/at/all"),
     ],
 )

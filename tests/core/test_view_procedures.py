@@ -634,6 +634,19 @@ async def test_a_plan_that_ended_while_it_was_paused_is_not_shown_as_paused(w: W
 
 
 @in_world(1, 2, 3)
+async def test_a_plan_whose_role_was_given_back_shows_no_throttle_for_it_was_lifted(w: World) -> None:
+    view = await running(w)
+    measured_by(w, {1: {T0: 0, TopicPartition("t", 1): 0}})
+    begun = await view.apply(
+        ReassignRequest(moves=SIZED, rate_bytes_per_s=10_000, rate_bytes_per_s_max=50_000), "uid 0"
+    )
+    holding = asyncio.ensure_future(w.term.procedures.hold(5.0))
+    await w.settle()
+    await holding
+    assert (await view.one(begun.pid, 0)).detail.endswith("; paused")
+
+
+@in_world(1, 2, 3)
 async def test_a_cancelled_plan_ends_with_what_it_has_done(w: World) -> None:
     view = await running(w)
     begun = await view.apply(request(moves_max=1), "uid 0")
