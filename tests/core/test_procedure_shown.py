@@ -149,7 +149,7 @@ LEFT = (Throttle(Entity("brokers", "1"), "leader.replication.throttled.rate", No
         ({}, []),
         ({"paused": True}, ["paused"]),
         ({"held": True}, ["paused"]),
-        ({"paused": True, "held": True, "reverting": True}, ["paused", "taken back"]),
+        ({"paused": True, "held": True, "reverting": True}, ["paused", "being taken back"]),
         ({"throttles": LEFT}, []),
     ],
 )
