@@ -8,7 +8,7 @@ import pytest
 
 from metadata_store import paths
 from testing.znodes import create_topic
-from tests.cluster.scene import Scene, succeeds
+from tests.cluster.scene import Scene
 from tests.polling import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="package"), pytest.mark.seed("S4-77", "S4-78")]
@@ -57,25 +57,4 @@ async def test_a_deletion_waits_for_a_broker_and_survives_the_daemon(stage: Scen
     await eventually(lambda: stage.w.hosting(topic) == left, 60.0)  # the failover may begin the deletion anew
     await stage.w.cluster.revive(3)
     await eventually(lambda: stage.gone(topic), 60.0)
-    await stage.proven()
-
-
-async def test_the_wait_for_a_dead_broker_ends_by_command_and_its_logs_go_when_it_returns(stage: Scene) -> None:
-    topic = f"abandoned-{uuid.uuid4().hex[:6]}"
-    await started(stage, topic, {0: [1, 2, 3], 1: [3, 1, 2]})
-    await stage.w.cluster.brokers[3].kill()
-    await stage.w.leads_nothing(3)
-    await mark(stage, topic)
-    left = {(3, 0), (3, 1)}
-    await eventually(lambda: stage.w.hosting(topic) == left, 60.0)
-    told = await succeeds(stage.daemon, "status")
-    assert f"regent deletions give-up {topic} --broker 3" in " ".join(told.split())
-    assert "its topic is being deleted" in await succeeds(stage.daemon, "explain", topic, "0")
-    await succeeds(stage.daemon, "deletions", "give-up", topic, "--broker", "3", "--yes")
-    assert await stage.w.zk.exists(paths.topic(topic)) is None
-    assert stage.w.hosting(topic) == left
-    await create_topic(stage.w.zk, topic, {0: [1, 2]})
-    await stage.w.cluster.revive(3)
-    await eventually(lambda: stage.w.hosting(topic) == {(1, 0), (2, 0)}, 60.0)
-    await stage.delete(topic)
     await stage.proven()

@@ -6,15 +6,11 @@ import asyncio
 import shutil
 import uuid
 
-import pytest
-
 from cli.exit_codes import Exit
 from testing.znodes import create_topic, remove_by_hand
-from tests.cluster.scene import Scene, agreed, regent, succeeds
+from tests.cluster.scene import Scene, agreed, regent, scene, succeeds
 from tests.cluster.test_deletion import started
 from tests.polling import eventually
-
-pytestmark = pytest.mark.asyncio(loop_scope="package")
 
 
 async def again(stage: Scene, topic: str) -> None:
@@ -39,28 +35,29 @@ async def without_old_log(stage: Scene, broker: int, topic: str) -> None:
     await stage.w.cluster.revive(broker)
 
 
-async def test_what_brokers_refuse_is_in_every_view_until_they_accept(stage: Scene) -> None:
-    topic = f"again-{uuid.uuid4().hex[:6]}"
-    await again(stage, topic)
-    await eventually(lambda: has_all(stage, topic), 30.0)
-    [status] = (await stage.daemon.get("/v1/status"))["items"]
-    told = [line for line in status["health"] if "refuses 1 partition" in line]
-    assert len(told) == 3, status["health"]
-    assert f"with INCONSISTENT_TOPIC_ID (103), the first is {topic}-0: regent explain {topic} 0" in told[0]
-    assert topic in await succeeds(stage.daemon, "list", "partitions", "--refused")
-    explained = await succeeds(stage.daemon, "explain", topic, "0")
-    assert "nobody leads" in explained
-    assert f"move the directory {topic}-0 out of its log directories" in explained
-    code, out, _ = await regent(stage.daemon, "verify")
-    assert (code, out.count("refused with INCONSISTENT_TOPIC_ID")) == (Exit.REFUSED, 3), out
-    assert set((await stage.daemon.metric("regent_broker_refused_partitions")).values()) == {1.0}
-    for broker in (3, 1, 2):
-        await without_old_log(stage, broker, topic)
-    await eventually(lambda: has_none(stage, topic), 60.0)
-    await stage.w.healed()
-    await agreed(stage.daemon)
-    await stage.delete(topic)
-    await stage.proven()
+async def test_what_brokers_refuse_is_in_every_view_until_they_accept() -> None:
+    async with scene() as stage:
+        topic = f"again-{uuid.uuid4().hex[:6]}"
+        await again(stage, topic)
+        await eventually(lambda: has_all(stage, topic), 30.0)
+        [status] = (await stage.daemon.get("/v1/status"))["items"]
+        told = [line for line in status["health"] if "refuses 1 partition" in line]
+        assert len(told) == 3, status["health"]
+        assert f"with INCONSISTENT_TOPIC_ID (103), the first is {topic}-0: regent explain {topic} 0" in told[0]
+        assert topic in await succeeds(stage.daemon, "list", "partitions", "--refused")
+        explained = await succeeds(stage.daemon, "explain", topic, "0")
+        assert "nobody leads" in explained
+        assert f"move the directory {topic}-0 out of its log directories" in explained
+        code, out, _ = await regent(stage.daemon, "verify")
+        assert (code, out.count("refused with INCONSISTENT_TOPIC_ID")) == (Exit.REFUSED, 3), out
+        assert set((await stage.daemon.metric("regent_broker_refused_partitions")).values()) == {1.0}
+        for broker in (3, 1, 2):
+            await without_old_log(stage, broker, topic)
+        await eventually(lambda: has_none(stage, topic), 60.0)
+        await stage.w.healed()
+        await agreed(stage.daemon)
+        await stage.delete(topic)
+        await stage.proven()
 
 
 async def has_all(stage: Scene, topic: str) -> bool:
