@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from controller.regions import loading
+from controller.regions.operator.counts import stranded
 from metadata_store.catalog.rows import Content, RegionRow, ServerRow, TableRow
 from metadata_store.records.port import StoreFailed
 from state_machines.regions.layout import ranges
@@ -140,10 +141,15 @@ async def test_a_model_comes_apart_in_pieces(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(loading, "ROWS_TOGETHER", TOGETHER)
     model = Regions()
     await loading.enter(model, content(), 5)
+    region = next(iter(model.regions.values()))
+    region.table.state = TableState.ENABLED
+    model.move(region, RegionState.OPENING, next(iter(model.servers.values())), 5)
+    model.attach(region, 1)
     unloading = asyncio.ensure_future(loading.unload(model))
     seen: list[int] = []
     while not unloading.done():
         await asyncio.sleep(0)
         seen.append(len(model.regions))
+        assert stranded(model).total() >= 0, "operators may look meanwhile"
     assert max(before - after for before, after in pairwise(seen)) <= TOGETHER
     assert not any(table.regions for table in model.tables.values())

@@ -111,8 +111,10 @@ class RequestInvariants(WriteInvariants):
                 self._fail("I10", f"{key} is sent with the replicas {entry.replicas}")
 
     def _forgotten(self, head: Head, key: Key, before: tuple[int, int, int] | None) -> None:
-        """Checks I12: no request makes a broker forget a partition that goes on."""
-        goes_on = key[0] not in self.history.markers and self.history.current(key) is not None
+        """Checks I12: no broker is to forget a partition that goes on: its topic names it, and has no marker."""
+        topic = self.history.topics.get(key[0])
+        named = topic is not None and key[1] in topic.partitions
+        goes_on = named and key[0] not in self.history.markers and self.history.current(key) is not None
         if goes_on and before is not None and before[0] == self.history.life(key):
             self._fail("I12", f"{head.api.name} makes brokers forget {key}, which is not to be deleted")
 
