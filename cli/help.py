@@ -34,7 +34,7 @@ class Command(TyperCommand):
         return _flags_without_type(super().get_params(ctx))
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Reads the command line; the refusal of a value names it, and says what is expected."""
+        """Parses the command line; an error names the value that is refused, and what the option takes."""
         try:
             return super().parse_args(ctx, args)
         except BadParameter as error:

@@ -15,7 +15,7 @@ from cli.session import Session, command, confirmed
 if TYPE_CHECKING:
     from cli.client import Json
 
-NOTHING_QUEUED: Final = "what is queued does not begin, moves under way end, and what has moved stays"
+NOTHING_QUEUED: Final = "queued moves do not begin, moves under way are completed, and moved replicas stay"
 
 
 class Way(NamedTuple):

@@ -86,6 +86,9 @@ class TopicPolicy:
                 causes[fields.topic] = f"it did not answer within {self._timeout_s:g} s"
             except PolicyFailed as failed:
                 causes[fields.topic] = str(failed)
+            except Exception as error:  # a fault of asking: it ends this topic alone
+                log.exception("the policy could not be asked about topic %s", fields.topic)
+                causes[fields.topic] = f"the daemon could not ask it ({type(error).__name__})"
             return None
 
     def _hook(self) -> Hook | None:

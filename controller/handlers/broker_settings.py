@@ -112,7 +112,7 @@ def _known(value: Value | None) -> int | None:
 
 
 def _asked(c: Controller, value: Value | None) -> str | None:
-    """Returns no objection where a policy is asked for each topic, once the class that it needs is known."""
+    """Returns an empty reason: the policy judges each topic; None while it needs a class that no broker has told."""
     return None if value is None and c.topic_policy is not None and c.topic_policy.needs_class else ""
 
 

@@ -41,17 +41,24 @@ Shown = Mapping[str, Collection[int]]
 """Partitions by topic."""
 
 
-async def find_ghosts(c: Controller, dial: Dial, brokers: Collection[int]) -> None:
-    """Queries brokers beside the queue; each find ends with an event. One that does not respond is queried again."""
-    silent: dict[int, str] = dict.fromkeys(sorted(brokers), "")
-    for _ in range(TRIES_MAX):
+async def find_ghosts(c: Controller, dial: Dial, due: set[int]) -> None:
+    """Queries brokers that are due, beside the queue, until none is left; each find ends with an event.
+
+    ``due``: grows meanwhile as brokers register, so one task is enough however often they do. A broker that does not
+    respond is queried again, a few times.
+    """
+    tries: dict[int, int] = {}
+    while due or tries:
+        tries |= dict.fromkeys(due, 0)
+        due.clear()
         await c.channels.quiesced(ACKNOWLEDGED_S_MAX)
-        silent = await _query(c, dial, silent)
-        if not silent:
-            return
-        await asyncio.sleep(PAUSE_S)
-    for broker, why in silent.items():
-        log.info("broker %d was not queried for partitions that ZooKeeper lacks: %s", broker, why)
+        silent = await _query(c, dial, sorted(tries))
+        tries = {broker: tries[broker] + 1 for broker in silent}
+        for broker in [one for one, count in tries.items() if count == TRIES_MAX]:
+            log.info("broker %d was not queried for partitions that ZooKeeper lacks: %s", broker, silent[broker])
+            del tries[broker]
+        if tries and not due:
+            await asyncio.sleep(PAUSE_S)
 
 
 async def _query(c: Controller, dial: Dial, brokers: Collection[int]) -> dict[int, str]:
@@ -65,7 +72,7 @@ async def _query(c: Controller, dial: Dial, brokers: Collection[int]) -> dict[in
             log.debug("%d partitions on %d brokers are too many to look for others", c.cluster.present, len(live))
             return {}
         found = await _look(c, dial, live[broker_id])
-        if isinstance(found, dict) and found:  # what is being deleted or created right now is gone, or known, by then
+        if isinstance(found, dict) and found:  # by then a deletion or creation under way has reached the model
             found = await _look(c, dial, live[broker_id], sorted(found))
         if isinstance(found, BrokerCallFailed):
             silent[broker_id] = str(found)

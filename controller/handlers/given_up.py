@@ -30,7 +30,7 @@ ROUNDS_MAX: Final = 5
 
 
 def recall_given_up(c: Controller, topics: Collection[int]) -> None:
-    """Enters what is remembered of topics whose deletion is queued now: a former term has ended these waits."""
+    """Enters waits that a former term has ended, as ZooKeeper has them, for topics whose deletion is queued now."""
     for key, found in c.strays.entries.items() if topics else ():
         topic = c.cluster.topic(key.topic)
         if topic is not None and topic.index in topics and found.content.czxid in (topic.czxid, SEVERAL):

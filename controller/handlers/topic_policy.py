@@ -1,6 +1,6 @@
-"""Has the operator's policy asked for new topics beside the queue: no other event waits for its answers.
+"""Asks the operator's policy about new topics, beside the queue: no other event waits for its answers.
 
-A call is judged, asked for where it is sound, and handled again with the answers.
+A call is judged first. The policy is asked about its sound topics, and the call is handled again with the answers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from brokers.listener.controller_listener import NotController
 from brokers.wire.messages.topics import CreateTopicsRequest
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
@@ -25,7 +24,7 @@ from state_machines.admin_rules.create_topics import (
 )
 from state_machines.admin_rules.topic_names import TakenNames
 
-CHANGED = TopicRefusal(TopicError.REQUEST_TIMED_OUT, "the cluster changed while its policy was asked: try again")
+CHANGED = TopicRefusal(TopicError.REQUEST_TIMED_OUT, "the cluster changed while the policy judged it: try again")
 
 
 def asked_for(c: Controller, calls: Sequence[PendingCarried], wanted: Sequence[Sequence[WantedTopic]]) -> list[bool]:
@@ -82,4 +81,4 @@ async def _ask(c: Controller, pending: PendingCarried, fields: Sequence[TopicFie
     try:
         c.queue.post(Event(EventKind.CREATE_TOPICS, pending, preempt=pending.refuse))
     except QueueFull:
-        pending.reply.set_exception(NotController())
+        pending.refuse()

@@ -20,6 +20,7 @@ from brokers.outbound.delivery import BrokerResponse, Delivered, LogsStopped
 from brokers.queries import Dial
 from brokers.transport import Transport
 from brokers.wire.versions import Ibp
+from configs.sections import ControllerSettings
 from configs.settings import Settings
 from controller.access.authorizer import Authorizer, authorizer_of
 from controller.engine.adoption import WAIT_S_MAX, Adoption
@@ -104,14 +105,8 @@ class Term:
         self.gate = Gate(claim.epoch, claim.fence_version, lease, weakly(self._connected, False))
         journal = journal or TermJournal()
         end = weakly(self._end, None)
-        self._claim_monitor = ClaimMonitor(
-            role,
-            claim,
-            self.gate,
-            end=end,
-            stood_still=partial(stand_still, queue, journal, counters),
-            back=partial(go_on, queue, journal),
-        )
+        stood_still, back = partial(stand_still, queue, journal, counters), partial(go_on, queue, journal)
+        self._claim_monitor = ClaimMonitor(role, claim, self.gate, end=end, stood_still=stood_still, back=back)
         self.cluster = Cluster(claim.epoch, recovery_state=ibp.recovery_state, daemons=daemons)
         deletion_queue = DeletionQueue(self.cluster, queue, enabled=None)
         answers = BrokerResponses(
@@ -134,31 +129,11 @@ class Term:
             on_acknowledged=counters.propagation.record,
         )
         self.authorizer = authorizer_of(settings.controller)
-        adoption = Adoption(settings.controller, asks=dial is not None)
-        asks_policy = settings.controller.create_topic_policy is not None
+        brokers = self._brokers(settings.controller.id, ibp, dial, daemons)
         self.controller = Controller(
             StoreSide(KafkaStore(zk), self.gate, self._claim_monitor.ready, settings.controller.conflict_rounds_max),
-            BrokerSide(
-                self.channels,
-                ibp,
-                DefaultConfigs(self.cluster, dial, ibp),
-                daemons,
-                daemon_id=settings.controller.id,
-                dial=dial,
-                seals=role.seals,
-                joined=weakly(self._joined, None),
-            ),
-            TermMemory(
-                self.cluster,
-                queue,
-                counters,
-                adoption,
-                LeaderBalance.of(settings.controller),
-                deletion_queue,
-                journal,
-                self.authorizer,
-                TopicPolicy(settings.controller, adoption.policy_class) if asks_policy else None,
-            ),
+            brokers,
+            self._memory(settings.controller, deletion_queue, journal, counters, asks=dial is not None),
         )
         self.procedures = TermProcedures(self.controller, parking)
         self._dial = dial
@@ -167,7 +142,40 @@ class Term:
         self.handling: EventKind | None = None
         self._unread_since: int | None = None
         self._suspensions = 0
+        self._unqueried: set[int] = set()
+        """Brokers that are to be queried for partitions that ZooKeeper lacks."""
+        self._querying = False
         self._counters = counters
+
+    def _brokers(self, daemon_id: int, ibp: Ibp, dial: Dial | None, daemons: frozenset[int]) -> BrokerSide:
+        """Returns what handlers use towards brokers."""
+        return BrokerSide(
+            self.channels,
+            ibp,
+            DefaultConfigs(self.cluster, dial, ibp),
+            daemons,
+            daemon_id=daemon_id,
+            dial=dial,
+            seals=self.role.seals,
+            joined=weakly(self._joined, None),
+        )
+
+    def _memory(
+        self,
+        settings: ControllerSettings,
+        deletion_queue: DeletionQueue,
+        journal: TermJournal,
+        counters: Counters,
+        *,
+        asks: bool,
+    ) -> TermMemory:
+        """Returns what handlers keep in memory. ``asks``: brokers are queried for their settings."""
+        adoption = Adoption(settings, asks=asks)
+        policy = TopicPolicy(settings, adoption.policy_class) if settings.create_topic_policy is not None else None
+        balance = LeaderBalance.of(settings)
+        return TermMemory(
+            self.cluster, self.queue, counters, adoption, balance, deletion_queue, journal, self.authorizer, policy
+        )
 
     def topic_name(self, topic_id: bytes) -> str | None:
         """Returns the topic with an id, None where none is known."""
@@ -361,7 +369,20 @@ class Term:
             del self._counters.broker_requests[gone]
         if self._dial is not None and brokers:
             self.controller.spawn(self._query_settings(self._dial, tuple(brokers)))
-            self.controller.spawn(find_ghosts(self.controller, self._dial, tuple(brokers)))
+            self._find_ghosts(self._dial, brokers)
+
+    def _find_ghosts(self, dial: Dial, brokers: Collection[int]) -> None:
+        """Has brokers queried for partitions that ZooKeeper lacks, by one task at a time."""
+        self._unqueried.update(brokers)
+        if not self._querying:
+            self._querying = True
+            self.controller.spawn(find_ghosts(self.controller, dial, self._unqueried), weakly(self._queried, None))
+
+    def _queried(self) -> None:
+        """Begins another task for brokers that have registered since the last one found nothing left to do."""
+        self._querying = False
+        if self._unqueried and self._dial is not None and not self.gate.ended:
+            self._find_ghosts(self._dial, ())
 
     async def _query_settings(self, dial: Dial, brokers: Collection[int]) -> None:
         """Sends pending requests before the query, unless clients wait for its responses."""

@@ -92,7 +92,7 @@ def test_a_plan_is_stopped_after_a_question_and_the_way_is_said(double: DaemonDo
     assert "give --yes" in regent("end", 12, code=Exit.USAGE).stderr
     assert [request for request in double.running.seen if request[0] == "command"] == []
     said = unwrapped(regent("end", 12, "--yes", "--reason", "wrong rack").stderr)
-    assert "what is queued does not begin" in said
+    assert "queued moves do not begin" in said
     assert "(regent reassign cancel 12)" in said
     stopped = ("command", 12, {"stop": True, "reason": "wrong rack"})
     items("end", 12, "--undo", "--yes", "--reason", "w")

@@ -82,9 +82,8 @@ async def test_the_wait_for_a_broker_that_never_returns_ends_for_good(w: World) 
     assert w.leaders()["t", 0] == (1, (1, 2))
 
 
-@in_world(before=waiting)
-async def test_a_new_term_does_not_wait_again(w: World) -> None:
-    """The term ends between the memory and the end of the deletion, which waits for another broker."""
+async def ended_for_one_of_two(w: World) -> None:
+    """Topic v is being deleted, brokers 2 and 3 with its logs are dead, and the wait for broker 3 is ended."""
     await w.topic("v", (2, 3), leaders=True)
     await w.propagated()
     w.die(2)
@@ -92,6 +91,12 @@ async def test_a_new_term_does_not_wait_again(w: World) -> None:
     await w.mark("v")
     await w.propagated()
     assert await give_up(w, 3, topic="v") == ["v"], "it waits for broker 2"
+
+
+@in_world(before=waiting)
+async def test_a_new_term_does_not_wait_again(w: World) -> None:
+    """The term ends between the memory and the end of the deletion, which waits for another broker."""
+    await ended_for_one_of_two(w)
     await w.active.crash()
     await w.serve()
     [item] = [one for one in view(w).listed() if one.topic == "v"]
@@ -124,13 +129,7 @@ async def test_a_wait_whose_logs_cannot_be_remembered_is_not_ended(w: World) -> 
 
 @in_world(before=waiting)
 async def test_a_topic_that_a_term_could_not_read_at_first_is_not_waited_for_again(w: World) -> None:
-    await w.topic("v", (2, 3), leaders=True)
-    await w.propagated()
-    w.die(2)
-    await w.propagated()
-    await w.mark("v")
-    await w.propagated()
-    assert await give_up(w, 3, topic="v") == ["v"], "it waits for broker 2"
+    await ended_for_one_of_two(w)
     await w.active.crash()
     node = await w.operator.get(paths.topic("v"))
     assert node is not None

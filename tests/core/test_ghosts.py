@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -51,6 +52,24 @@ async def test_a_new_term_ends_what_brokers_show_and_zookeeper_lacks(tmp_path: P
             await eventually(lambda: shown(cluster) == {("orders", 0)})
             ids = {b.topics["orders"].topic_id for b in cluster.brokers.values()}
             assert ids == {bytes(15) + b"o"}, "no broker drops the id of the topic that stays"
+
+
+async def test_one_task_queries_brokers_however_often_they_register(monkeypatch: pytest.MonkeyPatch) -> None:
+    due, queried = {1, 2}, list[list[int]]()
+
+    async def query(c: object, dial: object, brokers: list[int]) -> dict[int, str]:
+        queried.append(brokers)
+        if len(queried) == 2:
+            due.update((2, 3))
+        return {2: "it is silent"} if 2 in brokers else {}
+
+    monkeypatch.setattr(ghosts, "_query", query)
+    monkeypatch.setattr(ghosts, "PAUSE_S", 0.0)
+    c = mock.Mock(channels=mock.Mock(quiesced=mock.AsyncMock()))
+    await ghosts.find_ghosts(c, mock.Mock(), due)
+    again = [[2]] * (ghosts.TRIES_MAX - 1)
+    assert queried == [[1, 2], [2], [2, 3], *again], "a broker that registered again has all its tries"
+    assert due == set()
 
 
 async def test_a_topic_that_cannot_be_understood_is_not_said_to_be_lacking(

@@ -29,6 +29,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         found.append(json.loads(fields))
         name: str = found[-1]["topic"]
         await asyncio.sleep(0.1)
+        if name == "faulty":
+            raise ZeroDivisionError
         if name == "broken":
             raise PolicyFailed("its disk is full")
         return f"{name} is no name of ours" if name.startswith("no") else None
@@ -84,6 +86,17 @@ def test_a_policy_that_gives_no_answer_refuses_with_the_cause(asked: Asked) -> N
         assert refused.error_message == (
             "controller.create_topic_policy gave no answer, so nothing is created: its disk is full; try again"
         )
+
+    story(told)
+
+
+def test_a_fault_of_asking_refuses_its_topic_alone(asked: Asked) -> None:
+    async def told(w: World) -> None:
+        await w.begin_term()
+        answer = await carried(w, create(topic("faulty", 1, 1), topic("t", 1, 1)))
+        faulty, sound = answer.topics
+        assert (faulty.error_code, sound.error_code) == (44, 0)
+        assert "the daemon could not ask it (ZeroDivisionError)" in str(faulty.error_message)
 
     story(told)
 
