@@ -1,4 +1,4 @@
-"""Draws moves that make brokers even: counts of replicas, then of first replicas, then bytes where sizes are known.
+"""Draws moves that make brokers even: counts of replicas, then bytes where sizes are known, then first replicas.
 
 Racks bind each move. What is on brokers that take no replica, dead or cordoned ones, stays there.
 """
@@ -40,12 +40,13 @@ def draw_rebalance(draft: PlanDraft, goal: Rebalance) -> None:
         return
     rows = smallest_first(draft, draft.rows(goal.topics, lambda _: True))
     _even_replicas(draft, rows)
-    _even_leaders(draft, rows)
     if draft.view.sizes:
         placed = _placed(draft, rows)
-        for _ in range(SWAPS_MAX):
-            if not _swapped(draft, placed):
-                return
+        swaps = 0
+        while swaps < SWAPS_MAX and _swapped(draft, placed):
+            swaps += 1
+    while _leaders_moved(draft, rows):  # each pass makes the counts evener, so there is a last one
+        pass
 
 
 def _even_replicas(draft: PlanDraft, rows: Sequence[Row]) -> None:
@@ -65,14 +66,19 @@ def _below(draft: PlanDraft, level: int) -> list[int]:
     return [b for b in sorted(draft.hosts) if draft.loads.replicas[b] < level]
 
 
-def _even_leaders(draft: PlanDraft, rows: Sequence[Row]) -> None:
-    """Gives partitions another first replica where theirs has two more than another of them; nothing is copied."""
-    first = draft.loads.first
+def _leaders_moved(draft: PlanDraft, rows: Sequence[Row]) -> bool:
+    """Gives partitions another first replica where theirs has two more than another of them; False where none has.
+
+    Nothing is copied. It is done last, because a swap moves first replicas, too.
+    """
+    first, moved = draft.loads.first, False
     for topic, row in rows:
         current = draft.current(row)
         least = min((b for b in current if b in draft.hosts), key=lambda b: (first[b], b), default=current[0])
         if first[current[0]] - first[least] > 1:
             draft.move(topic, row, (least, *(b for b in current if b != least)))
+            moved = True
+    return moved
 
 
 def _placed(draft: PlanDraft, rows: Sequence[Row]) -> dict[int, list[Sized]]:

@@ -101,6 +101,12 @@ def test_leaders_alone_are_evened_without_a_copy() -> None:
     assert max(spread(found, view)[1].values()) == 2
 
 
+def test_leaders_that_a_later_partition_makes_uneven_again_are_evened_by_the_same_plan() -> None:
+    view = make_view(dict.fromkeys(range(1, 7)), {"a": [(1, 2, 3, 4)] * 9 + [(DAEMON,)], "b": [(1,)] * 4 + [(DAEMON,)]})
+    found = plan(view, Rebalance())
+    assert plan(moved(view, found.moves), Rebalance()).moves == ()
+
+
 def test_a_rebalance_keeps_racks_and_leaves_cordoned_and_dead_brokers_alone() -> None:
     view = make_view(RACKED, {"a": [(1, 2, 3)] * 12}, cordoned=[5], dead=[6])
     found = plan(view, Rebalance())
