@@ -1,0 +1,107 @@
+"""Reaches files by Arrow's file systems, on this machine and beyond; Spark gets the same file by :func:`for_spark`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pyarrow import fs
+
+OTHER_NAMES: Final = {"s3a": "s3", "s3n": "s3", "gcs": "gs"}
+"""Schemes of Hadoop, by those of Arrow."""
+KNOWN: Final = ("file", "hdfs", "viewfs", "s3", "gs", "abfs", "abfss")
+"""Schemes that Arrow reads; ``hdfs`` needs Hadoop's client library (``libhdfs``) on all machines."""
+
+
+class NothingToRead(Exception):
+    """There is no such journal, or no such bronze folder; the message names it."""
+
+
+def place(path: str) -> tuple[Any, str]:
+    """Returns the file system of ``path`` and the path in it; one without a scheme is of this machine.
+
+    Raises :class:`NothingToRead` for a scheme that Arrow does not read, or a store that it cannot reach.
+    """
+    scheme, colon, rest = path.partition(":")
+    if not colon or "/" in scheme:
+        return fs.LocalFileSystem(), str(Path(path).absolute())
+    if scheme == "file":
+        return fs.LocalFileSystem(), "/" + rest.lstrip("/")
+    named = OTHER_NAMES.get(scheme, scheme)
+    if named not in KNOWN:
+        raise NothingToRead(f"{path}: there is no way to read {scheme}:, only a path or {': '.join(KNOWN)}:")
+    try:
+        found, inside = fs.FileSystem.from_uri(f"{named}:{rest}")
+    except (OSError, ValueError) as error:
+        raise NothingToRead(f"{path}: its store does not open: {first_line(error)}") from None
+    return found, inside
+
+
+def for_spark(path: str) -> str:
+    """Returns the path as Spark takes it: one of this machine with its scheme, whatever Spark's default is."""
+    store, inside = place(path)
+    return f"file:{inside}" if isinstance(store, fs.LocalFileSystem) else path
+
+
+def listed(folder: str, ending: str = "") -> list[tuple[str, int]]:
+    """Lists the files of a folder that end so, with their bytes and in the order of their names; none without it.
+
+    Hidden ones (their names begin with ``_`` or a dot) are left out.
+    """
+    store, inside = place(folder)
+    found = store.get_file_info(fs.FileSelector(inside, allow_not_found=True))
+    files = [(f"{folder.rstrip('/')}/{each.base_name}", each.size) for each in found if each.type == fs.FileType.File]
+    return sorted((path, size) for path, size in files if _shown(path, ending))
+
+
+def size_of(path: str) -> int | None:
+    """Returns the bytes of a file; None where there is none."""
+    store, inside = place(path)
+    found = store.get_file_info(inside)
+    return found.size if found.type == fs.FileType.File else None
+
+
+def opened(path: str) -> Any:
+    """Opens a file to read, at any place of it."""
+    store, inside = place(path)
+    return store.open_input_file(inside)
+
+
+@contextmanager
+def written(path: str, aside: str) -> Iterator[Any]:
+    """Provides a stream into a file that is there only once it is whole.
+
+    It is written beside its place, under a hidden name with ``aside``, which no other writer has. An error removes it.
+    """
+    store, inside = place(path)
+    folder, _, name = inside.rpartition("/")
+    store.create_dir(folder, recursive=True)
+    hidden = f"{folder}/_{aside}-{name}"
+    try:
+        with store.open_output_stream(hidden) as stream:
+            yield stream
+        store.move(hidden, inside)
+    except BaseException:
+        _removed(store, hidden)
+        raise
+
+
+def remove(path: str) -> None:
+    """Removes a file if it is there."""
+    _removed(*place(path))
+
+
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's text."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _removed(store: Any, inside: str) -> None:
+    if store.get_file_info(inside).type == fs.FileType.File:
+        store.delete_file(inside)
+
+
+def _shown(path: str, ending: str) -> bool:
+    return path.endswith(ending) and not path.rpartition("/")[2].startswith(("_", "."))
