@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
+from cli.commands import way_back
 from cli.commands.procedures import KAFKA, Pid, Why, Yes, name_families
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
@@ -19,18 +20,22 @@ NOTHING_QUEUED: Final = "queued moves do not begin, moves under way are complete
 
 
 class Way(NamedTuple):
-    """A way to end a procedure: what it does, the command that does the same, and the request; no path: nothing."""
+    """A way to end a procedure: what it does, the command that does the same, and the request; no path: nothing.
+
+    ``moves_back``: a further plan takes back what it moved, after the request.
+    """
 
     does: str
     same_as: str = ""
     path: str = ""
     body: Mapping[str, Any] = {}
     then: str = ""
+    moves_back: bool = False
 
 
 def register(app: typer.Typer) -> None:
     """Adds the command."""
-    examples = ("regent end 12", 'regent end 12 --undo --reason "wrong rack"', "regent end 12 --yes -o json")
+    examples = ("regent end 12", 'regent end 12 --undo --reason "wrong rack"', "regent end 12 --undo --dry-run")
     command(app, panel=Panel.CHANGE, examples=examples)(end)
 
 
@@ -39,32 +44,84 @@ def end(
     pid: Pid,
     undo: Annotated[bool, typer.Option("--undo", help="Take back what it has done, where that is possible.")] = False,
     reason: Why = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, do nothing.")] = False,
     yes: Yes = False,
 ) -> None:
     """End a procedure in the right way: by cancel, abort, bypass, remove, throttle lift or undrain, and say which.
 
     A plan or an election stops with what it has done, a throttle is lifted, a restart names no further broker, and the
-    brokers of a drain that has ended lead again. With --undo a plan or drain is taken back.
+    brokers of a drain that has ended lead again. With --undo a plan or drain is taken back: one that has ended by a
+    further plan, which gives partitions their former replicas.
     """
     client, output = session.client(), session.output
     items = client.get(KAFKA.path)["items"]
     found = next((one for one in items if one["pid"] == pid), None) or client.get(f"{KAFKA.path}/{pid}")["items"][0]
     way = way_of(found, items, undo=undo)
-    if not way.path:
+    back = way_back.way_back(session, pid) if way.moves_back else None
+    if back is not None:
+        way = _with_moves(way, pid, back, dry_run=dry_run)
+    named = f"{found['kind']} {pid}: {way.does}{f' ({way.same_as})' if way.same_as else ''}"
+    if dry_run:
+        _foretell(session, named, found, back)
+        return
+    if not way.path and (back is None or not back.moves):
         output.detail("Procedure", found)
         output.message(way.does)
         return
-    confirmed(yes, f"{found['kind']} {pid}: {way.does} ({way.same_as})?")
-    body = {**way.body, **({"reason": reason} if reason and "brokers" not in way.body else {})}
-    ended = client.post(way.path, body)["items"]
-    if "brokers" in way.body:
-        output.listing("CordonedBroker", ended)
-    else:
-        output.detail("Procedure", ended[0])
-        name_families(session, ended)
-    output.message(f"{found['kind']} {pid}: {way.does} ({way.same_as})", style="green")
+    if back is not None and not output.for_programs:
+        way_back.show(session, back)
+    confirmed(yes, f"{named}?")
+    _carry_out(session, way, pid, back, reason)
+    output.message(named, style="green")
     if way.then:
         output.message(way.then)
+
+
+def _foretell(session: Session, named: str, found: Json, back: way_back.WayBack | None) -> None:
+    if back is not None:
+        way_back.show(session, back)
+    elif session.output.for_programs:
+        session.output.detail("Procedure", found)
+    session.output.message(f"{named}; nothing was done")
+
+
+def _with_moves(way: Way, pid: int, back: way_back.WayBack, *, dry_run: bool) -> Way:
+    """Words what the moves of a way back add; raises :class:`Failure` where there is nothing else to do, and none."""
+    from controller.process.wording import counted
+
+    stay = f"; {counted(len(back.refused), 'partition')} stay where they are" if back.refused else ""
+    if back.moves:
+        plan = f"a plan of {counted(len(back.moves), 'move')} gives partitions their former replicas{stay}"
+        file = f"regent reassign plan --undo {pid} --out back.json, then regent reassign apply back.json"
+        return way._replace(
+            does=f"{way.does}, and then {plan}" if way.path else plan,
+            same_as=f"{way.same_as}, {file}" if way.path else file,
+        )
+    if way.path:
+        return way._replace(does=f"{way.does}; no replica is to be moved back{stay}")
+    if back.refused and not dry_run:
+        first = back.refused[0]
+        why = f"{first['topic']}-{first['partition']}: {first['why']}"
+        raise Failure(Exit.REFUSED, f"nothing of plan {pid} can be taken back{stay}", why)
+    return way._replace(does=f"every partition has its former replicas already, or is gone{stay}: nothing was done")
+
+
+def _carry_out(session: Session, way: Way, pid: int, back: way_back.WayBack | None, reason: str) -> None:
+    """Sends the request of a way, and begins the plan of a way back; shows what came of both."""
+    client, output, frees = session.client(), session.output, "brokers" in way.body
+    moves = back if back is not None and back.moves else None
+    if way.path:
+        body = {**way.body, **({"reason": reason} if reason and not frees else {})}
+        ended = client.post(way.path, body)["items"]
+        if frees and (moves is None or not output.for_programs):
+            output.listing("CordonedBroker", ended)
+        elif not frees:
+            output.detail("Procedure", ended[0])
+            name_families(session, ended)
+    if moves is not None:
+        plan = way_back.begun(session, pid, moves, reason)
+        output.detail("Procedure", plan)
+        output.message(f"plan {plan['pid']} moves replicas back: regent procedures wait {plan['pid']}")
 
 
 def way_of(found: Json, items: Iterable[Json], *, undo: bool) -> Way:
@@ -120,14 +177,12 @@ def _drain(pid: int, items: Iterable[Json]) -> Way:
 
 def _after_its_end(found: Json, *, undo: bool) -> Way:
     pid, kind, brokers = found["pid"], found["kind"], found.get("brokers") or []
-    back = f"regent reassign plan --undo {pid} --out back.json, then regent reassign apply back.json"
     if kind == "drain" and found["state"] == "success":
         named = " ".join(map(str, brokers))
-        then = f"replicas that it moved return by: {back}" if undo else ""
         does = f"it has ended; brokers {named} may lead again, and host replicas unless they are cordoned"
-        return Way(does, f"regent undrain {named}", "/v1/drains/remove", {"brokers": brokers}, then)
+        return Way(does, f"regent undrain {named}", "/v1/drains/remove", {"brokers": brokers}, moves_back=undo)
     if undo and kind == "reassign" and found["state"] == "success":
-        raise Failure(Exit.REFUSED, f"plan {pid} has ended: a further plan takes it back", back)
+        return Way("it has ended", moves_back=True)
     if undo:
         raise Failure(Exit.REFUSED, f"{kind} {pid} has ended ({found['state']})", "nothing of it is left to take back")
     return Way(f"{kind} {pid} has ended already ({found['state']}): nothing was done")

@@ -40,6 +40,9 @@ class Procedures(Protocol):
     async def moves(self, pid: int) -> list[Move]:
         """Lists the moves of a reassign plan."""
 
+    async def way_back(self, pid: int) -> list[Move]:
+        """Plans the moves that take back a plan, or a drain, that has ended."""
+
     def locks(self) -> list[Lock]:
         """Lists locks."""
 
@@ -106,7 +109,11 @@ def reason_of(wanted: EndRequest | None) -> str:
 
 def add_routes(app: FastAPI, procedures: Procedures) -> None:
     """Adds the routes to the surface of a daemon."""
+    _reads(app, procedures)
+    _changes(app, procedures)
 
+
+def _reads(app: FastAPI, procedures: Procedures) -> None:
     @app.get("/v1/procedures", response_model=Document[Procedure])
     async def listed(topic: str | None = None, broker: int | None = None) -> Response:
         return document("Procedure", await procedures.list_all(topic, broker))
@@ -119,6 +126,10 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
     async def moves(pid: int) -> Response:
         return document("Move", await procedures.moves(pid))
 
+    @app.get("/v1/procedures/{pid}/way-back", response_model=Document[Move])
+    async def way_back(pid: int) -> Response:
+        return document("Move", await procedures.way_back(pid))
+
     @app.get("/v1/locks", response_model=Document[Lock])
     async def locks() -> Response:
         return document("Lock", procedures.locks())
@@ -127,6 +138,8 @@ def add_routes(app: FastAPI, procedures: Procedures) -> None:
     async def reassignments() -> Response:
         return document("Reassignment", procedures.reassignments())
 
+
+def _changes(app: FastAPI, procedures: Procedures) -> None:
     @app.post("/v1/reassignments", response_model=Document[Procedure])
     async def apply(plan: ReassignRequest, request: Request) -> Response:
         return document("Procedure", [await procedures.apply(plan, principal_of(request))])

@@ -36,6 +36,7 @@ from controller.operator.procedure_items import (
     with_pace,
 )
 from controller.operator.sampling import refuse_standing
+from controller.operator.way_back import moves_back
 from controller.procedures import requests
 from controller.procedures.engine import Engine
 from controller.procedures.refusals import as_ended, forgotten, not_ended
@@ -148,6 +149,12 @@ class ProcedureView:
             return move_items(reassign.plan_of(record))
         found = await self._meter.measured(term, record)
         return move_items(found.plan, found.moves)
+
+    async def way_back(self, pid: int) -> list[Move]:
+        """Plans the moves that take back a plan, or a drain, that has ended; changes nothing."""
+        term = self._active()
+        ended = await self.one(pid, 0)
+        return await moves_back(term, ended, await self.moves(pid))
 
     def reassignments(self) -> list[Reassignment]:
         """Lists the reassignments under way, of plans and of other clients."""

@@ -101,6 +101,7 @@ class ProceduresDouble:
         self.progress: dict[str, Any] = {}
         self.item: Procedure | None = None
         self.others: list[Procedure] = []
+        self.back: list[Move] = []
 
     def _item(self, *request: Any) -> Procedure:
         self.seen.append(request)
@@ -136,6 +137,10 @@ class ProceduresDouble:
     async def moves(self, pid: int) -> list[Move]:
         self._item("moves", pid)
         return [Move(topic="orders", partition=n, origin=(1, 2), target=(3,)) for n in range(2)]
+
+    async def way_back(self, pid: int) -> list[Move]:
+        self._item("way_back", pid)
+        return self.back
 
     def reassignments(self) -> list[Reassignment]:
         self.seen.append(("reassignments",))
