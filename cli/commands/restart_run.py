@@ -19,6 +19,7 @@ from cli.commands.restarting import (
     Accept,
     BatchMax,
     Chosen,
+    Reminder,
     awaited_batch,
     brokers_of,
     restart_request,
@@ -86,7 +87,7 @@ def run(
         if batch := [broker for broker in found["batch"] if broker not in commanded]:
             _restarted(batch, shell_command, pid)
             commanded.update(batch)
-        _until_taken(judged, commanded, pid, timeout)
+        _until_taken(session, judged, commanded, pid, timeout)
 
 
 def _begun(session: Session, client: Client, request: Json) -> int:
@@ -122,17 +123,23 @@ def _restarted(batch: Iterable[int], shell_command: str, pid: int) -> None:
         raise Failure(Exit.FAILED, f"the command failed for {named}; no further broker is restarted", remedy)
 
 
-def _until_taken(judged: Callable[[], Json], commanded: Collection[int], pid: int, timeout_s: float) -> None:
+def _until_taken(
+    session: Session, judged: Callable[[], Json], commanded: Collection[int], pid: int, timeout_s: float
+) -> None:
     """Waits until the daemon names no broker any more whose command has ended: it has seen them stop, or come back."""
-    ends_s = time.monotonic() + timeout_s
+    reminder = Reminder(session.output, timeout_s)
     while True:
-        found, _ = queried(judged)
+        found, trouble = queried(judged)
         named = [] if found is None else [broker for broker in found["batch"] if broker in commanded]
         if found is not None and not named:
             return
-        if time.monotonic() >= ends_s:
+        if reminder.is_over:
             why = f"{brokers_of(named)} did not register anew" if named else "no daemon judged the restart"
             raise _not_back(why, pid, timeout_s)
+        if found is None:
+            reminder.waits(trouble, None)
+        else:
+            reminder.waits(f"the command for {brokers_of(named)} has ended: waits for the stop and the return", found)
         time.sleep(POLL_S)
 
 

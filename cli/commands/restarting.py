@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from cli.client import Json
 
 POLL_S: Final = 1.0
+REMIND_S: Final = 60.0
+"""Time after which a call that waits says so again."""
 JUDGE_TIMEOUT_S: Final = 60.0
 """Longest wait for a judgement: of a million partitions it takes some seconds."""
 
@@ -47,25 +49,67 @@ def restart_request(brokers: list[int] | None, accept: list[str] | None, batch_m
     }
 
 
+class Reminder:
+    """Says what a call waits for: at once, whenever that changes, and each minute, with the ways to end it."""
+
+    def __init__(self, output: Output, timeout_s: float) -> None:
+        self._output = output
+        self._timeout_s = timeout_s
+        self._begun_s = time.monotonic()
+        self._said_s = self._begun_s
+        self._shown = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Returns whether the longest wait is over."""
+        self._now_s = time.monotonic()
+        return self._now_s >= self._begun_s + self._timeout_s
+
+    def waits(self, why: str, found: Json | None) -> None:
+        """Says the reason, the causes and the ways out; nothing where it was said less than a minute ago."""
+        if why == self._shown and self._now_s < self._said_s + REMIND_S:
+            return
+        self._shown, self._said_s = why, self._now_s
+        waited = in_minutes(self._now_s - self._begun_s)
+        ends = f"{waited} of {in_minutes(self._timeout_s)} have passed"
+        self._output.message(why if self._now_s - self._begun_s < REMIND_S else f"{why}; {ends}")
+        if found is not None:
+            causes(self._output, found["hindrances"])
+            self._output.message(f"Remedy: {ways_out(found)}")
+
+
+def in_minutes(seconds: float) -> str:
+    """Returns "30 min", or "45 s" below two minutes."""
+    return f"{seconds / 60:.0f} min" if seconds >= 2 * REMIND_S else f"{seconds:.0f} s"
+
+
+def ways_out(found: Json) -> str:
+    """Returns how a wait ends: by a broker that starts, without it, or by the end of the restart."""
+    pid, down = found.get("pid"), found["down"]
+    ended = "end the call" if pid is None else f"'regent end {pid}' ends the restart"
+    if not down:
+        accept = "leave a cause out with --accept, " if found["hindrances"] else ""
+        return f"wait, {accept}or {ended}"
+    others = [str(broker) for broker in sorted({*found["pending"], *found["restarted"]} - set(down))]
+    begun = f", and a new one with the ids {' '.join(others)} leaves {brokers_of(down)} out" if others else ""
+    return f"start {brokers_of(down)}, or {ended}{begun}"
+
+
 def awaited_batch(output: Output, judged: Callable[[], Json], timeout_s: float) -> Json:
-    """Queries until there is a batch, all is done, or the time is over; reports each new reason of the wait.
+    """Queries until there is a batch, all is done, or the time is over; says what it waits for.
 
     A daemon that stops or fails over meanwhile is queried again.
     """
-    deadline_s, shown = time.monotonic() + timeout_s, ""
+    reminder = Reminder(output, timeout_s)
     while True:
         found, trouble = queried(judged)
         if found is not None and found["state"] != "wait":
             return found
-        if time.monotonic() >= deadline_s:
+        if reminder.is_over:
             if found is None:
                 raise Failure(Exit.UNFINISHED, f"no daemon judged the restart at the end of {timeout_s:g} s: {trouble}")
             return found
-        why = trouble if found is None else str(found["why"])
-        if why != shown:
-            shown = why
-            output.message(why)
-            causes(output, [] if found is None else found["hindrances"])
+        reminder.waits(trouble if found is None else str(found["why"]), found)
         time.sleep(POLL_S)
 
 

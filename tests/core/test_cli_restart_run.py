@@ -15,7 +15,7 @@ import pytest
 
 from cli.exit_codes import Exit
 from controller.http.procedure_models import Procedure
-from controller.http.restart_models import RestartNext
+from controller.http.restart_models import Hindrance, RestartNext
 from state_machines.decisions.hindrances import REMEDIES, StopCause
 from tests.core.cli_kit import regent, unwrapped
 from tests.core.http_world import DaemonDouble, daemon_in_thread
@@ -66,13 +66,44 @@ def test_a_command_that_fails_ends_the_call_and_keeps_the_restart(view: DaemonDo
 def test_the_first_broker_that_does_not_return_ends_the_call(view: DaemonDouble, tmp_path: Path) -> None:
     view.plans = [batch(1), DOWN]
     with mock.patch("cli.commands.restarting.time", autospec=True) as clock:
-        clock.monotonic.side_effect = [0.0, 0.0, 1.0, 5.0]
+        clock.monotonic.side_effect = [0.0, 0.0, 1.0, 5.0, 6.0]
         result = regent(
             "restart", "run", "--command", f"echo {{}} >> {tmp_path}/log", "--timeout", 5, code=Exit.UNFINISHED
         )
     said = unwrapped(result.stderr)
     assert "no further broker is restarted, after 5 s: broker 1 must come back first" in said
     assert (tmp_path / "log").read_text() == "1\n"
+
+
+DEAD = RestartNext(
+    state="wait", pid=12, why="broker 1 must come back first; 0 of 3 were restarted", down=[1], pending=[2, 3]
+)
+
+
+def test_a_broker_that_is_dead_already_is_named_at_once_and_each_minute_with_the_ways_out(view: DaemonDouble) -> None:
+    view.plans = [DEAD] * 4 + [DONE]
+    with mock.patch("cli.commands.restarting.time", autospec=True) as clock:
+        clock.monotonic.side_effect = [0.0, 0.0, 30.0, 60.0, 150.0]
+        said = unwrapped(regent("restart", "run", "--command", "true {}").stderr)
+    why = "broker 1 must come back first; 0 of 3 were restarted"
+    assert said.count(why) == 3, "at once, after a minute, and after the next"
+    assert f"{why}; 60 s of 30 min have passed" in said
+    remedy = "Remedy: start broker 1, or 'regent end 12' ends the restart, and a new one with the ids 2 3 leaves"
+    assert f"{remedy} broker 1 out" in said
+
+
+def test_what_no_broker_may_stop_for_is_said_with_the_option_that_accepts_it(view: DaemonDouble) -> None:
+    hindrance = Hindrance(cause="single-replica", count=1, meaning="it is the only one", remedy="add one")
+    waits = RestartNext(state="wait", pid=12, why="no broker may stop now", pending=[1], hindrances=[hindrance])
+    view.plans = [waits, DONE]
+    said = unwrapped(regent("restart", "run", "--command", "true {}").stderr)
+    assert "Remedy: wait, leave a cause out with --accept, or 'regent end 12' ends the restart" in said
+
+
+def test_a_command_that_has_ended_without_a_stop_is_said_while_the_call_waits(view: DaemonDouble) -> None:
+    view.plans = [batch(3), batch(3), batch(3), DONE]
+    said = unwrapped(regent("restart", "run", "--command", "true {}").stderr)
+    assert "the command for broker 3 has ended: waits for the stop and the return" in said
 
 
 def test_a_command_that_restarts_nothing_ends_the_call(view: DaemonDouble) -> None:
