@@ -161,7 +161,13 @@ CLUSTER: Final = [
         "Elections that may lose records",
         "In the last 10 minutes.",
         {"{{instance}}": f"increase({of(f'{STATS}_uncleanleaderelections_total')}[10m])"},
-        width=12,
+        steps=TROUBLE,
+        values=WELL,
+    ),
+    Panel(
+        "Partitions that brokers refuse",
+        "By broker. A refused replica neither leads nor follows. RegentPartitionsRefused fires for them.",
+        {"{{broker}}": f"{by_broker('regent_broker_refused_partitions')} or on() {none_of('broker')}"},
         steps=TROUBLE,
         values=WELL,
     ),
@@ -174,7 +180,6 @@ CLUSTER: Final = [
             "journal failing": largest("regent_journal_failing"),
             "endpoint not shown": f"1 - {largest('regent_admin_endpoint_shown')}",
         },
-        width=12,
         steps=CARE,
         values=WELL,
     ),
@@ -209,8 +214,8 @@ PROCEDURES: Final = [
         values=WELL,
     ),
     Panel(
-        "Time without progress",
-        "The longest, by kind and cause: an operator's wish, a queue, attempts in vain, or anything else.",
+        "Procedures without progress",
+        "The longest time, by kind and cause: an operator's wish, a queue, attempts in vain, or anything else.",
         {
             "{{kind}}: {{cause}}": f"max by (kind, cause) ({of('regent_procedures_without_progress_seconds')})"
             f" or on() {none_of('kind')}"
