@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from controller.engine.controller import Controller
 from controller.handlers.topic_rewrites import observe_rewrites
+from controller.kinds.catch_ups import CatchUps
 from controller.kinds.foreign_sizes import ForeignSizes
 from controller.kinds.guard import MinIsrGuard
 from controller.kinds.plan_rates import RatePacer
@@ -38,6 +39,8 @@ class KafkaEnv(NamedTuple):
     """Leaders of brokers as each drain that moves leaders has counted them in this term."""
     pacer: RatePacer
     """Keeps throttles of plans between their bounds."""
+    catch_ups: CatchUps
+    """Finds replicas that leave the lists of a throttled plan before they have caught up."""
     live: Callable[[], Iterable[Record]]
     """Returns the records of procedures that have not ended, as the next write finds them."""
     known: Callable[[], Iterable[Record]]

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from controller.engine.controller import Controller
 from state_machines.decisions.plan_progress import ReassignPlan
-from state_machines.decisions.plan_rate import Pressure, next_rate, pressure
+from state_machines.decisions.plan_rate import Pressure, RateBounds, next_rate, pressure
 
 log = logging.getLogger("regent.procedures")
 
@@ -35,6 +35,7 @@ class RatePacer:
         self._due_s = 0.0
         self._judging = False
         self._found: Pressure | None = None
+        self._decided: tuple[int, RateBounds] | None = None
 
     def paced(
         self, c: Controller, pid: int, plan: ReassignPlan, now_ms: int, wake: Callable[[int], None]
@@ -48,7 +49,8 @@ class RatePacer:
         if bounds is None or plan.held:
             return plan
         if pid != self._pid:
-            self._pid, self._due_s, self._found = pid, 0.0, None
+            self._pid, self._due_s, self._found, self._decided = pid, 0.0, None, None
+        self._say(plan)
         now_s = asyncio.get_running_loop().time()
         if self._found is None:
             if not self._judging and now_s >= self._due_s:
@@ -58,8 +60,15 @@ class RatePacer:
         found, self._found = self._found, None
         rate, now = next_rate(plan.rate_bytes_per_s, bounds, found, now_ms)
         if rate != plan.rate_bytes_per_s:
-            log.info("pid=%d reassign: throttle %d -> %d bytes/s, %s", pid, plan.rate_bytes_per_s, rate, now.why)
+            self._decided = plan.rate_bytes_per_s, now
         return plan if now is bounds else replace(plan, rate_bytes_per_s=rate, bounds=now)
+
+    def _say(self, plan: ReassignPlan) -> None:
+        """Writes a line of the latest change of the rate, once the plan's record has it."""
+        if self._decided is not None and self._decided[1] == plan.bounds:
+            before, rate = self._decided[0], plan.rate_bytes_per_s
+            log.info("pid=%d reassign: throttle %d -> %d bytes/s, %s", self._pid, before, rate, plan.bounds.why)
+        self._decided = None
 
     def _judged(self) -> None:
         self._judging = False

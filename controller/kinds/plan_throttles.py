@@ -1,7 +1,7 @@
 """Sets the throttles of a reassign plan before its moves begin, and takes them back at every end of it.
 
-Brokers have their rates while the plan has moves left. A replica is in the lists from the begin of its move until it is
-in sync: from then on producers with acks=all wait for it.
+Brokers have their rates while the plan has moves left. A replica is in the lists from the begin of its move until it
+has nearly caught up: once it has, producers with acks=all wait for it.
 
 A plan's record names the throttles and the values that stood there before anything is written (KIP-73). So whatever
 happens to the daemon, the next one knows what to restore. A setting that an operator's throttle holds is left to it:
@@ -47,6 +47,7 @@ async def set_throttles(
     another procedure throttles the same setting. What keeps moves from their begin keeps no list from being shortened.
     """
     if plan.held or not plan.rate_bytes_per_s:
+        env.catch_ups.stop()
         return await lift_throttles(env, plan)
     if begins and _is_in_force(plan) and covers(plan.throttles, _narrowed(env.controller.cluster, begins)):
         return plan
@@ -59,7 +60,9 @@ async def set_throttles(
 
 async def _set(env: KafkaEnv, plan: ReassignPlan, pid: int, begins: Mapping[int, Assignment]) -> ReassignPlan | Retry:
     c = env.controller
-    copying = _narrowed(c.cluster, _under_way(plan, c.cluster) | dict(begins))
+    under_way = _under_way(plan, c.cluster)
+    near = env.catch_ups.near(c, pid, under_way, env.responses.wake)
+    copying = _narrowed(c.cluster, under_way | dict(begins), near)
     brokers = _hosts(plan, c.cluster)
     if _is_in_force(plan) and _as_recorded(plan, copying, brokers).settled == plan.throttles:
         return plan
@@ -146,12 +149,21 @@ def _under_way(plan: ReassignPlan, cluster: Cluster) -> dict[int, Assignment]:
     return {row: cluster.reassigning[row] for row in named if row is not None and row in cluster.reassigning}
 
 
-def _narrowed(cluster: Cluster, moves: Mapping[int, Assignment]) -> Moves:
-    """Returns moves by name, with the replicas that are not in sync as those that they add."""
+def _narrowed(
+    cluster: Cluster, moves: Mapping[int, Assignment], near: Collection[tuple[TopicPartition, int]] = ()
+) -> Moves:
+    """Returns moves by name, with the replicas that are to be throttled as those that they add.
+
+    A leader's list slows all followers of a partition. So one of which a replica is ``near`` has no origin: the other
+    replicas that it adds are throttled by their own brokers alone.
+    """
     found: dict[TopicPartition, Assignment] = {}
     for row, assignment in moves.items():
-        isr, kept = cluster.rows[row].isr, assignment.kept
-        found[cluster.name(row)] = replace(kept, adding=tuple(broker for broker in kept.adding if broker not in isr))
+        name, isr, kept = cluster.name(row), cluster.rows[row].isr, assignment.kept
+        out_of_sync = [broker for broker in kept.adding if broker not in isr]
+        adding = tuple(broker for broker in out_of_sync if (name, broker) not in near)
+        all_listed = len(adding) == len(out_of_sync)
+        found[name] = replace(kept, adding=adding) if all_listed else Assignment(adding, adding=adding)
     return found
 
 

@@ -22,6 +22,7 @@ from controller.engine.gate import TermEnded, weakly
 from controller.journal.term_journal import TermJournal
 from controller.kinds import drain, elect, reassign, restart, throttle, throttle_order
 from controller.kinds.calls import CALLS
+from controller.kinds.catch_ups import CatchUps
 from controller.kinds.environment import KafkaEnv
 from controller.kinds.foreign_sizes import ForeignSizes
 from controller.kinds.guard import MinIsrGuard
@@ -138,6 +139,7 @@ class TermProcedures:
                 {},
                 {},
                 RatePacer(),
+                CatchUps(),
                 self._live,
                 self._known,
             ),

@@ -235,6 +235,8 @@ def _wanted(moves: Mapping[TopicPartition, Assignment], brokers: Iterable[int]) 
             continue
         hosts.update(sources, added)
         for setting, brokers in ((LEADER_REPLICAS, sources), (FOLLOWER_REPLICAS, added)):
+            if not brokers:
+                continue
             listed = lists.setdefault((Entity(TOPICS, topic), setting), [])
             listed += [(partition, broker) for broker in sorted(brokers)]
     return {**dict.fromkeys(broker_places(hosts, ())), **lists}

@@ -90,6 +90,21 @@ async def test_the_next_daemon_goes_on_with_the_rate_and_its_cause(w: World) -> 
 
 
 @in_world(1, 2, 3, 4)
+async def test_a_change_of_the_rate_is_in_the_record_before_a_line_tells_of_it(
+    w: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await running(w)
+    pid = await applied(w, PACED)
+    told: list[tuple[int, int]] = []
+    monkeypatch.setattr(
+        plan_rates.log, "info", lambda *_: told.append((_[3], plan_of(record(w, pid)).rate_bytes_per_s))
+    )
+    await lasts(w, 120)
+    assert [rate for rate, _ in told] == [1_500_000, 2_250_000, 3_375_000, HIGH]
+    assert all(rate == stored for rate, stored in told), told
+
+
+@in_world(1, 2, 3, 4)
 async def test_a_plan_that_stands_calm_at_its_bound_is_not_written_again(w: World) -> None:
     await running(w)
     pid = await applied(w, PACED)

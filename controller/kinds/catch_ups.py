@@ -1,0 +1,154 @@
+"""Looks at the replicas that a throttled plan copies, so that its lists let them go shortly before they catch up.
+
+Leaders and destinations are queried beside the event queue, for moves under way alone. What was found is of this
+daemon's memory: the next one looks anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from itertools import islice
+from typing import Final
+
+from brokers.client import BrokerCallFailed
+from brokers.queries import Dial
+from brokers.replica_sizes import sizes_on
+from controller.engine.controller import Controller
+from controller.process.wording import counted
+from state_machines.decisions.plan_catch_up import Copy, Looks
+from state_machines.model.cluster import Cluster
+from state_machines.model.types import TopicPartition
+
+log = logging.getLogger("regent.procedures")
+
+FIRST_LOOK_S: Final = 0.25
+"""Pause before the second look of a plan: what a fetch brings is known from then on."""
+LOOK_S: Final = 1.0
+"""Pause between two looks."""
+REST_TIMES: Final = 4
+"""The pause as a multiple of a look's duration, where that is longer."""
+REPORT_S_MAX: Final = 5.0
+"""Longest wait for the report of one broker."""
+COPIES_MAX: Final = 5_000
+"""Replicas of one look; those beyond are throttled until they are in the ISR."""
+
+Replica = tuple[TopicPartition, int]
+
+
+class CatchUps:
+    """Holds the replicas that have nearly caught up, for the plan that runs; one runs at a time."""
+
+    def __init__(self) -> None:
+        self._pid = 0
+        self._rows: Collection[int] = ()
+        self._looking = False
+        self._looks = Looks()
+        self._near: dict[Replica, int] = {}
+        self._told: set[int] = set()
+
+    def near(self, c: Controller, pid: int, rows: Collection[int], wake: Callable[[int], None]) -> Collection[Replica]:
+        """Returns the replicas that need no throttle any more; looks on as long as one of ``rows`` has others.
+
+        ``rows``: partitions whose moves are under way. ``wake`` is called with the pid where a look has found some.
+        """
+        if pid != self._pid:
+            self._pid, self._looks, self._near, self._told = pid, Looks(), {}, set()
+        self._rows = rows
+        self._forget(c.cluster)
+        if c.dial is not None and not self._looking and self._throttled(c.cluster):
+            self._looking = True
+            c.spawn(self._look_on(c, c.dial, wake), at_end=self._ended)
+        return self._near.keys()
+
+    def stop(self) -> None:
+        """Ends the looks: nothing is throttled."""
+        self._rows = ()
+
+    def _ended(self) -> None:
+        self._looking = False
+
+    def _forget(self, cluster: Cluster) -> None:
+        """Drops replicas that are in the ISR, or that copy no more, and those whose broker died since."""
+        present = {(name, broker) for name, broker, _ in _copies(cluster, self._rows)}
+        self._near = {
+            replica: epoch
+            for replica, epoch in self._near.items()
+            if replica in present and _epoch(cluster, replica[1]) == epoch
+        }
+
+    def _throttled(self, cluster: Cluster) -> list[Copy]:
+        copies = (one for one in _copies(cluster, self._rows) if (one.name, one.broker) not in self._near)
+        return list(islice(copies, COPIES_MAX))
+
+    async def _look_on(self, c: Controller, dial: Dial, wake: Callable[[int], None]) -> None:
+        pause_s = FIRST_LOOK_S
+        try:
+            while copies := self._throttled(c.cluster):
+                began_s, pid = asyncio.get_running_loop().time(), self._pid
+                found = await self._sizes(c, dial, copies)
+                took_s = asyncio.get_running_loop().time() - began_s
+                if pid == self._pid:
+                    self._enter(c.cluster, copies, found, wake)
+                await asyncio.sleep(max(pause_s, REST_TIMES * took_s))
+                pause_s = LOOK_S
+        finally:
+            self._looking = False
+
+    def _enter(
+        self, cluster: Cluster, copies: Collection[Copy], found: Mapping[Replica, int], wake: Callable[[int], None]
+    ) -> None:
+        self._looks = self._looks.plus(copies, found)
+        if near := self._looks.near(copies):
+            self._near |= {(one.name, one.broker): _epoch(cluster, one.broker) for one in near}
+            count = counted(len(near), "replica")
+            log.info("pid=%d reassign: no list names %s any more, for they have nearly caught up", self._pid, count)
+            wake(self._pid)
+
+    async def _sizes(self, c: Controller, dial: Dial, copies: Iterable[Copy]) -> dict[Replica, int]:
+        """Reads the sizes of the copies and of their leaders' logs; those of a broker that fails are left out.
+
+        A copy that its broker has not created yet has 0 bytes.
+        """
+        wanted: dict[int, set[TopicPartition]] = {}
+        added: dict[int, set[TopicPartition]] = {}
+        for name, broker, leader in copies:
+            added.setdefault(broker, set()).add(name)
+            for one in (broker, leader):
+                wanted.setdefault(one, set()).add(name)
+        found: dict[Replica, int] = {}
+        for broker, sizes in (await sizes_on(dial, c.cluster.brokers, wanted, REPORT_S_MAX)).items():
+            if isinstance(sizes, BrokerCallFailed):
+                self._tell(broker, sizes)
+                continue
+            found |= {(name, broker): 0 for name in added.get(broker, ())}
+            found |= {(name, broker): size.size_bytes for name, size in sizes.items()}
+        return found
+
+    def _tell(self, broker: int, error: BrokerCallFailed) -> None:
+        """Writes a line of a broker that sends no sizes, once in a plan."""
+        if broker not in self._told:
+            self._told.add(broker)
+            log.warning(
+                "pid=%d reassign: broker %d sends no sizes of its logs, so replicas stay throttled until they are in "
+                "the ISR, and producers may wait for them: let this daemon's user describe the cluster (%s)",
+                self._pid,
+                broker,
+                error,
+            )
+
+
+def _epoch(cluster: Cluster, broker: int) -> int:
+    known = cluster.brokers.get(broker)
+    return known.epoch if known is not None else -1
+
+
+def _copies(cluster: Cluster, rows: Iterable[int]) -> Iterable[Copy]:
+    """Yields the replicas that moves of these rows add, and that are not in the ISR."""
+    for row in rows:
+        if (written := cluster.reassigning.get(row)) is not None:
+            now = cluster.rows[row]
+            for broker in written.kept.adding:
+                if broker not in now.isr and broker in cluster.brokers:
+                    yield Copy(cluster.name(row), broker, now.leader)
