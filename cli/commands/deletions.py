@@ -12,7 +12,7 @@ from cli.session import Session, command, confirmed, group
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Begin without a question.")]
 Brokers = Annotated[list[int], typer.Option("--broker", min=0, help="Id of a broker that never returns; repeatable.")]
-Reason = Annotated[str, typer.Option("--reason", help="The reason; kept in the daemon's log.")]
+Reason = Annotated[str, typer.Option("--reason", help="The reason; kept in the daemon's log and journal.")]
 TIMEOUT_S = 40.0
 
 

@@ -108,6 +108,7 @@ def _entered(
     """Enters written memories; the deletion goes on with the next event."""
     c.strays.entries = entered(c.strays.entries, memories)
     c.cluster.observe_given_up((i, broker) for broker, some in logs.items() for i in some)
+    c.journal.given_up(topic.name, logs, wanted.principal, wanted.reason)
     log.warning(
         "deletion of %s does not wait for broker %s any more, as %s requested%s: the logs there are remembered, and "
         "deleted if it starts",

@@ -184,6 +184,10 @@ def sentence(row: Row) -> str:
             f"{row.api} of {row.partitions} partitions by {row.principal or 'a client'}: "
             f"{row.elected} elected, {row.refused} refused"
         )
+    elif row.kind == Kind.WAIT_GIVEN_UP:
+        logs = counted(row.partitions or 0, "log")
+        parts.append(f"its deletion does not wait for {logs} on broker {row.broker} any more, by {row.principal}")
+        return ": ".join((*parts, *([row.reason] if row.reason else ())))
     why = row.why if row.procedure is not None else row.err or row.why
     return ", ".join(parts) + (f": {why}" if parts and why else why or "")
 

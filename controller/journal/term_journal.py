@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from brokers.outbound.delivery import Delivered
@@ -157,6 +157,12 @@ class TermJournal:
         """Records brokers that registered, left or shut down."""
         for broker in brokers:
             self.event(kind, broker=broker.id, broker_epoch=broker.epoch, rack=broker.rack)
+
+    def given_up(self, topic: str, logs: Mapping[int, Collection[int]], principal: str, reason: str) -> None:
+        """Records for each broker that a deletion does not wait for its ``logs`` any more, as an operator requested."""
+        for broker, rows in sorted(logs.items()):
+            caller = {"principal": bounded(principal), "reason": bounded(reason)}
+            self.event(Kind.WAIT_GIVEN_UP, topic=topic, broker=broker, partitions=len(rows), **caller)
 
     def event(self, kind: Kind, **fields: object) -> None:
         """Records one row; ``fields`` are those of :class:`state_machines.journal.events.Row`."""

@@ -9,6 +9,7 @@ import pytest
 from brokers.wire.errors import Error
 from controller.http.deletion_models import GiveUpRequest
 from controller.http.ports import NotFound, Refused
+from controller.journal.query import entity, sentence
 from controller.operator.cluster_health import troubles
 from controller.operator.counts import Counts
 from controller.operator.deletions import DeletionView
@@ -16,6 +17,7 @@ from controller.operator.explain import explain
 from metadata_store import paths
 from metadata_store.nodes.stray_nodes import PARENT
 from metadata_store.port import ANY_VERSION
+from state_machines.journal.events import Kind
 from state_machines.model.types import Assignment
 from tests.core.controller_world import World, in_world
 from tests.core.strays_kit import remembered
@@ -62,6 +64,15 @@ async def test_a_waiting_deletion_names_its_broker_since_when_and_how_to_end_the
     assert found.state == "NON_EXISTENT: its topic is being deleted, and brokers are sent that it is gone"
     assert found.would_change == [f"the deletion of its topic waits: {way}"]
     assert "znode" not in str(found), "nothing is wrong with its state znode"
+
+
+@in_world(before=waiting)
+async def test_the_end_of_a_wait_is_in_the_journal_with_its_author_and_reason(w: World) -> None:
+    await give_up(w, 3)
+    [row] = [row for row in w.book.read() if row.kind == Kind.WAIT_GIVEN_UP]
+    assert (row.topic, row.broker, row.partitions, row.principal, row.reason) == ("t", 3, 2, "uid 0", "lost")
+    assert entity(row) == "t"
+    assert sentence(row) == "its deletion does not wait for 2 logs on broker 3 any more, by uid 0: lost"
 
 
 @in_world(before=waiting)
