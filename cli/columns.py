@@ -128,6 +128,13 @@ COLUMNS: Final[dict[str, tuple[Column, ...]]] = {
         Column("TO", "target"),
         Column("BYTES", "sizeBytes"),
     ),
+    "PlannedChange": (
+        Column("ENTITY", "entity"),
+        Column("CHANGES", "what"),
+        Column("BEFORE", "before"),
+        Column("AFTER", "after"),
+        Column("WHY", "why"),
+    ),
     "Move": (
         Column("TOPIC", "topic"),
         Column("PARTITION", "partition"),

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from cli.commands.cordon import Brokers
-from cli.commands.procedures import WaitS, awaited, report
+from cli.commands.procedures import WaitS, awaited, planned, report
 from cli.commands.restarting import JUDGE_TIMEOUT_S, Accept, causes
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
@@ -25,7 +25,11 @@ def register(app: typer.Typer) -> None:
     command(
         app,
         panel=Panel.CHANGE,
-        examples=('regent drain 3 --wait --reason "new disk"', "regent drain 3 4 --replicas --throttle 50000000"),
+        examples=(
+            'regent drain 3 --wait --reason "new disk"',
+            "regent drain 3 4 --replicas --throttle 50000000",
+            "regent drain 3 --replicas --dry-run",
+        ),
     )(drain)
     command(app, panel=Panel.CHANGE, examples=("regent undrain 3",))(undrain)
     command(app, panel=Panel.CHANGE, examples=("regent shutdown 3", "regent shutdown 3 -o json"))(shutdown)
@@ -37,6 +41,7 @@ def drain(
     replicas: Replicas = False,
     throttle: Throttle = None,
     reason: Reason = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, do nothing.")] = False,
     wait: Wait = False,
     timeout: WaitS = 3600,
 ) -> None:
@@ -50,6 +55,9 @@ def drain(
         "nonce": uuid.uuid4().hex,
         "reason": reason,
     }
+    if dry_run:
+        planned(session, "/v1/drains/planned", body)
+        return
     found = session.client().post("/v1/drains", body)["items"][0]
     if wait:
         report(session, awaited(session, found["pid"], timeout))

@@ -310,6 +310,12 @@ def queried(query: Callable[[], Json]) -> tuple[Json | None, str]:
     return found, ""
 
 
+def planned(session: Session, path: str, body: Json) -> None:
+    """Shows in rows what a request would change; nothing is done."""
+    session.output.listing("PlannedChange", session.client(MEASURED_S_MAX).post(path, body)["items"])
+    session.output.message("nothing was done: leave --dry-run out to do it")
+
+
 def report(session: Session, found: Json) -> None:
     """Shows a procedure that has ended; exits by its end."""
     session.output.detail("Procedure", found)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli.commands.procedures import WaitS, Yes, awaited, report
+from cli.commands.procedures import WaitS, Yes, awaited, planned, report
 from cli.exit_codes import Exit, Failure
 from cli.help import Panel
 from cli.rates import one_rate
@@ -44,6 +44,7 @@ def register(app: typer.Typer) -> None:
         name="set",
         examples=(
             "regent throttle set 3 --rate 50000000 --topic orders --wait",
+            "regent throttle set 3 --rate 50M --topic orders --dry-run",
             'regent throttle set --all --rate 20000000 --reason "the link is full"',
         ),
     )(set_rates)
@@ -66,6 +67,7 @@ def set_rates(
     every: All = False,
     topics: Topics = None,
     reason: Reason = "",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, do nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until brokers have confirmed the rate.")] = False,
     timeout: WaitS = 120,
 ) -> None:
@@ -83,6 +85,9 @@ def set_rates(
         "nonce": uuid.uuid4().hex,
         "reason": reason,
     }
+    if dry_run:
+        planned(session, "/v1/throttles/planned", body)
+        return
     found = session.client().post("/v1/throttles", body)["items"][0]
     if not wait:
         session.output.detail("Procedure", found)

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request, Response
 from controller.http.documents import document
 from controller.http.drain_models import DrainRequest, UndrainRequest
 from controller.http.models import Document
+from controller.http.planned_models import PlannedChange
 from controller.http.procedure_models import CordonedBroker, Procedure
 from controller.http.procedures import principal_of
 from controller.http.shutdown_models import Shutdown, ShutdownRequest
@@ -19,6 +20,9 @@ class Draining(Protocol):
 
     async def drain(self, request: DrainRequest, principal: str) -> Procedure:
         """Starts a drain."""
+
+    async def planned(self, request: DrainRequest) -> list[PlannedChange]:
+        """Lists what a drain would change; changes nothing."""
 
     async def undrain(self, request: UndrainRequest) -> list[CordonedBroker]:
         """Removes the marks of drains, and undoes shutdowns by command; returns the marks that are left."""
@@ -33,6 +37,10 @@ def add_drain_routes(app: FastAPI, drains: Draining) -> None:
     @app.post("/v1/drains", response_model=Document[Procedure])
     async def drain(wanted: DrainRequest, request: Request) -> Response:
         return document("Procedure", [await drains.drain(wanted, principal_of(request))])
+
+    @app.post("/v1/drains/planned", response_model=Document[PlannedChange])
+    async def planned(wanted: DrainRequest) -> Response:
+        return document("PlannedChange", await drains.planned(wanted))
 
     @app.post("/v1/drains/remove", response_model=Document[CordonedBroker])
     async def undrain(wanted: UndrainRequest) -> Response:

@@ -8,6 +8,7 @@ from fastapi import FastAPI, Request, Response
 
 from controller.http.documents import document
 from controller.http.models import Document
+from controller.http.planned_models import PlannedChange
 from controller.http.procedure_models import Procedure
 from controller.http.procedures import principal_of
 from controller.http.throttle_models import (
@@ -28,6 +29,9 @@ class Throttling(Protocol):
     async def set_rates(self, request: ThrottleRequest, principal: str) -> Procedure:
         """Starts a throttle."""
 
+    async def planned(self, request: ThrottleRequest) -> list[PlannedChange]:
+        """Lists what a throttle would change; changes nothing."""
+
     async def lift(self, request: LiftRequest, principal: str) -> list[Procedure]:
         """Lifts throttles of operators."""
 
@@ -45,6 +49,10 @@ def add_throttle_routes(app: FastAPI, throttles: Throttling) -> None:
     @app.post("/v1/throttles", response_model=Document[Procedure])
     async def set_rates(wanted: ThrottleRequest, request: Request) -> Response:
         return document("Procedure", [await throttles.set_rates(wanted, principal_of(request))])
+
+    @app.post("/v1/throttles/planned", response_model=Document[PlannedChange])
+    async def planned(wanted: ThrottleRequest) -> Response:
+        return document("PlannedChange", await throttles.planned(wanted))
 
     @app.post("/v1/throttles/lift", response_model=Document[Procedure])
     async def lift(wanted: LiftRequest, request: Request) -> Response:

@@ -10,18 +10,20 @@ from brokers.listener.controller_listener import NotController
 from brokers.wire.calls import ControlledShutdownCall
 from brokers.wire.errors import Error
 from controller.http.drain_models import DrainRequest, UndrainRequest
+from controller.http.planned_models import PlannedChange
 from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import CordonedBroker, Procedure
 from controller.http.shutdown_models import STAYING_MAX, Shutdown, ShutdownRequest
 from controller.kinds import reassign
 from controller.kinds.drain import NAME, drain_of, encode_drain
 from controller.operator.cordons import CordonView
+from controller.operator.drain_rows import drain_rows
 from controller.operator.plan_requests import UNTHROTTLED, bounds_of, leader_sizes, refuse_slow
 from controller.operator.procedures import ProcedureView
 from controller.operator.restarts import hindrance_item, in_turns
 from controller.requests.calls import Calls, Undrain
 from controller.term.term import Term
-from state_machines.decisions.drain import Drain, why_not
+from state_machines.decisions.drain import Drain, foretold, hosted, why_not
 from state_machines.decisions.hindrances import Judgement, StopCause
 from state_machines.decisions.plan_progress import PlannedMove, ReassignPlan
 from state_machines.decisions.stopping import stopping
@@ -65,6 +67,19 @@ class DrainView:
                 raise Refused(*found)
             moves = await _planned(term, brokers, request) if request.replicas else None
         return await self._procedures.submit(NAME, encode_drain(Drain(brokers, plan=moves)), caller)
+
+    async def planned(self, request: DrainRequest) -> list[PlannedChange]:
+        """Lists what a drain would change; refuses what it refuses, and changes nothing."""
+        term = self._active()
+        cluster, brokers = term.cluster, tuple(sorted(set(request.brokers)))
+        if (found := why_not(cluster, brokers)) is not None:
+            raise Refused(*found)
+        if (busy := _draining(term, frozenset(brokers))) is not None:
+            raise Refused(busy, "see 'regent procedures list --live', then try again")
+        moves = await _planned(term, brokers, request) if request.replicas else None
+        leaders = await in_turns(cluster, lambda: foretold(cluster, brokers))
+        marks = {mark.broker: mark for mark in await self._cordons.listed()}
+        return drain_rows(marks, leaders, {broker: len(hosted(cluster, [broker])) for broker in brokers}, moves)
 
     async def undrain(self, request: UndrainRequest) -> list[CordonedBroker]:
         """Removes the marks of drains, and undoes shutdowns by command.

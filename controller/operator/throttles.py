@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
+from controller.http.planned_models import PlannedChange
 from controller.http.ports import NotActive, Refused
 from controller.http.procedure_models import Procedure
 from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
@@ -12,8 +13,9 @@ from controller.kinds import reassign
 from controller.kinds.throttle import LIFT
 from controller.kinds.throttle_holders import held_elsewhere, throttles_of
 from controller.kinds.throttle_order import NAME, ThrottleOrder, encode_order, order_of
+from controller.kinds.throttle_settings import entries, read
 from controller.kinds.throttle_standing import Standing
-from controller.operator.procedure_items import broker_results
+from controller.operator.procedure_items import DOWN, broker_results
 from controller.operator.procedures import ProcedureView, ending_of
 from controller.operator.throttle_settings import (
     NOBODY,
@@ -26,7 +28,7 @@ from controller.operator.throttle_settings import (
 )
 from controller.term.term import Term
 from metadata_store.port import ZooKeeper
-from state_machines.admin_rules.throttles import BROKERS, TOPICS, broker_places
+from state_machines.admin_rules.throttles import BROKERS, TOPICS, broker_places, throttle_brokers
 from state_machines.decisions.throttling import all_brokers, why_not
 from state_machines.procedures.record import Caller, Record
 
@@ -67,24 +69,30 @@ class ThrottleView:
     async def set_rates(self, request: ThrottleRequest, principal: str) -> Procedure:
         """Starts a throttle. Refuses unknown brokers and topics, and brokers that are throttled already."""
         term = self._active()
-        if bool(request.brokers) is request.all_brokers:
-            raise Refused("name brokers, or give allBrokers", "one of them, not both")
-        brokers = all_brokers(term.cluster) if request.all_brokers else tuple(sorted(set(request.brokers)))
-        topics = tuple(sorted(set(request.topics)))
+        order = _order(term, request)
         caller = Caller(principal=principal, client="regent", reason=request.reason, nonce=request.nonce)
         known = term.procedures.engine_or_none
         if known is None or known.pid_of(caller) is None:
-            found = why_not(term.cluster, brokers, topics, request.rate_bytes_per_s)
-            if found is not None:
-                raise Refused(*found)
-            live = known.live() if known is not None else ()
-            if (holder := held_elsewhere(live, 0, broker_places(brokers, topics))) is not None:
-                raise Refused(
-                    holder,
-                    "regent throttle lift PID ends an operator's; regent reassign set PID --throttle 0 lifts a plan's",
-                )
-        order = ThrottleOrder(brokers, request.rate_bytes_per_s, topics)
+            _refuse(term, order)
         return await self._procedures.submit(NAME, encode_order(order), caller)
+
+    async def planned(self, request: ThrottleRequest) -> list[PlannedChange]:
+        """Lists the settings that a throttle would write, with what stands there; refuses what ``set_rates`` does."""
+        term = self._active()
+        order = _order(term, request)
+        _refuse(term, order)
+        places = broker_places(order.brokers, order.topics)
+        found, failed = await read(term.controller, {entity for entity, _ in places})
+        if failed:
+            entity, why = min(failed.items())
+            raise NotActive(f"the settings of {entity} cannot be read: {why}", "try again once ZooKeeper responds")
+        wanted = throttle_brokers(order.brokers, order.topics, order.rate_bytes_per_s, entries(found), ())
+        rows = [
+            PlannedChange(entity=str(one.entity), what=one.setting, before=one.before or "", after=one.value)
+            for one in wanted.throttles
+        ]
+        down = [f"broker {broker}" for broker in order.brokers if broker not in term.cluster.brokers]
+        return [row.model_copy(update={"why": DOWN}) if row.entity in down else row for row in rows]
 
     async def lift(self, request: LiftRequest, principal: str) -> list[Procedure]:
         """Lifts throttles of operators: by pid, or all. Refuses pids that are none."""
@@ -98,6 +106,25 @@ class ThrottleView:
             raise Refused(f"procedures {wrong} are no throttles of operators", remedy)
         ending = ending_of("cancel", principal, request.reason)
         return [await self._procedures.commanded(pid, LIFT, ending) for pid in pids]
+
+
+def _order(term: Term, request: ThrottleRequest) -> ThrottleOrder:
+    if bool(request.brokers) is request.all_brokers:
+        raise Refused("name brokers, or give allBrokers", "one of them, not both")
+    brokers = all_brokers(term.cluster) if request.all_brokers else tuple(sorted(set(request.brokers)))
+    return ThrottleOrder(brokers, request.rate_bytes_per_s, tuple(sorted(set(request.topics))))
+
+
+def _refuse(term: Term, order: ThrottleOrder) -> None:
+    """Raises :class:`Refused` for unknown brokers and topics, and for brokers that are throttled already."""
+    found = why_not(term.cluster, order.brokers, order.topics, order.rate_bytes_per_s)
+    if found is not None:
+        raise Refused(*found)
+    known = term.procedures.engine_or_none
+    live = known.live() if known is not None else ()
+    if (holder := held_elsewhere(live, 0, broker_places(order.brokers, order.topics))) is not None:
+        remedy = "regent throttle lift PID ends an operator's; regent reassign set PID --throttle 0 lifts a plan's"
+        raise Refused(holder, remedy)
 
 
 def _throttling(records: Iterable[Record]) -> Iterator[Record]:

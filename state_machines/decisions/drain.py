@@ -15,6 +15,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from state_machines.decisions.hindrances import ROWS_PER_TURN, Turns
 from state_machines.decisions.plan_progress import ReassignPlan
 from state_machines.machines import selectors
 from state_machines.machines.draft import Draft
@@ -125,6 +126,25 @@ def staying(cluster: Cluster, brokers: Iterable[int]) -> dict[str, list[TopicPar
         )
         found.setdefault(chosen.why if isinstance(chosen, NoLeader) else COULD_MOVE, []).append(cluster.name(i))
     return {why: sorted(names) for why, names in sorted(found.items())}
+
+
+def foretold(cluster: Cluster, brokers: Collection[int]) -> Turns[dict[int, tuple[int, dict[str, int]]]]:
+    """Counts by broker the leaders that it has, and by reason those that a drain would leave there; in turns."""
+    found: dict[int, tuple[int, dict[str, int]]] = {}
+    avoided = _avoided(cluster).union(brokers)
+    for broker in sorted(brokers):
+        led, stay = 0, Counter[str]()
+        for count, i in enumerate(list(cluster.hosted(broker)), 1):
+            row = cluster.rows[i]
+            if row.leader == broker and row.state is PartitionState.ONLINE and row.topic not in cluster.deletions:
+                led += 1
+                replicas = row.assignment.replicas
+                chosen = selectors.drained(replicas, row.isr, cluster.failed(i), live=cluster.live, avoided=avoided)
+                stay.update([chosen.why] if isinstance(chosen, NoLeader) else ())
+            if count % ROWS_PER_TURN == 0:
+                yield
+        found[broker] = led, dict(stay)
+    return found
 
 
 def hosted(cluster: Cluster, brokers: Iterable[int]) -> list[TopicPartition]:

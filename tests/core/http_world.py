@@ -35,6 +35,7 @@ from controller.http.models import (
     Verification,
 )
 from controller.http.pause_models import PauseItem, PauseRequest
+from controller.http.planned_models import PlannedChange
 from controller.http.ports import (
     NotActive,
     NotFound,
@@ -208,6 +209,7 @@ class ThrottlesDouble:
 
     def __init__(self) -> None:
         self.seen: list[ThrottleRequest | LiftRequest | ClearRequest] = []
+        self.planned_ones: list[ThrottleRequest] = []
         self.left: list[ThrottleSetting] = []
         self.step = "in force"
         self.results = [ServerResult(broker=1, ok=True, text="in force")]
@@ -224,6 +226,10 @@ class ThrottlesDouble:
     async def set_rates(self, request: ThrottleRequest, principal: str) -> Procedure:
         self.seen.append(request)
         return self.item()
+
+    async def planned(self, request: ThrottleRequest) -> list[PlannedChange]:
+        self.planned_ones.append(request)
+        return [PlannedChange(entity="broker 1", what="leader.replication.throttled.rate", after="7")]
 
     async def lift(self, request: LiftRequest, principal: str) -> list[Procedure]:
         self.seen.append(request)
@@ -266,6 +272,11 @@ class DrainsDouble:
     async def drain(self, request: DrainRequest, principal: str) -> Procedure:
         self._daemon.drained.append(("drain", request, principal))
         return await self._daemon.running.one(12, 0)
+
+    async def planned(self, request: DrainRequest) -> list[PlannedChange]:
+        self._daemon.drained.append(("planned", request))
+        await self._daemon.running.one(12, 0)
+        return [PlannedChange(entity="broker 3", what="leaders", before="4", after="1", why="1 stay: it is alone")]
 
     async def undrain(self, request: UndrainRequest) -> list[CordonedBroker]:
         self._daemon.drained.append(("undrain", request))

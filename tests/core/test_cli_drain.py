@@ -56,6 +56,14 @@ def test_wait_ends_by_the_end_of_the_drain(double: DaemonDouble, state: str, cod
     assert double.running.seen[-1][2] > 0
 
 
+def test_a_dry_run_shows_what_would_change_in_rows_and_drains_nothing(double: DaemonDouble) -> None:
+    done = regent("drain", 3, "--replicas", "--dry-run")
+    assert "broker 3 leaders 4 1 1 stay: it is alone" in " ".join(done.stdout.split())
+    assert "nothing was done" in done.stderr
+    [(name, request)] = double.drained
+    assert (name, request.brokers, request.replicas) == ("planned", [3], True)
+
+
 def test_a_refusal_shows_its_remedy(double: DaemonDouble) -> None:
     double.running.refuse = Refused("brokers [9] are not registered and host no replica", "correct the ids")
     assert "correct the ids" in regent("drain", 9, code=Exit.REFUSED).stderr

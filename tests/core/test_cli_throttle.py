@@ -37,6 +37,13 @@ def test_a_throttle_names_brokers_rate_topics_and_reason(double: DaemonDouble) -
     assert (found["pid"], found["results"]) == (12, [{"broker": 1, "ok": True, "text": "in force"}])
 
 
+def test_a_dry_run_shows_the_settings_and_sets_nothing(double: DaemonDouble) -> None:
+    [row] = items("throttle", "set", 1, "--rate", 7, "--dry-run")
+    assert (row["entity"], row["what"], row["after"]) == ("broker 1", "leader.replication.throttled.rate", "7")
+    assert [request.brokers for request in double.throttles.planned_ones] == [[1]]
+    assert double.throttles.seen == []
+
+
 @pytest.mark.parametrize(
     "words",
     [

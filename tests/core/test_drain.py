@@ -380,6 +380,26 @@ async def test_an_abort_while_replicas_move_takes_them_back_and_removes_the_mark
     assert marked(w) == (set(), set())
 
 
+@in_world(1, 2, 3, 4)
+async def test_a_dry_run_lists_marks_leaders_and_replicas_and_changes_nothing(w: World) -> None:
+    await running(w)
+    drains, cordons = views(w)
+    await cordons.cordon(CordonRequest(brokers=[1]), "uid 0")
+    await w.settle()
+    rows = [(row.entity, row.what, row.before, row.after) for row in await drains.planned(DrainRequest(brokers=[1]))]
+    assert rows == [("broker 1", "mark", "cordoned", "drained"), ("broker 1", "leaders", "5", "1")]
+    [_, leaders_row] = await drains.planned(DrainRequest(brokers=[1]))
+    assert leaders_row.why == f"1 stay: {selectors.ONLY_REPLICA}"
+    moved = await drains.planned(DrainRequest(brokers=[1], replicas=True))
+    assert (moved[2].what, moved[2].before, moved[2].after, moved[2].why) == ("replicas", "5", "0", "")
+    assert {row.entity: row.before for row in moved[3:]} == {**{f"t-{n}": "1,2,3" for n in range(4)}, "u-0": "1"}
+    assert all("1" not in row.after.split(",") for row in moved[3:])
+    assert (marked(w), leaders(w), await view_of(w).list_all()) == ((set(), {1}), [1] * 4, [])
+    with pytest.raises(Refused, match=r"\[9\] are not registered"):
+        await drains.planned(DrainRequest(brokers=[9]))
+    assert (await drained(w, 1)).result.startswith("4 of 5 leaders moved"), "as it was foretold"
+
+
 @in_world(1, 2, 3)
 async def test_replicas_without_a_place_are_refused_before_anything_is_marked(w: World) -> None:
     await running(w)

@@ -305,6 +305,26 @@ async def test_a_throttle_of_what_does_not_exist_is_refused(w: World, request_: 
 
 
 @in_world(*ALL)
+async def test_a_dry_run_lists_each_setting_with_what_stands_there_and_writes_nothing(w: World) -> None:
+    await begun(w)
+    await w.operator.create("/config/brokers/1", b'{"version":1,"config":{"leader.replication.throttled.rate":"7"}}')
+    asked = ThrottleRequest(rate_bytes_per_s=5_000, brokers=[1, 3], topics=["a"])
+    before = {path: config(w, *path) for path in (("brokers", "1"), ("brokers", "3"), ("topics", "a"))}
+    rows = await view(w).planned(asked)
+    found = {(row.entity, row.what): (row.before, row.after) for row in rows}
+    places = [("broker 1", rate) for rate in RATES] + [("broker 3", rate) for rate in RATES]
+    wanted = dict.fromkeys(places, ("", "5000")) | {("topic a", one): ("", "*") for one in LISTS}
+    assert found == wanted | {("broker 1", "leader.replication.throttled.rate"): ("7", "5000")}
+    assert {path: config(w, *path) for path in before} == before
+    assert await view_of(w).list_all() == []
+    with pytest.raises(Refused, match="do not exist"):
+        await view(w).planned(asked.model_copy(update={"topics": ["zz"]}))
+    await set_rates(w, 1)
+    with pytest.raises(Refused):
+        await view(w).planned(asked)
+
+
+@in_world(*ALL)
 async def test_all_brokers_are_the_registered_ones_and_those_that_host_replicas(w: World) -> None:
     await w.topic("old", (1, 9), leaders=True)
     await begun(w)
