@@ -1,7 +1,8 @@
 """Compares regent with Kafka's own controller on one machine and the same brokers: ``python -m benchmarks``.
 
 Runs the small sizes (some minutes), with ``--full`` all of them. ``--case F1 --size 100kx20 --rounds 5``
-runs one. Progress goes to standard error, the table to standard output, figures to ``build/bench.json``.
+runs one. Progress goes to standard error, the table to standard output, figures to ``build/bench.json`` (those of
+case O, operations under load, to ``build/operations.json``).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from benchmarks.contestants import OURS, PEER
 from benchmarks.controller_death import deaths
 from benchmarks.datasets import shape
 from benchmarks.machine import machine
+from benchmarks.operations import operations
 from benchmarks.plan import (
     ADDED,
     BOTH_DIE,
@@ -42,7 +44,7 @@ from benchmarks.plan import (
     goal,
 )
 from benchmarks.real_split import split
-from benchmarks.results import RESULTS, Row, Sample, save, show
+from benchmarks.results import OPERATIONS_RESULTS, RESULTS, Row, Sample, save, show
 from benchmarks.throttled_plan import waits
 from benchmarks.turns import Wrong
 from benchmarks.zookeeper_speed import speeds
@@ -69,7 +71,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--full", action="store_true", help="all sizes")
-    cases = [*EVENTS, "C1", "S", "Z", "K", "W", "J", "I", "all"]
+    cases = [*EVENTS, "C1", "S", "Z", "K", "W", "O", "J", "I", "all"]
     parser.add_argument("--case", choices=cases, action="append", help="only these")
     parser.add_argument("--size", type=known_size, action="append", help="100kx20 (partitions x brokers) or 25ktopics")
     parser.add_argument("--rounds", type=int, help="warm rounds of both")
@@ -106,7 +108,8 @@ async def run(chosen: argparse.Namespace) -> list[Row]:
             for size in chosen.size or [PART_SIZE]:
                 with scratch(chosen.keep) as folder:
                     made += kept([await part_cost.cost(case, size, folder)])
-    made += await on_real_brokers(wanted | ({"K", "W"} if chosen.full and "all" in wanted else set()), chosen.rounds)
+    clusters: set[str] = {"K", "W", "O"} if chosen.full and "all" in wanted else set()
+    made += await on_real_brokers(wanted | clusters, chosen.rounds)
     if wanted & {"C1", "all"}:
         for size in chosen.size or [CPU_SIZE[chosen.full]]:
             made += kept([await cpu(size)])
@@ -133,7 +136,8 @@ async def on_real_zookeeper(size: str, wanted: set[str], *, keep: bool) -> list[
 async def on_real_brokers(wanted: set[str], rounds_wanted: int | None) -> list[Row]:
     """Measures the cases of clusters of some real brokers."""
     made = kept(await deaths(rounds_wanted or DEATHS)) if "K" in wanted else []
-    return made + (kept([await waits(rounds_wanted or PLANS)]) if "W" in wanted else [])
+    made += kept([await waits(rounds_wanted or PLANS)]) if "W" in wanted else []
+    return made + (await operations(rounds_wanted or 1, kept_operations) if "O" in wanted else [])
 
 
 def runs(chosen: argparse.Namespace) -> list[Run]:
@@ -182,6 +186,12 @@ def kept(rows: list[Row]) -> list[Row]:
     return rows
 
 
+def kept_operations(rows: list[Row]) -> list[Row]:
+    """Saves rows of operations and returns them."""
+    save(rows, machine(), OPERATIONS_RESULTS)
+    return rows
+
+
 @contextmanager
 def scratch(keep: bool) -> Iterator[Path]:
     """Makes a folder for data and logs; removes it afterwards unless it was requested or the block failed."""
@@ -211,6 +221,7 @@ def main() -> int:
     """Exits with 0 where every goal is met, 1 where one is not, 2 where an end was wrong, 130 when interrupted."""
     logging.getLogger("regent.metadata_store.kazoo").setLevel(logging.ERROR)
     logging.getLogger("kazoo").setLevel(logging.ERROR)
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     try:
         rows = asyncio.run(_interruptible(parsed()))
     except (Wrong, ProcessFailed) as wrong:

@@ -1,6 +1,6 @@
 """Writes docs/reference/performance.md and its picture from the figures in build: ``python -m benchmarks.report``.
 
-Kafka's part has a section of its own, and procedures have one; a part without new figures stays as it is in the page.
+Operations under load have a section of their own, and procedures have one; a part without new figures stays as it is.
 """
 
 from __future__ import annotations
@@ -13,14 +13,15 @@ from typing import Any, Final
 
 from benchmarks import plot
 from benchmarks.plan import PLOT_BROKERS
-from benchmarks.results import PROCEDURES_RESULTS, RESULTS, Sample, digits, factor
+from benchmarks.results import OPERATIONS_RESULTS, PROCEDURES_RESULTS, RESULTS, Sample, digits, factor
 
 PAGE: Final = Path("docs/reference/performance.md")
 PICTURE: Final = Path("docs/images/failover.svg")
 METHOD: Final = Path(__file__).with_name("method.md")
 PROCEDURES_METHOD: Final = Path(__file__).parent / "procedures" / "method.md"
+OPERATIONS: Final = "# Operations under load\n"
 PROCEDURES: Final = "# Procedures\n"
-"""Heading of the second part, which ends the first one; one level down in the page."""
+"""Headings of the second and the third part, which end those before; one level down in the page."""
 
 COSTS_OF: Final = frozenset({"F2", "F3", "D1t", "D2", "D3", "R1", "R2", "P1", "T1", "T2"})
 """Cases that show the costs of a round, one for each event."""
@@ -100,6 +101,25 @@ def _phases(rows: Rows) -> str:
     return "\n".join(lines)
 
 
+def operations(machine: Mapping[str, Any], rows: Rows) -> str:
+    """Returns the part on what each operation costs a producer."""
+    lines = [
+        "| operation | regent: longest wait, s | took, s | by Kafka's own means | longest wait, s | took, s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        ours, took = Sample(**row["ours"]).shown(2), row["phases"]["took, s"]
+        peer = Sample(**row["peer"]).shown(2) if row["peer"] else "-"
+        by = row["peer_is"] if row["peer"] else "none"
+        theirs = f"{took['Kafka']:.1f}" if row["peer"] else "-"
+        lines.append(f"| {row['size']} | {ours} | {took['regent']:.1f} | {by} | {peer} | {theirs} |")
+    head = (
+        f"`python -m benchmarks --case O` on {machine['cores']} cores ({machine['processor']}): the longest wait of a "
+        "record with acks=all, from the begin of an operation until its end, and until every replica is in sync."
+    )
+    return "\n".join([f"#{OPERATIONS}", head, "", *lines])
+
+
 def procedures(machine: Mapping[str, Any], rows: Rows, method: str) -> str:
     """Returns the part on procedures."""
     head = f"`make bench-procedures`, regent {machine['regent']} on {machine['cores']} cores ({machine['processor']})"
@@ -130,19 +150,25 @@ def procedures(machine: Mapping[str, Any], rows: Rows, method: str) -> str:
 def main() -> int:
     """Writes the page; exits with 1 without any figures."""
     there = PAGE.read_text(encoding="utf-8") if PAGE.exists() else ""
-    first, heading, second = there.partition(f"#{PROCEDURES}")
-    second = heading + second
-    if not RESULTS.exists() and not PROCEDURES_RESULTS.exists():
+    rest, heading, last = there.partition(f"#{PROCEDURES}")
+    third = heading + last
+    first, heading, middle = rest.partition(f"#{OPERATIONS}")
+    second = heading + middle
+    if not any(found.exists() for found in (RESULTS, OPERATIONS_RESULTS, PROCEDURES_RESULTS)):
         print(f"{RESULTS} does not exist: run 'make bench' or 'make bench-full' first", file=sys.stderr)
         return 1
     if RESULTS.exists():
         found = json.loads(RESULTS.read_text(encoding="utf-8"))
         picture = plot.draw(found["rows"], PLOT_BROKERS, PICTURE)
         first = page(found["machine"], found["rows"], METHOD.read_text(encoding="utf-8"), picture=picture)
+    if OPERATIONS_RESULTS.exists():
+        found = json.loads(OPERATIONS_RESULTS.read_text(encoding="utf-8"))
+        second = operations(found["machine"], found["rows"])
     if PROCEDURES_RESULTS.exists():
         found = json.loads(PROCEDURES_RESULTS.read_text(encoding="utf-8"))
-        second = procedures(found["machine"], found["rows"], PROCEDURES_METHOD.read_text(encoding="utf-8"))
-    PAGE.write_text(f"{first.rstrip()}\n\n{second.rstrip()}".rstrip() + "\n", encoding="utf-8")
+        third = procedures(found["machine"], found["rows"], PROCEDURES_METHOD.read_text(encoding="utf-8"))
+    parts = (part.strip() for part in (first, second, third))
+    PAGE.write_text("\n\n".join(part for part in parts if part) + "\n", encoding="utf-8")
     return 0
 
 

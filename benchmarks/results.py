@@ -15,6 +15,7 @@ from rich.table import Table
 TABLE_WIDTH: Final = 180
 RESULTS: Final = Path("build/bench.json")
 PROCEDURES_RESULTS: Final = Path("build/procedures.json")
+OPERATIONS_RESULTS: Final = Path("build/operations.json")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import report
+from benchmarks.operations import LEADERS, OURS, THEIRS, THROTTLED, Played
 from benchmarks.procedures import hbase, scheduler, stores
 from benchmarks.procedures.__main__ import CASES, measures, parsed
 from benchmarks.procedures.plan import TINY
@@ -110,6 +111,7 @@ def test_every_case_has_a_measure_and_the_jars_of_the_tools_are_listed_apart() -
 def test_the_page_keeps_the_part_that_was_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "PAGE", tmp_path / "performance.md")
     monkeypatch.setattr(report, "RESULTS", tmp_path / "bench.json")
+    monkeypatch.setattr(report, "OPERATIONS_RESULTS", tmp_path / "operations.json")
     monkeypatch.setattr(report, "PROCEDURES_RESULTS", tmp_path / "procedures.json")
     assert report.main() == 1
     report.PAGE.write_text("# Performance\n\nof Kafka\n", encoding="utf-8")
@@ -121,3 +123,15 @@ def test_the_page_keeps_the_part_that_was_not_measured(tmp_path: Path, monkeypat
         page = report.PAGE.read_text(encoding="utf-8")
         assert page.startswith("# Performance\n\nof Kafka\n\n## Procedures\n")
         assert page.count("| S2 | 20 writers | writes, per second | 2 | 1 | - | 2.00x | at least 0.7x | yes |") == 1
+    played = Played()
+    for side, wait_s in ((OURS, 0.5), (OURS, 0.25), (THEIRS, 7.0)):
+        played.enter(side, THROTTLED, wait_s, 20 * wait_s)
+    played.enter(OURS, LEADERS, 0.125, 3.0)
+    save(played.rows(), machine, tmp_path / "operations.json")
+    for _ in range(2):
+        assert report.main() == 0
+        page = report.PAGE.read_text(encoding="utf-8")
+        assert page.startswith("# Performance\n\nof Kafka\n\n## Operations under load\n")
+        moves = "| 0.38 (0.25 to 0.50) | 7.5 | kafka-reassign-partitions | 7.00 | 140.0 |"
+        assert page.count(f"| {THROTTLED} {moves}\n| {LEADERS} | 0.12 | 3.0 | none | - | - |\n\n## Procedures\n") == 1
+        assert page.count("| S2 | 20 writers |") == 1

@@ -50,6 +50,18 @@ def kafkas_file(s: System, name: str, targets: Mapping[Spot, Sequence[int]]) -> 
     return file
 
 
+async def moved_by_tool(s: System, file: Path, *options: str) -> None:
+    """Executes a file by ``kafka-reassign-partitions``; its throttle goes once the moves are verified."""
+    tool = "kafka-reassign-partitions"
+    await s.tool(tool, "--execute", "--reassignment-json-file", str(file), *options)
+
+    async def verified() -> bool:
+        done = await s.tool(tool, "--verify", "--reassignment-json-file", str(file))
+        return "still in progress" not in done.out
+
+    await eventually(verified, END_S_MAX)
+
+
 async def assignments(s: System, topics: Iterable[str]) -> dict[Spot, Assignment]:
     """Reads the assignments of all partitions."""
     return {(topic, p): found for topic in topics for p, found in (await s.placed(topic)).items()}

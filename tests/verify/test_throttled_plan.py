@@ -21,6 +21,8 @@ LIVES_WHILE_FROZEN: Final = {"zookeeper.session.timeout.ms": 120_000, "replica.l
 async def test_records_are_acknowledged_while_a_throttled_plan_copies(by: str, request: pytest.FixtureRequest) -> None:
     async with moving(request.node.name, by) as (s, stage):
         assert await arrived(s, [TOPIC], TARGET) == PARTITIONS
+        let_go = "for they have nearly caught up" in (await s.active()).log_text()
+        assert let_go is (by == REGENT), "brokers send sizes, and lists follow them"
         await nothing_left(s, [TOPIC])
         await s.proven(stage)
 

@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from tests.cluster.scene import Scene
-from tests.polling import eventually
-from tests.verify.plan_kit import SMALL_FETCHES, SOON, filled, kafkas_file, ran, throttled, waited
+from tests.verify.plan_kit import SMALL_FETCHES, SOON, filled, kafkas_file, moved_by_tool, ran, throttled, waited
 from tests.verify.system import System, system
 
 TOPIC: Final = "orders"
@@ -47,12 +46,4 @@ async def _by_plan(s: System) -> None:
 
 
 async def _by_tool(s: System) -> None:
-    """Moves all partitions by Kafka's tool; its throttle goes once the moves are verified."""
-    file = str(kafkas_file(s, "plan.json", _targets()))
-    await s.tool(TOOL, "--execute", "--reassignment-json-file", file, "--throttle", str(RATE_BYTES_PER_S))
-
-    async def verified() -> bool:
-        done = await s.tool(TOOL, "--verify", "--reassignment-json-file", file)
-        return "still in progress" not in done.out
-
-    await eventually(verified, 280.0)
+    await moved_by_tool(s, kafkas_file(s, "plan.json", _targets()), "--throttle", str(RATE_BYTES_PER_S))
