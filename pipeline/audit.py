@@ -7,7 +7,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from pipeline.history import excusable, history
+from pipeline.history import excusable, history, with_since
 from pipeline.membership import elected_live, racks_kept
 from pipeline.procedures import family_and_locks
 from pipeline.region_opens import opens_kept
@@ -24,10 +24,10 @@ RACKS: Final = {"A13": "only judged for a cluster that promises racks"}
 def audit(rows: DataFrame, terms: DataFrame, gaps: DataFrame, *, racks: bool = False) -> DataFrame:
     """Returns all violations, as :data:`pipeline.violations.VIOLATIONS`.
 
-    ``rows`` are those of :func:`pipeline.bronze.rows`, ``terms`` and ``gaps`` those of :mod:`pipeline.gaps`. ``racks``:
-    the cluster promises to spread replicas over racks (A13).
+    ``rows`` are those of :func:`pipeline.jobs.rows_in`, ``terms`` and ``gaps`` its tables.
+    ``racks``: the cluster promises to spread replicas over racks (A13).
     """
-    shown = violations(rows, [*row_local(), history()])
+    shown = violations(with_since(rows), [*row_local(), history()])
     found = [
         unexcused(shown.withColumn("excusable", excusable()), gaps),
         elected_live(rows, gaps),

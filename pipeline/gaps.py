@@ -1,14 +1,15 @@
-"""Finds missing rows of the merged journals (J1), as intervals of numbers and of time."""
+"""Finds missing rows of the merged journals (J1), as intervals of numbers and of time, and sums up terms."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as fn
+from msgspec import Struct
+from msgspec.structs import replace
 
-from pipeline.schema import GAPS
-from state_machines.journal.events import Kind
+from pipeline.pieces import Break, Piece
 
 HOLE: Final = "HOLE"
 UNRECORDED: Final = "UNRECORDED"
@@ -29,126 +30,108 @@ WHY: Final = {
 }
 """Kinds of gaps. EXPIRED is expected; SAME_NUMBER is no gap, but spoils a count as well."""
 
-TERM: Final = ("cluster", "ctl_epoch", "ctl_id")
+
+class Gap(Struct, frozen=True):
+    """A gap, with the fields of :data:`pipeline.schema.GAPS`."""
+
+    cluster: str
+    ctl_epoch: int
+    ctl_id: int | None
+    seq: int
+    rows: int | None
+    kind: str
+    why: str
+    ts_from_us: int | None
+    ts_to_us: int | None
 
 
-def terms(rows: DataFrame) -> DataFrame:
-    """Returns a row per term and writer: how many rows, from when to when, whether it was ended.
+def terms(pieces: Iterable[Piece]) -> list[Piece]:
+    """Joins the pieces of each term and writer; returns them by cluster and epoch.
 
-    ``first_seq`` and ``last_seq`` include the rows that UNRECORDED rows stand for. ``last_write`` is the number of the
-    last row of a write, ``fenced`` that of the row of the fence, or null.
+    Pieces of one term have no number in common, except within one piece. ``first_seq`` and ``last_seq`` include the
+    rows that UNRECORDED rows stand for. ``last_write`` is the number of the last row of a write, ``fenced`` that of the
+    row of the fence, or None.
     """
-    kind, seq = fn.col("kind"), fn.col("seq")
-    wrote = fn.col("t_committed").isNotNull() & (~fn.col("pepoch1").eqNullSafe(fn.col("pepoch0")))
-    return rows.groupBy(*TERM).agg(
-        fn.count("*").alias("rows"),
-        fn.min("seq").alias("first_seq"),
-        fn.max(_last()).alias("last_seq"),
-        fn.min("ts_us").alias("first_us"),
-        fn.max("ts_us").alias("last_us"),
-        fn.max(kind == Kind.CTL_RESIGNED.value).alias("ended"),
-        fn.max((kind == Kind.CTL_RESIGNED.value) & fn.col("pids").isNotNull()).alias("in_doubt"),
-        fn.max(fn.when(wrote, seq)).alias("last_write"),
-        fn.min(fn.when(kind == Kind.FENCED.value, seq)).alias("fenced"),
+    ordered = sorted(pieces, key=lambda piece: (piece.term, piece.first_seq))
+    return [_joined(list(of_term)) for _, of_term in groupby(ordered, key=lambda piece: piece.term)]
+
+
+def gaps(terms: Sequence[Piece]) -> list[Gap]:
+    """Returns every gap, in the order of epochs and numbers. ``terms`` are all of :func:`terms`."""
+    found = [gap for term in terms for gap in (*_between(term), *_unrecorded(term))]
+    found += [*_begins(terms), *_ends(terms), *_no_journal(terms)]
+    return sorted(found, key=lambda gap: (gap.cluster, gap.ctl_epoch, gap.seq, gap.kind, gap.ctl_id or 0))
+
+
+def _joined(pieces: Sequence[Piece]) -> Piece:
+    first, last = pieces[0], pieces[-1]
+    between = [
+        Break(one.due, following.first_seq - one.due, one.ends_us, following.begins_us)
+        for one, following in pairwise(pieces)
+        if one.due != following.first_seq
+    ]
+    return replace(
+        first,
+        rows=sum(piece.rows for piece in pieces),
+        last_seq=max(piece.last_seq for piece in pieces),
+        due=last.due,
+        ends_us=last.ends_us,
+        first_us=min(piece.first_us for piece in pieces),
+        last_us=max(piece.last_us for piece in pieces),
+        ended=any(piece.ended for piece in pieces),
+        in_doubt=any(piece.in_doubt for piece in pieces),
+        last_write=max((piece.last_write for piece in pieces if piece.last_write is not None), default=None),
+        fenced=min((piece.fenced for piece in pieces if piece.fenced is not None), default=None),
+        breaks=[each for piece in pieces for each in piece.breaks] + between,
+        unrecorded=[each for piece in pieces for each in piece.unrecorded],
     )
 
 
-def gaps(rows: DataFrame, terms: DataFrame) -> DataFrame:
-    """Returns every gap, as :data:`pipeline.schema.GAPS`. ``terms`` are those of ``rows``."""
-    narrow = rows.select(*TERM, "seq", "lost", "kind", "ts_us")
-    found = (_between(narrow), _unrecorded(narrow), _begins(terms), _ends(terms), _no_journal(terms))
-    every = found[0]
-    for more in found[1:]:
-        every = every.unionByName(more)
-    why = fn.create_map(*(fn.lit(text) for pair in WHY.items() for text in pair))
-    return every.withColumn("why", why[fn.col("kind")]).select(
-        *(fn.col(field.name).cast(field.dataType) for field in GAPS.fields)
-    )
+def _gap(term: Piece, seq: int, rows: int | None, kind: str, from_us: int | None, to_us: int | None) -> Gap:
+    return Gap(term.cluster, term.ctl_epoch, term.ctl_id, seq, rows, kind, WHY[kind], from_us, to_us)
 
 
-def _last() -> Column:
-    """Returns the last number that a row stands for."""
-    return fn.col("seq") + fn.greatest(fn.coalesce("lost", fn.lit(1)), fn.lit(1)) - 1
+def _between(term: Piece) -> Iterator[Gap]:
+    """Yields holes within a term, and numbers that two rows have."""
+    for each in term.breaks:
+        kind = SAME_NUMBER if each.rows is None else HOLE
+        yield _gap(term, each.seq, each.rows, kind, each.from_us, each.to_us)
 
 
-def _between(narrow: DataFrame) -> DataFrame:
-    """Returns holes within terms, and numbers that two rows have."""
-    order = Window.partitionBy(*TERM).orderBy("seq")
-    due, seq = fn.col("due"), fn.col("seq")
-    placed = narrow.withColumn("due", fn.lag(_last() + 1).over(order)).withColumn(
-        "before_us", fn.lag("ts_us").over(order)
-    )
-    return placed.filter(due.isNotNull() & (due != seq)).select(
-        *TERM,
-        fn.least(due, seq).alias("seq"),
-        fn.when(due < seq, seq - due).alias("rows"),
-        fn.when(due < seq, HOLE).otherwise(SAME_NUMBER).alias("kind"),
-        fn.col("before_us").alias("ts_from_us"),
-        fn.col("ts_us").alias("ts_to_us"),
-    )
+def _unrecorded(term: Piece) -> Iterator[Gap]:
+    for seq, rows, at_us in term.unrecorded:
+        yield _gap(term, seq, rows, UNRECORDED, at_us, at_us)
 
 
-def _unrecorded(narrow: DataFrame) -> DataFrame:
-    return narrow.filter(fn.col("kind") == Kind.UNRECORDED.value).select(
-        *TERM,
-        "seq",
-        fn.col("lost").alias("rows"),
-        fn.lit(UNRECORDED).alias("kind"),
-        fn.col("ts_us").alias("ts_from_us"),
-        fn.col("ts_us").alias("ts_to_us"),
-    )
+def _begins(terms: Sequence[Piece]) -> Iterator[Gap]:
+    """Yields gaps at the begin of terms; a daemon's oldest term may have one, its first files are expired."""
+    oldest: dict[tuple[str, int], int] = {}
+    for term in terms:
+        daemon = (term.cluster, term.ctl_id)
+        oldest[daemon] = min(term.ctl_epoch, oldest.get(daemon, term.ctl_epoch))
+    for term in terms:
+        if term.first_seq > 1:
+            expired = oldest[term.cluster, term.ctl_id] == term.ctl_epoch
+            yield _gap(term, 1, term.first_seq - 1, EXPIRED if expired else HOLE, None, term.first_us)
 
 
-def _begins(terms: DataFrame) -> DataFrame:
-    """Returns gaps at the begin of terms; a daemon's oldest term may have one, its first files are expired."""
-    daemon = Window.partitionBy("cluster", "ctl_id")
-    oldest = fn.col("ctl_epoch") == fn.min("ctl_epoch").over(daemon)
-    return (
-        terms.withColumn("kind", fn.when(oldest, EXPIRED).otherwise(HOLE))
-        .filter(fn.col("first_seq") > 1)
-        .select(
-            *TERM,
-            fn.lit(1).alias("seq"),
-            (fn.col("first_seq") - 1).alias("rows"),
-            "kind",
-            fn.lit(None).alias("ts_from_us"),
-            fn.col("first_us").alias("ts_to_us"),
-        )
-    )
+def _followed(terms: Sequence[Piece]) -> Iterator[tuple[Piece, Piece]]:
+    """Yields terms with the one that follows in their cluster."""
+    return ((one, following) for one, following in pairwise(terms) if one.cluster == following.cluster)
 
 
-def _followed(terms: DataFrame) -> DataFrame:
-    """Adds to terms the epoch and the time at which the cluster's next one begins."""
-    order = Window.partitionBy("cluster").orderBy("ctl_epoch", "ctl_id")
-    return terms.withColumn("next_epoch", fn.lead("ctl_epoch").over(order)).withColumn(
-        "next_us", fn.lead("first_us").over(order)
-    )
+def _ends(terms: Sequence[Piece]) -> Iterator[Gap]:
+    """Yields terms that another one followed although their last rows are not known: killed ones, and in doubt."""
+    for term, following in _followed(terms):
+        known = term.ended and not term.in_doubt
+        if not known and following.ctl_epoch > term.ctl_epoch:
+            kind = IN_DOUBT if term.ended else CUT_SHORT
+            yield _gap(term, term.last_seq + 1, None, kind, term.last_us, following.first_us)
 
 
-def _ends(terms: DataFrame) -> DataFrame:
-    """Returns terms that another one followed although their last rows are not known: killed ones, and in doubt."""
-    known = fn.col("ended") & ~fn.col("in_doubt")
-    followed = _followed(terms).filter(~known & (fn.col("next_epoch") > fn.col("ctl_epoch")))
-    return followed.select(
-        *TERM,
-        (fn.col("last_seq") + 1).alias("seq"),
-        fn.lit(None).alias("rows"),
-        fn.when(fn.col("ended"), IN_DOUBT).otherwise(CUT_SHORT).alias("kind"),
-        fn.col("last_us").alias("ts_from_us"),
-        fn.col("next_us").alias("ts_to_us"),
-    )
-
-
-def _no_journal(terms: DataFrame) -> DataFrame:
-    """Returns epochs between those of the journals; the gap begins with the first of them."""
-    followed = _followed(terms).filter(fn.col("next_epoch") > fn.col("ctl_epoch") + 1)
-    return followed.select(
-        "cluster",
-        (fn.col("ctl_epoch") + 1).alias("ctl_epoch"),
-        fn.lit(None).alias("ctl_id"),
-        fn.lit(1).alias("seq"),
-        fn.lit(None).alias("rows"),
-        fn.lit(NO_JOURNAL).alias("kind"),
-        fn.col("last_us").alias("ts_from_us"),
-        fn.col("next_us").alias("ts_to_us"),
-    )
+def _no_journal(terms: Sequence[Piece]) -> Iterator[Gap]:
+    """Yields epochs between those of the journals; the gap begins with the first of them."""
+    for term, following in _followed(terms):
+        if following.ctl_epoch > term.ctl_epoch + 1:
+            missing = _gap(term, 1, None, NO_JOURNAL, term.last_us, following.first_us)
+            yield replace(missing, ctl_epoch=term.ctl_epoch + 1, ctl_id=None)

@@ -1,10 +1,13 @@
-"""Judges a partition's history, in all terms: each row beside the one before, which it carries (``since``)."""
+"""Judges a partition's history, in all terms: each row beside the one before (``since``)."""
 
 from __future__ import annotations
 
-from pyspark.sql import Column
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as fn
 
+from pipeline.schema import OF_PARTITION
 from pipeline.violations import Broken, Group, brokers, sentence
 from state_machines.journal.events import Kind
 
@@ -12,6 +15,28 @@ EXPLAINED_BY_GAPS = ("A8", "A12")
 """Invariants whose violation may come from rows missing between the two rows. Others are excused only where a topic has
 no id: it may have been another one of the same name.
 """
+
+
+SINCE: Final = {
+    "ctl_epoch": "ctl_epoch",
+    "seq": "seq",
+    "topic_id": "topic_id",
+    "leader": "leader1",
+    "leader_epoch": "leader_epoch1",
+    "pepoch": "pepoch1",
+    "replicas": "replicas",
+    "removing": "removing",
+}
+"""Fields of a partition's row before: name in ``since``, field of that row."""
+
+
+def with_since(rows: DataFrame) -> DataFrame:
+    """Adds ``since``, the partition's row before, in all terms (null: there is none, or the row has no leadership)."""
+    order = Window.partitionBy("cluster", "topic", "partition").orderBy("ctl_epoch", "seq", "ctl_id")
+    tells = fn.col("kind").isin(*OF_PARTITION) & fn.col("pepoch1").isNotNull()
+    left = fn.struct(*(fn.col(row).alias(name) for name, row in SINCE.items()))
+    before = fn.last(fn.when(tells, left), ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, -1))
+    return rows.withColumn("since", fn.when(tells, before))
 
 
 def history() -> Group:

@@ -11,7 +11,6 @@ from pyspark.sql.types import (
     ArrayType,
     BooleanType,
     DataType,
-    DateType,
     IntegerType,
     LongType,
     StringType,
@@ -51,26 +50,6 @@ EVENT: Final = StructType([StructField(field.name, _type(field.name, field.type)
 
 OF_PARTITION: Final = tuple(sorted(kind.value for kind in PARTITION_KINDS))
 """Kinds of rows with a partition's leadership before and after."""
-
-SINCE: Final = {
-    "ctl_epoch": "ctl_epoch",
-    "seq": "seq",
-    "topic_id": "topic_id",
-    "leader": "leader1",
-    "leader_epoch": "leader_epoch1",
-    "pepoch": "pepoch1",
-    "replicas": "replicas",
-    "removing": "removing",
-}
-"""Fields of a partition's row before that a row keeps: name there, field of that row."""
-
-_SINCE: Final = StructType([StructField(name, EVENT[field].dataType) for name, field in SINCE.items()])
-
-ROWS: Final = StructType([*EVENT.fields, StructField("d", DateType()), StructField("since", _SINCE)])
-"""Rows as they are kept. ``d`` is the day of ``ts_us`` in UTC, by which they are parted after ``cluster``. ``since`` is
-the partition's row before, in all terms (null: there is none, or the row has no leadership). So histories are
-compared row by row, without a window.
-"""
 
 GAPS: Final = StructType(
     [

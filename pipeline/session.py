@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +47,9 @@ def start(master: str, settings: Mapping[str, str] | None = None) -> SparkSessio
     except ImportError:
         raise CannotStart(NOT_INSTALLED) from None
     need_java()
+    if master.startswith("local"):
+        # Tasks run in this Python, where the extra is, and not in the first one on the PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName("regent pipeline").master(master)
     for name, value in (SETTINGS | (LOCAL if master.startswith("local") else {}) | dict(settings or {})).items():
         builder = builder.config(name, value)

@@ -56,6 +56,13 @@ def listed(folder: str, ending: str = "") -> list[tuple[str, int]]:
     return sorted((path, size) for path, size in files if _shown(path, ending))
 
 
+def under(folder: str, inside: str) -> list[str]:
+    """Lists all files below ``inside`` of a folder, hidden ones as well, by their paths in the folder."""
+    store, root = place(folder)
+    found = store.get_file_info(fs.FileSelector(f"{root}/{inside}", recursive=True, allow_not_found=True))
+    return [each.path.removeprefix(f"{root}/") for each in found if each.type == fs.FileType.File]
+
+
 def size_of(path: str) -> int | None:
     """Returns the bytes of a file; None where there is none."""
     store, inside = place(path)

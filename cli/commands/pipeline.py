@@ -38,16 +38,19 @@ def ingest(
     """Merge the journals of all daemons into Parquet, and find their gaps."""
     with _spark(master, conf) as spark:
         from pipeline import jobs
+        from pipeline.executors import Unfit
+        from pipeline.merge import CannotMerge
+        from pipeline.storage import NothingToRead
 
         try:
             summary = jobs.ingest(spark, journals, into)
-        except jobs.NothingToRead as error:
+        except (NothingToRead, CannotMerge, Unfit) as error:
             raise Failure(Exit.FAILED, str(error)) from None
     _print(session, "Ingest", summary)
     gaps = sum(summary["gaps"].values())
     session.output.message(
         f"{summary['rows']} rows of {summary['terms']} terms in {into}, {gaps} gaps, "
-        f"{summary['quarantined']} lines in quarantine",
+        f"{summary['copies']} copies, {summary['quarantined']} lines in quarantine",
         style="yellow" if summary["quarantined"] else "green",
     )
 
@@ -67,10 +70,11 @@ def audit(
     """Judge the merged journals: exit code 3 if an invariant is broken."""
     with _spark(master, conf) as spark:
         from pipeline import jobs
+        from pipeline.storage import NothingToRead
 
         try:
             summary = jobs.audit(spark, folder, racks=racks, strict=strict)
-        except jobs.NothingToRead as error:
+        except NothingToRead as error:
             raise Failure(Exit.FAILED, str(error), "run 'regent pipeline ingest' first") from None
     _print(session, "Audit", summary)
     gaps = sum(summary["gaps"].values())

@@ -181,6 +181,7 @@ def test_bad_lines_are_quarantined_and_the_others_kept(spark: SparkSession, tmp_
 
 def test_both_judges_agree_on_every_row(spark: SparkSession, tmp_path: Path) -> None:
     """Both judges, with and without Spark, judge each row of the tests of the other."""
+    from pipeline.history import with_since
     from pipeline.jobs import ingest, rows_in
     from pipeline.row_local import row_local
     from pipeline.violations import violations
@@ -190,7 +191,7 @@ def test_both_judges_agree_on_every_row(spark: SparkSession, tmp_path: Path) -> 
     file = tmp_path / "0000000007-000000000001.jsonl"
     file.write_bytes(b"".join(msgspec.json.encode(row) + b"\n" for row in numbered))
     assert ingest(spark, [str(file)], str(tmp_path / "bronze"))["rows"] == len(cases)
-    rows = violations(rows_in(spark, str(tmp_path / "bronze")), row_local()).collect()
+    rows = violations(with_since(rows_in(spark, str(tmp_path / "bronze"))), row_local()).collect()
     judged = {*OF_PARTITIONS, "A14", "A15"}
     found = {(row.seq, row.invariant) for row in rows if row.invariant in judged}
     assert found == {(violation.row.seq, violation.invariant) for violation in judge(numbered)}

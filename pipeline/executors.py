@@ -1,0 +1,86 @@
+"""Runs plain functions as tasks of Spark, over the code of this process and the libraries of the executors."""
+
+from __future__ import annotations
+
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from pyspark import SparkFiles
+from pyspark.sql import SparkSession
+
+from pipeline.merge import Workers
+
+LIBRARIES: Final = ("msgspec", "numpy", "pyarrow")
+"""What tasks import, beside Spark and the code below."""
+CODE: Final = ("pipeline", "state_machines")
+"""Packages that tasks import; executors on other machines get them from here."""
+REMEDY: Final = "install regent with its extra 'pipeline' there, or name a Python that has it with PYSPARK_PYTHON"
+
+
+class Unfit(RuntimeError):
+    """Executors lack something; the message names it and the remedy."""
+
+
+_READY: Final[set[str]] = set()
+"""Applications of Spark whose executors are known to be fit."""
+
+
+def workers_of(spark: SparkSession) -> Workers:
+    """Returns the executors as workers.
+
+    They call functions of modules of :data:`CODE`, one task for each value. Such a function should return what is
+    expected to go wrong: exceptions end up in the text of Spark's. Raises :class:`Unfit` once a call finds that they
+    lack a library.
+    """
+
+    def each(function: Callable[[Any], Any], values: Sequence[Any]) -> list[Any]:
+        if not values:
+            return []
+        made_ready(spark)
+        return spark.sparkContext.parallelize(list(values), len(values)).map(function).collect()
+
+    return Workers(each, max(spark.sparkContext.defaultParallelism, 1))
+
+
+def made_ready(spark: SparkSession) -> None:
+    """Sends the code to executors that are other processes, and asks them for the libraries; once for a session."""
+    context = spark.sparkContext
+    if context.applicationId in _READY:
+        return
+    master = str(context.master)
+    if master != "local" and not master.startswith("local["):
+        # Executors fetch it for as long as the context lives; Spark removes this folder then.
+        context.addPyFile(str(_archive(Path(tempfile.mkdtemp(dir=SparkFiles.getRootDirectory())))))
+    slots = max(context.defaultParallelism, 1)
+    lacking = context.parallelize(range(slots), slots).map(_lacking).filter(bool).take(1)
+    if lacking:
+        raise Unfit(f"the executors of Spark cannot import {lacking[0]}: {REMEDY}")
+    _READY.add(context.applicationId)
+
+
+def _lacking(_: int) -> str:
+    """Returns the first library that does not import, with the Python that lacks it; empty if all do."""
+    import sys
+
+    for name in LIBRARIES:
+        try:
+            import_module(name)
+        except ImportError as error:
+            return f"{name} ({sys.executable}: {error})"
+    return ""
+
+
+def _archive(folder: Path) -> Path:
+    """Makes a zip of the code."""
+    path = folder / f"regent-{version('regent-controller')}.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in CODE:
+            root = Path(str(import_module(name).__file__)).parent
+            for source in sorted(root.rglob("*.py")):
+                archive.write(source, f"{name}/{source.relative_to(root)}")
+    return path

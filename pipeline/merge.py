@@ -1,0 +1,295 @@
+"""Merges journals into a bronze folder (J1): tasks write whole files, the driver finds copies, gaps and terms.
+
+Only files of one term and writer whose numbers meet are compared line by line. Equal files are found by a digest, and
+read once. Nothing counts before the manifest names it (:mod:`pipeline.layout`).
+"""
+
+from __future__ import annotations
+
+import errno
+import secrets
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+
+from pipeline.columns import COLUMNS, GAP_COLUMNS
+from pipeline.gaps import Gap, gaps, terms
+from pipeline.layout import GAPS, MANIFEST, QUARANTINE, ROWS, TERMS, VERSION, Manifest, RowsFile, in_folder
+from pipeline.pieces import Piece
+from pipeline.segments import PORTION_BYTES, PUT_ASIDE, Digest, Made, Source, digest, make, make_together
+from pipeline.storage import NothingToRead, first_line, listed, remove, size_of, under, written
+
+T = TypeVar("T")
+
+JOURNAL: Final = ".jsonl"
+"""Ending of a journal's files."""
+FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+TERM_COLUMNS: Final = pa.schema(
+    [
+        ("cluster", pa.string()),
+        ("ctl_epoch", pa.int32()),
+        ("ctl_id", pa.int32()),
+        ("rows", pa.int64()),
+        ("first_seq", pa.int64()),
+        ("last_seq", pa.int64()),
+        ("first_us", pa.int64()),
+        ("last_us", pa.int64()),
+        ("ended", pa.bool_()),
+        ("in_doubt", pa.bool_()),
+        ("last_write", pa.int64()),
+        ("fenced", pa.int64()),
+    ]
+)
+
+
+class CannotMerge(Exception):
+    """A file cannot be read or written; the message names it, the cause, and the remedy."""
+
+
+class Workers(NamedTuple):
+    """Processes that call a function with each of many values, ``slots`` of them at a time."""
+
+    each: Callable[[Callable[[Any], Any], Sequence[Any]], list[Any]]
+    slots: int
+
+
+class Merged(NamedTuple):
+    """What a folder has now."""
+
+    manifest: Manifest
+    terms: Sequence[Piece]
+    gaps: Sequence[Gap]
+
+
+class _Failed(NamedTuple):
+    """A file system's error in a task; trying again would not help."""
+
+    message: str
+
+
+def merge(workers: Workers, journals: Sequence[str], into: str) -> Merged:
+    """Replaces the content of the folder ``into``. What it had stays whole until all is there.
+
+    Raises :class:`~pipeline.storage.NothingToRead`, :class:`CannotMerge`, and what the workers raise.
+    """
+    run = secrets.token_hex(4)
+    try:
+        merged = _merged(workers, files_of(journals), into, run)
+    except BaseException:
+        _clear(into, lambda path: run in path)
+        raise
+    named = _named(merged.manifest)
+    _clear(into, lambda path: path not in named)
+    return merged
+
+
+def files_of(journals: Iterable[str]) -> list[tuple[str, int]]:
+    """Lists the files of folders, and single files, with their bytes. Raises :class:`NothingToRead`."""
+    found: list[tuple[str, int]] = []
+    for journal in journals:
+        files = _file(journal) if journal.endswith(JOURNAL) else listed(journal, JOURNAL)
+        if not files:
+            raise NothingToRead(f"there is no journal in {journal}: it is no folder with files *{JOURNAL}")
+        found += files
+    return found
+
+
+def meeting(made: Sequence[Made]) -> list[list[int]]:
+    """Returns groups of indices of files that have a number of one term and writer in common.
+
+    A file that has a number twice is a group by itself.
+    """
+    places = sorted(
+        (piece.term, piece.first_seq, piece.last_seq, index, piece.doubled)
+        for index, each in enumerate(made)
+        for piece in each.pieces
+    )
+    joined: dict[int, int] = {index: index for index in range(len(made))}
+    meets = {index for *_, index, doubled in places if doubled}
+    furthest = None
+    for place in places:
+        term, first, last, index, _ = place
+        if furthest is not None and furthest[0] == term and first <= furthest[1]:
+            meets |= {index, furthest[2]}
+            joined[_root(joined, index)] = _root(joined, furthest[2])
+        if furthest is None or furthest[0] != term or last > furthest[1]:
+            furthest = (term, last, index)
+    groups: dict[int, list[int]] = defaultdict(list)
+    for index in sorted(meets):
+        groups[_root(joined, index)].append(index)
+    return list(groups.values())
+
+
+def _merged(workers: Workers, files: Sequence[tuple[str, int]], into: str, run: str) -> Merged:
+    read, copies = _without_copies(workers, files)
+    made = _made(workers, read, into, run)
+    compared = meeting(made)
+    if compared:
+        made = _compared(workers, made, compared, into, run)
+    found = terms(chain.from_iterable(each.pieces for each in made))
+    missing = gaps(found)
+    kinds: Counter[str] = Counter()
+    for each in made:
+        kinds.update(each.kinds)
+    manifest = Manifest(
+        VERSION,
+        [file for each in made for file in each.files] or [_table(into, ROWS, run, COLUMNS.empty_table())],
+        _table(into, TERMS, run, _terms_table(found)).path,
+        _table(into, GAPS, run, _gaps_table(missing)).path,
+        [path for each in made for path in each.quarantine]
+        or [_table(into, QUARANTINE, run, PUT_ASIDE.empty_table()).path],
+        dict(sorted(kinds.items())),
+        sum(each.lines for each in made) + copies,
+        sum(each.copies for each in made) + copies,
+        sum(each.quarantined for each in made),
+    )
+    assert manifest.lines == manifest.rows + manifest.quarantined + manifest.copies
+    _write(in_folder(into, MANIFEST), run, msgspec.json.format(msgspec.json.encode(manifest), indent=1))
+    return Merged(manifest, found, missing)
+
+
+def _without_copies(workers: Workers, files: Sequence[tuple[str, int]]) -> tuple[list[tuple[str, int]], int]:
+    """Returns files of which no two are equal, and the lines of the others."""
+    sizes = Counter(size for _, size in files)
+    alike = [path for path, size in files if sizes[size] > 1 and size > 0]
+    digests = dict(zip(alike, _run(workers, _digest, alike), strict=True))
+    kept, copies, seen = [], 0, set()
+    for path, size in files:
+        found = digests.get(path)
+        if found is None or found.digest not in seen:
+            kept.append((path, size))
+        else:
+            copies += found.lines
+        if found is not None:
+            seen.add(found.digest)
+    return kept, copies
+
+
+def _made(workers: Workers, files: Sequence[tuple[str, int]], into: str, run: str) -> list[Made]:
+    """Writes all files, several small ones in one task."""
+    tasks: list[list[Source]] = []
+    share = sum(size for _, size in files) // workers.slots
+    room = 0
+    for number, (path, size) in enumerate(files):
+        if not tasks or size > room:
+            tasks.append([])
+            room = min(share, PORTION_BYTES)
+        tasks[-1].append(Source(path, number))
+        room -= size
+    return [*chain.from_iterable(_run(workers, partial(_make, into=into, run=run), tasks))]
+
+
+def _compared(
+    workers: Workers, made: Sequence[Made], groups: Sequence[Sequence[int]], into: str, run: str
+) -> list[Made]:
+    """Returns the results, with those of groups made again with rows that are the same left out."""
+    tasks = [[Source(made[index].source.path, len(made) + index) for index in group] for group in groups]
+    again = chain.from_iterable(_run(workers, partial(_make_together, into=into, run=run), tasks))
+    instead = dict(zip(chain.from_iterable(groups), again, strict=True))
+    return [instead.get(index, each) for index, each in enumerate(made)]
+
+
+def _run(workers: Workers, function: Callable[[Any], Any], tasks: Sequence[Any]) -> list[Any]:
+    results = workers.each(function, tasks)
+    for result in results:
+        if isinstance(result, _Failed):
+            raise CannotMerge(result.message)
+    return results
+
+
+def _digest(path: str) -> Digest | _Failed:
+    return _guarded(lambda: digest(path), path)
+
+
+def _make(sources: Sequence[Source], into: str, run: str) -> list[Made] | _Failed:
+    pa.set_cpu_count(1)
+    return _guarded(lambda: [make(source, into, run, _attempt()) for source in sources], into)
+
+
+def _make_together(sources: Sequence[Source], into: str, run: str) -> list[Made] | _Failed:
+    pa.set_cpu_count(1)
+    return _guarded(lambda: make_together(sources, into, run, _attempt()), into)
+
+
+def _guarded(work: Callable[[], T], path: str) -> T | _Failed:
+    try:
+        return work()
+    except OSError as error:
+        return _Failed(reason(error, path))
+
+
+def reason(error: OSError, path: str) -> str:
+    """Words an error of a file system with its remedy."""
+    if error.errno in FULL:
+        return f"there is no room left to write {path}: free some, or name another folder, and run it again"
+    return f"{path}: {first_line(error)}"
+
+
+def _attempt() -> str:
+    context = TaskContext.get()
+    return str(context.taskAttemptId()) if context is not None else "0"
+
+
+def _terms_table(found: Sequence[Piece]) -> Any:
+    return pa.table(
+        [pa.array([getattr(term, field.name) for term in found], field.type) for field in TERM_COLUMNS],
+        schema=TERM_COLUMNS,
+    )
+
+
+def _gaps_table(found: Sequence[Gap]) -> Any:
+    return pa.table(
+        [pa.array([getattr(gap, field.name) for gap in found], field.type) for field in GAP_COLUMNS],
+        schema=GAP_COLUMNS,
+    )
+
+
+def _table(into: str, kind: str, run: str, table: Any) -> RowsFile:
+    """Writes a small table of the driver."""
+    path = f"{kind}/{run}.parquet"
+    try:
+        with written(in_folder(into, path), run) as stream:
+            pq.write_table(table, stream, compression="zstd")
+    except OSError as error:
+        raise CannotMerge(reason(error, into)) from None
+    return RowsFile(path, [])
+
+
+def _write(path: str, run: str, content: bytes) -> None:
+    try:
+        with written(path, run) as stream:
+            stream.write(content)
+    except OSError as error:
+        raise CannotMerge(reason(error, path)) from None
+
+
+def _file(path: str) -> list[tuple[str, int]]:
+    size = size_of(path)
+    return [] if size is None else [(path, size)]
+
+
+def _root(joined: dict[int, int], index: int) -> int:
+    while joined[index] != index:
+        joined[index] = joined[joined[index]]
+        index = joined[index]
+    return index
+
+
+def _named(manifest: Manifest) -> set[str]:
+    return {*(file.path for file in manifest.files), manifest.terms, manifest.gaps, *manifest.quarantine}
+
+
+def _clear(into: str, removed: Callable[[str], bool]) -> None:
+    """Removes files of the folder that no manifest needs, also those that earlier, killed runs left."""
+    for kind in (ROWS, TERMS, GAPS, QUARANTINE):
+        for path in under(into, kind):
+            if removed(path):
+                remove(in_folder(into, path))
