@@ -1,13 +1,16 @@
 """Takes the docs' pictures of a run with faults: ``python -m scripts.screenshots``.
 
-``python -m tests.verify.watched.record`` has made the run before. A Prometheus serves the record, the dashboards
-are drawn from it, and Chromium takes the pictures.
+``python -m tests.verify.watched.record`` has made the run before. A Prometheus serves the record. Each dashboard is
+drawn twice, while the cluster is well and while two of three brokers are dead, and Chromium takes the pictures. What
+``regent status`` printed in both is drawn, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import re
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +18,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
+
+from rich.console import Console
+from rich.text import Text
 
 from scripts.dashboard_panels import DASHBOARDS
 from scripts.dashboards import render
@@ -31,6 +37,11 @@ FLAGS: Final = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
 )  # fmt: skip
 ALERTS_PX: Final = 960
+MOMENTS: Final = {"healthy": "quiet", "bad": "two_brokers_killed"}
+"""By the name of a picture the recording that it is of."""
+TERMINAL_COLUMNS: Final = 145
+FONT_FACE: Final = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Fonts that a picture would load from elsewhere."""
 PATIENCE_MS: Final = 20_000
 
 
@@ -42,17 +53,37 @@ async def main() -> None:
     await prometheus.boot()
     try:
         scraped = await prometheus.over("up", run["begin"], run["end"], SCRAPE_S)
-        span = Span(min(each["values"][0][0] for each in scraped), run["end"])
+        whole = Span(min(each["values"][0][0] for each in scraped), run["end"])
         for dashboard in DASHBOARDS:
             drawn = render(dashboard)
-            if empty := await empty_queries(drawn, prometheus, span):
+            if empty := await empty_queries(drawn, prometheus, whole):
                 raise SystemExit(f"no data in the panels {empty} of {dashboard.title}")
-            file = FOLDER / f"{dashboard.uid}.html"
-            file.write_text(await page(drawn, prometheus, span), encoding="utf-8")
-            await asyncio.to_thread(picture, file.as_uri(), IMAGES / f"{dashboard.uid}.png", HEAD_PX + height_of(drawn))
-        await asyncio.to_thread(picture, _graph(prometheus, span), IMAGES / "prometheus-alerts.png", ALERTS_PX)
+            for moment, fault in MOMENTS.items():
+                file = FOLDER / f"{dashboard.uid}-{moment}.html"
+                file.write_text(await page(drawn, prometheus, _span_of(fault)), encoding="utf-8")
+                image = IMAGES / f"{dashboard.uid}-{moment}.png"
+                await asyncio.to_thread(picture, file.as_uri(), image, HEAD_PX + height_of(drawn))
+        await asyncio.to_thread(picture, _graph(prometheus, whole), IMAGES / "prometheus-alerts.png", ALERTS_PX)
     finally:
         await prometheus.stop()
+    for moment, fault in MOMENTS.items():
+        printed = (FOLDER / f"{fault}.status").read_text(encoding="utf-8")
+        (IMAGES / f"status-{moment}.svg").write_text(terminal(printed, moment), encoding="utf-8")
+
+
+def _span_of(fault: str) -> Span:
+    """Returns the time of a recording."""
+    recorded = json.loads((FOLDER / f"{fault}.json").read_text(encoding="utf-8"))
+    return Span(recorded["begin"], recorded["end"])
+
+
+def terminal(printed: str, name: str) -> str:
+    """Draws what ``regent status`` has printed on a terminal, as SVG with the fonts of its reader."""
+    console = Console(record=True, width=TERMINAL_COLUMNS, file=io.StringIO(), force_terminal=True)
+    console.print("[bold]$ regent status[/bold]")
+    for line in printed.splitlines():
+        console.print(Text.from_ansi(line.rstrip()), overflow="ellipsis", no_wrap=True)
+    return FONT_FACE.sub("", console.export_svg(title="regent status", unique_id=name))
 
 
 def _graph(prometheus: Prometheus, span: Span) -> str:

@@ -16,6 +16,7 @@ from controller.term.dispatch import KAFKA_STATES
 from scripts.dashboard_kit import Dashboard
 from scripts.dashboard_panels import DASHBOARDS
 from scripts.dashboards import EVERY, FOLDER, render, text
+from scripts.screenshots import IMAGES, MOMENTS, terminal
 from tests.core.cli_kit import regent
 from tests.verify.watched.prometheus import PrometheusMissing, promtool
 from tests.verify.watched.replay import EXPECTED, TESTS
@@ -33,6 +34,22 @@ def test_commands_of_zookeeper_that_are_off_by_default_come_with_the_setting_tha
         for step in (step for step in steps if "| nc " in step):
             for command in set(re.findall(r"echo (\w+) \| nc ", step)) - {"srvr"}:
                 assert re.search(rf"4lw\.commands\.whitelist=[\w,]*\b{command}\b", step), (page.name, step)
+
+
+def test_each_dashboard_and_the_status_have_a_picture_while_all_is_well_and_of_a_bad_minute() -> None:
+    page = (ROOT / "docs" / "how-to" / "watch.md").read_text()
+    wanted = {f"{dashboard.uid}-{moment}.png" for dashboard in DASHBOARDS for moment in MOMENTS}
+    wanted |= {"prometheus-alerts.png", *(f"status-{moment}.svg" for moment in MOMENTS)}
+    assert set(re.findall(r"\(\.\./images/([\w.-]+)\)", page)) == wanted
+    assert all((IMAGES / name).stat().st_size for name in wanted)
+
+
+def test_a_terminal_is_drawn_with_its_colours_and_loads_nothing() -> None:
+    drawn = terminal("\x1b[1;31mhealth\x1b[0m  broker 1 is dead\nmode    active   ", "t")
+    assert "@font-face" not in drawn
+    assert "url(http" not in drawn
+    assert "health" in drawn
+    assert "active" in drawn
 
 
 class View:

@@ -90,6 +90,7 @@ async def two_brokers_killed(s: Watched) -> AsyncIterator[None]:
     """Kills two of three brokers, where two replicas must be in sync: producers with acks=all wait."""
     await asyncio.gather(*(s.w.cluster.brokers[broker].kill() for broker in (1, 2)))
     await value(s, "regent_under_min_isr_partitions", 1)
+    await value(s, 'sum(ALERTS{alertname="RegentUnderMinIsr", alertstate="firing"})', 1, 180)
     yield
     await revived(s, 1, 2)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -22,6 +23,8 @@ COLOURS: Final = (
 )  # fmt: skip
 TONES: Final = {"blue": "#3274d9", "green": "#37872d", "orange": "#e0752d", "red": "#c4162a"}
 """Colours of thresholds."""
+LABEL: Final = re.compile(r":? ?\{\{\w+\}\}")
+"""A label in a legend that the series does not have; Grafana shows nothing there."""
 STYLE: Final = """
 body { margin: 14px; background: #f4f5f8; font: 12px sans-serif; color: #24292e; }
 h1 { font-size: 19px; margin: 0 0 4px; } h2 { font-size: 14px; margin: 0; padding-top: 10px; }
@@ -82,7 +85,7 @@ def _legend(target: Mapping[str, Any], labels: Mapping[str, str]) -> str:
     text = str(target["legendFormat"])
     for name, value in labels.items():
         text = text.replace(f"{{{{{name}}}}}", value)
-    return text.replace("__auto", "")
+    return LABEL.sub("", text).replace("__auto", "")
 
 
 async def page(dashboard: Mapping[str, Any], prometheus: Prometheus, span: Span) -> str:

@@ -1,9 +1,13 @@
-"""Causes every fault on one stage and keeps the samples of each: ``python -m tests.verify.watched.record``."""
+"""Causes every fault on one stage and keeps the samples of each: ``python -m tests.verify.watched.record``.
+
+Names of faults record these alone, and add to the run that the folder holds: so a run can be made in parts.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
@@ -39,7 +43,13 @@ async def main(names: list[str]) -> None:
                     traceback.print_exc()
                     await restored(s)
             await asyncio.sleep(STEADY_S)  # the pictures end where all is well
-            _write("run.json", {"begin": began_s, "end": time.time()})
+            _write("run.json", {"begin": _begun(began_s, names), "end": time.time()})
+
+
+def _begun(now_s: float, names: list[str]) -> float:
+    """Returns the begin of the run: of the one before where this call adds to it."""
+    file = FOLDER / "run.json"
+    return float(json.loads(file.read_text(encoding="utf-8"))["begin"]) if names and file.exists() else now_s
 
 
 async def _record(s: Watched, fault: Fault) -> None:
@@ -49,12 +59,25 @@ async def _record(s: Watched, fault: Fault) -> None:
     await asyncio.sleep(BEFORE_S)
     async with fault(s):
         await asyncio.sleep(STEADY_S)
+        await _status(s, name)
         end_s = time.time()
         series = await s.prometheus.query(f"{SEEN}[{end_s - begin_s:.0f}s]", time=end_s)
         firing = await s.prometheus.firing()
         _write(f"{name}.json", {"begin": begin_s, "end": end_s, "series": series})
         print(f"{name}: {end_s - begin_s:.0f} s, {len(series)} series, firing: {sorted(firing)}", flush=True)
     print(f"{name}: mended {time.time() - end_s:.0f} s later", flush=True)
+
+
+async def _status(s: Watched, name: str) -> None:
+    """Keeps what ``regent status`` prints on a terminal, where a daemon is active."""
+    for daemon in s.daemons.values():
+        if daemon.running and await daemon.is_in("active"):
+            command = [sys.executable, "-m", "cli.main", "status", "--server", str(daemon.socket)]
+            made = await asyncio.create_subprocess_exec(
+                *command, env={**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color"}, stdout=subprocess.PIPE
+            )
+            printed, _ = await made.communicate()
+            (FOLDER / f"{name}.status").write_bytes(printed)
 
 
 async def _small_disks(s: Watched, disks: ExitStack) -> None:
