@@ -20,7 +20,7 @@ from controller.engine.deletion_queue import TURN_PARTITIONS
 from controller.engine.event_kinds import EventKind
 from controller.handlers.given_up import recall_given_up
 from controller.handlers.isr_notification import discard
-from controller.handlers.removal import remove_topic
+from controller.handlers.removal import remove_vanished
 from controller.journal.reason import Reason
 from controller.process.wall_clock import wall_ms
 from controller.process.wording import abbreviate
@@ -191,7 +191,7 @@ async def _delete_znodes(c: Controller) -> None:
     c.gate.check()
     applied = set(outcome.applied)
     c.deletion_queue.forgotten.extend(i for topic in ready if topic.name in applied for i in topic.rows)
-    partitions = sum(remove_topic(c, name) for name in outcome.applied)
+    partitions = await remove_vanished(c, outcome.applied)
     if outcome.applied:
         log.info("%s: deleted, %d partitions", abbreviate(outcome.applied), partitions)
     for name in outcome.conflicts:

@@ -2,38 +2,61 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from controller.engine.controller import Controller
 from controller.engine.event_kinds import EventKind
+from controller.engine.portions import portions
 from state_machines.journal.events import Kind
-from state_machines.model.types import Topic
 
 VANISHED_MAX: Final = 1_000
 """Topics that vanished without a deletion, of which a term remembers the partitions."""
 
+TURN_ROWS: Final = 15_000
+"""Partitions of vanished topics that are removed in one turn of the loop: some 25 ms."""
 
-def _remember(c: Controller, topic: Topic) -> None:
+
+async def remove_vanished(c: Controller, names: Iterable[str]) -> int:
+    """Removes topics whose znodes are gone, in portions; returns how many partitions they had."""
+    removed = since = 0
+    for name in names:
+        topic = c.cluster.topic(name)
+        for some in portions(list(topic.rows), TURN_ROWS) if topic is not None else ():
+            if since + len(some) > TURN_ROWS:
+                await asyncio.sleep(0)
+                c.gate.check()
+                since = 0
+            since += len(some)
+            _remember(c, name, some)
+            c.cluster.end_rows(some)
+        removed += remove_topic(c, name, rows_ended=topic is not None)
+    return removed
+
+
+def _remember(c: Controller, name: str, of: Iterable[int]) -> None:
     """Remembers the partitions that brokers go on to show, for the next topic of that name."""
-    rows = (c.cluster.rows[i] for i in topic.rows)
+    rows = (c.cluster.rows[i] for i in of)
     if shown := {row.partition for row in rows if row.has_leadership and not row.is_removed}:
-        c.vanished.setdefault(topic.name, set()).update(shown)
+        c.vanished.setdefault(name, set()).update(shown)
         while len(c.vanished) > VANISHED_MAX:
             del c.vanished[next(iter(c.vanished))]
 
 
-def remove_topic(c: Controller, name: str) -> int:
-    """Removes a topic; returns how many partitions it had."""
+def remove_topic(c: Controller, name: str, *, rows_ended: bool = False) -> int:
+    """Removes a topic, and its rows where the caller has not ended them; returns how many partitions it had."""
     c.waiting_topics.discard(name)
     c.lost_ids.drop(name)
     c.reassignment_queue.name_daemons.discard(name)
     topic = c.cluster.topic(name)
     if topic is None:
         return 0
-    _remember(c, topic)
+    if not rows_ended:
+        _remember(c, name, topic.rows)
     c.deletion_queue.gone(topic.index)
     c.channels.hand_out([topic.index])
     if c.reassignment_queue.names(name):
         c.queue.signal(EventKind.REASSIGN_PARTITIONS)
     c.journal.event(Kind.TOPIC_DELETE, topic=name)
-    return len(c.cluster.observe_topic_gone(name))
+    return len(c.cluster.observe_topic_gone(name, rows_ended=rows_ended))

@@ -19,7 +19,7 @@ from controller.engine.portions import portions
 from controller.handlers.deletion import take_back
 from controller.handlers.ghosts import end_vanished
 from controller.handlers.lost_ids import inquire_of_new
-from controller.handlers.removal import remove_topic
+from controller.handlers.removal import remove_vanished
 from controller.handlers.repair import Load, State, States, note_running, read_new, repair
 from controller.journal.reason import Reason
 from controller.process.wording import abbreviate
@@ -56,7 +56,7 @@ async def topic_change(c: Controller) -> None:
     c.unread_topics &= found
     gone = sorted(known - found)
     if gone:
-        partitions = sum(remove_topic(c, name) for name in gone)
+        partitions = await remove_vanished(c, gone)
         log.info("%s: gone from ZooKeeper, %d partitions are forgotten", abbreviate(gone), partitions)
     await start_topics(c, sorted(found - known))
     if c.cluster.ended > max(ENDED_ROWS_MAX, c.cluster.present):
@@ -95,10 +95,10 @@ async def modified(c: Controller, names: list[str]) -> None:
             c.malformed(topic)
             watched.append(paths.topic(name))
         elif topic is None or known is None:
-            remove_topic(c, name)
+            await remove_vanished(c, [name])
             c.queue.signal(EventKind.TOPIC_CHANGE)
         elif topic.czxid != known.czxid:
-            remove_topic(c, name)
+            await remove_vanished(c, [name])
             recreated.append(name)
         else:
             (queued if known.index in c.cluster.deletions else changed).append(topic)

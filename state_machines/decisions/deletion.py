@@ -170,11 +170,24 @@ def waits_for(cluster: Cluster, rows: Sequence[int]) -> str | None:
 
 def awaited(cluster: Cluster, rows: Sequence[int]) -> list[int]:
     """Returns the brokers that rows of a queued topic wait for: those that are gone, and those that refused."""
-    hosts = {broker for replicas in {cluster.rows[i].assignment.replicas for i in rows} for broker in replicas}
-    gone = hosts.difference(cluster.brokers, cluster.daemons)
-    begun = [i for i in rows if cluster.rows[i].state is PartitionState.NON_EXISTENT] if gone else []
-    found = {broker for broker in gone if any(_lacks(cluster, i, broker) for i in begun)}
-    return sorted(found | _refusing(cluster, rows))
+    return sorted(_missed(cluster, rows) | _refusing(cluster, rows))
+
+
+def _missed(cluster: Cluster, rows: Sequence[int]) -> set[int]:
+    """Returns the brokers that are gone and have logs of rows which nobody has given up: one look at each row."""
+    table, given_up = cluster.rows, cluster.given_up
+    sought = {b for replicas in {table[i].assignment.replicas for i in rows} for b in replicas}
+    sought.difference_update(cluster.brokers, cluster.daemons)
+    found: set[int] = set()
+    for i in rows if sought else ():
+        row = table[i]
+        if row.state is not PartitionState.NON_EXISTENT or sought.isdisjoint(row.assignment.replicas):
+            continue
+        for broker in row.assignment.replicas:
+            if broker in sought and (i, broker) not in given_up:
+                found.add(broker)
+                sought.discard(broker)
+    return found
 
 
 def _refusing(cluster: Cluster, rows: Sequence[int]) -> set[int]:
@@ -184,11 +197,6 @@ def _refusing(cluster: Cluster, rows: Sequence[int]) -> set[int]:
         members = frozenset(rows)
         return {broker for (i, broker), known in states.items() if known is INELIGIBLE and i in members}
     return {b for i in rows for b in table[i].assignment.replicas if states.get((i, b)) is INELIGIBLE}
-
-
-def _lacks(cluster: Cluster, i: int, broker: int) -> bool:
-    """Checks whether a broker that is gone has a log of a row which nobody has given up."""
-    return broker in cluster.rows[i].assignment.replicas and (i, broker) not in cluster.given_up
 
 
 def ended_waits(cluster: Cluster, topic: Topic, brokers: Collection[int]) -> str | None:
@@ -203,11 +211,16 @@ def ended_waits(cluster: Cluster, topic: Topic, brokers: Collection[int]) -> str
     if any(map(cluster.is_moving, topic.rows)):
         return f"the deletion of {topic.name} has not begun: {MOVES}"
     waiting = awaited(cluster, topic.rows)
-    known = {broker for i, broker in cluster.given_up if cluster.rows[i].topic == topic.index}
-    if others := sorted(set(brokers).difference(waiting, known)):
+    others = sorted(b for b in set(brokers).difference(waiting) if not _is_given_up(cluster, topic, b))
+    if others:
         of = f"brokers {waiting}" if waiting else "no broker that is gone"
         return f"the deletion of {topic.name} does not wait for brokers {others}: it waits for {of}"
     return None
+
+
+def _is_given_up(cluster: Cluster, topic: Topic, broker: int) -> bool:
+    """Checks whether the wait for a log of the topic on a broker has been ended before."""
+    return any((i, broker) in cluster.given_up for i in topic.rows)
 
 
 def _hosts(cluster: Cluster, i: int) -> Iterable[int]:

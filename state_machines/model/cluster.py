@@ -215,17 +215,25 @@ class Cluster(Assigned):
     def _is_deleted(self, row: PartitionRow) -> bool:
         return row.state is _NON_EXISTENT and row.topic in self.deletions
 
-    def observe_topic_gone(self, name: str) -> list[int]:
-        """Ends the rows of a topic whose znode vanished; returns them.
-
-        Rows of a topic that was being deleted keep their leadership: brokers may not have been sent yet that it is
-        gone.
-        """
+    def observe_topic_gone(self, name: str, *, rows_ended: bool = False) -> list[int]:
+        """Ends a topic whose znode vanished, and its rows where the caller has not; returns the rows."""
         index = self.topic_index.pop(name, None)
         if index is None:
             return []
         self.topic_ids.pop(self.topics[index].topic_id or b"", None)
         rows = list(self.topics[index].rows)
+        if not rows_ended:
+            self.end_rows(rows)
+        self.deletions.discard(index)
+        self.ended += len(rows)
+        return rows
+
+    def end_rows(self, rows: Collection[int]) -> None:
+        """Ends rows of a topic whose znode vanished: all of them, or a portion.
+
+        Rows of a topic that was being deleted keep their leadership: brokers may not have been sent yet that it is
+        gone.
+        """
         for i in rows:
             row = self.rows[i]
             if not self._is_deleted(row):
@@ -234,13 +242,10 @@ class Cluster(Assigned):
             self.failed_dirs.pop(i, None)
             for broker in row.assignment.replicas if self.replica_states else ():
                 self.replica_states.pop((i, broker), None)
-        self.deletions.discard(index)
         self.leaderless.difference_update(rows)
         self.refusals.end_rows(rows)
         if self.given_up:
             self.given_up.difference_update((i, broker) for i in rows for broker in self.rows[i].assignment.replicas)
-        self.ended += len(rows)
-        return rows
 
     def load_leadership(self, rows: Iterable[int], found: Iterable[Leadership | None]) -> None:
         """Enters initial states of rows: New without a state znode, Online with a registered leader, else Offline."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from state_machines.decisions.broker_change import broker_death, broker_return
 from state_machines.decisions.controlled_shutdown import controlled_shutdown
@@ -14,6 +16,7 @@ from state_machines.decisions.deletion import (
     Markers,
     advance,
     answered,
+    awaited,
     finished,
     ineligible,
     replicas_left,
@@ -25,7 +28,7 @@ from state_machines.decisions.deletion import (
 from state_machines.decisions.failover import failover
 from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision
-from state_machines.model.types import Assignment, Leadership, PartitionState, ReplicaState
+from state_machines.model.types import Assignment, Leadership, PartitionRow, PartitionState, ReplicaState
 from state_machines.propagation.propagation import Propagation
 from tests.core.model import P, carried_out, come_back, decided, die, make_cluster, topic, writes_of
 
@@ -257,3 +260,25 @@ def test_a_recreated_topic_has_nothing_of_the_deleted_one() -> None:
     assert cluster.replica_state(row, 1) is ONLINE
     assert cluster.observe_deletions(["t"]) == [1]
     assert cluster.observe_deletions(["t"]) == []
+
+
+class Counted(list[PartitionRow]):
+    """Rows that count how often one is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, i: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(i)
+
+
+def test_what_a_deletion_waits_for_is_found_by_a_few_looks_at_each_row_however_many_brokers_are_dead() -> None:
+    """The first broker of the replicas is alive; the waits for all other ones but broker 7 have been ended."""
+    rows, dead = 40, (2, 3, 4, 5, 6, 7)
+    cluster = queued(*(P((1, *dead)) for _ in range(rows)), brokers=(1,))
+    cluster.rows = Counted(
+        replace(row, state=PartitionState.NON_EXISTENT, leader=-2) for row in (cluster.rows[i] for i in range(rows))
+    )
+    cluster.observe_given_up((i, broker) for i in range(rows) for broker in dead if (i, broker) != (rows - 1, 7))
+    assert awaited(cluster, range(rows)) == [7]
+    assert cluster.rows.looks <= 3 * rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import pytest
 
@@ -21,12 +21,15 @@ from controller.handlers import (
     late_partitions,
     log_directories,
     reassignment,
+    removal,
     topic_change,
 )
 from metadata_store.commits import topic_deletion
 from state_machines.decisions.leader_election import ElectionType
 from state_machines.machines.draft import Draft
+from state_machines.model.cluster import Cluster
 from state_machines.model.decision import Decision
+from testing.znodes import remove_by_hand
 from tests.core.controller_world import World, in_world
 from tests.core.reassignment_kit import alter, caught_up, propagated
 from tests.core.test_controller_kills import SCENARIOS, Scenario, ends_as_a_clean_run
@@ -36,6 +39,7 @@ PORTION = 10
 SIZE = 40
 BOUNDS = [
     (topic_change, "TURN_ROWS"),
+    (removal, "TURN_ROWS"),
     (broker_change, "TURN_ROWS"),
     (auto_balance, "TURN_ROWS"),
     (failover, "DECIDED_ROWS"),
@@ -87,6 +91,32 @@ def replicas(count: int) -> list[tuple[int, ...]]:
 async def large(w: World) -> None:
     await w.topic("t", *replicas(SIZE), leaders=True)
     await w.serve()
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_a_topic_that_is_removed_by_hand_leaves_the_model_in_portions(
+    monkeypatch: pytest.MonkeyPatch, recreated: bool
+) -> None:
+    sizes: list[int] = []
+    really = Cluster.end_rows
+
+    def end_rows(cluster: Cluster, rows: Collection[int]) -> None:
+        sizes.append(len(rows))
+        really(cluster, rows)
+
+    monkeypatch.setattr(Cluster, "end_rows", end_rows)
+    cut_at(monkeypatch, PORTION)
+
+    @in_world(before=large)
+    async def story(w: World) -> None:
+        await remove_by_hand(w.operator, "t")
+        if recreated:
+            await w.topic("t", *replicas(SIZE))
+        await w.propagated()
+        assert len(w.leaders()) == SIZE * recreated
+
+    story()
+    assert sizes == [PORTION] * (SIZE // PORTION)
 
 
 # -- what happens to the topic
