@@ -19,7 +19,14 @@ from state_machines.decisions import mass_election
 from state_machines.decisions.drain import Drain
 from state_machines.decisions.mass_election import MassElection
 from state_machines.decisions.plan_pace import MovePace, PlanPace
-from state_machines.decisions.plan_progress import STOPPED, PlannedMove, ReassignPlan, Status, Superseded
+from state_machines.decisions.plan_progress import (
+    STOPPED,
+    PlannedMove,
+    ReassignPlan,
+    Status,
+    Superseded,
+    as_planned,
+)
 from state_machines.decisions.plan_rate import RateBounds
 from state_machines.model.cluster import Cluster
 from state_machines.model.types import Assignment, TopicPartition
@@ -70,11 +77,10 @@ def unmet_of(record: Record) -> str:
 
 
 def move_items(plan: ReassignPlan, each: Sequence[MovePace] | None = None) -> list[Move]:
-    """Describes the moves of a plan, with ``each`` their progress."""
+    """Describes the moves of a plan, from origin to target also while it is taken back; ``each``: their progress."""
     notes = {note.move: note for note in plan.superseded}
-    return [
-        _move_item(move, each[at] if each is not None else None, notes.get(at)) for at, move in enumerate(plan.moves)
-    ]
+    moves = as_planned(plan)
+    return [_move_item(move, each[at] if each is not None else None, notes.get(at)) for at, move in enumerate(moves)]
 
 
 def moved_by(record: Record) -> int:

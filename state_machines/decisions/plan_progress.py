@@ -109,7 +109,8 @@ class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     ``rate_bytes_per_s``: the throttle of each broker and direction, 0 without; ``rate_in_force``: the one that was
     written; ``throttles``: what stood there before. ``held``: paused and without a throttle, because the role was given
     back. ``adopts``: moves that another client has begun are the plan's own from now on. ``bounds``: those
-    between which the rate changes by itself; None: it stays.
+    between which the rate changes by itself; None: it stays. ``kept``: of a plan that is taken back, the places of
+    moves that were refused or superseded by then: nothing of them is taken back.
     """
 
     moves: tuple[PlannedMove, ...]
@@ -126,6 +127,7 @@ class ReassignPlan(Struct, frozen=True, omit_defaults=True):
     adopts: bool = False
     superseded: tuple[Superseded, ...] = ()
     bounds: RateBounds | None = None
+    kept: tuple[int, ...] = ()
 
     @property
     def rate_max_bytes_per_s(self) -> int:
@@ -170,7 +172,19 @@ def reverted(plan: ReassignPlan) -> ReassignPlan:
     if plan.reverting:
         return plan
     moves = tuple(map(_taken_back, plan.moves))
-    return replace(plan, moves=moves, reverting=True, paused=False, held=False, rate_in_force=0)
+    kept = tuple(at for at, move in enumerate(plan.moves) if move.status in (Status.REFUSED, Status.SUPERSEDED))
+    return replace(plan, moves=moves, kept=kept, reverting=True, paused=False, held=False, rate_in_force=0)
+
+
+def as_planned(plan: ReassignPlan) -> tuple[PlannedMove, ...]:
+    """Returns the moves with the plan's own origin and target, also while it is taken back, where these are swapped."""
+    if not plan.reverting:
+        return plan.moves
+    kept = frozenset(plan.kept)
+    return tuple(
+        move if at in kept or move.status is Status.STOPPED else replace(move, origin=move.target, target=move.origin)
+        for at, move in enumerate(plan.moves)
+    )
 
 
 def stopped(plan: ReassignPlan) -> ReassignPlan:

@@ -18,7 +18,7 @@ from controller.procedures.broadcast import Broadcast
 from controller.procedures.broadcast import Result as BrokerResult
 from state_machines.admin_rules.throttles import Entity, Throttle
 from state_machines.decisions.plan_pace import MovePace
-from state_machines.decisions.plan_progress import STOPPED, PlannedMove, ReassignPlan, Status, Superseded
+from state_machines.decisions.plan_progress import STOPPED, PlannedMove, ReassignPlan, Status, Superseded, reverted
 from state_machines.procedures import kernel
 from state_machines.procedures.record import Caller, Ending, Record
 from state_machines.procedures.states import State
@@ -185,3 +185,12 @@ def test_a_plan_that_is_judged_has_its_bytes_and_its_time(
     assert (found.pid, found.kind, found.state, found.ended) == (0, reassign.NAME, "planned", False)
     assert (found.size_bytes, found.remaining_s, found.progress) == (size, seconds, progress)
     assert found.detail == reassign.sentence(ReassignPlan(moves))
+
+
+def test_moves_are_shown_from_origin_to_target_also_while_their_plan_is_taken_back() -> None:
+    moves = tuple(PlannedMove("t", number, (1, 2), (3, 2), status=status) for number, status in enumerate(Status))
+    plan = ReassignPlan(moves)
+    shown = move_items(reverted(plan))
+    assert {(item.origin, item.target) for item in shown} == {((1, 2), (3, 2))}
+    again = [replace(move, status=Status.REFUSED) for move in reverted(plan).moves if move.status is Status.QUEUED]
+    assert {(move.origin, move.target) for move in again} == {((3, 2), (1, 2))}, "the plan itself goes back"
