@@ -29,6 +29,7 @@ from cli.commands import (
     restart,
     role,
     servers,
+    snapshot,
     strays,
     tables,
     throttle,
@@ -93,6 +94,7 @@ for group in (
     tables,
     namespaces,
     servers,
+    snapshot,
     pipeline,
     about,
 ):

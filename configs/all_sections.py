@@ -17,6 +17,7 @@ from configs.sections import (
     ListenerSettings,
     LogSettings,
     ShadowSettings,
+    SnapshotsSettings,
     StateSettings,
 )
 from configs.security_section import SecuritySettings
@@ -42,6 +43,7 @@ class AllSections(BaseModel):
     shadow: ShadowSettings = Field(default_factory=ShadowSettings)
     state: StateSettings = Field(default_factory=StateSettings)
     journal: JournalSettings = Field(default_factory=JournalSettings)
+    snapshots: SnapshotsSettings = Field(default_factory=SnapshotsSettings)
     regions: RegionsSettings = Field(default_factory=lambda: RegionsSettings(enabled=False))
 
     @property

@@ -343,7 +343,7 @@ class StateSettings(Section):
 
     directory: AbsolutePath = key(
         Path("/var/lib/regent"),
-        "Directory of the roll-back files that a take-over saves and, in events/, of the journal.",
+        "Directory of the roll-back files that a take-over saves, of the journal in events/, and of snapshots/.",
         remedy="give an absolute path that the daemon may write to",
     )
 
@@ -374,4 +374,24 @@ class JournalSettings(Section):
         "the gap.",
         ge=1_000,
         le=10_000_000,
+    )
+
+
+class SnapshotsSettings(Section):
+    """Snapshots: files with all partitions and brokers at one moment, for reports and plans."""
+
+    enabled: bool = key(
+        True,
+        "Whether the active daemon takes a snapshot by itself, into state.directory/snapshots: after each election, "
+        "and at an interval. 'regent snapshot' takes one in any case.",
+    )
+    interval_h: int = key(24, "Hours after a snapshot until the next one.", ge=1, le=8_760)
+    files_max: int = key(
+        60, "Most snapshots that are kept. The daemon deletes the oldest ones first.", ge=1, le=100_000
+    )
+    bytes_max: int = key(
+        1_073_741_824,
+        "Largest size of all snapshots on disk, in bytes. The daemon deletes the oldest ones first, never the newest.",
+        ge=1_048_576,
+        le=1_099_511_627_776,
     )

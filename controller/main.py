@@ -118,6 +118,7 @@ async def _serve(daemon: Daemon, view: View, regions: RegionsDomain | None) -> N
     ):
         tasks.start_soon(_report, daemon, regions, manager)
         tasks.start_soon(view.keep_fresh)
+        tasks.start_soon(view.snapshot_keeper.keep)
         tasks.start_soon(need_http, http_ended)
         tasks.start_soon(need_regions, regions_ended)
         tasks.start_soon(anyio.to_thread.run_sync, prepare_queries)

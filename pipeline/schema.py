@@ -23,7 +23,8 @@ from state_machines.journal.events import PARTITION_KINDS, Row
 LONGS: Final = frozenset(
     {"seq", "ts_us", "mono_us", "t_detect", "t_decide", "t_committed", "broker_epoch", "lost"}
     | {"pid", "ppid", "root", "took_ms", "t_sent", "t_acknowledged"}
-    | {"region", "incarnation0", "incarnation", "token", "sequence", "pids"},
+    | {"region", "incarnation0", "incarnation", "token", "sequence", "pids"}
+    | {"file_bytes", "seq_first", "seq_last"},
 )
 """Numbers, and lists of them, of 64 bits; all others have 32, as in Kafka's protocol."""
 

@@ -194,6 +194,11 @@ class Channels:
             pass
         return self._behind()
 
+    @property
+    def quiet(self) -> bool:
+        """Checks whether every broker has acknowledged everything."""
+        return not self._behind()
+
     def _behind(self) -> frozenset[int]:
         return frozenset(broker_id for broker_id, channel in self._channels.items() if not channel.quiet)
 

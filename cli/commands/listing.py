@@ -1,4 +1,4 @@
-"""Adds regent list, which lists brokers, topics and partitions."""
+"""Adds regent list, which lists brokers, topics, partitions and snapshots."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OnBroker = Annotated[int | None, typer.Option("--broker", min=0, help="Those wit
 
 def register(app: typer.Typer) -> None:
     """Adds the commands."""
-    named = group(app, "list", "List brokers, topics or partitions.", Panel.LOOK)
+    named = group(app, "list", "List brokers, topics, partitions or snapshots.", Panel.LOOK)
     command(named, examples=("regent list brokers", "regent list brokers -o wide"))(brokers)
     command(named, examples=("regent list topics", "regent list topics -o json"))(topics)
     command(
@@ -39,6 +39,7 @@ def register(app: typer.Typer) -> None:
             "regent list partitions --broker 2 -o json",
         ),
     )(partitions)
+    command(named, examples=("regent list snapshots", "regent list snapshots -o wide"))(snapshots)
 
 
 def brokers(session: Session) -> None:
@@ -96,3 +97,8 @@ def partitions(
     params |= {"topic": topic} if topic else {}
     params |= {"broker": broker} if broker is not None else {}
     session.output.listing("Partition", session.client().pages("/v1/partitions", params))
+
+
+def snapshots(session: Session) -> None:
+    """List the last snapshots of the daemon since its start, oldest first; `regent snapshot` takes one."""
+    session.output.listing("Snapshot", session.client().get("/v1/snapshots")["items"])

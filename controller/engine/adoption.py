@@ -22,8 +22,11 @@ from state_machines.model.types import Broker
 
 log = logging.getLogger("regent.controller")
 
-ASKED: Final = (IBP, *NAMES)
+SESSION: Final = "zookeeper.session.timeout.ms"
+ASKED: Final = (IBP, *NAMES, SESSION)
 """Settings that a term requests from brokers."""
+INT32_DIGITS: Final = 10
+"""Digits from which on a number may not fit 32 bits."""
 WAIT_S_MAX: Final = 5.0
 """How long calls of clients wait at the begin of a term for brokers of which nothing is known since their start."""
 
@@ -110,6 +113,15 @@ class Adoption:
         if not self._asks:
             return []
         return [b for b, broker in live.items() if b not in self._answers or self._answers[b].epoch != broker.epoch]
+
+    def session_ms(self, broker: Broker) -> int | None:
+        """Returns the time-out of a broker's ZooKeeper session as it is configured; None where it is not known.
+
+        ZooKeeper may have granted another one, of 2 to 20 of its ticks.
+        """
+        answer = self._answers.get(broker.id)
+        text = answer.told.get(SESSION) if answer is not None and answer.epoch == broker.epoch else None
+        return int(text) if text is not None and text.isdecimal() and len(text) < INT32_DIGITS else None
 
     def policy_class(self) -> str | None:
         """Returns the create-topic policy class of the brokers, empty without one; None while that is not known."""

@@ -55,7 +55,7 @@ async def broker_change(c: Controller) -> None:
     if delta.modified:
         log.info("brokers %s changed their registrations: every broker gets the new ones", list(delta.modified))
     gone, back = (*delta.dead, *delta.bounced), (*delta.new, *delta.bounced)
-    c.journal.brokers(Kind.BROKER_DOWN, (c.cluster.brokers[b] for b in gone))
+    c.journal.gone((c.cluster.brokers[b] for b in gone), c.adoption.session_ms)
     c.journal.brokers(Kind.BROKER_UP, (found[b] for b in back))
     c.departed.gone(gone, wall_ms())
     c.departed.back(back)

@@ -37,6 +37,7 @@ from controller.http.regions import add_region_routes
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.http.restarts import add_restart_routes
 from controller.http.role_history import add_role_history_route
+from controller.http.snapshots import add_snapshot_routes
 from controller.http.strays import add_stray_routes
 from controller.http.throttles import add_throttle_routes
 from controller.metrics.exposition import exposition
@@ -94,6 +95,7 @@ def create_app(
     add_restart_routes(app, view.restarts)
     add_pause_routes(app, view.pauses)
     add_role_history_route(app, view.role_history)
+    add_snapshot_routes(app, view.snapshots)
     add_stray_routes(app, view.strays)
     add_deletion_routes(app, view.deletions)
     if regions is not None:

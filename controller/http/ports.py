@@ -30,6 +30,7 @@ from controller.http.procedures import Cordoning, Procedures
 from controller.http.restart_models import RestartNext, SetOfBrokers
 from controller.http.restarts import Restarting
 from controller.http.role_history import RoleHistory
+from controller.http.snapshots import Snapshots
 from controller.http.strays import Strays
 from controller.http.throttles import Throttling
 from state_machines.decisions.hindrances import StopCause
@@ -212,6 +213,10 @@ class DaemonView(Protocol):
     @property
     def role_history(self) -> RoleHistory:
         """Returns the view of take-overs and hand-backs."""
+
+    @property
+    def snapshots(self) -> Snapshots:
+        """Returns the view of snapshots."""
 
     @property
     def strays(self) -> Strays:

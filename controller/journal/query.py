@@ -188,6 +188,8 @@ def sentence(row: Row) -> str:
         logs = counted(row.partitions or 0, "log")
         parts.append(f"its deletion does not wait for {logs} on broker {row.broker} any more, by {row.principal}")
         return ": ".join((*parts, *([row.reason] if row.reason else ())))
+    elif row.kind == Kind.SNAPSHOT and row.snapshot is not None:
+        parts.append(f"{row.snapshot} has {row.partitions} partitions and {row.broker_count} brokers")
     why = row.why if row.procedure is not None else row.err or row.why
     return ", ".join(parts) + (f": {why}" if parts and why else why or "")
 

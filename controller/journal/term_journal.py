@@ -61,6 +61,16 @@ class TermJournal:
         """Returns whether a sink keeps the rows."""
         return self._sink is not None
 
+    @property
+    def last_seq(self) -> int:
+        """Returns the number of the last row; 0 before the first one, and without a sink."""
+        return self._seq - 1
+
+    @property
+    def cluster_id(self) -> str:
+        """Returns the cluster's id; empty where it is not known."""
+        return self._head.cluster
+
     def of_cluster(self, cluster_id: str) -> None:
         """Sets the cluster id of all rows from now on."""
         self._head = Head(cluster_id, self._head.ctl_id, self._head.ctl_epoch)
@@ -154,7 +164,7 @@ class TermJournal:
         self.event(Kind.CALL, api=api, partitions=partitions, elected=elected, refused=refused, **names)
 
     def brokers(self, kind: Kind, brokers: Iterable[Broker]) -> None:
-        """Records brokers that registered, left or shut down."""
+        """Records brokers that registered or shut down."""
         for broker in brokers:
             self.event(kind, broker=broker.id, broker_epoch=broker.epoch, rack=broker.rack)
 
@@ -163,6 +173,18 @@ class TermJournal:
         for broker, rows in sorted(logs.items()):
             caller = {"principal": bounded(principal), "reason": bounded(reason)}
             self.event(Kind.WAIT_GIVEN_UP, topic=topic, broker=broker, partitions=len(rows), **caller)
+
+    def gone(self, brokers: Iterable[Broker], session_ms: Callable[[Broker], int | None]) -> None:
+        """Records brokers whose registrations went. ``session_ms``: time-out of a broker's session, None: unknown."""
+        for broker in brokers:
+            named = {"broker": broker.id, "broker_epoch": broker.epoch, "rack": broker.rack}
+            self.event(Kind.BROKER_DOWN, **named, session_ms=session_ms(broker))
+
+    def snapshot(self, **fields: object) -> None:
+        """Records a snapshot of the model, or that there is none; ``fields`` as those of :meth:`event`."""
+        if self._sink is not None:
+            moment = Moment(*self._clock())
+            self._put(Single(self._head, self._seq, moment, {"kind": Kind.SNAPSHOT, **fields}), self._sink)
 
     def event(self, kind: Kind, **fields: object) -> None:
         """Records one row; ``fields`` are those of :class:`state_machines.journal.events.Row`."""

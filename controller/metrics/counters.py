@@ -88,4 +88,8 @@ class Counters:
     journal_rows_lost: int = 0
     journal_bytes: int = 0
     journal_failing: str = ""
+    snapshots: int = 0
+    snapshot_failures: int = 0
+    snapshot_s: float | None = None
+    """When the last snapshot was complete, on the monotonic clock; None: this process has taken none."""
     lowered_ibp_brokers: set[int] = field(default_factory=set)

@@ -7,6 +7,7 @@ Kafka's controller. ``docs/reference/metrics.md`` lists both. No metric has a la
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -202,6 +203,7 @@ def _outcomes(c: Counters, g: Gauges) -> Iterator[Metric]:
     yield counter("regent_shadow_differences", "Of them, different from what was written", c.shadow_differences)
     yield counter(*DROPPED, g.log_lines_dropped)
     yield from _journal(c)
+    yield from _snapshots(c)
     yield by_label("regent_refusals", "Transitions that were refused", "reason", c.refusals)
     yield by_label("regent_failures", "Writes that failed for good", "reason", c.failures)
     yield by_label("regent_resignations", "Terms that were given up", "reason", c.resignations)
@@ -227,6 +229,14 @@ def _journal(c: Counters) -> Iterator[Metric]:
     yield counter("regent_journal_rows_lost", "Rows that are missing in the journal", c.journal_rows_lost)
     yield gauge("regent_journal_bytes", "Size of the journal on disk", c.journal_bytes)
     yield gauge("regent_journal_failing", "1 while the journal cannot be written", float(bool(c.journal_failing)))
+
+
+def _snapshots(c: Counters) -> Iterator[Metric]:
+    yield counter("regent_snapshots", "Snapshots that were taken", c.snapshots)
+    yield counter("regent_snapshot_failures", "Snapshots that could not be taken", c.snapshot_failures)
+    if c.snapshot_s is not None:
+        age_s = time.monotonic() - c.snapshot_s
+        yield gauge("regent_snapshot_age_seconds", "Age of the last snapshot that this process took", age_s)
 
 
 def _loop_lag(lag: Timer) -> Iterator[Metric]:

@@ -55,6 +55,7 @@ from controller.operator.role_changes import RoleChanges
 from controller.operator.role_status import LOOK_S, StatusReader
 from controller.operator.rolling_restarts import RestartView, chosen, of_kept, over, query_of
 from controller.operator.sampling import gauges_of, suspension
+from controller.operator.snapshots import SnapshotView
 from controller.operator.status import lags_of, shown_mode, status_of
 from controller.operator.strays import StrayView
 from controller.operator.throttles import ThrottleView
@@ -62,6 +63,8 @@ from controller.operator.verify import verify
 from controller.process.wall_clock import wall_ms
 from controller.process.zookeeper_tls import ReleaseOf, through_tls
 from controller.role.mode import Mode
+from controller.snapshots.files import folder_in
+from controller.snapshots.keeper import SnapshotKeeper
 from controller.term.term import Term
 from metadata_store.errors import ZooKeeperError
 from metadata_store.kazoo_adapter.server_version import server_version
@@ -102,6 +105,14 @@ class View:
         self.elections = ElectionView(self._present.active, self.procedures)
         self.restarts = RestartView(self._present.active, self.procedures)
         self.pauses = PauseView(self._present.active)
+        self.snapshot_keeper = SnapshotKeeper(
+            self._present.term,
+            folder_in(daemon.settings.state.directory),
+            daemon.settings.snapshots,
+            daemon.counters,
+            daemon.settings.controller.id,
+        )
+        self.snapshots = SnapshotView(self.snapshot_keeper, self._present.active)
         self.role_history = RoleChanges(daemon)
 
     async def keep_fresh(self) -> None:

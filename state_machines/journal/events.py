@@ -38,6 +38,7 @@ class Kind(StrEnum):
     PROC_STATE = "PROC_STATE"
     RPC_BATCH = "RPC_BATCH"
     CALL = "CALL"
+    SNAPSHOT = "SNAPSHOT"
     REGION_STATE = "REGION_STATE"
     REGION_DISPATCH = "REGION_DISPATCH"
     REGION_REPORT = "REGION_REPORT"
@@ -74,6 +75,10 @@ class Row(Struct, omit_defaults=True, gc=False):
     server or a table has. ``batch``: number of a dispatch to a process; ``pids``: its operations, each of them an
     "open", a "close" or a "task" of ``operations``. ``outcome``: of an operation, as the server reported it.
     ``pids`` without ``pid``: in bulk one row has the begins, the plain ends or the results of many procedures.
+
+    ``session_ms``: of a broker that went, the time-out of its ZooKeeper session as it is configured: it may have
+    stopped so long before. ``snapshot``: name of a file (:mod:`state_machines.journal.snapshot`) of ``file_bytes``
+    with ``partitions`` and ``broker_count``; ``seq_first`` and ``seq_last`` are the numbers of its header and trailer.
     """
 
     v: int
@@ -150,6 +155,12 @@ class Row(Struct, omit_defaults=True, gc=False):
     operations: Sequence[str] | None = None
     pids: Sequence[int] | None = None
     outcome: str | None = None
+    session_ms: int | None = None
+    snapshot: str | None = None
+    broker_count: int | None = None
+    file_bytes: int | None = None
+    seq_first: int | None = None
+    seq_last: int | None = None
 
     def of_family(self, pid: int) -> bool:
         """Checks whether the row is of a procedure, or of a child or, where it was submitted, a descendant of it."""

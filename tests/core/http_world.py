@@ -62,6 +62,7 @@ from controller.http.restart_models import Hindrance, RestartNext, RestartReques
 from controller.http.role_history import RoleChangeItem
 from controller.http.server import serving
 from controller.http.shutdown_models import Shutdown, ShutdownRequest
+from controller.http.snapshot_models import SnapshotItem, SnapshotRequest
 from controller.http.stray_models import StrayRemoval, StrayRemovalRequest, StrayReport
 from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleItem, ThrottleRequest, ThrottleSetting
 from controller.metrics.counters import Counters
@@ -192,6 +193,31 @@ class PausesDouble:
     async def resume(self) -> PauseItem:
         self.seen.append(None)
         self.item = PauseItem(paused=False)
+        return self.item
+
+
+class SnapshotsDouble:
+    """One snapshot in memory, ``ends`` after so many looks; ``seen`` has the requests."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[SnapshotRequest, str]] = []
+        self.left = 1
+        self.end: dict[str, Any] = {
+            "state": "done", "file": "/s/1.jsonl.gz", "partitions": 5, "brokers": 3, "file_bytes": 700, "took_ms": 12
+        }  # fmt: skip
+        self.item = SnapshotItem(number=1, state="waiting", cause="command", since=datetime(2026, 1, 1, tzinfo=UTC))
+
+    def listed(self) -> list[SnapshotItem]:
+        return [self.item]
+
+    def described(self, number: int) -> SnapshotItem:
+        self.left -= 1
+        if self.left <= 0:
+            self.item = self.item.model_copy(update=self.end)
+        return self.item
+
+    def requested(self, request: SnapshotRequest, principal: str) -> SnapshotItem:
+        self.seen.append((request, principal))
         return self.item
 
 
@@ -327,6 +353,7 @@ class DaemonDouble:
     restarts_begun: list[RestartRequest] = field(default_factory=list)
     throttles: ThrottlesDouble = field(default_factory=ThrottlesDouble)
     pause: PausesDouble = field(default_factory=PausesDouble)
+    taken: SnapshotsDouble = field(default_factory=SnapshotsDouble)
     marks: CordonsDouble = field(default_factory=CordonsDouble)
     running: ProceduresDouble = field(default_factory=ProceduresDouble)
     strays: StraysDouble = field(default_factory=StraysDouble)
@@ -439,6 +466,10 @@ class DaemonDouble:
     @property
     def pauses(self) -> PausesDouble:
         return self.pause
+
+    @property
+    def snapshots(self) -> SnapshotsDouble:
+        return self.taken
 
     @property
     def role_history(self) -> RoleHistoryDouble:

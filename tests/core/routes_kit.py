@@ -25,6 +25,7 @@ from controller.http.region_marks import RegionMarks
 from controller.http.region_ports import RegionChanges, RegionProcedures, RegionReading, RegionsView
 from controller.http.restarts import Restarting
 from controller.http.role_history import RoleHistory
+from controller.http.snapshots import Snapshots
 from controller.http.strays import Strays
 from controller.http.throttles import Throttling
 
@@ -74,7 +75,7 @@ def daemon_view(noted: list[Call]) -> DaemonView:
     parts = {
         "procedures": Procedures, "cordons": Cordoning, "drains": Draining, "throttles": Throttling,
         "elections": Electing, "restarts": Restarting, "pauses": Pausing, "role_history": RoleHistory, "strays": Strays,
-        "deletions": Deletions,
+        "deletions": Deletions, "snapshots": Snapshots,
     }  # fmt: skip
     vars(view).update({name: Noting(part, noted) for name, part in parts.items()})
     vars(view)["stale"] = lambda: "old"

@@ -13,12 +13,14 @@ import pytest
 from brokers.client import BrokerCallFailed
 from brokers.wire.errors import Error
 from brokers.wire.messages import topics as t
+from controller.engine.adoption import SESSION
 from controller.requests.calls import Calls
 from controller.role.own_znodes import BROKER_SETTINGS
 from metadata_store import paths
 from state_machines.admin_rules.broker_settings import DELETE, UNCLEAN
 from state_machines.admin_rules.create_topics import TopicError
 from state_machines.admin_rules.inherited_configs import Setting
+from state_machines.journal.events import Kind
 from state_machines.model.types import Broker
 from tests.core.carried_kit import call, create, topic
 from tests.core.controller_world import World, in_world, world
@@ -395,3 +397,16 @@ async def test_a_guard_outlives_the_broker_that_has_it_while_replicas_are_assign
     await w.propagated()
     assert w.leaders()["t", 0] == (-1, (1,)), "broker 1 forbids unclean elections, and may come back"
     assert w.term.controller.unclean.default is False
+
+
+@in_world()
+async def test_a_broker_that_goes_is_journalled_with_its_session_timeout_where_it_was_reported(w: World) -> None:
+    asking(w, broker_1={SESSION: "9000"}, broker_2={SESSION: "99999999999"})
+    await w.topic("t", (1, 2, 3), leaders=True)
+    await w.begin_term()
+    await settled(w)
+    for broker in (1, 2):
+        w.die(broker)
+        await w.settle()
+    downs = [(row.broker, row.session_ms) for row in w.book.rows() if row.kind == Kind.BROKER_DOWN]
+    assert downs == [(1, 9_000), (2, None)]

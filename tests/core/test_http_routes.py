@@ -17,6 +17,7 @@ from controller.http.region_ports import ProcedureQuery, RegionQuery
 from controller.http.region_requests import Change, NamespaceCreation, RegionChange, ServerChange, TableCreation
 from controller.http.restart_models import RestartRequest
 from controller.http.shutdown_models import ShutdownRequest
+from controller.http.snapshot_models import SnapshotRequest
 from controller.http.stray_models import StrayRemovalRequest
 from controller.http.throttle_models import ClearRequest, LiftRequest, ThrottleRequest
 from state_machines.decisions.hindrances import StopCause
@@ -143,6 +144,8 @@ OF_KAFKA: list[tuple[str, str, dict[str, Any] | None, str, Call]] = [
     ("GET", "/v1/cordons", None, "CordonedBroker", ("listed",)),
     ("GET", "/v1/throttles", None, "Throttle", ("listed",)),
     ("GET", "/v1/pause", None, "PauseItem", ("shown",)),
+    ("GET", "/v1/snapshots", None, "Snapshot", ("listed",)),
+    ("GET", "/v1/snapshots/4", None, "Snapshot", ("described", 4)),
     ("GET", "/v1/role/history", None, "RoleChangeItem", ("changes",)),
     ("GET", "/v1/strays?broker=1&broker=2", None, "StrayReport", ("listed", [1, 2])),
     ("GET", "/v1/strays", None, "StrayReport", ("listed", ())),
@@ -178,6 +181,7 @@ OF_KAFKA: list[tuple[str, str, dict[str, Any] | None, str, Call]] = [
      ("begin", RestartRequest(brokers=[1, 2], batch_max=1, accept=[CAUSE], **WHY), CALLER)),
     ("POST", "/v1/pause", {"for_s": 60, "reason": "w"}, "PauseItem",
      ("pause", PauseRequest(for_s=60, reason="w"), CALLER)),
+    ("POST", "/v1/snapshots", {"reason": "w"}, "Snapshot", ("requested", SnapshotRequest(reason="w"), CALLER)),
     ("POST", "/v1/pause/remove", None, "PauseItem", ("resume",)),
     ("POST", "/v1/strays/remove", {"brokers": [1, 2], "topic": "t", "dry_run": True, "reason": "w"}, "StrayRemoval",
      ("removed", StrayRemovalRequest(brokers=[1, 2], topic="t", dry_run=True, reason="w"), CALLER)),

@@ -94,6 +94,7 @@ COUNTED = {
     "shadow_compared": "regent_shadow_compared_total",
     "shadow_differences": "regent_shadow_differences_total", "journal_rows": "regent_journal_rows_total",
     "journal_rows_lost": "regent_journal_rows_lost_total", "journal_bytes": "regent_journal_bytes",
+    "snapshots": "regent_snapshots_total", "snapshot_failures": "regent_snapshot_failures_total",
     "unclean_elections": f"{STATS}_uncleanleaderelections_total",
 }  # fmt: skip
 REASONS = {

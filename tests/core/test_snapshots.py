@@ -1,0 +1,324 @@
+"""Snapshots of the model: whole files at the right moments, and none that is torn, whatever ends in the middle."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import resource
+import signal
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from controller.snapshots.files import DRAFT, NAME, remove_oldest, snapshots_in
+from controller.snapshots.messages import Begin, CutShort, End, framed
+from controller.snapshots.parts import broker_lines, parts_of
+from controller.snapshots.taking import COMMAND
+from controller.snapshots.writer import write_snapshot
+from state_machines.journal.events import Kind
+from state_machines.journal.snapshot import FORMAT, BrokerLine, Header
+from state_machines.model.cluster import Cluster
+from state_machines.model.min_isr import UNKNOWN, MinIsr
+from state_machines.model.types import Assignment, TopicAssignment
+from tests.core.snapshot_kit import SESSION_MS, Desk, TermDouble, add_topic, lines_of, model, whole
+from tests.polling import eventually
+
+HEADER = Header(FORMAT, 1, "c", 1_000, 5, 17, 1, "command")
+
+
+def messages(folder: Path, cluster: Cluster, rows_max: int = 5) -> list[bytes]:
+    """Returns the messages of a snapshot."""
+    begin = Begin(str(folder), 9, 1 << 30, HEADER, broker_lines(cluster, lambda _: None))
+    parts = parts_of(cluster, MinIsr(1, {}), rows_max)
+    return [framed(begin), *map(framed, parts), framed(End(19, 2))]
+
+
+def written(folder: Path, cluster: Cluster, rows_max: int = 5) -> Path:
+    answer = write_snapshot(io.BytesIO(b"".join(messages(folder, cluster, rows_max))))
+    assert answer.err == ""
+    return folder / answer.name
+
+
+def every(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+# -- the content
+
+
+def test_a_snapshot_has_all_that_the_model_has(tmp_path: Path) -> None:
+    cluster = model(topics=2, partitions=2)
+    moving = Assignment((1, 2, 9), (9,), (1,))
+    cluster.observe_topic(TopicAssignment("new", None, {0: moving}, 0, 99))
+    cluster.observe_deletions(["t000001"])
+    cluster.observe_shutting_down(2)
+    header, parts, trailer = whole(written(tmp_path, cluster))
+    assert (header, trailer.seq, trailer.ts_us) == (HEADER, 19, 2)
+    assert [line for line in lines_of(snapshots_in(tmp_path)[0]) if isinstance(line, BrokerLine)] == [
+        BrokerLine(1, True, 101, "rack1"),
+        BrokerLine(2, True, 102, "rack0", shutting_down=True),
+        BrokerLine(3, True, 103, "rack1"),
+        BrokerLine(9, False),
+    ]
+    first, gone, new = parts
+    assert (first.topic, first.topic_id, first.min_isr) == ("t000000", "AAAAAAAAAAAAAAAAAAAAAQ", 1)
+    assert (first.partition, first.replicas, first.isr) == ([0, 1], [[1, 2, 3], [2, 3, 1]], [[1, 2, 3], [2, 3, 1]])
+    assert (first.leader, first.leader_epoch, first.partition_epoch) == ([1, 2], [2, 2], [7, 7])
+    assert (first.adding, first.removing, first.deleting, gone.deleting) == (None, None, False, True)
+    assert (new.topic, new.topic_id, new.replicas, new.adding, new.removing) == ("new", None, [[1, 2, 9]], [[9]], [[1]])
+    assert (new.leader, new.leader_epoch, new.partition_epoch, new.isr) == ([-1], [-1], [-1], [[]])
+
+
+def test_topics_come_and_go_while_the_model_is_read() -> None:
+    cluster = model(topics=4, partitions=3)
+    parts = parts_of(cluster, UNKNOWN, rows_max=2)
+    read = Counter({topic.name: len(topic.rows) for topic in next(parts).topics})
+    cluster.observe_topic_gone("t000000")
+    cluster.observe_topic_gone("t000002")
+    add_topic(cluster, "t000003", 5)
+    add_topic(cluster, "t000002", 1)
+    for part in parts:
+        read.update({topic.name: len(topic.rows) for topic in part.topics})
+    assert read == {"t000000": 2, "t000001": 3, "t000003": 5, "t000002": 1}
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 2_500), (30, 90), (2_500, 1), (1, 0)])
+def test_no_part_and_no_line_is_longer_than_its_bound(topics: int, partitions: int) -> None:
+    cluster = model(topics, partitions)
+    parts = list(parts_of(cluster, UNKNOWN, 1_500))
+    assert max(sum(len(topic.rows) for topic in part.topics) for part in parts) <= 1_500
+    assert all(len(topic.rows) <= 1_000 for part in parts for topic in part.topics)
+    assert sum(len(topic.rows) for part in parts for topic in part.topics) == topics * partitions
+
+
+# -- ends in the middle
+
+
+def test_a_pipe_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
+    sent = messages(tmp_path, model())
+    for count in range(len(sent)):
+        data = b"".join(sent[:count])
+        for cut in (data, data[:-3]):
+            with pytest.raises(CutShort):
+                write_snapshot(io.BytesIO(cut))
+        assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_killed_writer_leaves_a_draft_that_the_next_one_removes(tmp_path: Path) -> None:
+    sent = messages(tmp_path, model())
+    process = subprocess.Popen(
+        COMMAND,  # noqa: ASYNC220  # the pipe takes all at once
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    process.stdin.write(b"".join(sent[:3]))
+    process.stdin.flush()
+    await eventually(lambda: any(DRAFT.fullmatch(path.name) for path in every(tmp_path)))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert snapshots_in(tmp_path) == []
+    path = written(tmp_path, model())
+    assert every(tmp_path) == [path]
+    assert path.stat().st_mode & 0o027 == 0, "other users must not read it"
+
+
+def test_a_daemon_that_dies_ends_its_writer_without_a_file(tmp_path: Path) -> None:
+    sent = messages(tmp_path, model())
+    done = subprocess.run(COMMAND, input=b"".join(sent[:-1]), capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_with_one_place_in_the_journal_have_names_of_their_own(tmp_path: Path) -> None:
+    names = [written(tmp_path, model()).name for _ in range(3)]
+    stem = "0000000005-000000000017"
+    assert names == [f"{stem}.jsonl.gz", f"{stem}.1.jsonl.gz", f"{stem}.2.jsonl.gz"]
+    assert all(map(NAME.fullmatch, names))
+
+
+@pytest.mark.parametrize(
+    ("files_max", "bytes_max", "left"), [(9, 1_000, 4), (3, 1_000, 3), (9, 25, 2), (9, 1, 1), (1, 1, 1)]
+)
+def test_the_oldest_files_go_first_and_the_newest_never(
+    tmp_path: Path, files_max: int, bytes_max: int, left: int
+) -> None:
+    paths = [tmp_path / f"000000000{n}-000000000001.jsonl.gz" for n in (4, 1, 3, 2)]
+    for at, path in enumerate(paths):
+        path.write_bytes(b"x" * 10)
+        os.utime(path, (at, at))
+    foreign = tmp_path / "notes.jsonl.gz"
+    foreign.write_bytes(b"y" * 100)
+    remove_oldest(tmp_path, paths[-1], files_max, bytes_max)
+    assert snapshots_in(tmp_path) == paths[-left:]
+    assert foreign.exists()
+
+
+# -- the keeper
+
+
+async def test_an_election_an_interval_and_a_command_take_snapshots(tmp_path: Path) -> None:
+    desk = Desk(tmp_path / "state" / "snapshots", interval_h=2)
+    desk.term = term = TermDouble(model())
+    await desk.until(lambda: desk.counters.snapshots == 1)
+    attempt = desk.keeper.request("before the move", "uid 0")
+    assert desk.keeper.request("", "uid 1") is attempt, "a request joins one that waits"
+    await desk.ended(attempt)
+    desk.later_s += 7_201.0
+    await desk.until(lambda: desk.counters.snapshots == 3)
+    assert [one.cause for one in desk.keeper.attempts] == ["election", "command", "schedule"]
+    rows = [row for row in term.book.read() if row.kind == Kind.SNAPSHOT]
+    assert [(row.reason, row.principal, row.why) for row in rows] == [
+        ("election", None, None),
+        ("command", "uid 0", "before the move"),
+        ("schedule", None, None),
+    ]
+    files = snapshots_in(desk.keeper.folder)
+    assert [row.snapshot for row in rows] == [path.name for path in files]
+    for row, path in zip(rows, files, strict=True):
+        header, _, trailer = whole(path)
+        assert (header.cluster, header.ctl_epoch, header.cause) == ("c", 5, row.reason)
+        assert (row.seq_first, row.seq_last) == (header.seq, trailer.seq) == (row.seq - 1, row.seq - 1)
+        assert (row.partitions, row.broker_count, row.file_bytes) == (12, 3, path.stat().st_size)
+        assert row.err is None
+        assert {line.session_ms for line in lines_of(path) if isinstance(line, BrokerLine)} == {SESSION_MS}
+
+
+async def test_a_snapshot_waits_until_the_election_is_over_for_brokers_but_not_for_ever(tmp_path: Path) -> None:
+    desk = Desk(tmp_path)
+    desk.term = TermDouble(model())
+    desk.term.channels.quiet = False
+    looks = iter(range(20))
+    await desk.until(lambda: next(looks, None) is None)
+    assert list(desk.keeper.attempts) == []
+    desk.later_s += 61.0
+    await desk.until(lambda: desk.counters.snapshots == 1)
+    desk.term = TermDouble(model(epoch=6))
+    await desk.until(lambda: desk.counters.snapshots == 2)
+    assert [whole(path)[0].ctl_epoch for path in snapshots_in(tmp_path)] == [5, 6]
+
+
+async def test_without_automatic_snapshots_a_command_takes_one(tmp_path: Path) -> None:
+    desk = Desk(tmp_path, enabled=False)
+    desk.term = TermDouble(model())
+    await desk.ended(desk.keeper.request("", "uid 0"))
+    assert [one.cause for one in desk.keeper.attempts] == ["command"]
+    assert len(snapshots_in(tmp_path)) == 1
+
+
+async def test_changes_while_it_is_taken_lie_between_its_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.snapshots.parts.PART_ROWS", 2)
+    desk = Desk(tmp_path, enabled=False)
+    desk.term = term = TermDouble(model(topics=50))
+    term.idle.clear()
+    attempt = desk.keeper.request("", "uid 0")
+
+    def go_on() -> bool:
+        if attempt.state == "running" and len(term.cluster.topics) < 60:
+            add_topic(term.cluster, f"late{len(term.cluster.topics)}", 1)
+            term.controller.journal.event(Kind.TOPIC_CREATE, topic="late")
+            term.idle.set()
+        return attempt.state == "done"
+
+    await desk.until(go_on)
+    header, _, trailer = whole(snapshots_in(tmp_path)[0])
+    assert header.seq <= trailer.seq
+    [row] = [row for row in term.book.read() if row.kind == Kind.SNAPSHOT]
+    assert (row.seq_first, row.seq_last) == (header.seq, trailer.seq)
+
+
+@pytest.mark.parametrize("when", ["before", "within"])
+async def test_a_term_that_ends_leaves_no_snapshot(tmp_path: Path, when: str) -> None:
+    desk = Desk(tmp_path, enabled=False)
+    desk.term = term = TermDouble(model(topics=3_000))
+    attempt = desk.keeper.request("", "uid 0")
+
+    def end() -> bool:
+        if when == "before":
+            desk.term = None
+        if attempt.state == "running":
+            term.gate.why_ended = "the session is lost"
+        return attempt.state == "failed"
+
+    await desk.until(end)
+    assert "the role" in attempt.err or "the session is lost" in attempt.err
+    assert snapshots_in(tmp_path) == []
+    assert [row for row in term.book.read() if row.kind == Kind.SNAPSHOT] == [], "its term has had its last row"
+
+
+async def test_a_folder_that_cannot_be_written_is_one_log_line_and_a_row(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").write_text("")
+    desk = Desk(tmp_path / "file" / "snapshots")
+    desk.term = TermDouble(model())
+    await desk.until(lambda: desk.counters.snapshot_failures == 1)
+    [line] = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert "Not a directory" in line.message
+    assert "Remedy: " in line.message
+    [row] = desk.term.book.read()
+    assert (row.kind, row.reason, row.err, row.snapshot) == (Kind.SNAPSHOT, "election", "Not a directory", None)
+    desk.keeper.folder = tmp_path / "snapshots"
+    await desk.ended(desk.keeper.request("", "uid 0"))
+    assert desk.counters.snapshots == 1
+
+
+async def test_a_full_disk_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A limit of the file's size stands for the disk: the write of the child fails in the middle."""
+    real: Any = subprocess.Popen
+
+    def limited(*arguments: Any, **named: Any) -> Any:
+        limit = (1_000, resource.RLIM_INFINITY)
+        return real(*arguments, **named, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit))
+
+    desk = Desk(tmp_path, enabled=False)
+    desk.term = TermDouble(model(topics=3_000))
+    monkeypatch.setattr("controller.snapshots.taking.subprocess.Popen", limited)
+    failed = await desk.ended(desk.keeper.request("", "uid 0"))
+    assert (failed.state, failed.err) == ("failed", "File too large")
+    assert every(tmp_path) == []
+
+
+async def test_a_writer_that_dies_is_a_failure_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.snapshots.taking.COMMAND", ("sh", "-c", "echo no python here >&2; exit 7"))
+    desk = Desk(tmp_path, enabled=False)
+    desk.term = TermDouble(model(topics=3_000))
+    failed = await desk.ended(desk.keeper.request("", "uid 0"))
+    assert failed.err == "its writing process ended with 7; it said: no python here"
+
+
+async def test_a_cancelled_keeper_leaves_no_process_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    real = subprocess.Popen
+
+    def noted(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:
+        started.append(real(*arguments, **named))
+        return started[-1]
+
+    monkeypatch.setattr("controller.snapshots.taking.subprocess.Popen", noted)
+    desk = Desk(tmp_path, enabled=False)
+    desk.term = TermDouble(model(topics=3_000))
+    desk.term.idle.clear()
+    desk.keeper.request("", "uid 0")
+    await desk.until(lambda: started)
+    assert started[0].poll() is not None
+    assert snapshots_in(tmp_path) == []
+
+
+async def test_a_disk_that_stalls_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("controller.snapshots.taking.COMMAND", ("sleep", "600"))
+    monkeypatch.setattr("controller.snapshots.taking.TAKE_S_MAX", 0.2)
+    desk = Desk(tmp_path, enabled=False)
+    desk.term = TermDouble(model(topics=3_000))
+    failed = await desk.ended(desk.keeper.request("", "uid 0"))
+    assert "was not on the disk within" in failed.err
