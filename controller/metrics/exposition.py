@@ -7,6 +7,7 @@ Kafka's controller. ``docs/reference/metrics.md`` lists both. No metric has a la
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -234,9 +235,8 @@ def _journal(c: Counters) -> Iterator[Metric]:
 def _snapshots(c: Counters) -> Iterator[Metric]:
     yield counter("regent_snapshots", "Snapshots that were taken", c.snapshots)
     yield counter("regent_snapshot_failures", "Snapshots that could not be taken", c.snapshot_failures)
-    if c.snapshot_s is not None:
-        age_s = time.monotonic() - c.snapshot_s
-        yield gauge("regent_snapshot_age_seconds", "Age of the last snapshot that this process took", age_s)
+    age_s = time.monotonic() - c.snapshot_s if c.snapshot_s is not None else math.nan
+    yield gauge("regent_snapshot_age_seconds", "Age of the last snapshot that this process took", age_s)
 
 
 def _loop_lag(lag: Timer) -> Iterator[Metric]:

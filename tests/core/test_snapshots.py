@@ -108,16 +108,17 @@ def test_a_pipe_that_ends_early_leaves_no_file(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
-async def test_a_killed_writer_leaves_a_draft_that_the_next_one_removes(tmp_path: Path) -> None:
-    sent = messages(tmp_path, model())
-    process = subprocess.Popen(
-        COMMAND,  # noqa: ASYNC220  # the pipe takes all at once
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+def started(sent: bytes) -> subprocess.Popen[bytes]:
+    """Returns a writer that has got this of its messages."""
+    process = subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None
-    process.stdin.write(b"".join(sent[:3]))
+    process.stdin.write(sent)
     process.stdin.flush()
+    return process
+
+
+async def test_a_killed_writer_leaves_a_draft_that_the_next_one_removes(tmp_path: Path) -> None:
+    process = started(b"".join(messages(tmp_path, model())[:3]))
     await eventually(lambda: any(DRAFT.fullmatch(path.name) for path in every(tmp_path)))
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -298,20 +299,20 @@ async def test_a_writer_that_dies_is_a_failure_with_its_last_words(
 async def test_a_cancelled_keeper_leaves_no_process_and_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started: list[subprocess.Popen[bytes]] = []
+    children: list[subprocess.Popen[bytes]] = []
     real = subprocess.Popen
 
     def noted(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:
-        started.append(real(*arguments, **named))
-        return started[-1]
+        children.append(real(*arguments, **named))
+        return children[-1]
 
     monkeypatch.setattr("controller.snapshots.taking.subprocess.Popen", noted)
     desk = Desk(tmp_path, enabled=False)
     desk.term = TermDouble(model(topics=3_000))
     desk.term.idle.clear()
     desk.keeper.request("", "uid 0")
-    await desk.until(lambda: started)
-    assert started[0].poll() is not None
+    await desk.until(lambda: children)
+    assert children[0].poll() is not None
     assert snapshots_in(tmp_path) == []
 
 
